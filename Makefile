@@ -1,0 +1,82 @@
+# One command for each kind of work; .venv is made when it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := $(wildcard bpe_core/native/*.cpp bpe_core/native/*.hpp)
+
+.PHONY: help quickstart test soak lint format types schema tables bench bench-quick sanitize sdist clean
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+# Installs the package in place (compiling it) and what the tests need.
+$(VENV)/installed: pyproject.toml setup.py $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77" wheel "pybind11>=2.13"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[test]"
+	touch $@
+
+$(VENV)/installed-lint: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[lint]"
+	touch $@
+
+$(VENV)/installed-bench: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[bench]"
+	touch $@
+
+## make quickstart   train a tokenizer on examples/data and encode it into out/quickstart
+quickstart: $(VENV)/installed
+	$(BIN)/beam-bpe build configs/quickstart.yaml
+
+## make test         all tests
+test: $(VENV)/installed
+	$(BIN)/python -m pytest
+
+## make soak         the long tests: large texts, many merges, memory
+soak: $(VENV)/installed
+	$(BIN)/python -m pytest -m soak -o timeout=3600
+
+## make lint         ruff and clang-format, checking only
+lint: $(VENV)/installed-lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
+
+## make format       ruff and clang-format, changing files
+format: $(VENV)/installed-lint
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(NATIVE)
+
+## make types        mypy, strict
+types: $(VENV)/installed-lint
+	$(BIN)/mypy
+
+## make schema       write configs/build.schema.json
+schema: $(VENV)/installed
+	$(BIN)/python -m pipelines.config > configs/build.schema.json
+
+## make tables       write the Unicode tables of the native scanners
+tables: $(VENV)/installed
+	$(BIN)/python bpe_core/native/generate_unicode_tables.py
+
+## make bench        the benchmarks, beside other tokenizers; results in benchmarks/results.json
+bench: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/run.py
+
+## make bench-quick  the same on less text, in under two minutes; changes no file
+bench-quick: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/run.py --quick
+
+## make sanitize     the native tests under the address and undefined-behaviour sanitizers
+sanitize: $(VENV)/installed
+	bash tests/sanitize.sh
+
+## make sdist        the source distribution, in dist/
+sdist: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build --sdist --no-isolation --outdir dist
+
+## make clean        remove what was built
+clean:
+	rm -rf build dist out *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

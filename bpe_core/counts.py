@@ -1,0 +1,525 @@
+"""PretokenCounts: how often each pre-token occurs; counted from files or documents."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bpe_core._native import (
+    PretokenTable,
+    SpecialSet,
+    cut_lookahead,
+    safe_cut,
+    utf8_valid_prefix,
+)
+from bpe_core.errors import FormatError, InvalidUtf8Error, TrainingError
+from bpe_core.patterns import resolve_pattern, split_custom
+from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
+
+__all__ = ["Errors", "PretokenCounts", "count_pretokens"]
+
+Errors: TypeAlias = Literal["strict", "replace", "ignore"]
+Source: TypeAlias = "str | os.PathLike[str] | Iterable[str | bytes | os.PathLike[str]]"
+_Batch: TypeAlias = "tuple[bytes, NDArray[np.int64], NDArray[np.int64]]"  # data, starts, ends
+
+_BATCH_BYTES = 4 << 20
+_SCHEMA = pa.schema(
+    [
+        pa.field("pretoken", pa.large_binary(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+    ]
+)
+FORMAT_VERSION = "1"
+
+
+class PretokenCounts:
+    """Distinct pre-tokens with their counts, as Arrow columns.
+
+    Attributes:
+        metadata: what was counted and how (pattern, special_tokens as JSON, unicode_version, …).
+
+    Example:
+        >>> counts = PretokenCounts.from_mapping({b"low": 5, b" lower": 2})
+        >>> len(counts), counts.total()
+        (2, 7)
+        >>> dict((counts + counts).items())
+        {b' lower': 4, b'low': 10}
+    """
+
+    def __init__(self, table: pa.Table, metadata: Mapping[str, str] | None = None) -> None:
+        self._table = table
+        self.metadata = dict(metadata or {})
+
+    @classmethod
+    def from_mapping(
+        cls, mapping: Mapping[bytes, int], metadata: Mapping[str, str] | None = None
+    ) -> PretokenCounts:
+        """Counts from a mapping of bytes to counts above 0.
+
+        Raises:
+            TrainingError: an empty pre-token or a count that is not a positive 64-bit integer.
+        """
+        for pretoken, count in mapping.items():
+            if not pretoken or not 0 < count < 2**63:
+                raise TrainingError(
+                    "counts: expected pre-tokens of at least one byte with counts of 1 … 2^63-1, "
+                    f"found {pretoken!r}: {count}"
+                )
+        table = pa.table(
+            [
+                pa.array(mapping.keys(), pa.large_binary()),
+                pa.array(mapping.values(), pa.int64()),
+            ],
+            schema=_SCHEMA,
+        )
+        return cls(_sorted(table), metadata)
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> PretokenCounts:
+        """Counts from a table with the columns pretoken (binary) and count (integers above 0).
+
+        Rows of equal pre-tokens are added up.
+
+        Raises:
+            FormatError: a column is missing, has another type, nulls, or counts below 1.
+        """
+        table, metadata = _checked(table, "the table")
+        distinct = PretokenTable(None, [])
+        keys, offsets = _bytes_column(table["pretoken"])
+        distinct.add_counts(keys, offsets, table["count"].to_numpy())
+        return cls(_table_of(distinct), metadata)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
+        """Counts from a file that `save` wrote, or from a `counts/` directory of a build.
+
+        Raises:
+            FormatError: the directory lacks shards, or a file is not what it should be.
+        """
+        path = Path(path)
+        files = _shard_files(path) if path.is_dir() else [path]
+        tables = []
+        metadata: dict[str, str] = {}
+        for file in files:
+            try:
+                found = pq.read_table(file, columns=["pretoken", "count"])
+            except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as error:
+                raise FormatError(
+                    f"{file}: expected Parquet with the columns pretoken and count: {error}"
+                ) from None
+            table, metadata = _checked(found, str(file))
+            tables.append(table)
+        return cls(pa.concat_tables(tables), metadata)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one Parquet file, sorted by pre-token; equal counts give equal bytes."""
+        table = self.to_arrow()
+        temporary = f"{os.fspath(path)}.tmp"
+        pq.write_table(table, temporary, compression="zstd", write_statistics=False)
+        Path(temporary).replace(path)
+
+    def to_arrow(self) -> pa.Table:
+        """A table of pretoken (large_binary) and count (int64), sorted by pretoken."""
+        metadata = {"bpe.format": FORMAT_VERSION, **_prefixed(self.metadata)}
+        return _sorted(self._table).replace_schema_metadata(metadata)
+
+    def columns(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+        """(bytes, offsets, counts): pre-token i is bytes[offsets[i]:offsets[i + 1]]."""
+        keys, offsets = _bytes_column(self._table["pretoken"])
+        return keys, offsets, self._table["count"].to_numpy()
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """(pre-token, count), sorted by pre-token."""
+        for batch in _sorted(self._table).to_batches():
+            yield from zip(batch["pretoken"].to_pylist(), batch["count"].to_pylist(), strict=True)
+
+    def total(self) -> int:
+        """The number of pre-tokens counted, repeats included."""
+        # As Python integers: the sum of many int64 may need more bits.
+        counts = self._table["count"].to_numpy()
+        return int((counts >> 32).sum()) * 2**32 + int((counts & 0xFFFFFFFF).sum())
+
+    def prune(self, min_count: int) -> PretokenCounts:
+        """Without the pre-tokens that occur less than `min_count` times."""
+        kept = self._table.filter(pc.greater_equal(self._table["count"], min_count))
+        return PretokenCounts(kept, self.metadata)
+
+    def __len__(self) -> int:
+        """The number of distinct pre-tokens."""
+        return int(self._table.num_rows)
+
+    def __add__(self, other: PretokenCounts) -> PretokenCounts:
+        """The counts of both.
+
+        Raises:
+            TrainingError: they were counted with different patterns or special tokens.
+            CountOverflowError: a sum does not fit 64 bits.
+        """
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        for key in ("pattern", "special_tokens", "unicode_version"):
+            mine, theirs = self.metadata.get(key), other.metadata.get(key)
+            if mine is not None and theirs is not None and mine != theirs:
+                raise TrainingError(
+                    f"counts: expected the same {key} on both sides, found {mine} and {theirs}; "
+                    "count one of them again"
+                )
+        both = PretokenTable(None, [])
+        for counts in (self, other):
+            both.add_counts(*counts.columns())
+        return PretokenCounts(_table_of(both), {**other.metadata, **self.metadata})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        return bool(_sorted(self._table).equals(_sorted(other._table)))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"PretokenCounts({len(self)} distinct, {self.total()} in all)"
+
+
+def count_pretokens(
+    source: Source,
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Iterable[str] = (),
+    errors: Errors = "strict",
+    num_threads: int = 0,
+) -> PretokenCounts:
+    """Counts the pre-tokens of files or documents.
+
+    Text is cut at special tokens, which are not counted. Memory depends on the number of distinct
+    pre-tokens, not on the size of the text.
+
+    Args:
+        source: a path or several (a list of paths, or of texts that all name existing files), or
+            documents (str or bytes). A file is one document; its bytes are read as they are.
+        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
+        special_tokens: where text is cut, the longest first where one begins another.
+        errors: what invalid UTF-8 does: "strict" raises, "replace" puts U+FFFD, "ignore" leaves
+            the bytes out.
+        num_threads: 0 for all cores.
+
+    Raises:
+        InvalidUtf8Error: invalid UTF-8, with errors="strict"; names the file or document and byte.
+        InvalidPatternError, SpecialTokenError: unusable arguments.
+
+    Example:
+        >>> dict(count_pretokens(["low low lower"]).items())
+        {b' low': 1, b' lower': 1, b'low': 1}
+    """
+    specials = check_special_tokens(special_tokens)
+    return _count(source, pattern, specials, (), errors, num_threads)
+
+
+def count_files(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    pattern: str,
+    special_tokens: tuple[str, ...],
+    separator: str | None,
+    errors: Errors,
+    num_threads: int,
+) -> PretokenCounts:
+    """As `count_pretokens` of files, cut at `separator` as well."""
+    cuts = () if separator is None or separator in special_tokens else (separator,)
+    return _count([Path(p) for p in paths], pattern, special_tokens, cuts, errors, num_threads)
+
+
+def _count(
+    source: Source,
+    pattern: str,
+    special_tokens: tuple[str, ...],
+    separators: tuple[str, ...],
+    errors: Errors,
+    num_threads: int,
+) -> PretokenCounts:
+    if errors not in ("strict", "replace", "ignore"):
+        raise TrainingError(f"errors: expected strict, replace or ignore, found {errors!r}")
+    resolved = resolve_pattern(pattern)
+    cuts = (*special_tokens, *separators)
+    counter = _Counter(resolved.native, resolved.regex, cuts, num_threads)
+    paths = _paths_of(source)
+    if paths is None:
+        batches = _document_batches(source, errors)  # type: ignore[arg-type]
+    else:
+        may_cut = resolved.native not in (None, "none")
+        batches = _file_batches(paths, special_set(cuts), may_cut, errors)
+    metadata = {
+        "pattern": pattern,
+        "special_tokens": json.dumps(special_tokens, ensure_ascii=False),
+        "unicode_version": resolved.unicode_version,
+    }
+    return PretokenCounts(_table_of(counter.count(batches)), metadata)
+
+
+class _Counter:
+    """Counts batches in threads that share nothing: a table each, added up at the end."""
+
+    def __init__(
+        self, native: str | None, regex: str | None, cuts: tuple[str, ...], num_threads: int
+    ) -> None:
+        self._native = native
+        self._regex = regex
+        self._cuts = cuts
+        self._threads = num_threads or len(os.sched_getaffinity(0))
+        self._local = threading.local()
+        self._tables: list[PretokenTable] = []
+
+    def count(self, batches: Iterator[_Batch]) -> PretokenTable:
+        if self._threads == 1 or self._native is None:
+            for batch in batches:
+                self._add(batch)
+        else:
+            self._count_in_threads(batches)
+        tables = self._tables or [self._new_table()]
+        first, *others = sorted(tables, key=len, reverse=True)
+        for table in others:
+            first.add_table(table)
+        return first
+
+    def _count_in_threads(self, batches: Iterator[_Batch]) -> None:
+        with ThreadPoolExecutor(self._threads) as pool:
+            pending: set[Future[None]] = set()
+            for batch in batches:
+                pending.add(pool.submit(self._add, batch))
+                if len(pending) > self._threads + 1:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+            for future in pending:
+                future.result()
+
+    def _new_table(self) -> PretokenTable:
+        return PretokenTable(self._native, [token.encode() for token in self._cuts])
+
+    def _add(self, batch: _Batch) -> None:
+        table: PretokenTable | None = getattr(self._local, "table", None)
+        if table is None:
+            table = self._local.table = self._new_table()
+            self._tables.append(table)
+        if self._native is not None:
+            table.add_documents(*batch)
+            return
+        assert self._regex is not None
+        add_custom_pretokens(table, batch, self._regex, self._cuts)
+
+
+def add_custom_pretokens(
+    table: PretokenTable,
+    batch: _Batch,
+    regex: str,
+    special_tokens: tuple[str, ...],
+    max_pretoken_bytes: int = 0,
+) -> list[tuple[int, int, int]]:
+    """Counts a batch by a custom pattern: `regex` finds the pre-tokens, the table counts them.
+
+    Returns:
+        (document, place in it, bytes) of the pre-tokens longer than max_pretoken_bytes (0: no
+        limit), which are not counted.
+    """
+    data, starts, ends = batch
+    too_long: list[tuple[int, int, int]] = []
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        at = 0
+        for part, is_special in split_special_tokens(bytes(data[start:end]), special_tokens):
+            if not is_special:
+                cuts = split_custom(regex, part.decode())
+                begins, stops = cuts[:-1], cuts[1:]
+                if max_pretoken_bytes:
+                    long = stops - begins > max_pretoken_bytes
+                    places = zip(begins[long].tolist(), stops[long].tolist(), strict=True)
+                    too_long += [(index, at + begin, stop - begin) for begin, stop in places]
+                    begins, stops = begins[~long], stops[~long]
+                table.add_spans(part, begins, stops)
+            at += len(part)
+    return too_long
+
+
+def _paths_of(source: Source) -> list[Path] | None:
+    """The paths, if the source is files; None if it is documents."""
+    if isinstance(source, (str, os.PathLike)):
+        return [Path(source)]
+    if isinstance(source, (list, tuple)) and source:
+        if all(isinstance(item, os.PathLike) for item in source):
+            return [Path(item) for item in source]
+        if all(isinstance(item, str) and _is_file(item) for item in source):
+            return [Path(item) for item in source]
+    return None
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return len(text) < 4096 and Path(text).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _document_batches(documents: Iterable[str | bytes], errors: Errors) -> Iterator[_Batch]:
+    parts: list[bytes] = []
+    size = 0
+    for index, document in enumerate(documents):
+        if not isinstance(document, (str, bytes)):
+            raise TrainingError(
+                f"document {index}: expected str or bytes, found {type(document).__name__}"
+            )
+        raw = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
+        parts.append(_repaired(raw, errors, f"document {index}", 0))
+        size += len(parts[-1])
+        if size >= _BATCH_BYTES:
+            yield _joined(parts)
+            parts, size = [], 0
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[bytes]) -> _Batch:
+    bounds = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=bounds[1:])
+    return b"".join(parts), bounds[:-1], bounds[1:]
+
+
+def _file_batches(
+    paths: list[Path], cuts: SpecialSet, may_cut: bool, errors: Errors
+) -> Iterator[_Batch]:
+    for path in paths:
+        for piece in _file_pieces(path, cuts, may_cut, errors):
+            yield piece, np.array([0], np.int64), np.array([len(piece)], np.int64)
+
+
+def _file_pieces(path: Path, cuts: SpecialSet, may_cut: bool, errors: Errors) -> Iterator[bytes]:
+    """The file's text in pieces that have the same pre-tokens as the whole."""
+    lookahead = cut_lookahead(cuts)
+    text = b""
+    wanted = _BATCH_BYTES
+    for block in _valid_blocks(path, errors):
+        text += block
+        while may_cut and len(text) >= wanted + lookahead:
+            cut = safe_cut(text, False, len(text) - lookahead, cuts)
+            if cut is None:
+                wanted = 2 * len(text)  # no place yet: look again when there is as much more
+                break
+            yield text[:cut]
+            text = text[cut:]
+            wanted = _BATCH_BYTES
+    if text:
+        yield text
+
+
+def _valid_blocks(path: Path, errors: Errors) -> Iterator[bytes]:
+    """The file's bytes, valid UTF-8 after repair, in blocks of whole characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    offset = 0
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(_BATCH_BYTES):
+            text = rest + block
+            valid = utf8_valid_prefix(text)
+            if len(text) - valid < 4:  # at most a character that goes on in the next block
+                yield text[:valid]
+                rest = text[valid:]
+            else:
+                if errors == "strict":
+                    _repaired(text, errors, str(path), offset)
+                yield decoder.decode(text).encode()
+                rest = decoder.getstate()[0]
+                decoder.reset()
+            offset += len(text) - len(rest)
+    if rest:
+        yield _repaired(rest, errors, str(path), offset)
+
+
+def _repaired(text: bytes, errors: Errors, where: str, offset: int) -> bytes:
+    valid = utf8_valid_prefix(text)
+    if valid == len(text):
+        return text
+    if errors == "strict":
+        raise InvalidUtf8Error(
+            f"{where}, byte {offset + valid}: expected UTF-8, found "
+            f"0x{text[valid : valid + 4].hex().upper()}; repair the text, or give "
+            'errors="replace" or errors="ignore"'
+        )
+    return text.decode("utf-8", errors).encode()
+
+
+def _shard_files(directory: Path) -> list[Path]:
+    files = sorted(directory.glob("shard-*-of-*.parquet"))
+    expected = int(files[0].stem.rsplit("-", 1)[1]) if files else 0
+    if len(files) != expected or not files:
+        raise FormatError(
+            f"{directory}: expected all shards of a finished count "
+            f"(shard-00000-of-NNNNN.parquet …), found {len(files)} of {expected or 'some'}; "
+            "finish counting with `beam-bpe count`"
+        )
+    return files
+
+
+def _checked(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str]]:
+    names = set(table.column_names)
+    if not {"pretoken", "count"} <= names:
+        raise FormatError(f"{where}: expected the columns pretoken and count, found {names}")
+    metadata = {
+        key.decode().removeprefix("bpe."): value.decode()
+        for key, value in (table.schema.metadata or {}).items()
+        if key.startswith(b"bpe.") and key != b"bpe.format"
+    }
+    try:
+        table = table.select(["pretoken", "count"]).cast(_SCHEMA)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise FormatError(
+            f"{where}: expected pretoken as binary, count as int64: {error}"
+        ) from None
+    if table.num_rows and (
+        pc.min(table["count"]).as_py() < 1
+        or pc.min(pc.binary_length(table["pretoken"])).as_py() < 1
+    ):
+        raise FormatError(f"{where}: expected pre-tokens of at least one byte with counts above 0")
+    return table, metadata
+
+
+def _bytes_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    _, offsets_buffer, data = array.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
+    if len(offsets) == 0:
+        offsets = np.zeros(1, np.int64)
+    keys = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return keys, offsets
+
+
+def _table_of(table: PretokenTable) -> pa.Table:
+    return columns_to_arrow(*table.columns())
+
+
+def columns_to_arrow(
+    keys: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.int64]
+) -> pa.Table:
+    """The columns as a table, without copying."""
+    pretokens = pa.Array.from_buffers(
+        pa.large_binary(), len(counts), [None, pa.py_buffer(offsets), pa.py_buffer(keys)]
+    )
+    return pa.table([pretokens, pa.array(counts)], schema=_SCHEMA)
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    return table.take(pc.sort_indices(table, [("pretoken", "ascending")])).combine_chunks()
+
+
+def _prefixed(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {f"bpe.{key}": value for key, value in metadata.items()}

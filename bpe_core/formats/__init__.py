@@ -1,0 +1,40 @@
+"""Files of tokenizers: reading and writing them, and what each format can hold.
+
+==================  ==============================================  ===========================
+file                holds                                           read by
+==================  ==============================================  ===========================
+tokenizer.arrow     everything                                      this package
+tokenizer.json      ids, merges, special tokens, pattern            Hugging Face tokenizers
+vocab.json,         ids and merges                                  GPT-2's encoder, transformers
+merges.txt
+tokenizer.tiktoken  ranks of ordinary tokens                        tiktoken
+training.json       what a person wants to know                     people
+==================  ==============================================  ===========================
+
+Every reader raises `FormatError` for a file that is not what it should be, naming the file, the
+line or row, what was expected and what was found. Every writer raises `CannotHoldError` where the
+format cannot hold the tokenizer, with the reason. Paths are local ones or fsspec URLs.
+"""
+
+from __future__ import annotations
+
+from bpe_core.formats.arrow import read_arrow, write_arrow
+from bpe_core.formats.directory import load_tokenizer, save_tokenizer
+from bpe_core.formats.files import CannotHoldError
+from bpe_core.formats.gpt2 import read_vocab_merges, write_vocab_merges
+from bpe_core.formats.huggingface import read_huggingface, write_huggingface
+from bpe_core.formats.ranks import read_tiktoken, write_tiktoken
+
+__all__ = [
+    "CannotHoldError",
+    "load_tokenizer",
+    "read_arrow",
+    "read_huggingface",
+    "read_tiktoken",
+    "read_vocab_merges",
+    "save_tokenizer",
+    "write_arrow",
+    "write_huggingface",
+    "write_tiktoken",
+    "write_vocab_merges",
+]

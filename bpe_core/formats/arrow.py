@@ -1,0 +1,197 @@
+"""tokenizer.arrow: an Arrow IPC file that holds everything a tokenizer is.
+
+Columns: id uint32, bytes binary, left uint32, right uint32 (null where no merge made the token),
+special bool, count int64 (how often the merge's pair occurred; null if unknown). Rows: special
+tokens by id, then tokens that no merge makes by id, then merges in order of rank. A merge whose
+result exists already is a row of its own with the same id and bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bpe_core.formats.files import Location, built, malformed, quoted, read_bytes, write_file
+from bpe_core.model import TokenizerModel
+
+_FORMAT = "bpe-beam tokenizer"
+_VERSION = "1"
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("id", pa.uint32(), nullable=False),
+    pa.field("bytes", pa.binary(), nullable=False),
+    pa.field("left", pa.uint32()),
+    pa.field("right", pa.uint32()),
+    pa.field("special", pa.bool_(), nullable=False),
+    pa.field("count", pa.int64()),
+]
+_SCHEMA = pa.schema(_FIELDS)
+_TEXTS = ("tie_break", "stop_reason", "counts_fingerprint")
+
+
+def write_arrow(model: TokenizerModel, location: Location) -> None:
+    """Writes tokenizer.arrow. The same model gives the same bytes with the same pyarrow."""
+    write_file(location, arrow_bytes(model))
+
+
+def arrow_bytes(model: TokenizerModel) -> bytes:
+    """The contents of tokenizer.arrow."""
+    specials = list(model.special_tokens.items())
+    plain = ~np.isin(model.token_ids, model.merges[:, 2])
+    unmerged = len(specials) + int(plain.sum())
+    counts = model.merge_counts
+    no_counts = pa.nulls(len(model.merges), pa.int64())
+    merge_counts = no_counts if counts is None else pa.array(counts)
+    ids = np.concatenate([[i for _, i in specials], model.token_ids[plain], model.merges[:, 2]])
+    tokens = [
+        pa.array([text.encode() for text, _ in specials], pa.binary()),
+        model.token_bytes.filter(pa.array(plain)),
+        model.bytes_of(model.merges[:, 2]),
+    ]
+    no_parts = pa.nulls(unmerged, pa.uint32())
+    left, right = (pa.array(model.merges[:, i].astype(np.uint32)) for i in (0, 1))
+    columns: list[pa.Array[Any]] = [
+        pa.array(ids.astype(np.uint32)),
+        pa.concat_arrays(tokens),
+        _joined(no_parts, left),
+        _joined(no_parts, right),
+        pa.array(np.arange(len(ids)) < len(specials)),
+        _joined(pa.nulls(unmerged, pa.int64()), merge_counts),
+    ]
+    metadata: dict[str | bytes, str | bytes] = {
+        "format": _FORMAT,
+        "format_version": _VERSION,
+        "fingerprint": model.fingerprint,
+        "pattern": model.pattern,
+        "ignore_merges": json.dumps(model.ignore_merges),
+        **{name: value for name in _TEXTS if (value := getattr(model, name)) is not None},
+    }
+    schema = _SCHEMA.with_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def read_arrow(location: Location) -> TokenizerModel:
+    """Reads tokenizer.arrow.
+
+    Raises:
+        FormatError: the file is not a tokenizer.arrow, or its rows contradict each other or its
+            fingerprint.
+        OSError: as opening it does.
+    """
+    table = _read_table(location)
+    metadata = {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for key, value in table.schema.metadata.items()
+    }
+    model = built(location, lambda: _model_of(table, metadata, location))
+    if metadata.get("fingerprint") != model.fingerprint:
+        raise malformed(
+            location,
+            "metadata 'fingerprint'",
+            f"{model.fingerprint}, that of the rows",
+            quoted(metadata.get("fingerprint")),
+        )
+    return model
+
+
+def _read_table(location: Location) -> pa.Table:
+    data = read_bytes(location)
+    try:
+        table = pa.ipc.open_file(data).read_all()
+        table.validate(full=True)  # a malformed file must not lead to reads beyond its buffers
+        table = table.combine_chunks()
+    except (pa.ArrowException, OSError) as error:
+        raise malformed(location, "", "an Arrow IPC file", str(error)) from None
+    if not table.schema.equals(_SCHEMA):
+        found = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
+        names = ", ".join(f"{field.name}: {field.type}" for field in _SCHEMA)
+        raise malformed(location, "columns", names, found or "none")
+    metadata = table.schema.metadata or {}
+    version = metadata.get(b"format"), metadata.get(b"format_version")
+    if version != (_FORMAT.encode(), _VERSION.encode()):
+        raise malformed(location, "metadata", f"{_FORMAT!r}, version {_VERSION}", quoted(version))
+    for name in ("id", "bytes", "special"):
+        if table[name].null_count:
+            raise malformed(location, f"column {name!r}", "no nulls", str(table[name].null_count))
+    return table
+
+
+def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> TokenizerModel:
+    ordinary = table.filter(pc.invert(table["special"])).combine_chunks()
+    merges = ordinary.filter(ordinary["left"].is_valid())
+    if merges["right"].null_count or ordinary["right"].null_count != ordinary["left"].null_count:
+        raise malformed(location, "columns 'left' and 'right'", "both or neither", "one alone")
+    ids, first, inverse = np.unique(_column(ordinary, "id"), return_index=True, return_inverse=True)
+    all_bytes = _binary(ordinary)
+    token_bytes = all_bytes.take(first)
+    if len(ids) < len(all_bytes):
+        same = pc.equal(token_bytes.take(inverse), all_bytes)
+        if not pc.all(same).as_py():
+            at = same.index(False).as_py()
+            raise malformed(
+                location,
+                f"id {ordinary['id'][at]}",
+                f"the bytes of its first row, {quoted(token_bytes[inverse[at]].as_py())}",
+                quoted(all_bytes[at].as_py()),
+            )
+    counts = merges["count"]
+    if 0 < counts.null_count < len(counts):
+        raise malformed(
+            location,
+            "column 'count'",
+            "a count for every merge or none",
+            f"{counts.null_count} nulls",
+        )
+    return TokenizerModel(
+        token_ids=ids,
+        token_bytes=token_bytes,
+        merges=np.stack([_column(merges, name) for name in ("left", "right", "id")], axis=1),
+        special_tokens=_specials_of(table.filter(table["special"]), location),
+        pattern=_text(metadata, "pattern", location),
+        ignore_merges=_text(metadata, "ignore_merges", location) == "true",
+        merge_counts=_column(merges, "count") if len(counts) > counts.null_count else None,
+        tie_break=metadata.get("tie_break"),
+        stop_reason=metadata.get("stop_reason"),
+        counts_fingerprint=metadata.get("counts_fingerprint"),
+    )
+
+
+def _column(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    values: np.ndarray[tuple[int], np.dtype[np.int64]] = table[name].to_numpy().astype(np.int64)
+    return values
+
+
+def _binary(table: pa.Table) -> pa.BinaryArray:
+    column = table["bytes"].combine_chunks()
+    return cast("pa.BinaryArray", column)
+
+
+def _joined(first: pa.Array[Any], second: pa.Array[Any]) -> pa.Array[Any]:
+    return pa.concat_arrays([first, second])
+
+
+def _specials_of(rows: pa.Table, location: Location) -> dict[str, int]:
+    specials: dict[str, int] = {}
+    ids = cast("list[int]", rows["id"].to_pylist())
+    tokens = cast("list[bytes]", rows["bytes"].to_pylist())
+    for token_id, token in zip(ids, tokens, strict=True):
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:
+            raise malformed(location, f"special token {token_id}", "UTF-8", quoted(token)) from None
+        if text in specials:
+            raise malformed(location, f"special token {token_id}", "each text once", quoted(text))
+        specials[text] = token_id
+    return specials
+
+
+def _text(metadata: dict[str, str], key: str, location: Location) -> str:
+    if key not in metadata:
+        raise malformed(location, "metadata", f"the key {key!r}", quoted(list(metadata)))
+    return metadata[key]

@@ -1,0 +1,101 @@
+"""The tokenizer directory: every format that can hold the tokenizer, and training.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bpe_core.formats.arrow import arrow_bytes, read_arrow
+from bpe_core.formats.files import CannotHoldError, Location, dump_json, join, remove, write_files
+from bpe_core.formats.gpt2 import vocab_merges_bytes
+from bpe_core.formats.huggingface import huggingface_bytes
+from bpe_core.formats.ranks import tiktoken_bytes
+from bpe_core.model import TokenizerModel
+from bpe_core.patterns import resolve_pattern
+
+__all__ = ["load_tokenizer", "save_tokenizer"]
+
+_ARROW = "tokenizer.arrow"
+
+
+def save_tokenizer(
+    model: TokenizerModel, directory: Location, training: Mapping[str, object] | None = None
+) -> dict[str, str]:
+    """Writes a tokenizer in every format that can hold it.
+
+    tokenizer.arrow, from which `load_tokenizer` reads, is written last. Files of formats that
+    cannot hold this tokenizer are removed if an earlier one left them.
+
+    Args:
+        model: the tokenizer.
+        directory: where to; made if it does not exist.
+        training: what else training.json is to say, JSON values by key; its keys `tokenizer`,
+            `files` and `not_written` are this function's.
+
+    Returns:
+        For each format not written, by its files' names, the reason.
+
+    Raises:
+        OSError: as writing does.
+
+    Example:
+        >>> save_tokenizer(model, "out/tokenizer", {"documents": 31102})
+        {}
+    """
+    contents: dict[str, bytes] = {}
+    not_written: dict[str, str] = {}
+    for names, encode in _OTHERS.items():
+        try:
+            contents |= zip(names, encode(model), strict=True)
+        except CannotHoldError as error:
+            not_written[" + ".join(names)] = str(error)
+    contents["training.json"] = dump_json(
+        {
+            "tokenizer": _summary(model),
+            **(training or {}),
+            "files": [_ARROW, *contents],
+            "not_written": not_written,
+        },
+        indent=2,
+    )
+    contents[_ARROW] = arrow_bytes(model)
+    write_files(directory, contents)
+    for name in {name for names in _OTHERS for name in names} - set(contents):
+        remove(join(directory, name))
+    return not_written
+
+
+def load_tokenizer(directory: Location) -> TokenizerModel:
+    """Reads the tokenizer that `save_tokenizer` wrote.
+
+    Raises:
+        FormatError: its tokenizer.arrow is malformed.
+        FileNotFoundError: there is none.
+    """
+    return read_arrow(join(directory, _ARROW))
+
+
+_OTHERS: dict[tuple[str, ...], Callable[[TokenizerModel], tuple[bytes, ...]]] = {
+    ("tokenizer.json",): lambda model: (huggingface_bytes(model),),
+    ("vocab.json", "merges.txt"): vocab_merges_bytes,
+    ("tokenizer.tiktoken",): lambda model: (tiktoken_bytes(model),),
+}
+
+
+def _summary(model: TokenizerModel) -> dict[str, object]:
+    pattern = resolve_pattern(model.pattern)
+    lengths = [len(token) for _, token in model.tokens]
+    return {
+        "fingerprint": model.fingerprint,
+        "ids": len(model),
+        "largest_id": model.max_id,
+        "merges": len(model.merges),
+        "longest_token_bytes": max(lengths, default=0),
+        "special_tokens": dict(model.special_tokens),
+        "pattern": model.pattern,
+        "pattern_regex": pattern.regex,
+        "unicode_version": pattern.unicode_version,
+        "ignore_merges": model.ignore_merges,
+        "tie_break": model.tie_break,
+        "stop_reason": model.stop_reason,
+        "counts_fingerprint": model.counts_fingerprint,
+    }

@@ -1,0 +1,145 @@
+"""Bytes from and to local paths and fsspec URLs, and the errors of malformed files."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import fsspec
+
+from bpe_core.errors import BpeError, FormatError, InvalidPatternError, InvalidTokenizerError
+
+Location = str | os.PathLike[str]
+Built = TypeVar("Built")
+
+# Ten times the largest published vocabulary; a larger file is not a tokenizer's.
+MAX_FILE_BYTES = 1 << 28
+
+
+class CannotHoldError(BpeError, ValueError):
+    """A format that cannot hold this tokenizer; the message is the reason."""
+
+
+def join(directory: Location, name: str) -> str:
+    """The location of a file in a directory."""
+    return f"{os.fspath(directory).rstrip('/')}/{name}"
+
+
+def read_bytes(location: Location) -> bytes:
+    """The contents of a file of at most MAX_FILE_BYTES.
+
+    Raises:
+        FormatError: the file is larger.
+        OSError: as opening it does.
+    """
+    with fsspec.open(os.fspath(location), "rb") as file:
+        data: bytes = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise FormatError(
+            f"{os.fspath(location)}: expected a tokenizer file of at most {MAX_FILE_BYTES} bytes, "
+            "found a larger one"
+        )
+    return data
+
+
+def write_files(directory: Location, contents: dict[str, bytes]) -> None:
+    """Writes files so that each appears whole, in the order given.
+
+    On local disk, all are first written under temporary names beginning with `.`, so that a full
+    disk leaves what was there.
+    """
+    fs, root = fsspec.core.url_to_fs(os.fspath(directory))
+    fs.makedirs(root, exist_ok=True)
+    if "file" not in fs.protocol:
+        for name, data in contents.items():
+            fs.pipe_file(f"{root}/{name}", data)
+        return
+    temporary = {name: Path(root, f".{name}.{secrets.token_hex(8)}.tmp") for name in contents}
+    try:
+        for name, path in temporary.items():
+            path.write_bytes(contents[name])
+        for name, path in temporary.items():
+            path.replace(Path(root, name))
+    finally:
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
+
+
+def write_file(location: Location, data: bytes) -> None:
+    """Writes one file so that it appears whole."""
+    directory, _, name = os.fspath(location).rpartition("/")
+    write_files(directory or ".", {name: data})
+
+
+def remove(location: Location) -> None:
+    """Removes a file if it exists."""
+    fs, path = fsspec.core.url_to_fs(os.fspath(location))
+    if fs.exists(path):
+        fs.rm_file(path)
+
+
+def quoted(value: object) -> str:
+    """A value from a file for a message, shortened."""
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:100]}... ({len(text)} characters)"
+
+
+def malformed(location: Location, where: str, expected: str, found: str) -> FormatError:
+    """The error for a malformed file."""
+    place = f"{os.fspath(location)}: {where}" if where else os.fspath(location)
+    return FormatError(f"{place}: expected {expected}, found {found}")
+
+
+def read_text(location: Location) -> str:
+    """The contents of a UTF-8 file; a byte-order mark at its start is left out."""
+    data = read_bytes(location)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise malformed(
+            location, f"byte {error.start}", "UTF-8", quoted(data[error.start : error.start + 8])
+        ) from None
+
+
+def read_json_object(location: Location) -> dict[str, Any]:
+    """The object that a JSON file holds; a key given twice is an error."""
+    text = read_text(location)
+    try:
+        value = json.loads(text, object_pairs_hook=_object_of)
+    except json.JSONDecodeError as error:
+        raise malformed(location, f"line {error.lineno}", "JSON", error.msg) from None
+    except RecursionError:
+        raise malformed(location, "", "JSON of little depth", "it nested too deeply") from None
+    except ValueError as error:  # a key twice, or a number of thousands of digits
+        raise malformed(location, "", "a tokenizer's JSON", str(error)) from None
+    if not isinstance(value, dict):
+        raise malformed(location, "", "a JSON object", quoted(value))
+    return value
+
+
+def dump_json(value: object, *, indent: int | None = None) -> bytes:
+    """JSON as UTF-8, with a line break at its end."""
+    return (json.dumps(value, ensure_ascii=False, indent=indent) + "\n").encode()
+
+
+def built(location: Location, build: Callable[[], Built]) -> Built:
+    """What `build` returns; contradictions that it finds become a FormatError naming the file."""
+    try:
+        return build()
+    except (InvalidPatternError, InvalidTokenizerError) as error:
+        raise FormatError(f"{os.fspath(location)}: {error}") from None
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the key {key!r} twice")
+            seen.add(key)
+    return result

@@ -1,0 +1,196 @@
+"""tokenizer.tiktoken: one line a token, its bytes in base64 and its rank, which is its id.
+
+tiktoken has no list of merges. It joins, again and again, the two neighbours whose bytes together
+have the lowest rank, the leftmost such place first; and a pre-token that has a rank is one token
+at once. This module turns ranks into merges, and tells when merges are the same as ranks.
+
+**Why merges can say what ranks say.** Take any text and a moment when tiktoken joins `p` and `q`
+into `t`. Nothing was ever joined across the two ends of this place, and of the joins within it,
+each was the lowest and leftmost there. So they are the joins, in the same order, that the bytes of
+`t` alone go through. There is one such course, so there is one `(p, q)`: each token has at most one
+last join, whatever stands around it. The merges `(p, q) -> t`, in order of rank, therefore do
+what the ranks do; and other ways to split `t` that are listed beside it, at the same rank, never
+apply. A token that its own bytes do not reach is never made by joining; tiktoken gives it only to
+a pre-token of exactly its bytes (`ignore_merges`).
+
+The same holds of merges by pairs: of several merges that make the same bytes only one ever
+applies. So a tokenizer trained here, whose merges make each byte sequence from bytes that reach
+it, has in its ids the ranks that mean the same; that is checked for every tokenizer, not assumed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+import numpy as np
+
+from bpe_core.formats.files import (
+    CannotHoldError,
+    Location,
+    built,
+    malformed,
+    quoted,
+    read_bytes,
+    write_file,
+)
+from bpe_core.model import MAX_ID, TokenizerModel
+
+Merge = tuple[int, int, int]
+
+# Joining takes time quadratic in the length of a token. The longest published one has 128 bytes.
+MAX_TOKEN_BYTES = 4096
+_NEVER = MAX_ID + 1
+
+
+def read_tiktoken(
+    location: Location, *, pattern: str, special_tokens: Mapping[str, int] | None = None
+) -> TokenizerModel:
+    """Reads a .tiktoken file.
+
+    Args:
+        location: the file.
+        pattern: a name of `bpe_core.PATTERNS` or a regular expression; the file does not say.
+        special_tokens: text to id; the file holds none.
+
+    Raises:
+        FormatError: a line is not a token and a rank, or the tokens contradict each other.
+        OSError: as opening it does.
+    """
+    ranks = _read_ranks(location)
+    merges = merges_of_ranks(ranks)
+    unreached = sum(len(token) > 1 for token in ranks) > len(merges)
+    return built(
+        location,
+        lambda: TokenizerModel.from_tokens(
+            ((rank, token) for token, rank in ranks.items()),
+            merges,
+            special_tokens=special_tokens,
+            pattern=pattern,
+            ignore_merges=unreached,
+        ),
+    )
+
+
+def write_tiktoken(model: TokenizerModel, location: Location) -> None:
+    """Writes a .tiktoken file of the ordinary tokens, lowest rank first.
+
+    Raises:
+        CannotHoldError: tiktoken would give other ids; the message says why.
+    """
+    write_file(location, tiktoken_bytes(model))
+
+
+def tiktoken_bytes(model: TokenizerModel) -> bytes:
+    """The contents of tokenizer.tiktoken."""
+    tokens = model.tokens
+    missing = set(range(256)) - {token[0] for _, token in tokens if len(token) == 1}
+    if missing:
+        raise CannotHoldError(
+            f"the byte 0x{min(missing):02X} has no id; tiktoken fails at a byte without a rank"
+        )
+    reason = why_not_ranks(model)
+    if reason is not None:
+        raise CannotHoldError(reason)
+    return b"".join(b"%b %d\n" % (base64.b64encode(token), i) for i, token in tokens)
+
+
+def why_not_ranks(model: TokenizerModel) -> str | None:
+    """Why the ids of a tokenizer are not ranks that mean the same; None if they are.
+
+    They are if the merges' results are in order of id, if every last join of the ranks is among
+    the merges, and if each token is reached by its own bytes or `ignore_merges` is set.
+    """
+    results = model.merges[:, 2]
+    if np.any(np.diff(results) < 0):
+        rank = int(np.argmax(np.diff(results) < 0)) + 1
+        return (
+            f"merge {rank} makes id {results[rank]}, after one that makes id {results[rank - 1]}; "
+            "in ranks the ids of merges follow their order"
+        )
+    by_id = dict(model.tokens)
+    longest = max(map(len, by_id.values()), default=0)
+    if longest > MAX_TOKEN_BYTES:
+        return f"a token has {longest} bytes; beyond {MAX_TOKEN_BYTES} it is not checked"
+    joins = merges_of_ranks({token: i for i, token in by_id.items()})
+    merges = set(map(tuple, model.merges.tolist()))
+    for join in joins:
+        if join not in merges:
+            left, right, result = join
+            return (
+                f"ranks would join {by_id[left]!r} and {by_id[right]!r} into id {result}, which is "
+                "no merge of this tokenizer"
+            )
+    unreached = {i for i, token in by_id.items() if len(token) > 1} - {join[2] for join in joins}
+    if unreached and not model.ignore_merges:
+        token = by_id[min(unreached)]
+        return (
+            f"the bytes of id {min(unreached)}, {token!r}, do not merge into it; tiktoken would "
+            "give that id to a pre-token of these bytes"
+        )
+    return None
+
+
+def merges_of_ranks(ranks: Mapping[bytes, int]) -> list[Merge]:
+    """The last join of each token that its own bytes reach, (left, right, token), by rank.
+
+    Example:
+        >>> merges_of_ranks({b"a": 0, b"b": 1, b"ab": 2, b"abab": 3, b"bb": 4})
+        [(0, 1, 2), (2, 2, 3), (1, 1, 4)]
+    """
+    merges = []
+    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        parts = _before_last_join(token, ranks)
+        if len(parts) == 2 and parts[0] in ranks and parts[1] in ranks:
+            merges.append((ranks[parts[0]], ranks[parts[1]], rank))
+    return merges
+
+
+def _before_last_join(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
+    """The parts of a token's bytes when two are left, or when none can be joined."""
+    parts = [token[i : i + 1] for i in range(len(token))]
+    joins = [ranks.get(token[i : i + 2], _NEVER) for i in range(len(token) - 1)]
+    while len(parts) > 2:
+        lowest = min(joins)
+        if lowest == _NEVER:
+            break
+        i = joins.index(lowest)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        del joins[i]
+        if i > 0:
+            joins[i - 1] = ranks.get(parts[i - 1] + parts[i], _NEVER)
+        if i < len(joins):
+            joins[i] = ranks.get(parts[i] + parts[i + 1], _NEVER)
+    return parts
+
+
+def _read_ranks(location: Location) -> dict[bytes, int]:
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(read_bytes(location).split(b"\n"), 1):
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            encoded, digits = fields
+            token = base64.b64decode(encoded, validate=True)
+            rank = int(digits) if digits.isdigit() else -1
+        except (binascii.Error, ValueError):
+            token, rank = b"", -1
+        if not token or not 0 <= rank <= MAX_ID:
+            raise malformed(
+                location, f"line {number}", "a token in base64, a space and its rank", quoted(line)
+            )
+        if len(token) > MAX_TOKEN_BYTES:
+            raise malformed(
+                location,
+                f"line {number}",
+                f"a token of at most {MAX_TOKEN_BYTES} bytes",
+                f"one of {len(token)}",
+            )
+        if token in ranks:
+            raise malformed(location, f"line {number}", "each token once", f"{quoted(token)} again")
+        ranks[token] = rank
+    if not ranks:
+        raise malformed(location, "", "lines of a token in base64 and its rank", "none")
+    return ranks

@@ -1,0 +1,392 @@
+"""What a tokenizer is, apart from how it encodes: ids, bytes, merges, special tokens, pattern."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+from bpe_core.errors import InvalidTokenizerError
+from bpe_core.patterns import resolve_pattern
+
+__all__ = ["MAX_ID", "TokenizerModel"]
+
+MAX_ID = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenizerModel:
+    """A byte-level BPE tokenizer as data; valid as soon as it exists.
+
+    Ordinary tokens are bytes and the results of merges: one id per byte sequence. Special tokens
+    are a space of their own: one may have the bytes of an ordinary token, under its own id.
+
+    Encoding a pre-token starts with its single bytes and applies, as long as there is one, the
+    merge of lowest rank, the leftmost place first. Of several merges that make the same bytes,
+    only one can ever apply (`bpe_core.formats.ranks` has the proof).
+
+    Attributes:
+        token_ids: int64[n], the ids of the ordinary tokens, ascending.
+        token_bytes: their bytes, n binary values.
+        merges: int64[m, 3], the ids (left, right, result) in order of rank. No pair comes twice; a
+            result may come again.
+        special_tokens: text to id, in order of id.
+        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
+        ignore_merges: a pre-token that is itself a token is that token, whatever the merges make of
+            it. It matters only where some token is not what its own bytes merge into.
+        tie_break: how training chose between equally frequent pairs; None if unknown.
+        merge_counts: int64[m], how often each merge's pair occurred when it was learned, or None.
+        stop_reason: why training stopped, or None.
+        counts_fingerprint: fingerprint of the counts it was trained on, or None.
+        normalizer: reserved; None.
+
+    Raises:
+        InvalidTokenizerError: ids out of 0 ... 2**31 - 1 or given twice, equal bytes under two
+            ordinary ids, a merge of unknown tokens or one whose parts do not make its result, an
+            empty special token, counts of another length than the merges.
+        InvalidPatternError: a pattern that is no name and does not compile.
+
+    Example:
+        >>> model = TokenizerModel.from_tokens(
+        ...     [(0, b"a"), (1, b"b"), (2, b"ab")], [(0, 1, 2)], special_tokens={"<|end|>": 3}
+        ... )
+        >>> model.vocab
+        {0: b'a', 1: b'b', 2: b'ab', 3: b'<|end|>'}
+    """
+
+    token_ids: NDArray[np.int64]
+    token_bytes: pa.BinaryArray
+    merges: NDArray[np.int64]
+    special_tokens: Mapping[str, int]
+    pattern: str
+    ignore_merges: bool = False
+    tie_break: str | None = None
+    merge_counts: NDArray[np.int64] | None = None
+    stop_reason: str | None = None
+    counts_fingerprint: str | None = None
+    normalizer: None = None
+
+    def __post_init__(self) -> None:
+        specials = dict(sorted(self.special_tokens.items(), key=lambda item: item[1]))
+        object.__setattr__(self, "special_tokens", specials)
+        _check_specials(specials)
+        _check_ids(self.token_ids, specials)
+        _check_token_bytes(self.token_ids, self.token_bytes)
+        self._check_merges()
+        resolve_pattern(self.pattern)
+        for name in ("token_ids", "merges", "merge_counts"):
+            if (array := getattr(self, name)) is not None:
+                view = array.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+
+    @classmethod
+    def from_tokens(
+        cls,
+        tokens: Iterable[tuple[int, bytes]],
+        merges: Iterable[tuple[int, int, int]] = (),
+        *,
+        special_tokens: Mapping[str, int] | None = None,
+        pattern: str = "gpt2",
+        ignore_merges: bool = False,
+        tie_break: str | None = None,
+        merge_counts: Iterable[int] | None = None,
+        stop_reason: str | None = None,
+        counts_fingerprint: str | None = None,
+    ) -> TokenizerModel:
+        """A model from plain Python values.
+
+        Args:
+            tokens: (id, bytes) of the ordinary tokens, in any order.
+            merges: ids (left, right, result) in order of rank.
+            special_tokens: text to id.
+
+        The other arguments are the attributes of the class.
+
+        Raises:
+            InvalidTokenizerError: as the class does.
+        """
+        ordered = sorted(tokens)
+        return cls(
+            token_ids=_int64([token_id for token_id, _ in ordered], "token ids"),
+            token_bytes=pa.array([token for _, token in ordered], pa.binary()),
+            merges=_int64(list(merges), "merges").reshape(-1, 3),
+            special_tokens=special_tokens or {},
+            pattern=pattern,
+            ignore_merges=ignore_merges,
+            tie_break=tie_break,
+            merge_counts=None if merge_counts is None else _int64(list(merge_counts), "counts"),
+            stop_reason=stop_reason,
+            counts_fingerprint=counts_fingerprint,
+        )
+
+    @classmethod
+    def from_vocab(
+        cls,
+        vocab: Mapping[int, bytes],
+        merges: Iterable[tuple[bytes, bytes]],
+        special_tokens: Mapping[str, int],
+        *,
+        pattern: str = "gpt2",
+        ignore_merges: bool = False,
+    ) -> TokenizerModel:
+        """A model from a vocabulary and merges of bytes, in order of rank.
+
+        Args:
+            vocab: id to bytes; ids that are special tokens' are passed over.
+            merges: pairs of the bytes of ordinary tokens. Of a pair given twice the last place
+                counts, as in GPT-2's and Hugging Face's encoders.
+            special_tokens: text to id.
+            pattern: a name of `bpe_core.PATTERNS` or a regular expression.
+            ignore_merges: as the attribute of the class.
+
+        Raises:
+            InvalidTokenizerError: a merge of bytes that have no id; otherwise as the class does.
+        """
+        special_ids = set(special_tokens.values())
+        tokens = [(i, token) for i, token in vocab.items() if i not in special_ids]
+        ids = {token: i for i, token in tokens}
+        rows: dict[tuple[bytes, bytes], tuple[int, int, int]] = {}
+        for rank, (left, right) in enumerate(merges):
+            try:
+                row = (ids[left], ids[right], ids[left + right])
+            except KeyError as error:
+                raise InvalidTokenizerError(
+                    f"merge {rank}, {_shown(left)} + {_shown(right)}: expected bytes of ordinary "
+                    f"tokens, found no id for {_shown(error.args[0])}; add it to the vocabulary"
+                ) from None
+            rows.pop((left, right), None)
+            rows[left, right] = row
+        return cls.from_tokens(
+            tokens,
+            rows.values(),
+            special_tokens=special_tokens,
+            pattern=pattern,
+            ignore_merges=ignore_merges,
+        )
+
+    def with_special_tokens(self, special_tokens: Mapping[str, int]) -> TokenizerModel:
+        """The same with these special tokens; ordinary tokens that have their ids are left out.
+
+        Raises:
+            InvalidTokenizerError: a merge has one of these ids; otherwise as the class does.
+        """
+        special_ids = np.array(list(special_tokens.values()), np.int64)
+        kept = ~np.isin(self.token_ids, special_ids)
+        return replace(
+            self,
+            token_ids=self.token_ids[kept],
+            token_bytes=self.token_bytes.filter(pa.array(kept)),
+            special_tokens=special_tokens,
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """XXH3-128, in hex, of all that decides ids: not of counts, tie-break or stop reason."""
+        digest = xxhash.xxh3_128()
+        for part in self._fingerprinted():
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+        return digest.hexdigest()
+
+    @property
+    def tokens(self) -> list[tuple[int, bytes]]:
+        """The ordinary tokens, (id, bytes), ascending by id."""
+        return list(zip(self.token_ids.tolist(), _listed(self.token_bytes), strict=True))
+
+    @property
+    def vocab(self) -> dict[int, bytes]:
+        """Id to bytes of all tokens, special ones too, ascending by id."""
+        specials = [(i, text.encode()) for text, i in self.special_tokens.items()]
+        return dict(sorted([*self.tokens, *specials]))
+
+    @property
+    def merge_bytes(self) -> list[tuple[bytes, bytes]]:
+        """The bytes of each merge's left and right side, in order of rank."""
+        left, right = (_listed(self.bytes_of(self.merges[:, i])) for i in (0, 1))
+        return list(zip(left, right, strict=True))
+
+    @property
+    def max_id(self) -> int:
+        """The largest id, -1 if there is no token."""
+        ordinary = int(self.token_ids[-1]) if len(self.token_ids) else -1
+        return max(ordinary, *self.special_tokens.values(), -1)
+
+    def __len__(self) -> int:
+        """The number of tokens, special ones too."""
+        return len(self.token_ids) + len(self.special_tokens)
+
+    def bytes_of(self, ids: NDArray[np.int64]) -> pa.BinaryArray:
+        """The bytes of ordinary tokens, by id.
+
+        Raises:
+            InvalidTokenizerError: an id that no ordinary token has.
+        """
+        rows = np.searchsorted(self.token_ids, ids)
+        known = rows < len(self.token_ids)
+        known[known] = self.token_ids[rows[known]] == ids[known]
+        if not known.all():
+            at = int(np.argmin(known))
+            raise InvalidTokenizerError(
+                f"expected the id of an ordinary token, found {int(ids[at])} (row {at})"
+            )
+        return self.token_bytes.take(rows)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TokenizerModel):
+            return NotImplemented
+        return all(
+            _same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return int(self.fingerprint, 16)
+
+    def __repr__(self) -> str:
+        return (
+            f"TokenizerModel({len(self)} tokens, {len(self.special_tokens)} of them special, "
+            f"{len(self.merges)} merges, pattern {self.pattern!r})"
+        )
+
+    def _fingerprinted(self) -> Iterator[bytes]:
+        # The regular expression, not its name: llama3 and cl100k are one pattern.
+        settings = {
+            "pattern": resolve_pattern(self.pattern).regex,
+            "normalizer": self.normalizer,
+            "ignore_merges": self.ignore_merges,
+            "special_tokens": dict(self.special_tokens),
+        }
+        yield b"bpe tokenizer 1"
+        yield json.dumps(settings, sort_keys=True).encode()
+        yield self.token_ids.astype("<i8").tobytes()
+        yield pc.binary_length(self.token_bytes).to_numpy().astype("<i8").tobytes()
+        yield b"".join(_listed(self.token_bytes))
+        yield self.merges.astype("<i8").tobytes()
+
+    def _check_merges(self) -> None:
+        if self.merges.ndim != 2 or self.merges.shape[1] != 3 or self.merges.dtype != np.int64:
+            raise InvalidTokenizerError(
+                f"merges: expected int64[m, 3], found {self.merges.dtype}{list(self.merges.shape)}"
+            )
+        if self.merge_counts is not None and len(self.merge_counts) != len(self.merges):
+            raise InvalidTokenizerError(
+                f"merge_counts: expected one count for each of {len(self.merges)} merges, found "
+                f"{len(self.merge_counts)}"
+            )
+        names = ("left", "right", "result")
+        parts = []
+        for column, name in enumerate(names):
+            try:
+                parts.append(self.bytes_of(self.merges[:, column]))
+            except InvalidTokenizerError as error:
+                raise InvalidTokenizerError(f"merges, {name}: {error}") from None
+        left, right, result = parts
+        no_separator = pa.repeat(pa.scalar(b"", pa.binary()), len(left))
+        made = pc.binary_join_element_wise(left, right, no_separator)
+        wrong = np.flatnonzero(pc.not_equal(made, result).to_numpy(zero_copy_only=False))
+        if len(wrong):
+            rank = int(wrong[0])
+            raise InvalidTokenizerError(
+                f"merge {rank}: {_shown(left[rank].as_py())} + {_shown(right[rank].as_py())} makes "
+                f"{_shown(made[rank].as_py())}, but its result, id {self.merges[rank, 2]}, is "
+                f"{_shown(result[rank].as_py())}"
+            )
+        pairs = self.merges[:, 0] << 32 | self.merges[:, 1]
+        twice = _first_repeated(pairs)
+        if twice is not None:
+            ranks = np.flatnonzero(pairs == pairs[twice]).tolist()
+            raise InvalidTokenizerError(
+                f"merges {ranks[0]} and {ranks[1]} are the same pair, "
+                f"{_shown(left[twice].as_py())} + {_shown(right[twice].as_py())}; leave one out"
+            )
+
+
+def _check_specials(specials: Mapping[str, int]) -> None:
+    for text, token_id in specials.items():
+        if not isinstance(text, str) or not text:
+            raise InvalidTokenizerError(f"special token: expected a text, found {text!r}")
+        if not isinstance(token_id, int) or not 0 <= token_id <= MAX_ID:
+            raise InvalidTokenizerError(
+                f"special token {text!r}: expected an id of 0 ... {MAX_ID}, found {token_id!r}"
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidTokenizerError(
+                f"special token {text!r}: expected Unicode text, found a lone surrogate"
+            ) from None
+
+
+def _check_ids(token_ids: NDArray[np.int64], specials: Mapping[str, int]) -> None:
+    if token_ids.ndim != 1 or token_ids.dtype != np.int64:
+        raise InvalidTokenizerError(
+            f"token ids: expected int64[n], found {token_ids.dtype}{list(token_ids.shape)}"
+        )
+    if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() <= MAX_ID:
+        raise InvalidTokenizerError(
+            f"token ids: expected 0 ... {MAX_ID}, found {token_ids.min()} ... {token_ids.max()}"
+        )
+    ids = np.concatenate([token_ids, np.array(list(specials.values()), np.int64)])
+    twice = _first_repeated(ids)
+    if twice is not None:
+        raise InvalidTokenizerError(f"token ids: expected each once, found {ids[twice]} twice")
+    if np.any(np.diff(token_ids) < 0):
+        raise InvalidTokenizerError("token ids: expected ascending order; sort the tokens by id")
+
+
+def _check_token_bytes(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> None:
+    if not pa.types.is_binary(tokens.type) or len(tokens) != len(token_ids) or tokens.null_count:
+        raise InvalidTokenizerError(
+            f"token bytes: expected {len(token_ids)} binary values, found {len(tokens)} of type "
+            f"{tokens.type} with {tokens.null_count} nulls"
+        )
+    if len(tokens) and not pc.min(pc.binary_length(tokens)).as_py():
+        at = int(np.argmin(pc.binary_length(tokens).to_numpy()))
+        raise InvalidTokenizerError(f"token id {token_ids[at]}: expected bytes, found none")
+    codes = tokens.dictionary_encode().indices.to_numpy()
+    twice = _first_repeated(codes)
+    if twice is not None:
+        first, second = np.flatnonzero(codes == codes[twice])[:2]
+        raise InvalidTokenizerError(
+            f"token ids {token_ids[first]} and {token_ids[second]} have the same bytes, "
+            f"{_shown(tokens[twice].as_py())}; expected one ordinary id for them"
+        )
+
+
+def _first_repeated(values: NDArray[np.integer]) -> int | None:
+    """An index whose value stands at another index too, or None."""
+    order = np.argsort(values, kind="stable")
+    repeats = np.flatnonzero(values[order[1:]] == values[order[:-1]])
+    return int(order[repeats[0]]) if len(repeats) else None
+
+
+def _int64(values: list[int] | list[tuple[int, int, int]], what: str) -> NDArray[np.int64]:
+    try:
+        return np.array(values, dtype=np.int64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise InvalidTokenizerError(f"{what}: expected integers below 2**63: {error}") from None
+
+
+def _listed(values: pa.BinaryArray) -> list[bytes]:
+    return cast("list[bytes]", values.to_pylist())
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.array_equal(a, b)
+    if isinstance(a, pa.Array) and isinstance(b, pa.Array):
+        return bool(a.equals(b))
+    return bool(a == b)
+
+
+def _shown(token: bytes) -> str:
+    """The bytes for a message, shortened."""
+    return repr(token) if len(token) <= 40 else f"{token[:40]!r}... ({len(token)} bytes)"

@@ -1,0 +1,790 @@
+// The extension bpe_core._native: the only file that knows Python. Every long call runs without
+// the interpreter lock.
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "count_runs.hpp"
+#include "documents.hpp"
+#include "encoder.hpp"
+#include "merge_learner.hpp"
+#include "pretoken_table.hpp"
+#include "scanner.hpp"
+#include "special_matcher.hpp"
+#include "utf8.hpp"
+#include "xxh3.hpp"
+
+namespace py = pybind11;
+
+namespace bpe {
+namespace {
+
+using Int64Array = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+
+// ---------------------------------------------------------------------------------------------
+// Arguments and results
+
+// The bytes of any contiguous buffer (bytes, memoryview, numpy uint8), kept alive by this object.
+class BytesView {
+ public:
+  explicit BytesView(const py::buffer& buffer) : info_(buffer.request()) {
+    const py::ssize_t size = info_.size * info_.itemsize;
+    if (info_.ndim > 1 ||
+        (info_.ndim == 1 && info_.size > 1 && info_.strides[0] != info_.itemsize)) {
+      throw std::invalid_argument("expected one contiguous buffer of bytes");
+    }
+    data_ = static_cast<const uint8_t*>(info_.ptr);
+    size_ = static_cast<size_t>(size);
+  }
+  const uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  py::buffer_info info_;
+  const uint8_t* data_;
+  size_t size_;
+};
+
+// Spans data[starts[i], ends[i]), checked to lie inside the data.
+DocumentSpans checked_spans(const BytesView& data, const Int64Array& starts,
+                            const Int64Array& ends) {
+  if (starts.ndim() != 1 || ends.ndim() != 1 || starts.size() != ends.size()) {
+    throw std::invalid_argument("starts and ends must be one-dimensional and equally long");
+  }
+  const size_t n = static_cast<size_t>(starts.size());
+  const int64_t size = static_cast<int64_t>(data.size());
+  for (size_t i = 0; i < n; ++i) {
+    if (starts.data()[i] < 0 || starts.data()[i] > ends.data()[i] || ends.data()[i] > size) {
+      throw std::invalid_argument("document " + std::to_string(i) + " lies outside of the data: [" +
+                                  std::to_string(starts.data()[i]) + ", " +
+                                  std::to_string(ends.data()[i]) + ") of " + std::to_string(size) +
+                                  " bytes");
+    }
+  }
+  return {data.data(), data.size(), starts.data(), ends.data(), n};
+}
+
+// Keys data[offsets[i], offsets[i + 1]), checked to lie inside the data; there are n.
+void check_key_offsets(const BytesView& data, const Int64Array& offsets, py::ssize_t n) {
+  if (offsets.ndim() != 1 || offsets.size() != n + 1) {
+    throw std::invalid_argument("offsets must have one entry more than there are keys");
+  }
+  for (py::ssize_t i = 0; i < n; ++i) {
+    const int64_t begin = offsets.data()[i];
+    const int64_t end = offsets.data()[i + 1];
+    if (begin < 0 || begin > end || end > static_cast<int64_t>(data.size())) {
+      throw std::invalid_argument("key " + std::to_string(i) + " lies outside of the data");
+    }
+  }
+}
+
+// An array that owns the vector it is made from: nothing is copied.
+template <class T>
+py::array_t<T> to_array(std::vector<T>&& values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  py::capsule owner(owned, [](void* p) { delete static_cast<std::vector<T>*>(p); });
+  return py::array_t<T>(static_cast<py::ssize_t>(owned->size()), owned->data(), owner);
+}
+
+template <class Id>
+py::array_t<Id> to_array(IdBuffer<Id>&& ids) {
+  ids.shrink();
+  const auto size = static_cast<py::ssize_t>(ids.size());
+  Id* memory = ids.release();
+  py::capsule owner(memory, [](void* p) { std::free(p); });
+  return py::array_t<Id>(size, memory, owner);
+}
+
+std::optional<Pattern> pattern_from_name(const std::string& name) {
+  if (name == "gpt2") return Pattern::gpt2;
+  if (name == "cl100k") return Pattern::cl100k;
+  if (name == "cl100k_tiktoken") return Pattern::cl100k_tiktoken;
+  if (name == "o200k") return Pattern::o200k;
+  if (name == "qwen2") return Pattern::qwen2;
+  if (name == "none") return Pattern::none;
+  return std::nullopt;
+}
+
+Scanner scanner_from_name(const std::string& name) {
+  const std::optional<Pattern> pattern = pattern_from_name(name);
+  if (!pattern) throw std::invalid_argument("no native scanner is called " + name);
+  return scanner_for(*pattern);
+}
+
+void raise_from_errors(const char* class_name, const std::string& message) {
+  const py::object type = py::module_::import("bpe_core.errors").attr(class_name);
+  PyErr_SetString(type.ptr(), message.c_str());
+}
+
+void translate_exception(std::exception_ptr pointer) {
+  try {
+    if (pointer) std::rethrow_exception(pointer);
+  } catch (const UnknownByte& unknown) {
+    char hex[8];
+    std::snprintf(hex, sizeof hex, "0x%02X", unknown.byte);
+    raise_from_errors("UnknownTokenError", "byte " + std::string(hex) +
+                                               " of the text has no id in this vocabulary; add a "
+                                               "token for it or give unknown_id");
+  } catch (const std::overflow_error& error) {
+    raise_from_errors("CountOverflowError", error.what());
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Text
+
+Int64Array split_pretokens(const std::string& pattern, const py::buffer& buffer, size_t capacity) {
+  const Scanner scanner = scanner_from_name(pattern);
+  if (capacity == 0) throw std::invalid_argument("capacity must be at least 1");
+  const BytesView data(buffer);
+  std::vector<int64_t> result;
+  {
+    py::gil_scoped_release release;
+    std::vector<size_t> ends(capacity);
+    size_t pos = 0;
+    while (pos < data.size()) {
+      const size_t found = scanner(data.data(), data.size(), pos, ends.data(), capacity);
+      result.insert(result.end(), ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(found));
+      pos = ends[found - 1];
+    }
+  }
+  return to_array(std::move(result));
+}
+
+// Special tokens with the ids they are encoded as.
+class SpecialSet {
+ public:
+  SpecialSet(std::vector<std::string> tokens, std::vector<uint32_t> ids)
+      : matcher_(std::move(tokens)), ids_(std::move(ids)) {
+    if (ids_.size() != matcher_.tokens().size()) {
+      throw std::invalid_argument("as many ids as special tokens are needed");
+    }
+  }
+
+  const SpecialMatcher& matcher() const { return matcher_; }
+  const std::vector<uint32_t>& ids() const { return ids_; }
+
+  std::vector<std::tuple<size_t, size_t, uint32_t>> find_all(const py::buffer& buffer) const {
+    const BytesView data(buffer);
+    std::vector<std::tuple<size_t, size_t, uint32_t>> matches;
+    py::gil_scoped_release release;
+    SpecialMatch match;
+    size_t from = 0;
+    while (matcher_.find(data.data(), data.size(), from, match)) {
+      matches.emplace_back(match.begin, match.end, match.index);
+      from = match.end;
+    }
+    return matches;
+  }
+
+  Int64Array find_first(const py::buffer& buffer, const Int64Array& starts,
+                        const Int64Array& ends) const {
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    std::vector<int64_t> first(documents.n, -1);
+    {
+      py::gil_scoped_release release;
+      for (size_t i = 0; i < documents.n; ++i) {
+        SpecialMatch match;
+        if (matcher_.find(documents.data + documents.starts[i],
+                          static_cast<size_t>(documents.ends[i] - documents.starts[i]), 0, match)) {
+          first[i] = static_cast<int64_t>(match.begin);
+        }
+      }
+    }
+    return to_array(std::move(first));
+  }
+
+ private:
+  SpecialMatcher matcher_;
+  std::vector<uint32_t> ids_;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Documents
+
+py::tuple split_documents_of(const py::buffer& buffer, const std::string& separator, size_t start,
+                             size_t from, size_t begin_before, size_t max_bytes,
+                             size_t max_documents) {
+  const BytesView data(buffer);
+  DocumentSplit split;
+  {
+    py::gil_scoped_release release;
+    split = split_documents(data.data(), data.size(), separator, start, from,
+                            {begin_before, max_bytes, max_documents});
+  }
+  return py::make_tuple(to_array(std::move(split.starts)), to_array(std::move(split.ends)),
+                        split.empty, split.rest, split.resume, split.stopped);
+}
+
+py::tuple scan_documents_of(const py::buffer& buffer, const Int64Array& starts,
+                            const Int64Array& ends) {
+  const BytesView data(buffer);
+  const DocumentSpans documents = checked_spans(data, starts, ends);
+  std::vector<int64_t> valid(documents.n);
+  std::vector<uint64_t> hashes(documents.n * 2);
+  {
+    py::gil_scoped_release release;
+    scan_documents(documents.data, documents.size, documents.starts, documents.ends, documents.n,
+                   valid.data(), hashes.data());
+  }
+  const auto n = static_cast<py::ssize_t>(documents.n);
+  return py::make_tuple(to_array(std::move(valid)),
+                        to_array(std::move(hashes)).reshape(std::vector<py::ssize_t>{n, 2}));
+}
+
+std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t limit,
+                                   const SpecialSet& specials) {
+  const BytesView text(buffer);
+  py::gil_scoped_release release;
+  const int64_t cut = safe_cut(text.data(), text.size(), at_end, limit, specials.matcher());
+  if (cut == kNoCut) return std::nullopt;
+  return cut;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Counting
+
+class PyPretokenTable {
+ public:
+  PyPretokenTable(const std::optional<std::string>& pattern,
+                  std::vector<std::string> special_tokens, size_t max_pretoken_bytes)
+      : scanner_(pattern ? scanner_from_name(*pattern) : nullptr),
+        specials_(std::move(special_tokens)),
+        max_pretoken_bytes_(max_pretoken_bytes) {}
+
+  py::tuple add_documents(const py::buffer& buffer, const Int64Array& starts,
+                          const Int64Array& ends, size_t first, size_t memory_limit) {
+    if (scanner_ == nullptr) {
+      throw std::invalid_argument("a table without a native pattern takes pre-tokens: add_spans");
+    }
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    std::vector<LongPretoken> too_long;
+    size_t next;
+    {
+      py::gil_scoped_release release;
+      next = table_.add_documents(documents.data, documents.size, documents.starts, documents.ends,
+                                  documents.n, first, scanner_, specials_, memory_limit,
+                                  max_pretoken_bytes_, too_long);
+    }
+    py::list places;
+    for (const LongPretoken& place : too_long) {
+      places.append(py::make_tuple(place.document, place.begin, place.length));
+    }
+    return py::make_tuple(next, places);
+  }
+
+  void add_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends) {
+    const BytesView data(buffer);
+    const DocumentSpans spans = checked_spans(data, starts, ends);
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < spans.n; ++i) {
+      table_.add(spans.data + spans.starts[i], static_cast<size_t>(spans.ends[i] - spans.starts[i]),
+                 1);
+    }
+  }
+
+  void add_counts(const py::buffer& buffer, const Int64Array& offsets, const Int64Array& counts) {
+    const BytesView keys(buffer);
+    check_key_offsets(keys, offsets, counts.size());
+    const size_t n = static_cast<size_t>(counts.size());
+    const int64_t* at = offsets.data();
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < n; ++i) {
+      table_.add(keys.data() + at[i], static_cast<size_t>(at[i + 1] - at[i]), counts.data()[i]);
+    }
+  }
+
+  void add_table(const PyPretokenTable& other) {
+    py::gil_scoped_release release;
+    table_.add_table(other.table_);
+  }
+
+  void clear() {
+    py::gil_scoped_release release;
+    table_.clear();
+  }
+
+  size_t size() const { return table_.size(); }
+  size_t memory_bytes() const { return table_.memory_bytes(); }
+  int64_t total() const {
+    py::gil_scoped_release release;
+    return table_.total();
+  }
+
+  py::list pack_sections(size_t shards) const {
+    if (shards == 0) throw std::invalid_argument("shards must be at least 1");
+    py::list sections;
+    std::vector<std::vector<uint32_t>> order;
+    {
+      py::gil_scoped_release release;
+      order = table_.sorted_shards(shards);
+    }
+    for (std::vector<uint32_t>& entries : order) {
+      std::string packed;
+      {
+        py::gil_scoped_release release;
+        packed = pack_section(table_, entries);
+        std::vector<uint32_t>().swap(entries);
+      }
+      sections.append(py::bytes(packed));
+    }
+    return sections;
+  }
+
+  py::tuple columns() const {
+    CountColumns rows;
+    {
+      py::gil_scoped_release release;
+      const std::vector<uint32_t> order = std::move(table_.sorted_shards(1).front());
+      for (uint32_t entry : order) {
+        const PretokenTable::Row row = table_.row(entry);
+        rows.keys.insert(rows.keys.end(), row.key, row.key + row.length);
+        rows.offsets.push_back(static_cast<int64_t>(rows.keys.size()));
+        rows.counts.push_back(row.count);
+      }
+    }
+    return to_columns(std::move(rows));
+  }
+
+  static py::tuple to_columns(CountColumns&& rows) {
+    return py::make_tuple(to_array(std::move(rows.keys)), to_array(std::move(rows.offsets)),
+                          to_array(std::move(rows.counts)));
+  }
+
+ private:
+  PretokenTable table_;
+  Scanner scanner_;
+  SpecialMatcher specials_;
+  size_t max_pretoken_bytes_;
+};
+
+class PyCountMerger {
+ public:
+  PyCountMerger(size_t sources, py::function refill) : refill_(std::move(refill)) {
+    py::gil_scoped_release release;
+    merger_.emplace(sources, [this](size_t source, std::string& chunk) {
+      py::gil_scoped_acquire acquire;
+      chunk = refill_(source).cast<std::string>();
+    });
+  }
+
+  py::tuple read(size_t max_rows, size_t max_bytes) {
+    CountColumns rows;
+    {
+      py::gil_scoped_release release;
+      rows = merger_->read(max_rows, max_bytes);
+    }
+    return PyPretokenTable::to_columns(std::move(rows));
+  }
+
+ private:
+  py::function refill_;
+  std::optional<CountMerger> merger_;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Learning merges
+
+std::unique_ptr<MergeLearner> make_merge_learner(const py::buffer& buffer,
+                                                 const Int64Array& offsets,
+                                                 const Int64Array& counts,
+                                                 const std::string& tie_break,
+                                                 int64_t min_frequency, size_t max_token_bytes,
+                                                 std::vector<std::string> forbidden_tokens) {
+  MergeLearnerOptions options;
+  if (tie_break == "lexicographic") {
+    options.tie_break = TieBreak::lexicographic;
+  } else if (tie_break == "first_id") {
+    options.tie_break = TieBreak::first_id;
+  } else if (tie_break == "huggingface") {
+    options.tie_break = TieBreak::huggingface;
+  } else {
+    throw std::invalid_argument("no tie-break is called " + tie_break);
+  }
+  options.min_frequency = min_frequency;
+  options.max_token_bytes = max_token_bytes;
+  options.forbidden_tokens = std::move(forbidden_tokens);
+  const BytesView keys(buffer);
+  check_key_offsets(keys, offsets, counts.size());
+  const size_t n = static_cast<size_t>(counts.size());
+  py::gil_scoped_release release;
+  return std::make_unique<MergeLearner>(keys.data(), offsets.data(), counts.data(), n,
+                                        std::move(options));
+}
+
+const char* stop_reason_name(StopReason reason) {
+  switch (reason) {
+    case StopReason::vocab_size_reached:
+      return "vocab_size_reached";
+    case StopReason::below_min_frequency:
+      return "below_min_frequency";
+    case StopReason::no_pairs_left:
+      return "no_pairs_left";
+  }
+  return "";
+}
+
+py::tuple merge_columns(const MergeLearner& learner) {
+  const std::vector<LearnedMerge>& merges = learner.merges();
+  std::vector<uint32_t> left, right, result;
+  std::vector<int64_t> count;
+  for (const LearnedMerge& merge : merges) {
+    left.push_back(merge.left);
+    right.push_back(merge.right);
+    result.push_back(merge.result);
+    count.push_back(merge.count);
+  }
+  return py::make_tuple(to_array(std::move(left)), to_array(std::move(right)),
+                        to_array(std::move(result)), to_array(std::move(count)));
+}
+
+// ---------------------------------------------------------------------------------------------
+// Encoding
+
+std::vector<MergeRule> rules_from_columns(const py::array_t<uint32_t, py::array::c_style>& left,
+                                          const py::array_t<uint32_t, py::array::c_style>& right,
+                                          const py::array_t<uint32_t, py::array::c_style>& result) {
+  const size_t n = static_cast<size_t>(left.size());
+  if (static_cast<size_t>(right.size()) != n || static_cast<size_t>(result.size()) != n) {
+    throw std::invalid_argument("left, right and result must be equally long");
+  }
+  std::vector<MergeRule> rules(n);
+  for (size_t i = 0; i < n; ++i) {
+    rules[i] = {left.data()[i], right.data()[i], result.data()[i], static_cast<uint32_t>(i)};
+  }
+  return rules;
+}
+
+class PyEncoder {
+ public:
+  PyEncoder(const Int64Array& byte_ids, std::vector<MergeRule> rules, int64_t unknown_id,
+            const std::optional<std::string>& pattern, size_t cache_entries)
+      : encoder_(checked_byte_ids(byte_ids), rules, unknown_id,
+                 pattern ? scanner_from_name(*pattern) : nullptr),
+        native_(pattern.has_value()),
+        cache_entries_(cache_entries) {
+    idle_.push_back(std::make_unique<Encoder::Workspace>(cache_entries_));
+  }
+
+  void set_whole_tokens(const py::buffer& buffer, const Int64Array& offsets,
+                        const py::array_t<uint32_t, py::array::c_style>& ids) {
+    const BytesView keys(buffer);
+    check_key_offsets(keys, offsets, ids.size());
+    std::unordered_map<std::string, uint32_t> whole;
+    for (py::ssize_t i = 0; i < ids.size(); ++i) {
+      const int64_t begin = offsets.data()[i];
+      whole.emplace(std::string(reinterpret_cast<const char*>(keys.data()) + begin,
+                                static_cast<size_t>(offsets.data()[i + 1] - begin)),
+                    ids.data()[i]);
+    }
+    encoder_.set_whole_tokens(std::move(whole));
+  }
+
+  // (ids, offsets): uint16 or uint32 ids of all documents, int64 offsets of n + 1.
+  py::tuple encode_documents(const py::buffer& buffer, const Int64Array& starts,
+                             const Int64Array& ends, const SpecialSet& specials,
+                             const std::vector<uint32_t>& prepend,
+                             const std::vector<uint32_t>& append, int bits, int num_threads) {
+    if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    const Affixes affixes{prepend, append};
+    if (bits == 16) return encode_as<uint16_t>(documents, specials, affixes, num_threads);
+    return encode_as<uint32_t>(documents, specials, affixes, num_threads);
+  }
+
+  py::list encode_text(const py::object& text, const SpecialSet& specials) {
+    if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
+    std::optional<BytesView> view;
+    const uint8_t* bytes;
+    py::ssize_t size;
+    if (PyUnicode_Check(text.ptr())) {
+      bytes = reinterpret_cast<const uint8_t*>(PyUnicode_AsUTF8AndSize(text.ptr(), &size));
+      if (bytes == nullptr) throw py::error_already_set();
+    } else {
+      view.emplace(py::reinterpret_borrow<py::buffer>(text));
+      bytes = view->data();
+      size = static_cast<py::ssize_t>(view->size());
+    }
+    const int64_t start = 0;
+    const int64_t end = size;
+    const DocumentSpans documents{bytes, static_cast<size_t>(size), &start, &end, 1};
+    IdBuffer<uint32_t> ids;
+    int64_t offset;
+    const auto run = [&] {
+      WorkspaceLease lease(*this);
+      encoder_.encode_documents(lease.get(), documents, specials.matcher(), specials.ids(), {}, ids,
+                                &offset);
+    };
+    if (size < kLongText) {
+      run();
+    } else {
+      py::gil_scoped_release release;
+      run();
+    }
+    py::list result(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), PyLong_FromLong(ids.data()[i]));
+    }
+    return result;
+  }
+
+  py::tuple encode_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends,
+                         const Int64Array& special_ids) {
+    const BytesView data(buffer);
+    const DocumentSpans spans = checked_spans(data, starts, ends);
+    if (special_ids.size() != starts.size()) {
+      throw std::invalid_argument("as many special ids as spans are needed");
+    }
+    IdBuffer<uint32_t> ids;
+    std::vector<int64_t> offsets(spans.n + 1, 0);
+    {
+      py::gil_scoped_release release;
+      WorkspaceLease lease(*this);
+      encoder_.encode_spans(lease.get(), spans, special_ids.data(), ids, offsets.data() + 1);
+    }
+    return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+  }
+
+ private:
+  static constexpr py::ssize_t kLongText = 16384;  // bytes from which the lock is released
+
+  static std::array<int64_t, 256> checked_byte_ids(const Int64Array& ids) {
+    if (ids.size() != 256) throw std::invalid_argument("256 byte ids are needed");
+    std::array<int64_t, 256> result;
+    std::copy_n(ids.data(), 256, result.begin());
+    return result;
+  }
+
+  // A workspace of its own for each call at work, kept for later calls.
+  class WorkspaceLease {
+   public:
+    explicit WorkspaceLease(PyEncoder& owner) : owner_(owner) {
+      {
+        const std::lock_guard lock(owner_.mutex_);
+        if (!owner_.idle_.empty()) {
+          workspace_ = std::move(owner_.idle_.back());
+          owner_.idle_.pop_back();
+        }
+      }
+      if (!workspace_) workspace_ = std::make_unique<Encoder::Workspace>(owner_.cache_entries_);
+    }
+    ~WorkspaceLease() {
+      const std::lock_guard lock(owner_.mutex_);
+      owner_.idle_.push_back(std::move(workspace_));
+    }
+    Encoder::Workspace& get() { return *workspace_; }
+
+   private:
+    PyEncoder& owner_;
+    std::unique_ptr<Encoder::Workspace> workspace_;
+  };
+
+  template <class Id>
+  py::tuple encode_as(const DocumentSpans& documents, const SpecialSet& specials,
+                      const Affixes& affixes, int num_threads) {
+    std::vector<int64_t> offsets(documents.n + 1, 0);
+    IdBuffer<Id> ids;
+    {
+      py::gil_scoped_release release;
+      ids = encode_parallel<Id>(documents, specials, affixes, num_threads, offsets.data() + 1);
+    }
+    return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+  }
+
+  template <class Id>
+  IdBuffer<Id> encode_parallel(const DocumentSpans& documents, const SpecialSet& specials,
+                               const Affixes& affixes, int num_threads, int64_t* offsets) {
+    const auto encode_part = [&](const DocumentSpans& part, IdBuffer<Id>& ids, int64_t* at) {
+      WorkspaceLease lease(*this);
+      encoder_.encode_documents(lease.get(), part, specials.matcher(), specials.ids(), affixes, ids,
+                                at);
+    };
+    const std::vector<size_t> cuts = even_cuts(documents, num_threads);
+    const size_t parts = cuts.size() - 1;
+    std::vector<IdBuffer<Id>> buffers(parts);
+    std::vector<std::exception_ptr> failures(parts);
+    const auto run = [&](size_t i) {
+      try {
+        const DocumentSpans part{documents.data, documents.size, documents.starts + cuts[i],
+                                 documents.ends + cuts[i], cuts[i + 1] - cuts[i]};
+        encode_part(part, buffers[i], offsets + cuts[i]);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    };
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < parts; ++i) threads.emplace_back(run, i);
+    run(0);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
+    IdBuffer<Id> all = std::move(buffers[0]);
+    for (size_t i = 1; i < parts; ++i) {
+      const int64_t before = static_cast<int64_t>(all.size());
+      for (size_t k = cuts[i]; k < cuts[i + 1]; ++k) offsets[k] += before;
+      all.reserve_more(buffers[i].size());
+      std::copy_n(buffers[i].data(), buffers[i].size(), all.end());
+      all.advance(buffers[i].size());
+    }
+    return all;
+  }
+
+  // Cuts of the documents into parts of about equal bytes: one a thread, and none below 64 KiB.
+  static std::vector<size_t> even_cuts(const DocumentSpans& documents, int num_threads) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < documents.n; ++i) bytes += documents.ends[i] - documents.starts[i];
+    int64_t parts = num_threads > 0 ? num_threads : std::thread::hardware_concurrency();
+    parts = std::clamp<int64_t>(parts, 1, std::max<int64_t>(1, bytes >> 16));
+    std::vector<size_t> cuts = {0};
+    int64_t done = 0;
+    for (size_t i = 0; i < documents.n; ++i) {
+      done += documents.ends[i] - documents.starts[i];
+      if (done * parts >= bytes * static_cast<int64_t>(cuts.size()) &&
+          static_cast<int64_t>(cuts.size()) < parts) {
+        cuts.push_back(i + 1);
+      }
+    }
+    cuts.push_back(documents.n);
+    return cuts;
+  }
+
+  Encoder encoder_;
+  bool native_;
+  size_t cache_entries_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Encoder::Workspace>> idle_;
+};
+
+}  // namespace
+}  // namespace bpe
+
+PYBIND11_MODULE(_native, m) {
+  using namespace bpe;
+  using namespace py::literals;
+
+  m.doc() = "The native core of bpe_core; see the modules that use it.";
+  py::register_exception_translator(&translate_exception);
+
+  m.def("split_pretokens", &split_pretokens, "pattern"_a, "data"_a, "capacity"_a = 256);
+  m.def(
+      "utf8_valid_prefix",
+      [](const py::buffer& buffer) {
+        const BytesView data(buffer);
+        py::gil_scoped_release release;
+        return utf8_valid_prefix(data.data(), data.size());
+      },
+      "data"_a);
+  m.def(
+      "xxh3_128",
+      [](const py::buffer& buffer) {
+        const BytesView data(buffer);
+        const Hash128 hash = xxh3_128(data.data(), data.size());
+        return std::make_pair(hash.high, hash.low);
+      },
+      "data"_a);
+
+  py::class_<SpecialSet>(m, "SpecialSet")
+      .def(py::init<std::vector<std::string>, std::vector<uint32_t>>(), "tokens"_a, "ids"_a)
+      .def_property_readonly("ids", &SpecialSet::ids)
+      .def("find_all", &SpecialSet::find_all, "data"_a)
+      .def("find_first", &SpecialSet::find_first, "data"_a, "starts"_a, "ends"_a);
+
+  m.def(
+      "separator_problem",
+      [](const py::bytes& separator) { return separator_problem(std::string(separator)); },
+      "separator"_a);
+  m.def(
+      "find_separators",
+      [](const py::buffer& buffer, const std::string& separator, size_t from, size_t limit) {
+        const BytesView data(buffer);
+        std::vector<int64_t> begins;
+        {
+          py::gil_scoped_release release;
+          find_separators(data.data(), data.size(), separator, from, begins, limit);
+        }
+        return to_array(std::move(begins));
+      },
+      "data"_a, "separator"_a, "from_"_a, "limit"_a);
+  m.def("split_documents", &split_documents_of, "data"_a, "separator"_a, "start"_a, "from_"_a,
+        "begin_before"_a, "max_bytes"_a, "max_documents"_a);
+  m.def("scan_documents", &scan_documents_of, "data"_a, "starts"_a, "ends"_a);
+  m.def(
+      "cut_lookahead", [](const SpecialSet& specials) { return cut_lookahead(specials.matcher()); },
+      "specials"_a);
+  m.def("safe_cut", &safe_cut_of, "text"_a, "at_end"_a, "limit"_a, "specials"_a);
+
+  py::class_<PyPretokenTable>(m, "PretokenTable")
+      .def(py::init<std::optional<std::string>, std::vector<std::string>, size_t>(), "pattern"_a,
+           "special_tokens"_a, "max_pretoken_bytes"_a = 0)
+      .def("add_documents", &PyPretokenTable::add_documents, "data"_a, "starts"_a, "ends"_a,
+           "first"_a = 0, "memory_limit"_a = 0)
+      .def("add_spans", &PyPretokenTable::add_spans, "data"_a, "starts"_a, "ends"_a)
+      .def("add_counts", &PyPretokenTable::add_counts, "keys"_a, "offsets"_a, "counts"_a)
+      .def("add_table", &PyPretokenTable::add_table, "other"_a)
+      .def("clear", &PyPretokenTable::clear)
+      .def("__len__", &PyPretokenTable::size)
+      .def_property_readonly("memory_bytes", &PyPretokenTable::memory_bytes)
+      .def("total", &PyPretokenTable::total)
+      .def("pack_sections", &PyPretokenTable::pack_sections, "shards"_a)
+      .def("columns", &PyPretokenTable::columns);
+
+  py::class_<PyCountMerger>(m, "CountMerger")
+      .def(py::init<size_t, py::function>(), "sources"_a, "refill"_a)
+      .def("read", &PyCountMerger::read, "max_rows"_a, "max_bytes"_a);
+
+  py::class_<MergeLearner>(m, "MergeLearner")
+      .def(py::init(&make_merge_learner), "keys"_a, "offsets"_a, "counts"_a, "tie_break"_a,
+           "min_frequency"_a = 1, "max_token_bytes"_a = 0,
+           "forbidden_tokens"_a = std::vector<std::string>{})
+      .def("apply", &MergeLearner::apply, "left"_a, "right"_a,
+           py::call_guard<py::gil_scoped_release>())
+      .def("learn", &MergeLearner::learn, "symbols"_a, "max_steps"_a,
+           py::call_guard<py::gil_scoped_release>())
+      .def("merges", &merge_columns)
+      .def(
+          "symbol",
+          [](const MergeLearner& learner, uint32_t symbol) {
+            return py::bytes(learner.symbol(symbol));
+          },
+          "symbol"_a)
+      .def_property_readonly("num_symbols", &MergeLearner::num_symbols)
+      .def_property_readonly("memory_bytes", &MergeLearner::memory_bytes)
+      .def_property_readonly("stop_reason", [](const MergeLearner& learner) {
+        return stop_reason_name(learner.stop_reason());
+      });
+
+  py::class_<PyEncoder>(m, "Encoder")
+      .def(py::init([](const Int64Array& byte_ids,
+                       const py::array_t<uint32_t, py::array::c_style>& left,
+                       const py::array_t<uint32_t, py::array::c_style>& right,
+                       const py::array_t<uint32_t, py::array::c_style>& result, int64_t unknown_id,
+                       const std::optional<std::string>& pattern, size_t cache_entries) {
+             return std::make_unique<PyEncoder>(byte_ids, rules_from_columns(left, right, result),
+                                                unknown_id, pattern, cache_entries);
+           }),
+           "byte_ids"_a, "left"_a, "right"_a, "result"_a, "unknown_id"_a = -1, "pattern"_a = "gpt2",
+           "cache_entries"_a = size_t{1} << 20)
+      .def("set_whole_tokens", &PyEncoder::set_whole_tokens, "keys"_a, "offsets"_a, "ids"_a)
+      .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,
+           "specials"_a, "prepend"_a = std::vector<uint32_t>{},
+           "append"_a = std::vector<uint32_t>{}, "bits"_a = 32, "num_threads"_a = 1)
+      .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a)
+      .def("encode_spans", &PyEncoder::encode_spans, "data"_a, "starts"_a, "ends"_a,
+           "special_ids"_a);
+}

@@ -1,0 +1,879 @@
+#include "merge_learner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "zeroed_array.hpp"
+
+// All words stand in one array of slots, a slot for every byte and one between words. A token takes
+// as many slots as it has bytes. Its first slot holds its symbol; its last slot, when it has more
+// than one, holds the symbol with a flag, so that the neighbours on both sides are found at once.
+// Slots between, if they ever began a token, are flagged too: a slot without the flag is the start
+// of a token or a boundary.
+//
+// The index has, for each *frequent* pair, its exact count and the ascending list of its positions.
+// Positions are never taken out of a list: one is live if the slots still hold the pair there.
+// Frequent means a count of at least `threshold_`. Most of the pairs that merges make are rare and
+// are never looked at again; they cost no more than the sum that shows it. When no frequent pair
+// is left, the threshold is lowered and the index made anew from the slots, a few times in all.
+//
+// The index relies on counts of pairs never rising, once the merge that makes them is done. That
+// holds although a merge may make bytes that have a symbol already, as a symbol's bytes are
+// made in one way only: until a token is made, what happens inside its bytes does not
+// depend on what is around them, or else a merge would have crossed their edge. So all tokens of
+// equal bytes are made by the same merge. Another merge that makes these bytes finds no occurrence,
+// or the symbol had none (which takes given merges: learned pairs occur).
+
+namespace bpe {
+
+class MergeLearner::Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual void apply(uint32_t left, uint32_t right) = 0;
+  virtual bool learn(size_t symbols, size_t max_steps) = 0;
+  virtual std::string symbol(uint32_t id) const = 0;
+  virtual size_t num_symbols() const = 0;
+  virtual size_t memory_bytes() const = 0;
+
+  std::vector<LearnedMerge> merges;
+  StopReason stop_reason = StopReason::no_pairs_left;
+};
+
+namespace {
+
+// Inside, symbol 0 is the boundary between words and symbol s + 1 is what users know as s.
+constexpr uint32_t kBoundary = 0;
+constexpr uint32_t kInner = 0x80000000u;
+constexpr uint32_t kMaxSymbols = kInner - 2;
+constexpr uint64_t kNoList = std::numeric_limits<uint64_t>::max();
+constexpr size_t kPrefetchDistance = 16;
+constexpr size_t kTablePrefetch = 8;
+constexpr int kBlockBits = 6;
+constexpr size_t kTextStart = 256;  // the text of slot 0; the single bytes stand before it
+
+uint64_t pair_key(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
+uint32_t left_of(uint64_t key) { return static_cast<uint32_t>(key >> 32); }
+uint32_t right_of(uint64_t key) { return static_cast<uint32_t>(key); }
+
+std::string quoted(std::string_view bytes) {
+  constexpr size_t kShown = 40;
+  static const char* digits = "0123456789abcdef";
+  std::string text = "b'";
+  for (const char c : bytes.substr(0, kShown)) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (byte >= 0x20 && byte < 0x7f && c != '\'' && c != '\\') {
+      text += c;
+    } else {
+      text += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+    }
+  }
+  return text + (bytes.size() > kShown ? "...'" : "'");
+}
+
+// The order in which GPT-2's printable stand-ins put the bytes: first those that stand for
+// themselves, then the others, which stand-ins from U+0100 on represent.
+std::array<uint32_t, 256> huggingface_byte_order() {
+  const auto stands_for_itself = [](uint32_t byte) {
+    return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
+  };
+  std::array<uint32_t, 256> order{};
+  uint32_t next = 0;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    if (stands_for_itself(byte)) order[byte] = next++;
+  }
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    if (!stands_for_itself(byte)) order[byte] = next++;
+  }
+  return order;
+}
+
+template <typename T>
+size_t allocated(const std::vector<T>& v) {
+  return v.capacity() * sizeof(T);
+}
+
+// A pair that is looked at, or what stands on one side of a symbol that is.
+struct Tally {
+  uint64_t count = 0;
+  uint64_t occurrences = 0;
+  uint64_t list = 0;  // where in the arena the next position goes
+};
+
+// Of all pairs of bytes, the pair (a, b) at 256 * a + b.
+using BytePairs = std::vector<Tally>;
+
+// The words as they are given.
+struct Words {
+  const uint8_t* keys;
+  const int64_t* offsets;
+  const int64_t* counts;
+  size_t n;
+
+  size_t length(size_t i) const { return static_cast<size_t>(offsets[i + 1] - offsets[i]); }
+  const uint8_t* begin(size_t i) const { return keys + offsets[i]; }
+
+  // The slots that all words take, with a boundary after each and one before the first. Words of
+  // one byte have no pair and take none.
+  size_t num_slots() const {
+    size_t slots = 1;
+    for (size_t i = 0; i < n; ++i) slots += length(i) > 1 ? length(i) + 1 : 0;
+    return slots;
+  }
+
+  void check() const {
+    for (size_t i = 0; i < n; ++i) {
+      if (offsets[i] < 0 || offsets[i] > offsets[i + 1]) {
+        throw std::invalid_argument(
+            "offsets: expected ascending values from 0, found " + std::to_string(offsets[i]) +
+            " before " + std::to_string(offsets[i + 1]) + " at word " + std::to_string(i));
+      }
+      if (counts[i] < 1) {
+        throw std::invalid_argument("counts: expected at least 1, found " +
+                                    std::to_string(counts[i]) + " for word " + std::to_string(i));
+      }
+    }
+  }
+
+  // Throws if one of the counts does not fit. If they do, so do those of all pairs to come, as
+  // every occurrence of a pair is one of the two bytes at its seam.
+  BytePairs count_byte_pairs() const {
+    BytePairs pairs(size_t{256} * 256);
+    for (size_t i = 0; i < n; ++i) {
+      const uint8_t* word = begin(i);
+      for (size_t k = 0; k + 1 < length(i); ++k) {
+        Tally& pair = pairs[size_t{word[k]} << 8 | word[k + 1]];
+        ++pair.occurrences;
+        pair.count += static_cast<uint64_t>(counts[i]);
+        if (pair.count > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+          const char* chars = reinterpret_cast<const char*>(word);
+          throw std::overflow_error("the count of the pair (" + quoted({chars + k, 1}) + ", " +
+                                    quoted({chars + k + 1, 1}) + ") exceeds 2^63 - 1 at word " +
+                                    std::to_string(i) + " (" + quoted({chars, length(i)}) +
+                                    ", count " + std::to_string(counts[i]) +
+                                    "); scale the counts down");
+        }
+      }
+    }
+    return pairs;
+  }
+
+  // The words of two bytes and more, those of equal count together, the most frequent first.
+  std::vector<size_t> by_count() const {
+    constexpr size_t kSmall = 1 << 16;  // counts below are sorted by counting
+    std::vector<size_t> starts(kSmall + 1);
+    const auto bucket = [&](size_t i) {
+      return kSmall - static_cast<size_t>(std::min<int64_t>(counts[i], kSmall));
+    };
+    for (size_t i = 0; i < n; ++i) {
+      if (length(i) > 1) ++starts[bucket(i) + 1];
+    }
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    const size_t num_large = starts[1];
+    std::vector<size_t> order(starts.back());
+    for (size_t i = 0; i < n; ++i) {
+      if (length(i) > 1) order[starts[bucket(i)]++] = i;
+    }
+    std::stable_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(num_large),
+                     [&](size_t a, size_t b) { return counts[a] > counts[b]; });
+    return order;
+  }
+};
+
+// How often the word at a position occurs.
+template <typename Position>
+class PositionCounts {
+ public:
+  void add(Position begin, int64_t count) {
+    if (counts_.empty() || counts_.back() != count) {
+      begins_.push_back(begin);
+      counts_.push_back(count);
+    }
+  }
+
+  void finish(Position end) {
+    begins_.push_back(end);
+    uint32_t range = 0;
+    for (Position position = 0; position < end; position += Position{1} << kBlockBits) {
+      while (range + 1 < counts_.size() && begins_[range + 1] <= position) ++range;
+      block_ranges_.push_back(range);
+      if (end - position <= Position{1} << kBlockBits) break;
+    }
+  }
+
+  size_t memory_bytes() const {
+    return allocated(begins_) + allocated(counts_) + allocated(block_ranges_);
+  }
+
+  // For ascending positions.
+  class Cursor {
+   public:
+    explicit Cursor(const PositionCounts& counts) : counts_(counts) {}
+    int64_t at(Position position) {
+      if (position >= end_) {
+        uint32_t range = counts_.block_ranges_[position >> kBlockBits];
+        while (counts_.begins_[range + 1] <= position) ++range;
+        end_ = counts_.begins_[range + 1];
+        count_ = counts_.counts_[range];
+      }
+      return count_;
+    }
+
+   private:
+    const PositionCounts& counts_;
+    Position end_ = 0;
+    int64_t count_ = 0;
+  };
+
+ private:
+  std::vector<Position> begins_;
+  std::vector<int64_t> counts_;
+  std::vector<uint32_t> block_ranges_;  // the range of the first position of every block
+};
+
+struct PairRecord {
+  uint64_t key = 0;
+  int64_t count = 0;
+  uint64_t list = 0;  // its positions are arena[list, list + list_size)
+  uint64_t list_size = 0;
+};
+
+// Open addressing with linear probing. Records are only dropped when the table grows.
+class PairTable {
+ public:
+  PairTable() : records_(kMinCapacity) {}
+
+  void clear() {
+    records_.assign(kMinCapacity, PairRecord{});
+    shift_ = kMinShift;
+    size_ = 0;
+  }
+
+  void prefetch(uint64_t key) const { __builtin_prefetch(&records_[slot(key)]); }
+
+  PairRecord* find(uint64_t key) {
+    const size_t mask = records_.size() - 1;
+    for (size_t i = slot(key);; i = (i + 1) & mask) {
+      if (records_[i].key == key) return &records_[i];
+      if (records_[i].key == 0) return nullptr;
+    }
+  }
+
+  // The record may be moved by the next call. Records of a count below `threshold` may be dropped.
+  PairRecord& find_or_add(uint64_t key, int64_t threshold) {
+    if (2 * (size_ + 1) > records_.size()) rehash(threshold);
+    const size_t mask = records_.size() - 1;
+    size_t i = slot(key);
+    while (records_[i].key != key && records_[i].key != 0) i = (i + 1) & mask;
+    if (records_[i].key == 0) {
+      records_[i].key = key;
+      ++size_;
+    }
+    return records_[i];
+  }
+
+  size_t memory_bytes() const { return allocated(records_); }
+
+ private:
+  static constexpr int kMinShift = 64 - 12;
+  static constexpr size_t kMinCapacity = size_t{1} << (64 - kMinShift);
+
+  size_t slot(uint64_t key) const {
+    key *= 0x9e3779b97f4a7c15u;
+    return static_cast<size_t>((key ^ key << 32) * 0x9e3779b97f4a7c15u >> shift_);
+  }
+
+  void rehash(int64_t threshold) {
+    const auto kept = [&](const PairRecord& r) { return r.key != 0 && r.count >= threshold; };
+    size_ = static_cast<size_t>(std::count_if(records_.begin(), records_.end(), kept));
+    size_t capacity = kMinCapacity;
+    shift_ = kMinShift;
+    for (; 3 * size_ >= capacity; capacity *= 2) --shift_;
+    std::vector<PairRecord> old(capacity);
+    old.swap(records_);
+    for (const PairRecord& record : old) {
+      if (!kept(record)) continue;
+      size_t i = slot(record.key);
+      while (records_[i].key != 0) i = (i + 1) & (capacity - 1);
+      records_[i] = record;
+    }
+  }
+
+  std::vector<PairRecord> records_;
+  int shift_ = kMinShift;
+  size_t size_ = 0;
+};
+
+}  // namespace
+
+// Position: an unsigned integer for the index of a slot.
+template <typename Position>
+class PositionEngine final : public MergeLearner::Engine {
+ public:
+  PositionEngine(const Words& words, MergeLearnerOptions options)
+      : tie_break_(options.tie_break),
+        min_count_(std::max<int64_t>(1, options.min_frequency)),
+        max_token_bytes_(options.max_token_bytes),
+        byte_order_(huggingface_byte_order()),
+        num_slots_(words.num_slots()),
+        slots_(num_slots_),
+        arena_(2 * num_slots_),
+        byte_pairs_(words.count_byte_pairs()) {
+    for (std::string& token : options.forbidden_tokens) {
+      forbidden_lengths_.insert(token.size());
+      forbidden_.insert(std::move(token));
+    }
+    lay_out(words);
+    symbols_.push_back({0, 1});
+    for (uint32_t byte = 0; byte < 256; ++byte) add_symbol(byte, 1);
+  }
+
+  void apply(uint32_t left, uint32_t right) override {
+    if (left >= num_symbols() || right >= num_symbols()) {
+      throw std::invalid_argument("apply: expected symbols below " + std::to_string(num_symbols()) +
+                                  ", found (" + std::to_string(left) + ", " +
+                                  std::to_string(right) + ")");
+    }
+    if (content_ != IndexContent::all_pairs) {
+      threshold_ = 1;
+      rebuild(IndexContent::all_pairs);
+    }
+    if (symbols_by_hash_.empty()) {
+      for (uint32_t symbol = 1; symbol < symbols_.size(); ++symbol) add_to_hash(symbol);
+    }
+    merge(left + 1, right + 1);
+  }
+
+  bool learn(size_t symbols, size_t max_steps) override {
+    if (content_ != IndexContent::frequent_pairs && num_symbols() < symbols) {
+      threshold_ = first_threshold(symbols - num_symbols());
+      rebuild(IndexContent::frequent_pairs);
+    }
+    for (size_t step = 0; num_symbols() < symbols; ++step) {
+      if (step == max_steps) return true;
+      uint64_t pair;
+      if (!next_pair(pair)) {
+        stop_reason =
+            any_pair_allowed() ? StopReason::below_min_frequency : StopReason::no_pairs_left;
+        return false;
+      }
+      merge(left_of(pair), right_of(pair));
+    }
+    stop_reason = StopReason::vocab_size_reached;
+    return false;
+  }
+
+  std::string symbol(uint32_t id) const override {
+    if (id >= num_symbols()) {
+      throw std::invalid_argument("symbol: expected a number below " +
+                                  std::to_string(num_symbols()) + ", found " + std::to_string(id));
+    }
+    return std::string(bytes(id + 1));
+  }
+
+  size_t num_symbols() const override { return symbols_.size() - 1; }
+
+  size_t memory_bytes() const override {
+    constexpr size_t kNodeBytes = 40;
+    return num_slots_ * sizeof(uint32_t) + arena_used_ * sizeof(Position) + text_.capacity() +
+           word_counts_.memory_bytes() + allocated(byte_pairs_) + allocated(symbols_) +
+           symbols_by_hash_.size() * kNodeBytes + allocated(merges) + pairs_.memory_bytes() +
+           allocated(heap_) + allocated(occurrences_) + allocated(lefts_) + allocated(rights_);
+  }
+
+ private:
+  struct Symbol {
+    size_t begin;  // its bytes are text_[begin, begin + length)
+    size_t length;
+  };
+
+  struct Candidate {
+    int64_t count;
+    uint64_t tie;  // of equal counts, the greater goes first
+    uint64_t key;
+  };
+
+  // A token of the symbol being indexed and the symbols beside it.
+  struct Occurrence {
+    Position position;
+    uint32_t left, right;
+    int64_t count;
+  };
+
+  enum class IndexContent { nothing, frequent_pairs, all_pairs };
+
+  std::string_view bytes(uint32_t symbol) const {
+    return std::string_view(text_).substr(symbols_[symbol].begin, symbols_[symbol].length);
+  }
+
+  // Writes the words to slots_ and text_.
+  void lay_out(const Words& words) {
+    text_.resize(kTextStart + num_slots_);
+    for (size_t byte = 0; byte < 256; ++byte) text_[byte] = static_cast<char>(byte);
+    const std::vector<size_t> order = words.by_count();
+    size_t position = 1;
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (i + 2 * kPrefetchDistance < order.size()) {
+        __builtin_prefetch(&words.offsets[order[i + 2 * kPrefetchDistance]]);
+        __builtin_prefetch(words.begin(order[i + kPrefetchDistance]));
+      }
+      const uint8_t* word = words.begin(order[i]);
+      const size_t length = words.length(order[i]);
+      word_counts_.add(static_cast<Position>(position), words.counts[order[i]]);
+      std::memcpy(&text_[kTextStart + position], word, length);
+      for (size_t k = 0; k < length; ++k) slots_[position + k] = word[k] + 1u;
+      position += length + 1;
+    }
+    word_counts_.finish(static_cast<Position>(position));
+  }
+
+  // ---- symbols
+
+  void add_symbol(size_t begin, size_t length) {
+    if (symbols_.size() > kMaxSymbols) throw std::overflow_error("more than 2^31 - 2 symbols");
+    const auto symbol = static_cast<uint32_t>(symbols_.size());
+    symbols_.push_back({begin, length});
+    lefts_.resize(symbols_.size());
+    rights_.resize(symbols_.size());
+    if (!symbols_by_hash_.empty()) add_to_hash(symbol);
+  }
+
+  void add_to_hash(uint32_t symbol) {
+    symbols_by_hash_.emplace(std::hash<std::string_view>{}(bytes(symbol)), symbol);
+  }
+
+  // kBoundary if no symbol has these bytes.
+  uint32_t find_symbol(std::string_view searched) const {
+    const auto [first, last] =
+        symbols_by_hash_.equal_range(std::hash<std::string_view>{}(searched));
+    for (auto it = first; it != last; ++it) {
+      if (bytes(it->second) == searched) return it->second;
+    }
+    return kBoundary;
+  }
+
+  bool allowed(uint32_t left, uint32_t right) const {
+    const size_t length = symbols_[left].length + symbols_[right].length;
+    if (max_token_bytes_ != 0 && length > max_token_bytes_) return false;
+    if (forbidden_.empty() || !forbidden_lengths_.contains(length)) return true;
+    return !forbidden_.contains(std::string(bytes(left)).append(bytes(right)));
+  }
+
+  // ---- order of candidates
+
+  uint64_t tie_key(uint64_t pair) const {
+    if (tie_break_ == TieBreak::lexicographic) {
+      // The first 8 bytes of left, so that bytes need be fetched only if these are equal.
+      const std::string_view left = bytes(left_of(pair));
+      uint64_t key = 0;
+      for (size_t i = 0; i < 8; ++i) {
+        key = key << 8 | (i < left.size() ? static_cast<uint8_t>(left[i]) : 0u);
+      }
+      return key;
+    }
+    const auto order = [&](uint32_t symbol) {
+      const bool reordered = tie_break_ == TieBreak::huggingface && symbol <= 256;
+      return reordered ? byte_order_[symbol - 1] + 1 : symbol;
+    };
+    return ~pair_key(order(left_of(pair)), order(right_of(pair)));
+  }
+
+  bool goes_after(const Candidate& a, const Candidate& b) const {
+    if (a.count != b.count) return a.count < b.count;
+    if (a.tie != b.tie || tie_break_ != TieBreak::lexicographic) return a.tie < b.tie;
+    const int left = bytes(left_of(a.key)).compare(bytes(left_of(b.key)));
+    return left != 0 ? left < 0 : bytes(right_of(a.key)) < bytes(right_of(b.key));
+  }
+
+  auto heap_order() const {
+    return [this](const Candidate& a, const Candidate& b) { return goes_after(a, b); };
+  }
+
+  // Takes the best pair off the heap. Counts there may be old (too great): such a candidate goes
+  // back with the count it has now.
+  bool next_pair(uint64_t& pair) {
+    for (;;) {
+      while (!heap_.empty()) {
+        std::pop_heap(heap_.begin(), heap_.end(), heap_order());
+        Candidate& best = heap_.back();
+        const PairRecord* record = pairs_.find(best.key);
+        if (record == nullptr || record->count < threshold_) {
+          heap_.pop_back();
+        } else if (record->count != best.count) {
+          best.count = record->count;
+          std::push_heap(heap_.begin(), heap_.end(), heap_order());
+        } else {
+          pair = best.key;
+          heap_.pop_back();
+          return true;
+        }
+      }
+      if (!lower_threshold()) return false;
+    }
+  }
+
+  // ---- threshold
+
+  int64_t first_threshold(size_t wanted) const {
+    // The count of the last merge wanted is not known; a threshold below it costs a
+    // little memory, one above it a rebuild.
+    constexpr double kShare = 1.0 / 64;
+    double total = 0;
+    for (const Tally& pair : byte_pairs_) total += static_cast<double>(pair.count);
+    const double guess = total / static_cast<double>(wanted) * kShare;
+    return std::max(min_count_, static_cast<int64_t>(std::min(guess, 0x1p62)));
+  }
+
+  bool lower_threshold() {
+    constexpr int64_t kFactor = 4;
+    int64_t limit = std::numeric_limits<int64_t>::max();
+    while (threshold_ > min_count_ && limit >= min_count_) {
+      threshold_ = std::max(min_count_, std::min(threshold_ / kFactor, limit));
+      limit = rebuild(IndexContent::frequent_pairs);
+      if (!heap_.empty()) return true;
+    }
+    return false;
+  }
+
+  bool any_pair_allowed() const {
+    for (size_t i = 0; i < num_slots_; ++i) {
+      const uint32_t symbol = slots_[i];
+      if (symbol == kBoundary || (symbol & kInner) != 0) continue;
+      const uint32_t right = slots_[i + symbols_[symbol].length];
+      if (right != kBoundary && allowed(symbol, right)) return true;
+    }
+    return false;
+  }
+
+  // ---- index
+
+  // Indexes all pairs of the current tokens anew. Returns the greatest count below the threshold.
+  int64_t rebuild(IndexContent content) {
+    content_ = content;
+    pairs_.clear();
+    heap_.clear();
+    const int64_t greatest_rare = byte_pairs_.empty() ? index_tokens() : index_byte_pairs();
+    std::make_heap(heap_.begin(), heap_.end(), heap_order());
+    return greatest_rare;
+  }
+
+  // As long as nothing is merged.
+  int64_t index_byte_pairs() {
+    int64_t greatest_rare = 0;
+    arena_used_ = 0;
+    for (uint32_t i = 0; i < byte_pairs_.size(); ++i) {
+      greatest_rare = std::max(
+          greatest_rare, add_if_frequent((i >> 8) + 1, (i & 255) + 1, byte_pairs_[i], arena_used_));
+    }
+    for (size_t i = 1; i + 1 < num_slots_; ++i) {
+      if (slots_[i] == kBoundary || slots_[i + 1] == kBoundary) continue;
+      uint64_t& list = byte_pairs_[(slots_[i] - 1) << 8 | (slots_[i + 1] - 1)].list;
+      if (list != kNoList) arena_[list++] = static_cast<Position>(i);
+    }
+    return greatest_rare;
+  }
+
+  int64_t index_tokens() {
+    const std::vector<uint64_t> starts = sort_tokens_by_symbol();
+    int64_t greatest_rare = 0;
+    arena_used_ = 0;
+    for (uint32_t symbol = 1; symbol < symbols_.size(); ++symbol) {
+      load_occurrences(symbol, starts[symbol], starts[symbol + 1]);
+      count_rights();
+      // Lists take no more room than the tokens, so those not loaded yet are not overwritten.
+      greatest_rare = std::max(greatest_rare, add_rights(symbol, arena_used_));
+      write_rights();
+      clear_neighbours();
+    }
+    return greatest_rare;
+  }
+
+  // Fills the arena with the positions of all tokens, ascending for each symbol, and returns where
+  // those of each symbol start (and, last, where all end).
+  std::vector<uint64_t> sort_tokens_by_symbol() {
+    const auto for_each_token = [&](auto visit) {
+      for (size_t i = 0; i < num_slots_; ++i) {
+        if ((slots_[i] & kInner) == 0 && slots_[i] != kBoundary) visit(i, slots_[i]);
+      }
+    };
+    std::vector<uint64_t> next(symbols_.size() + 2);
+    for_each_token([&](size_t, uint32_t symbol) { ++next[symbol + 2]; });
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    for_each_token([&](size_t position, uint32_t symbol) {
+      arena_[next[symbol + 1]++] = static_cast<Position>(position);
+    });
+    next.pop_back();
+    return next;
+  }
+
+  void load_occurrences(uint32_t symbol, uint64_t begin, uint64_t end) {
+    occurrences_.clear();
+    typename PositionCounts<Position>::Cursor counts(word_counts_);
+    const size_t length = symbols_[symbol].length;
+    for (uint64_t i = begin; i < end; ++i) {
+      if (i + kPrefetchDistance < end) {
+        __builtin_prefetch(&slots_[arena_[i + kPrefetchDistance]]);
+      }
+      const Position position = arena_[i];
+      occurrences_.push_back({position, kBoundary, slots_[position + length], counts.at(position)});
+    }
+  }
+
+  static void count_neighbour(std::vector<Tally>& neighbours, std::vector<uint32_t>& seen,
+                              uint32_t symbol, int64_t count) {
+    Tally& neighbour = neighbours[symbol];
+    if (neighbour.occurrences++ == 0) seen.push_back(symbol);
+    neighbour.count += static_cast<uint64_t>(count);  // may wrap for the boundary, which is unused
+  }
+
+  void count_lefts() {
+    for (const Occurrence& o : occurrences_) {
+      count_neighbour(lefts_, seen_lefts_, o.left, o.count);
+    }
+  }
+
+  void count_rights() {
+    for (const Occurrence& o : occurrences_) {
+      count_neighbour(rights_, seen_rights_, o.right, o.count);
+    }
+  }
+
+  void clear_neighbours() {
+    for (const uint32_t symbol : seen_lefts_) lefts_[symbol] = {};
+    for (const uint32_t symbol : seen_rights_) rights_[symbol] = {};
+    seen_lefts_.clear();
+    seen_rights_.clear();
+  }
+
+  // Adds the pair to the index if it is frequent, its list of positions, not filled yet, at `next`.
+  // Returns the count if it is not.
+  int64_t add_if_frequent(uint32_t left, uint32_t right, Tally& tally, uint64_t& next) {
+    tally.list = kNoList;
+    if (left == kBoundary || right == kBoundary || tally.occurrences == 0) return 0;
+    const auto count = static_cast<int64_t>(tally.count);
+    if (content_ == IndexContent::frequent_pairs) {
+      if (!allowed(left, right)) return 0;
+      if (count < threshold_) return count;
+    }
+    tally.list = next;
+    next += tally.occurrences;
+    const uint64_t key = pair_key(left, right);
+    PairRecord& record = pairs_.find_or_add(key, threshold_);
+    record.count = count;
+    record.list = tally.list;
+    record.list_size = tally.occurrences;
+    if (content_ == IndexContent::frequent_pairs) heap_.push_back({count, tie_key(key), key});
+    return 0;
+  }
+
+  // Adds the frequent pairs (symbol, right), with lists from `next` on. Returns the greatest count
+  // of the others.
+  int64_t add_rights(uint32_t symbol, uint64_t& next) {
+    int64_t greatest_rare = 0;
+    for (const uint32_t right : seen_rights_) {
+      greatest_rare = std::max(greatest_rare, add_if_frequent(symbol, right, rights_[right], next));
+    }
+    return greatest_rare;
+  }
+
+  void add_lefts(uint32_t symbol, uint64_t& next) {
+    for (const uint32_t left : seen_lefts_) {
+      if (left == symbol) {
+        lefts_[left].list = kNoList;  // (symbol, symbol) is one of the rights
+      } else {
+        add_if_frequent(left, symbol, lefts_[left], next);
+      }
+    }
+  }
+
+  void write_rights() {
+    for (const Occurrence& o : occurrences_) {
+      uint64_t& list = rights_[o.right].list;
+      if (list != kNoList) arena_[list++] = o.position;
+    }
+  }
+
+  void write_lefts() {
+    for (const Occurrence& o : occurrences_) {
+      uint64_t& list = lefts_[o.left].list;
+      if (list != kNoList) {
+        arena_[list++] = o.position - static_cast<Position>(symbols_[o.left].length);
+      }
+    }
+  }
+
+  // ---- merging
+
+  void merge(uint32_t left, uint32_t right) {
+    PairRecord pair;
+    if (PairRecord* record = pairs_.find(pair_key(left, right))) {
+      pair = *record;
+      record->count = 0;
+      record->list_size = 0;
+    }
+    byte_pairs_ = {};
+    // Pairs that are learned make new bytes: only given merges need the look-up.
+    uint32_t result = symbols_by_hash_.empty() ? kBoundary : find_symbol(joined(left, right));
+    const bool is_new = result == kBoundary;
+    if (is_new) result = static_cast<uint32_t>(symbols_.size());
+    replace(pair, left, right, result);
+    if (is_new) add_symbol(place_of_result(left, right), length_of(left, right));
+    count_lefts();
+    count_rights();
+    decrease_around(left, right, result);
+    const size_t num_candidates = heap_.size();
+    index_result(pair, result);
+    for (size_t i = num_candidates; i < heap_.size(); ++i) {
+      std::push_heap(heap_.begin(), heap_.begin() + static_cast<ptrdiff_t>(i + 1), heap_order());
+    }
+    clear_neighbours();
+    merges.push_back({left - 1, right - 1, result - 1, pair.count});
+  }
+
+  std::string joined(uint32_t left, uint32_t right) const {
+    return std::string(bytes(left)).append(bytes(right));
+  }
+
+  size_t length_of(uint32_t left, uint32_t right) const {
+    return symbols_[left].length + symbols_[right].length;
+  }
+
+  // Where text_ has the bytes of the symbol just made; they are added if it does not occur.
+  size_t place_of_result(uint32_t left, uint32_t right) {
+    if (!occurrences_.empty()) return occurrences_[0].position + kTextStart;
+    text_ += joined(left, right);
+    return text_.size() - length_of(left, right);
+  }
+
+  // Indexes the pairs that the merge of `pair` made. At most one of each two positions needs new
+  // room: the merged pair's list is not needed any more. As every position is a token less, the
+  // arena, twice as large as the slots, never runs full.
+  void index_result(const PairRecord& pair, uint32_t result) {
+    uint64_t next = pair.list;
+    add_rights(result, next);
+    write_rights();
+    add_lefts(result, arena_used_);
+    write_lefts();
+  }
+
+  // Takes the occurrences replaced by `result` from the pairs they were in with their neighbours.
+  void decrease_around(uint32_t left, uint32_t right, uint32_t result) {
+    for (size_t i = 0; i < seen_lefts_.size(); ++i) {
+      if (i + kTablePrefetch < seen_lefts_.size()) {
+        pairs_.prefetch(pair_key(seen_lefts_[i + kTablePrefetch], left));
+      }
+      const uint32_t symbol = seen_lefts_[i];
+      if (symbol != result) decrease(symbol, left, lefts_[symbol].count);
+    }
+    for (size_t i = 0; i < seen_rights_.size(); ++i) {
+      if (i + kTablePrefetch < seen_rights_.size()) {
+        pairs_.prefetch(pair_key(right, seen_rights_[i + kTablePrefetch]));
+      }
+      // Where the result follows itself, it was left before.
+      const uint32_t symbol = seen_rights_[i];
+      decrease(right, symbol == result ? left : symbol, rights_[symbol].count);
+    }
+  }
+
+  void decrease(uint32_t left, uint32_t right, uint64_t count) {
+    if (left == kBoundary || right == kBoundary) return;
+    PairRecord* record = pairs_.find(pair_key(left, right));
+    if (record != nullptr && record->count != 0) record->count -= static_cast<int64_t>(count);
+  }
+
+  // Puts `result` in the place of every live occurrence of the pair, left to right, and fills
+  // occurrences_ with what it made.
+  void replace(const PairRecord& pair, uint32_t left, uint32_t right, uint32_t result) {
+    occurrences_.clear();
+    const auto left_length = static_cast<Position>(symbols_[left].length);
+    const auto right_length = static_cast<Position>(symbols_[right].length);
+    const Position* list = arena_.data() + pair.list;
+    uint32_t* slots = slots_.data();
+    typename PositionCounts<Position>::Cursor counts(word_counts_);
+    for (uint64_t i = 0; i < std::min<uint64_t>(kPrefetchDistance, pair.list_size); ++i) {
+      __builtin_prefetch(&slots[list[i]]);
+    }
+    for (uint64_t i = 0; i < pair.list_size; ++i) {
+      if (i + kPrefetchDistance < pair.list_size) {
+        __builtin_prefetch(&slots[list[i + kPrefetchDistance]]);
+      }
+      const Position position = list[i];
+      if (slots[position] != left) continue;
+      const Position middle = position + left_length;
+      if (slots[middle] != right) continue;
+      const Position end = middle + right_length;
+      slots[position] = result;
+      slots[middle] = kInner | result;
+      slots[end - 1] = kInner | result;
+      const uint32_t before = slots[position - 1] & ~kInner;
+      if (before == result) occurrences_.back().right = result;
+      occurrences_.push_back({position, before, slots[end], counts.at(position)});
+    }
+  }
+
+  const TieBreak tie_break_;
+  const int64_t min_count_;
+  const size_t max_token_bytes_;
+  const std::array<uint32_t, 256> byte_order_;
+  std::unordered_set<std::string> forbidden_;
+  std::unordered_set<size_t> forbidden_lengths_;
+
+  const size_t num_slots_;
+  ZeroedArray<uint32_t> slots_;
+  std::string text_;
+  PositionCounts<Position> word_counts_;
+
+  std::vector<Symbol> symbols_;
+  std::unordered_multimap<size_t, uint32_t> symbols_by_hash_;
+
+  IndexContent content_ = IndexContent::nothing;
+  int64_t threshold_ = 1;
+  PairTable pairs_;
+  ZeroedArray<Position> arena_;
+  uint64_t arena_used_ = 0;
+  BytePairs byte_pairs_;  // before the first merge
+  std::vector<Candidate> heap_;
+
+  std::vector<Occurrence> occurrences_;
+  std::vector<Tally> lefts_, rights_;  // by symbol
+  std::vector<uint32_t> seen_lefts_, seen_rights_;
+};
+
+namespace {
+
+std::unique_ptr<MergeLearner::Engine> make_engine(const Words& words, MergeLearnerOptions options) {
+  words.check();
+  if (words.num_slots() <= std::numeric_limits<uint32_t>::max()) {
+    return std::make_unique<PositionEngine<uint32_t>>(words, std::move(options));
+  }
+  return std::make_unique<PositionEngine<uint64_t>>(words, std::move(options));
+}
+
+}  // namespace
+
+MergeLearner::MergeLearner(const uint8_t* keys, const int64_t* offsets, const int64_t* counts,
+                           size_t n, MergeLearnerOptions options)
+    : engine_(make_engine({keys, offsets, counts, n}, std::move(options))) {}
+MergeLearner::~MergeLearner() = default;
+MergeLearner::MergeLearner(MergeLearner&&) noexcept = default;
+MergeLearner& MergeLearner::operator=(MergeLearner&&) noexcept = default;
+
+void MergeLearner::apply(uint32_t left, uint32_t right) { engine_->apply(left, right); }
+bool MergeLearner::learn(size_t symbols, size_t max_steps) {
+  return engine_->learn(symbols, max_steps);
+}
+const std::vector<LearnedMerge>& MergeLearner::merges() const { return engine_->merges; }
+std::string MergeLearner::symbol(uint32_t id) const { return engine_->symbol(id); }
+size_t MergeLearner::num_symbols() const { return engine_->num_symbols(); }
+StopReason MergeLearner::stop_reason() const { return engine_->stop_reason; }
+size_t MergeLearner::memory_bytes() const { return engine_->memory_bytes(); }
+
+}  // namespace bpe

@@ -1,0 +1,111 @@
+#include "scanner_blocks.hpp"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+namespace bpe {
+namespace {
+
+#define BPE_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
+
+struct Avx2 {
+  // Both halves of a block of 64 bytes.
+  struct Bytes {
+    __m256i low;
+    __m256i high;
+  };
+
+  BPE_AVX2 static inline uint64_t mask(__m256i low, __m256i high) {
+    return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
+           static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
+  }
+
+  BPE_AVX2 static inline uint64_t equal(const __m256i& low, const __m256i& high, char value) {
+    const __m256i wanted = _mm256_set1_epi8(value);
+    return mask(_mm256_cmpeq_epi8(low, wanted), _mm256_cmpeq_epi8(high, wanted));
+  }
+
+  // Bytes from first on, fewer than length after it.
+  BPE_AVX2 static inline __m256i in_range(__m256i bytes, char first, char length) {
+    const __m256i shifted =
+        _mm256_sub_epi8(bytes, _mm256_set1_epi8(static_cast<char>(first ^ -128)));
+    return _mm256_cmpgt_epi8(_mm256_set1_epi8(static_cast<char>(length ^ -128)), shifted);
+  }
+
+  BPE_AVX2 static inline uint64_t range(const __m256i& low, const __m256i& high, char first,
+                                        char length) {
+    return mask(in_range(low, first, length), in_range(high, first, length));
+  }
+
+  BPE_AVX2 static inline ByteMasks load(const uint8_t* bytes) {
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32));
+    const __m256i case_bit = _mm256_set1_epi8(0x20);
+    ByteMasks masks;
+    masks.non_ascii = mask(low, high);
+    // Of the bytes above 0x7F, 0x80 to 0xBF go on with a character.
+    const __m256i last_continuation = _mm256_set1_epi8(static_cast<char>(0xBF));
+    masks.first =
+        mask(_mm256_cmpgt_epi8(low, last_continuation), _mm256_cmpgt_epi8(high, last_continuation));
+    masks.lower = range(low, high, 'a', 26);
+    masks.letter = range(_mm256_or_si256(low, case_bit), _mm256_or_si256(high, case_bit), 'a', 26);
+    masks.number = range(low, high, '0', 10);
+    masks.control_space = range(low, high, '\t', 5);
+    masks.space = equal(low, high, ' ');
+    masks.line_break = equal(low, high, '\n') | equal(low, high, '\r');
+    masks.apostrophe = equal(low, high, '\'');
+    masks.slash = equal(low, high, '/');
+    return masks;
+  }
+
+  BPE_AVX2 static inline uint64_t extract(uint64_t bits, uint64_t mask) {
+    return _pext_u64(bits, mask);
+  }
+  BPE_AVX2 static inline uint64_t deposit(uint64_t bits, uint64_t mask) {
+    return _pdep_u64(bits, mask);
+  }
+};
+
+template <Pattern pattern>
+BPE_AVX2 size_t scan_avx2(const uint8_t* text, size_t size, size_t pos, size_t* ends,
+                          size_t capacity) {
+  return scan_blocks<pattern, Avx2>(text, size, pos, ends, capacity);
+}
+
+}  // namespace
+
+Scanner avx2_scanner_for(Pattern pattern) {
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
+      !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("popcnt")) {
+    return nullptr;
+  }
+  switch (pattern) {
+    case Pattern::gpt2:
+      return scan_avx2<Pattern::gpt2>;
+    case Pattern::cl100k:
+      return scan_avx2<Pattern::cl100k>;
+    case Pattern::cl100k_tiktoken:
+      return scan_avx2<Pattern::cl100k_tiktoken>;
+    case Pattern::o200k:
+      return scan_avx2<Pattern::o200k>;
+    case Pattern::qwen2:
+      return scan_avx2<Pattern::qwen2>;
+    case Pattern::none:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace bpe
+
+#else
+
+namespace bpe {
+
+Scanner avx2_scanner_for(Pattern) { return nullptr; }
+
+}  // namespace bpe
+
+#endif

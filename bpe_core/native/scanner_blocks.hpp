@@ -1,0 +1,147 @@
+// The loop around scanner_masks.hpp: blocks of 64 bytes, each beginning at the start of a
+// pre-token. So a block needs nothing from the one before, and a scan can go on anywhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "scanner.hpp"
+#include "scanner_masks.hpp"
+#include "scanner_portable.hpp"
+
+namespace bpe {
+
+// The fastest scanner for the pattern with AVX2, or nullptr if this CPU has none.
+Scanner avx2_scanner_for(Pattern pattern);
+
+// What an instruction set finds in 64 bytes, a bit a byte.
+struct ByteMasks {
+  uint64_t non_ascii;
+  uint64_t first;  // ASCII, or the first byte of a longer character
+  uint64_t letter;
+  uint64_t lower;
+  uint64_t number;
+  uint64_t control_space;  // tab to carriage return
+  uint64_t space;
+  uint64_t line_break;
+  uint64_t apostrophe;
+  uint64_t slash;
+};
+
+inline constexpr size_t kBlockBytes = 64;
+// What follows the block can be read as far as a character can reach.
+inline constexpr size_t kReadableBytes = kBlockBytes + 4;
+
+// Adds the classes of the characters above ASCII to masks that have a bit a byte, at their first
+// bytes. Returns false where the bytes are not UTF-8.
+template <Pattern pattern>
+BPE_ALWAYS_INLINE bool add_multibyte_classes(const uint8_t* block, uint64_t firsts,
+                                             uint64_t continuations, ClassMasks& masks) {
+  uint64_t expected = 0;
+  for (; firsts != 0; firsts &= firsts - 1) {
+    const unsigned bit = static_cast<unsigned>(__builtin_ctzll(firsts));
+    const ClassifiedCharacter character = classify_multibyte(block, kReadableBytes, bit);
+    const uint64_t char_class = character.char_class;
+    expected |= ((uint64_t{1} << character.size) - 2) << bit;
+    masks.number |= (char_class / kNumber & 1) << bit;
+    masks.white_space |= (char_class / kWhiteSpace & 1) << bit;
+    masks.letter |= (char_class / kLetter & 1) << bit;
+    if constexpr (pattern == Pattern::o200k) {
+      masks.head |= (char_class / kWordHead & 1) << bit;
+      masks.tail |= (char_class / kWordTail & 1) << bit;
+    }
+  }
+  return expected == continuations;
+}
+
+// Makes bits of bytes into bits of characters.
+template <typename Isa>
+BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
+  masks.letter = Isa::extract(masks.letter, firsts);
+  masks.number = Isa::extract(masks.number, firsts);
+  masks.white_space = Isa::extract(masks.white_space, firsts);
+  masks.space = Isa::extract(masks.space, firsts);
+  masks.line_break = Isa::extract(masks.line_break, firsts);
+  masks.apostrophe = Isa::extract(masks.apostrophe, firsts);
+  masks.slash = Isa::extract(masks.slash, firsts);
+  masks.head = Isa::extract(masks.head, firsts);
+  masks.tail = Isa::extract(masks.tail, firsts);
+  masks.count = static_cast<unsigned>(__builtin_popcountll(firsts));
+}
+
+// Starts of pre-tokens in text[pos, pos + 64), a bit a byte, without the one at pos; of those only
+// that are known from this block.
+template <Pattern pattern, typename Isa>
+BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t pos) {
+  const uint8_t* block = text + pos;
+  const ByteMasks bytes = Isa::load(block);
+  ClassMasks masks;
+  masks.letter = bytes.letter;
+  masks.number = bytes.number;
+  masks.white_space = bytes.control_space | bytes.space;
+  masks.space = bytes.space;
+  masks.line_break = bytes.line_break;
+  masks.apostrophe = bytes.apostrophe;
+  masks.slash = bytes.slash;
+  masks.head = bytes.letter & ~bytes.lower;
+  masks.tail = bytes.lower;
+  masks.count = kBlockBytes;
+  const bool is_ascii = bytes.non_ascii == 0;
+  if (!is_ascii) {
+    if (!add_multibyte_classes<pattern>(block, bytes.non_ascii & bytes.first, ~bytes.first,
+                                        masks)) {
+      return 0;
+    }
+    compress<Isa>(masks, bytes.first);
+    if (masks.count <= kLookahead) return 0;
+  }
+  StartMasks result = pretoken_starts<pattern>(masks);
+  const PortableScan<pattern> scan(text, size);
+  for (uint64_t left = result.apostrophes & result.known; left != 0; left &= left - 1) {
+    const uint64_t bit = left & -left;
+    const size_t at =
+        pos + static_cast<size_t>(__builtin_ctzll(is_ascii ? bit : Isa::deposit(bit, bytes.first)));
+    const size_t bytes_long = scan.contraction_end(at) - at;
+    if (bytes_long == 0) continue;
+    // In characters: the long s has two bytes.
+    const uint64_t end = bit << (text[at + 1] < 0x80 ? bytes_long : 2);
+    if constexpr (pattern == Pattern::o200k) {
+      if ((end & (masks.apostrophe | masks.head | masks.tail)) != 0) [[unlikely]] {
+        result.known &= bit - 1;
+        break;
+      }
+      // Neither the apostrophe nor a change of case after it begins a pre-token.
+      result.starts &= ~(end - bit);
+    } else if constexpr (pattern == Pattern::gpt2) {
+      result.starts &= ~(bit << 1);
+    }
+    result.starts |= end;
+  }
+  const uint64_t starts = result.starts & result.known & ~uint64_t{1};
+  return is_ascii ? starts : Isa::deposit(starts, bytes.first);
+}
+
+template <Pattern pattern, typename Isa>
+BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t size, size_t pos, size_t* ends,
+                                     size_t capacity) {
+  const PortableScan<pattern> scan(text, size);
+  size_t count = 0;
+  while (count < capacity && pos < size) {
+    uint64_t starts = 0;
+    if (size - pos >= kReadableBytes) starts = block_starts<pattern, Isa>(text, size, pos);
+    if (starts == 0) {
+      pos = scan.pretoken_end(pos);
+      ends[count++] = pos;
+      continue;
+    }
+    const size_t base = pos;
+    while (starts != 0 && count < capacity) {
+      pos = base + static_cast<size_t>(__builtin_ctzll(starts));
+      ends[count++] = pos;
+      starts &= starts - 1;
+    }
+  }
+  return count;
+}
+
+}  // namespace bpe

@@ -1,0 +1,180 @@
+// Pre-token starts of up to 64 characters at a time, by arithmetic on bit masks.
+//
+// Every mask has a bit a character; `mask << 1` says the same of the character before. The masks
+// begin at a start of a pre-token, so nothing before them matters. A run of ones is walked in one
+// step by adding its first bit to it: the carry comes out at the run's end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "scanner.hpp"
+
+#if defined(__GNUC__)
+#define BPE_ALWAYS_INLINE inline __attribute__((always_inline))
+#else
+#define BPE_ALWAYS_INLINE inline
+#endif
+
+namespace bpe {
+
+// Classes of up to 64 characters. Bits from `count` on are clear.
+struct ClassMasks {
+  uint64_t letter;
+  uint64_t number;
+  uint64_t white_space;
+  uint64_t space;       // U+0020
+  uint64_t line_break;  // carriage return, line feed
+  uint64_t apostrophe;
+  uint64_t slash;
+  uint64_t head;  // kWordHead; for o200k alone
+  uint64_t tail;  // kWordTail; for o200k alone
+  unsigned count;
+};
+
+struct StartMasks {
+  uint64_t starts;
+  // Apostrophes at which a contraction may begin.
+  uint64_t apostrophes;
+  // Whether a character is the start of a pre-token is known for those in this mask, whose ones are
+  // without gaps from bit 0 up.
+  uint64_t known;
+};
+
+inline constexpr unsigned kLookahead = 4;
+
+// The lowest n bits, n <= 64.
+BPE_ALWAYS_INLINE uint64_t low_bits(unsigned n) {
+  return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
+}
+
+// Bits below the lowest bit of mask; all if it is 0.
+BPE_ALWAYS_INLINE uint64_t bits_below(uint64_t mask) { return (mask - 1) & ~mask; }
+
+// ` ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: a change of class begins a pre-token unless
+// it comes after a space; the last character of white space always does.
+BPE_ALWAYS_INLINE StartMasks gpt2_starts(const ClassMasks& masks) {
+  const uint64_t all = low_bits(masks.count);
+  const uint64_t white = masks.white_space;
+  const uint64_t black = all & ~white;
+  const uint64_t other = black & ~masks.letter & ~masks.number;
+  const uint64_t same = (masks.letter & masks.letter << 1) | (masks.number & masks.number << 1) |
+                        (other & other << 1) | (white & white << 1);
+  const uint64_t joins_space = black & masks.space << 1;
+  StartMasks result;
+  result.starts = (~same & ~joins_space) | ((black & white << 1) >> 1);
+  result.apostrophes = masks.apostrophe & result.starts;
+  result.known = low_bits(masks.count - kLookahead);
+  return result;
+}
+
+// Starts in a mask of digits: every digit for qwen2, else every third of a run.
+template <Pattern pattern>
+BPE_ALWAYS_INLINE uint64_t number_starts(uint64_t number) {
+  if (pattern == Pattern::qwen2) return number;
+  uint64_t starts = number & ~(number << 1);
+  const uint64_t fourth = number & number << 1 & number << 2 & number << 3;
+  if (fourth != 0) [[unlikely]] {
+    for (uint64_t next = starts << 3 & fourth; next != 0; next = next << 3 & fourth) {
+      starts |= next;
+    }
+  }
+  return starts;
+}
+
+// Starts in white space after the last line break of its run: those characters in `candidates`
+// (blanks after a line break) whose run of blanks has no line break at its end.
+BPE_ALWAYS_INLINE uint64_t starts_after_breaks(uint64_t candidates, uint64_t blank,
+                                               uint64_t line_break) {
+  uint64_t run_ends = (blank + candidates) & ~blank & line_break;
+  while (run_ends != 0) [[unlikely]] {
+    const uint64_t below = candidates & bits_below(run_ends);
+    candidates &= ~(uint64_t{1} << (63 - __builtin_clzll(below)));
+    run_ends &= run_ends - 1;
+  }
+  return candidates;
+}
+
+// cl100k, qwen2 and o200k: what they have in common is everything but what a word is.
+template <Pattern pattern>
+BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks) {
+  constexpr bool kIsO200k = pattern == Pattern::o200k;
+  const uint64_t all = low_bits(masks.count);
+  const uint64_t white = masks.white_space;
+  const uint64_t line_break = masks.line_break;
+  const uint64_t blank = white & ~line_break;
+  const uint64_t black = all & ~white;
+  const uint64_t word = kIsO200k ? masks.head | masks.tail : masks.letter;
+  const uint64_t symbol = black & ~word & ~masks.number;
+
+  // Line breaks (for o200k then also slashes) after symbols belong to them.
+  const uint64_t tail_set = kIsO200k ? line_break | masks.slash : line_break;
+  const uint64_t tail_first = line_break & symbol << 1;
+  const uint64_t tail_sum = tail_set + tail_first;
+  const uint64_t tails = (tail_set & ~tail_sum) | tail_first;
+  const uint64_t after_tails = tail_sum & ~tail_set;
+  const uint64_t other = symbol & ~tails;
+
+  const uint64_t other_starts = other & ~(other << 1) & ~(masks.space << 1);
+  // One blank or one symbol in front belongs to the word.
+  const uint64_t word_starts = word & ~(word << 1) & ~(blank << 1) & ~(other_starts << 1);
+  const uint64_t white_starts = (white & ~(white << 1) & ~tails) |
+                                starts_after_breaks(blank & line_break << 1, blank, line_break) |
+                                (blank & black >> 1);
+  StartMasks result;
+  result.starts = white_starts | after_tails | other_starts | word_starts |
+                  number_starts<pattern>(masks.number);
+  result.apostrophes = masks.apostrophe & other_starts;
+  result.known = low_bits(masks.count - kLookahead);
+  // Of white space that goes on after the last character nothing is known but where it begins.
+  if ((white >> (masks.count - 1)) != 0) {
+    result.known &= black == 0 ? 0 : low_bits(65 - static_cast<unsigned>(__builtin_clzll(black)));
+  }
+  return result;
+}
+
+// Adds to the starts those inside of runs of letters and marks, where o200k parts words by case.
+BPE_ALWAYS_INLINE void add_case_starts(const ClassMasks& masks, StartMasks& result) {
+  const uint64_t word = masks.head | masks.tail;
+  const uint64_t upper = masks.head & ~masks.tail;
+  const uint64_t lower = masks.tail & ~masks.head;
+  result.starts |= upper & lower << 1;
+  const uint64_t either = masks.head & masks.tail;
+  if (either == 0) [[likely]] {
+    return;
+  }
+  // A mark that follows no letter can be taken for a symbol.
+  const uint64_t lone_marks = either & ~masks.letter & ~(word << 1);
+  if (lone_marks != 0) result.known &= bits_below(lone_marks);
+  // Letters without case and marks go with what is before them.
+  const uint64_t after_lower = either & lower << 1;
+  result.starts |= (either + after_lower) & ~either & upper;
+  // Upper case after them up to the end of the word: the first alternative gives it back.
+  for (uint64_t firsts = upper & either << 1; firsts != 0; firsts &= firsts - 1) {
+    const uint64_t first = firsts & -firsts;
+    const uint64_t end = (upper + first) & ~upper & -first;
+    const uint64_t end_bit = end & -end;
+    if ((end_bit & low_bits(masks.count)) == 0) {
+      result.known &= first - 1;
+      return;
+    }
+    if ((end_bit & word) == 0) result.starts |= first;
+  }
+}
+
+template <Pattern pattern>
+BPE_ALWAYS_INLINE StartMasks pretoken_starts(const ClassMasks& masks) {
+  if constexpr (pattern == Pattern::gpt2) {
+    return gpt2_starts(masks);
+  } else {
+    StartMasks result = cl100k_starts<pattern>(masks);
+    if constexpr (pattern == Pattern::o200k) {
+      // Only a word takes a contraction, after its end.
+      result.apostrophes = masks.apostrophe & (masks.head | masks.tail) << 1;
+      add_case_starts(masks, result);
+    }
+    return result;
+  }
+}
+
+}  // namespace bpe

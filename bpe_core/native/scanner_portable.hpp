@@ -1,0 +1,287 @@
+// The patterns, one pre-token at a time. Fast enough on its own, and what the scanners by bit masks
+// call where those do not apply.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "scanner.hpp"
+#include "unicode_tables.hpp"
+
+namespace bpe {
+
+inline constexpr uint8_t kWord = kLetter | kWordHead | kWordTail;  // letters and marks
+
+// Not \s, not \p{L}, not \p{N}: symbols, punctuation, marks, controls, unassigned.
+inline bool is_other(uint8_t char_class) {
+  return (char_class & (kLetter | kNumber | kWhiteSpace)) == 0;
+}
+
+struct ClassifiedCharacter {
+  uint8_t char_class;  // 0 for a byte that is not UTF-8
+  uint8_t size;        // in bytes
+};
+
+// Class and size of the character that begins with a byte above 0x7F at text[pos]. Accepts some
+// sequences that are not UTF-8 (surrogates, overlong forms), always within text[pos, size).
+inline ClassifiedCharacter classify_multibyte(const uint8_t* text, size_t size, size_t pos) {
+  const uint8_t* bytes = text + pos;
+  const size_t left = size - pos;
+  const auto continues = [bytes](size_t i) { return (bytes[i] & 0xC0) == 0x80; };
+  const uint32_t first = bytes[0];
+  if (first < 0xE0) {
+    if (first < 0xC0 || left < 2 || !continues(1)) return {0, 1};
+    return {kClassBlocks[kClassBlockNumbers[first & 0x1F]][bytes[1] & 0x3F], 2};
+  }
+  if (first < 0xF0) {
+    if (left < 3 || !continues(1) || !continues(2)) return {0, 1};
+    const uint32_t block = (first & 0x0F) << 6 | (bytes[1] & 0x3Fu);
+    return {kClassBlocks[kClassBlockNumbers[block]][bytes[2] & 0x3F], 3};
+  }
+  if (left < 4 || !continues(1) || !continues(2) || !continues(3)) return {0, 1};
+  const uint32_t block = (first & 0x0F) << 12 | (bytes[1] & 0x3Fu) << 6 | (bytes[2] & 0x3Fu);
+  if (block >= kNumClassBlocks) return {0, 1};
+  return {kClassBlocks[kClassBlockNumbers[block]][bytes[3] & 0x3F], 4};
+}
+
+// Class and size of the character at text[pos], where pos < size.
+inline ClassifiedCharacter classify(const uint8_t* text, size_t size, size_t pos) {
+  const uint8_t char_class = kByteClasses[text[pos]];
+  if (char_class != kNonAscii) [[likely]] {
+    return {char_class, 1};
+  }
+  return classify_multibyte(text, size, pos);
+}
+
+// One pass over a segment. Every member takes a position and returns the end of something there.
+template <Pattern pattern>
+class PortableScan {
+ public:
+  PortableScan(const uint8_t* text, size_t size) : text_(text), size_(size) {}
+
+  // End of the pre-token that begins at pos, where pos < size.
+  size_t pretoken_end(size_t pos) const {
+    if constexpr (pattern == Pattern::none) {
+      return size_;
+    } else if constexpr (pattern == Pattern::gpt2) {
+      return gpt2_end(pos);
+    } else if constexpr (pattern == Pattern::o200k) {
+      return o200k_end(pos);
+    } else {
+      return cl100k_end(pos);
+    }
+  }
+
+  // End of the contraction that begins with the apostrophe at pos, or pos if there is none.
+  size_t contraction_end(size_t pos) const {
+    if (size_ - pos < 2) return pos;
+    constexpr uint8_t kCaseBit = kIgnoresCase ? 0x20 : 0;
+    const uint8_t first = text_[pos + 1] | kCaseBit;
+    if (first == 's' || first == 't' || first == 'd' || first == 'm') return pos + 2;
+    if (size_ - pos < 3) return pos;
+    const uint8_t second = text_[pos + 2] | kCaseBit;
+    if ((first == 'l' && second == 'l') || ((first == 'v' || first == 'r') && second == 'e')) {
+      return pos + 3;
+    }
+    // U+017F, the long s, is an s to a match that ignores case.
+    if (kIgnoresCase && text_[pos + 1] == 0xC5 && text_[pos + 2] == 0xBF) return pos + 3;
+    return pos;
+  }
+
+ private:
+  static constexpr bool kIgnoresCase = pattern != Pattern::gpt2;
+  static constexpr size_t kMaxDigits = pattern == Pattern::qwen2 ? 1 : 3;
+  static constexpr bool kSlashEndsOther = pattern == Pattern::o200k;
+
+  ClassifiedCharacter at(size_t pos) const { return classify(text_, size_, pos); }
+
+  // End of the longest run from pos of characters for which holds(class).
+  template <typename Predicate>
+  size_t run_end(size_t pos, Predicate holds) const {
+    while (pos < size_) {
+      const ClassifiedCharacter character = at(pos);
+      if (!holds(character.char_class)) break;
+      pos += character.size;
+    }
+    return pos;
+  }
+
+  size_t letters_end(size_t pos) const {
+    for (;;) {
+      pos = ascii_letters_end(pos);
+      if (pos >= size_ || text_[pos] < 0x80) return pos;
+      do {
+        const ClassifiedCharacter character = classify_multibyte(text_, size_, pos);
+        if ((character.char_class & kLetter) == 0) return pos;
+        pos += character.size;
+        if (pos >= size_) return pos;
+      } while (text_[pos] >= 0x80);
+    }
+  }
+
+  size_t ascii_letters_end(size_t pos) const {
+#if defined(__SSE2__)
+    while (pos + 16 <= size_) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text_ + pos));
+      const __m128i lower = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
+      // 'a'..'z' become the 26 least signed values.
+      const __m128i shifted = _mm_add_epi8(lower, _mm_set1_epi8(static_cast<char>(0x80 - 'a')));
+      const __m128i letters = _mm_cmplt_epi8(shifted, _mm_set1_epi8(-128 + 26));
+      const uint32_t others = static_cast<uint32_t>(_mm_movemask_epi8(letters)) ^ 0xFFFF;
+      if (others != 0) return pos + static_cast<size_t>(__builtin_ctz(others));
+      pos += 16;
+    }
+#endif
+    while (pos < size_ && (kByteClasses[text_[pos]] & kLetter) != 0) ++pos;
+    return pos;
+  }
+
+  size_t numbers_end(size_t pos) const {
+    return run_end(pos, [](uint8_t c) { return (c & kNumber) != 0; });
+  }
+
+  size_t others_end(size_t pos) const { return run_end(pos, is_other); }
+
+  size_t digits_end(size_t pos) const {
+    for (size_t count = 0; count < kMaxDigits && pos < size_; ++count) {
+      const ClassifiedCharacter character = at(pos);
+      if ((character.char_class & kNumber) == 0) break;
+      pos += character.size;
+    }
+    return pos;
+  }
+
+  // End of what may follow others in their pre-token: line breaks, for o200k also slashes.
+  size_t others_tail_end(size_t pos) const {
+    const auto belongs = [this](size_t i) {
+      return text_[i] == '\n' || text_[i] == '\r' || (kSlashEndsOther && text_[i] == '/');
+    };
+    while (pos < size_ && belongs(pos)) ++pos;
+    return pos;
+  }
+
+  // \s*[\r\n]+|\s+(?!\S)|\s+ where white space begins at pos; gpt2 has no alternative for line
+  // breaks. What is looked at beyond the end that is returned is the next pre-token but for one
+  // character, so all calls together stay linear.
+  size_t white_space_end(size_t pos) const {
+    size_t end = pos;
+    size_t last = pos;  // where the last character of the run begins
+    size_t break_end = 0;
+    while (end < size_) {
+      const ClassifiedCharacter character = at(end);
+      if ((character.char_class & kWhiteSpace) == 0) break;
+      last = end;
+      end += character.size;
+      if ((character.char_class & kLineBreak) != 0) break_end = end;
+    }
+    if (pattern == Pattern::cl100k_tiktoken && end == size_) return end;
+    if (pattern != Pattern::gpt2 && break_end != 0) return break_end;
+    return end == size_ || last == pos ? end : last;
+  }
+
+  size_t gpt2_end(size_t pos) const {
+    const uint8_t byte = text_[pos];
+    if (byte == '\'') {
+      const size_t end = contraction_end(pos);
+      if (end != pos) return end;
+    }
+    size_t start = pos;
+    ClassifiedCharacter first = at(pos);
+    if (byte == ' ' && pos + 1 < size_) {
+      const ClassifiedCharacter next = at(pos + 1);
+      if ((next.char_class & kWhiteSpace) == 0) {
+        first = next;
+        start = pos + 1;
+      }
+    }
+    if ((first.char_class & kLetter) != 0) return letters_end(start);
+    if ((first.char_class & kNumber) != 0) return numbers_end(start + first.size);
+    if ((first.char_class & kWhiteSpace) != 0) return white_space_end(pos);
+    return others_end(start + first.size);
+  }
+
+  size_t cl100k_end(size_t pos) const {
+    if (text_[pos] == '\'') {
+      const size_t end = contraction_end(pos);
+      if (end != pos) return end;
+    }
+    const ClassifiedCharacter first = at(pos);
+    const size_t next = pos + first.size;
+    if ((first.char_class & kLetter) != 0) return letters_end(next);
+    if ((first.char_class & kNumber) != 0) return digits_end(pos);
+    if ((first.char_class & kLineBreak) == 0 && next < size_) {
+      const uint8_t next_class = at(next).char_class;
+      if ((next_class & kLetter) != 0) return letters_end(next);
+    }
+    return others_or_white_space_end(pos, first);
+  }
+
+  // The alternatives after those for words and numbers, of cl100k and o200k.
+  size_t others_or_white_space_end(size_t pos, ClassifiedCharacter first) const {
+    const size_t next = pos + first.size;
+    if (is_other(first.char_class)) return others_tail_end(others_end(next));
+    if (text_[pos] == ' ') {
+      const size_t end = others_end(next);
+      if (end != next) return others_tail_end(end);
+    }
+    return white_space_end(pos);
+  }
+
+  size_t o200k_end(size_t pos) const {
+    const ClassifiedCharacter first = at(pos);
+    if ((first.char_class & kNumber) != 0) return digits_end(pos);
+    if ((first.char_class & kLineBreak) == 0) {
+      const size_t end = word_end(pos, first);
+      if (end != pos) {
+        return end < size_ && text_[end] == '\'' ? contraction_end(end) : end;
+      }
+    }
+    return others_or_white_space_end(pos, first);
+  }
+
+  // End of the word at pos without its contraction, or pos if there is none. A word is H*T+, or
+  // else H+T*, of heads H and tails T (marks and letters without case are both), after at most one
+  // character that is no letter. Backtracking as the pattern does it: T+ needs a tail, so H* gives
+  // back what follows the last tail in its run. What is given back has no tail in it, so the next
+  // word takes all of it and no text is looked at a third time.
+  size_t word_end(size_t pos, ClassifiedCharacter first) const {
+    const size_t start = (first.char_class & kLetter) != 0 ? pos : pos + first.size;
+    size_t end = start;
+    size_t last_tail_end = start;
+    while (end < size_) {
+      const ClassifiedCharacter character = at(end);
+      if ((character.char_class & kWordHead) == 0) {
+        if ((character.char_class & kWordTail) == 0) break;
+        return run_end(end + character.size, [](uint8_t c) { return (c & kWordTail) != 0; });
+      }
+      end += character.size;
+      if ((character.char_class & kWordTail) != 0) last_tail_end = end;
+    }
+    if (last_tail_end != start) return last_tail_end;
+    // Heads alone. A mark before them is a word by itself: the first alternative matches it so,
+    // before the second could take it as the character in front.
+    if ((first.char_class & kWord) == (kWordHead | kWordTail)) return start;
+    return end == start ? pos : end;
+  }
+
+  const uint8_t* text_;
+  size_t size_;
+};
+
+// A Scanner that uses nothing but PortableScan.
+template <Pattern pattern>
+size_t scan_portable(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity) {
+  const PortableScan<pattern> scan(text, size);
+  size_t count = 0;
+  while (count < capacity && pos < size) {
+    pos = scan.pretoken_end(pos);
+    ends[count++] = pos;
+  }
+  return count;
+}
+
+}  // namespace bpe

@@ -1,0 +1,41 @@
+// Finding special tokens in text: leftmost, and of those that begin at one place the longest.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bpe {
+
+struct SpecialMatch {
+  size_t begin;
+  size_t end;
+  uint32_t index;  // of the token, in the order given
+};
+
+class SpecialMatcher {
+ public:
+  SpecialMatcher() = default;
+  // Tokens must be non-empty and distinct; std::invalid_argument otherwise.
+  explicit SpecialMatcher(std::vector<std::string> tokens);
+
+  // The first match that begins at or after `from`, wholly inside text[0, size).
+  bool find(const uint8_t* text, size_t size, size_t from, SpecialMatch& match) const;
+
+  bool empty() const { return tokens_.empty(); }
+  size_t max_bytes() const { return max_bytes_; }
+  const std::vector<std::string>& tokens() const { return tokens_; }
+
+ private:
+  bool match_at(const uint8_t* text, size_t size, size_t at, SpecialMatch& match) const;
+
+  std::vector<std::string> tokens_;
+  std::vector<uint32_t> longest_first_;           // indices, grouped by first byte
+  std::array<uint32_t, 257> first_of_byte_ = {};  // where each first byte's group begins
+  int only_first_byte_ = -1;                      // when all tokens begin alike: search by memchr
+  size_t max_bytes_ = 0;
+};
+
+}  // namespace bpe

@@ -1,0 +1,62 @@
+// UTF-8 as RFC 3629 defines it, and the classes of characters that the cut rule asks for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "unicode_tables.hpp"
+
+namespace bpe {
+
+// Length of the longest valid prefix of text[0, size): size itself when all of it is valid. An
+// incomplete character at the end is not valid.
+size_t utf8_valid_prefix(const uint8_t* text, size_t size);
+
+// What decode_utf8 gives for bytes that are no character.
+inline constexpr uint32_t kInvalidCodePoint = 0xFFFFFFFF;
+
+struct DecodedCharacter {
+  uint32_t code_point;  // kInvalidCodePoint where the bytes are not UTF-8
+  uint32_t size;        // in bytes; 1 for an invalid byte
+};
+
+// The character that begins at text[0]; size must not be 0.
+inline DecodedCharacter decode_utf8(const uint8_t* text, size_t size) {
+  const auto continues = [&](size_t i) { return (text[i] & 0xC0) == 0x80; };
+  const uint32_t first = text[0];
+  if (first < 0x80) return {first, 1};
+  if (first >= 0xC2 && first < 0xE0) {
+    if (size >= 2 && continues(1)) return {(first & 0x1F) << 6 | (text[1] & 0x3Fu), 2};
+  } else if (first >= 0xE0 && first < 0xF0) {
+    if (size >= 3 && continues(1) && continues(2)) {
+      const uint32_t code_point = (first & 0x0F) << 12 | (text[1] & 0x3Fu) << 6 | (text[2] & 0x3Fu);
+      const bool is_surrogate = code_point >= 0xD800 && code_point < 0xE000;
+      if (code_point >= 0x800 && !is_surrogate) return {code_point, 3};
+    }
+  } else if (first >= 0xF0 && first < 0xF5) {
+    if (size >= 4 && continues(1) && continues(2) && continues(3)) {
+      const uint32_t code_point = (first & 0x07) << 18 | (text[1] & 0x3Fu) << 12 |
+                                  (text[2] & 0x3Fu) << 6 | (text[3] & 0x3Fu);
+      if (code_point >= 0x10000 && code_point < 0x110000) return {code_point, 4};
+    }
+  }
+  return {kInvalidCodePoint, 1};
+}
+
+// General category L*.
+inline bool is_letter(uint32_t code_point) {
+  return code_point < 0x110000 && (class_of_code_point(code_point) & kLetter) != 0;
+}
+
+// General category M*.
+inline bool is_mark(uint32_t code_point) {
+  return code_point < 0x110000 &&
+         (class_of_code_point(code_point) & (kLetter | kWordHead)) == kWordHead;
+}
+
+// Property White_Space.
+inline bool is_white_space(uint32_t code_point) {
+  return code_point < 0x110000 && (class_of_code_point(code_point) & kWhiteSpace) != 0;
+}
+
+}  // namespace bpe

@@ -1,0 +1,559 @@
+"""BPETokenizer: text to ids and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bpe_core import formats
+from bpe_core._native import Encoder, SpecialSet, cut_lookahead, safe_cut
+from bpe_core.errors import InvalidTokenizerError, SpecialTokenError, UnknownTokenError
+from bpe_core.model import TokenizerModel
+from bpe_core.patterns import resolve_pattern, split_custom
+from bpe_core.special_tokens import check_special_tokens, special_set
+
+__all__ = ["AllowedSpecial", "BPETokenizer"]
+
+AllowedSpecial: TypeAlias = 'Literal["all", "none", "none_raise"] | set[str] | frozenset[str]'
+Documents: TypeAlias = (
+    "Sequence[str] | Sequence[bytes] | tuple[bytes | memoryview | NDArray[np.uint8], "
+    "NDArray[np.int64]]"
+)
+_Ids: TypeAlias = "NDArray[np.uint16] | NDArray[np.uint32]"
+
+_STREAM_BYTES = 1 << 16  # of text that encode_iterable gathers before it looks for a cut
+
+
+class BPETokenizer:
+    """A byte-level BPE tokenizer.
+
+    A pre-token's bytes are merged by rank: the merge of lowest rank first, of equal ranks the
+    leftmost. Special tokens are found in text first, the longest where one begins another, and
+    become their ids.
+
+    Args:
+        vocab: id to bytes; may hold special tokens too.
+        merges: pairs of bytes in order of rank.
+        special_tokens: texts, or texts with their ids. Those that the vocabulary lacks get the ids
+            max(id) + 1, … in the order given. A special token whose bytes are a byte or a merge's
+            result has an id of its own, which ordinary text never gets.
+        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
+        unknown_id: given to bytes without an id; None: they are an error.
+
+    Raises:
+        InvalidTokenizerError: vocabulary, merges and special tokens that contradict each other.
+        SpecialTokenError: an empty special token, or one given twice.
+        InvalidPatternError: a pattern that does not compile.
+
+    Example:
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"hi"}
+        >>> tokenizer = BPETokenizer(vocab, [(b"h", b"i")], ["<|end|>"])
+        >>> tokenizer.encode("hi!<|end|>")
+        [256, 33, 257]
+        >>> tokenizer.decode([256, 33, 257])
+        'hi!<|end|>'
+    """
+
+    def __init__(
+        self,
+        vocab: Mapping[int, bytes],
+        merges: Iterable[tuple[bytes, bytes]],
+        special_tokens: Iterable[str] | Mapping[str, int] | None = None,
+        *,
+        pattern: str = "gpt2",
+        unknown_id: int | None = None,
+    ) -> None:
+        merges = list(merges)
+        specials = _special_ids(vocab, merges, special_tokens or ())
+        model = TokenizerModel.from_vocab(vocab, merges, specials, pattern=pattern)
+        self._set_model(model, unknown_id)
+
+    @classmethod
+    def from_model(cls, model: TokenizerModel, *, unknown_id: int | None = None) -> BPETokenizer:
+        """A tokenizer from a tokenizer as data."""
+        tokenizer = cls.__new__(cls)
+        tokenizer._set_model(model, unknown_id)
+        return tokenizer
+
+    @classmethod
+    def from_files(
+        cls,
+        vocab_filepath: str | os.PathLike[str],
+        merges_filepath: str | os.PathLike[str],
+        special_tokens: Iterable[str] | Mapping[str, int] | None = None,
+        *,
+        pattern: str = "gpt2",
+    ) -> BPETokenizer:
+        """From GPT-2's vocab.json and merges.txt.
+
+        Raises:
+            FormatError: a file that is not what it should be.
+            OSError: a file that cannot be read.
+        """
+        return cls.from_model(
+            formats.read_vocab_merges(
+                vocab_filepath, merges_filepath, special_tokens, pattern=pattern
+            )
+        )
+
+    @classmethod
+    def from_tiktoken(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        pattern: str,
+        special_tokens: Iterable[str] | Mapping[str, int] | None = None,
+    ) -> BPETokenizer:
+        """From a .tiktoken file of ranks.
+
+        Args:
+            path: the file.
+            pattern: a name of `bpe_core.PATTERNS` or a regular expression; the file does not say.
+                `cl100k` is taken as tiktoken has it, `cl100k_tiktoken`.
+            special_tokens: texts with their ids, or texts alone, which get the ids max(id) + 1, ….
+
+        Raises:
+            FormatError: a file that is not what it should be.
+            OSError: a file that cannot be read.
+        """
+        model = formats.read_tiktoken(
+            path, pattern="cl100k_tiktoken" if pattern == "cl100k" else pattern
+        )
+        if not isinstance(special_tokens, Mapping):
+            specials = check_special_tokens(special_tokens or ())
+            special_tokens = {text: model.max_id + 1 + i for i, text in enumerate(specials)}
+        return cls.from_model(dataclasses.replace(model, special_tokens=special_tokens))
+
+    @classmethod
+    def from_huggingface(cls, path: str | os.PathLike[str]) -> BPETokenizer:
+        """From a tokenizer.json of Hugging Face tokenizers that is byte-level BPE.
+
+        Raises:
+            FormatError: a file that is not what it should be, or that asks for what a byte-level
+                BPE tokenizer does not do; names it.
+            OSError: a file that cannot be read.
+        """
+        return cls.from_model(formats.read_huggingface(path))
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
+        """From a directory that `save` or a build wrote.
+
+        Raises:
+            FormatError: a file that is not what it should be.
+            OSError: a file that cannot be read.
+        """
+        return cls.from_model(formats.load_tokenizer(directory))
+
+    def save(self, directory: str | os.PathLike[str]) -> dict[str, str]:
+        """Writes the tokenizer in all formats that can hold it.
+
+        Returns:
+            The formats that cannot, each with the reason.
+        """
+        return formats.save_tokenizer(self.model, directory)
+
+    @property
+    def model(self) -> TokenizerModel:
+        """The tokenizer as data."""
+        return self._model
+
+    @cached_property
+    def vocab(self) -> dict[int, bytes]:
+        """Id to bytes, special tokens too."""
+        return self._model.vocab
+
+    @cached_property
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """Pairs of bytes in order of rank."""
+        return self._model.merge_bytes
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The special tokens' ids."""
+        return dict(self._model.special_tokens)
+
+    @property
+    def pattern(self) -> str:
+        """The split pattern: a name of `bpe_core.PATTERNS` or a regular expression."""
+        return self._model.pattern
+
+    def __len__(self) -> int:
+        """The number of tokens, special ones too."""
+        return len(self._model)
+
+    def __repr__(self) -> str:
+        return f"BPETokenizer({self._model!r})"
+
+    def encode(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> list[int]:
+        """The ids of a text.
+
+        Args:
+            text: str (lone surrogates become U+FFFD) or UTF-8 bytes.
+            allowed_special: which special tokens of the text become their ids: "all", "none", or a
+                set of them; others are ordinary text. "none_raise": one in the text is an error.
+
+        Raises:
+            SpecialTokenError: a special token in the text with "none_raise"; an unknown one in
+                the set.
+            UnknownTokenError: a byte without an id.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
+            >>> tokenizer.encode("a<s>"), tokenizer.encode("<s>", allowed_special="none")
+            ([97, 256], [60, 115, 62])
+        """
+        specials = self._specials(allowed_special, text)
+        if self._split_regex is None:
+            try:
+                return self._encoder.encode_text(text, specials)
+            except UnicodeEncodeError:
+                return self._encoder.encode_text(_utf8(text), specials)
+        data = _utf8(text)
+        whole = np.array([0], np.int64), np.array([len(data)], np.int64)
+        return self._encode_custom(data, *whole, specials)[0].tolist()
+
+    def encode_ordinary(self, text: str | bytes) -> list[int]:
+        """The ids of a text in which special tokens are ordinary text."""
+        return self.encode(text, "none")
+
+    def encode_to_numpy(
+        self, text: str | bytes, allowed_special: AllowedSpecial = "all"
+    ) -> NDArray[np.uint32]:
+        """As `encode`, as uint32[n]."""
+        data = _utf8(text)
+        specials = self._specials(allowed_special, data)
+        bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
+        ids, _ = self._encode(data, *bounds, specials)
+        return ids.astype(np.uint32, copy=False)
+
+    def encode_batch_to_numpy(
+        self,
+        documents: Documents,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        num_threads: int = 0,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The ids of many documents in one array.
+
+        Args:
+            documents: a list of str or of bytes, or (buffer, offsets): document i is
+                buffer[offsets[i]:offsets[i + 1]], offsets int64[n + 1].
+            allowed_special: as in `encode`.
+            num_threads: 0 for all cores.
+
+        Returns:
+            (ids uint32[m], offsets int64[n + 1]): document i has ids[offsets[i]:offsets[i + 1]].
+
+        Raises:
+            SpecialTokenError, UnknownTokenError: as in `encode`.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
+            >>> ids, offsets = tokenizer.encode_batch_to_numpy(["ab", "", "c"])
+            >>> ids.tolist(), offsets.tolist()
+            ([97, 98, 99], [0, 2, 2, 3])
+        """
+        if isinstance(documents, tuple) and len(documents) == 2:
+            data, bounds = documents
+            bounds = np.ascontiguousarray(bounds, np.int64)
+        else:
+            parts = [_utf8(document) for document in documents]
+            data = b"".join(parts)
+            bounds = np.zeros(len(parts) + 1, np.int64)
+            np.cumsum([len(part) for part in parts], out=bounds[1:])
+        specials = self._specials(allowed_special, data)
+        ids, offsets = self._encode(
+            data, bounds[:-1], bounds[1:], specials, num_threads=num_threads
+        )
+        return ids.astype(np.uint32, copy=False), offsets
+
+    def encode_documents(
+        self,
+        data: bytes | memoryview | NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        *,
+        allowed_special: AllowedSpecial = "all",
+        prepend: Sequence[int] = (),
+        append: Sequence[int] = (),
+        dtype: type[np.uint16] | type[np.uint32] = np.uint32,
+        num_threads: int = 1,
+    ) -> tuple[_Ids, NDArray[np.int64]]:
+        """The ids of documents data[starts[i]:ends[i]], which must be UTF-8.
+
+        Args:
+            data: one buffer.
+            starts, ends: int64[n].
+            allowed_special: as in `encode`.
+            prepend, append: ids put before and after each document.
+            dtype: of the ids; uint16 needs all ids below 65,536.
+            num_threads: 0 for all cores.
+
+        Returns:
+            (ids dtype[m], offsets int64[n + 1]).
+
+        Raises:
+            InvalidTokenizerError: uint16 with larger ids.
+            SpecialTokenError, UnknownTokenError: as in `encode`.
+        """
+        if dtype is np.uint16 and self._model.max_id > 0xFFFF:
+            raise InvalidTokenizerError(
+                f"dtype: expected uint32 for ids up to {self._model.max_id}, found uint16"
+            )
+        specials = self._specials(allowed_special, data)
+        return self._encode(
+            data,
+            starts,
+            ends,
+            specials,
+            prepend=prepend,
+            append=append,
+            bits=16 if dtype is np.uint16 else 32,
+            num_threads=num_threads,
+        )
+
+    def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
+        """The ids of a text that comes in parts, such as an open file, lazily.
+
+        The ids are those of the parts joined, wherever the parts were cut: text is held back until
+        a place at which a cut changes nothing. Memory is bounded by the longest stretch without
+        such a place; for pattern none and custom patterns these are ends of special tokens only.
+        """
+        specials = self._specials("all", b"")
+        lookahead = cut_lookahead(specials)
+        text = bytearray()
+        wanted = _STREAM_BYTES
+        for part in iterable:
+            text += _utf8(part)
+            if len(text) < wanted + lookahead:
+                continue
+            cut = self._cut(text, len(text) - lookahead, specials)
+            if cut is None:
+                wanted = 2 * len(text)  # look again when there is as much more
+                continue
+            yield from self._encode_part(bytes(text[:cut]), specials)
+            del text[:cut]
+            wanted = _STREAM_BYTES
+        yield from self._encode_part(bytes(text), specials)
+
+    def count_tokens(self, text: str | bytes) -> int:
+        """The number of ids of a text."""
+        return len(self.encode_to_numpy(text))
+
+    def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
+        """The bytes of ids.
+
+        Raises:
+            UnknownTokenError: an id that the vocabulary does not have.
+        """
+        values = ids.tolist() if isinstance(ids, np.ndarray) else ids
+        try:
+            return b"".join(map(self.vocab.__getitem__, values))
+        except KeyError as error:
+            raise UnknownTokenError(
+                f"id {error.args[0]!r}: expected an id of this vocabulary "
+                f"({len(self)} tokens, the largest id is {self._model.max_id})"
+            ) from None
+
+    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
+        """The text of ids; bytes that are not UTF-8 become U+FFFD, or as `errors` says.
+
+        Raises:
+            UnknownTokenError: an id that the vocabulary does not have.
+        """
+        return self.decode_bytes(ids).decode("utf-8", errors)
+
+    def _set_model(self, model: TokenizerModel, unknown_id: int | None) -> None:
+        self._model = model
+        resolved = resolve_pattern(model.pattern)
+        self._split_regex = None if resolved.native is not None else resolved.regex
+        left, right, result = (model.merges[:, i].astype(np.uint32) for i in range(3))
+        self._encoder = Encoder(
+            _byte_ids(model),
+            left,
+            right,
+            result,
+            -1 if unknown_id is None else unknown_id,
+            resolved.native,
+        )
+        if model.ignore_merges:
+            keys, offsets = _token_columns(model)
+            self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
+        self._special_sets: dict[frozenset[str], SpecialSet] = {}
+        self._all_specials = self._special_set(frozenset(model.special_tokens))
+        self._no_specials = self._special_set(frozenset())
+
+    def _special_set(self, texts: frozenset[str]) -> SpecialSet:
+        if texts not in self._special_sets:
+            ids = {t: i for t, i in self._model.special_tokens.items() if t in texts}
+            self._special_sets[texts] = special_set(list(ids), list(ids.values()))
+        return self._special_sets[texts]
+
+    def _specials(
+        self, allowed: AllowedSpecial, text: str | bytes | memoryview | NDArray[np.uint8]
+    ) -> SpecialSet:
+        if allowed == "all":
+            return self._all_specials
+        if allowed == "none":
+            return self._no_specials
+        if allowed == "none_raise":
+            data = _utf8(text) if isinstance(text, str) else text
+            if found := self._all_specials.find_all(data)[:1]:
+                begin, end, _ = found[0]
+                raise SpecialTokenError(
+                    f"byte {begin} of the text: expected no special token, found "
+                    f"{bytes(data[begin:end]).decode()!r}; allow it, or encode it as ordinary text"
+                )
+            return self._no_specials
+        if isinstance(allowed, (set, frozenset)):
+            if unknown := sorted(allowed - self._model.special_tokens.keys()):
+                raise SpecialTokenError(
+                    f"allowed_special: expected special tokens of this tokenizer, found {unknown}"
+                )
+            return self._special_set(frozenset(allowed))
+        raise SpecialTokenError(
+            f'allowed_special: expected "all", "none", "none_raise" or a set, found {allowed!r}'
+        )
+
+    def _encode(
+        self,
+        data: bytes | memoryview | NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        specials: SpecialSet,
+        *,
+        prepend: Sequence[int] = (),
+        append: Sequence[int] = (),
+        bits: int = 32,
+        num_threads: int = 1,
+    ) -> tuple[_Ids, NDArray[np.int64]]:
+        if self._split_regex is None:
+            return self._encoder.encode_documents(
+                data, starts, ends, specials, prepend, append, bits, num_threads
+            )
+        ids, offsets = self._encode_custom(data, starts, ends, specials, prepend, append)
+        return ids.astype(np.uint16 if bits == 16 else np.uint32, copy=False), offsets
+
+    def _encode_custom(
+        self,
+        data: bytes | memoryview | NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        specials: SpecialSet,
+        prepend: Sequence[int] = (),
+        append: Sequence[int] = (),
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """By a custom pattern: `regex` finds the pre-tokens, the encoder merges them."""
+        texts: list[bytes] = []
+        bounds: list[NDArray[np.int64]] = []
+        special_ids: list[NDArray[np.int64]] = []
+        spans_after: list[int] = []
+        at = spans = 0
+
+        def add(cuts: NDArray[np.int64], ids: NDArray[np.int64]) -> None:
+            nonlocal spans
+            bounds.append(cuts)
+            special_ids.append(ids)
+            spans += len(ids)
+
+        def add_ids(ids: Sequence[int]) -> None:
+            add(np.full(len(ids), at, np.int64), np.array(ids, np.int64))
+
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            text = bytes(data[start:end])
+            add_ids(prepend)
+            done = 0
+            for begin, stop, index in [*specials.find_all(text), (len(text), len(text), -1)]:
+                cuts = split_custom(self._split_regex or "", text[done:begin].decode())
+                add(cuts[:-1] + at + done, np.full(len(cuts) - 1, -1, np.int64))
+                if index >= 0:
+                    add(np.array([at + begin]), np.array([specials.ids[index]]))
+                done = stop
+            add_ids(append)
+            texts.append(text)
+            at += len(text)
+            spans_after.append(spans)
+        begins = np.concatenate([*bounds, np.array([at], np.int64)])
+        all_ids = np.concatenate([*special_ids, np.zeros(0, np.int64)])
+        ids, offsets = self._encoder.encode_spans(b"".join(texts), begins[:-1], begins[1:], all_ids)
+        return ids, offsets[np.array([0, *spans_after], np.int64)]
+
+    def _encode_part(self, text: bytes, specials: SpecialSet) -> list[int]:
+        bounds = np.array([0], np.int64), np.array([len(text)], np.int64)
+        return self._encode(text, *bounds, specials)[0].tolist()
+
+    def _cut(self, text: bytearray, limit: int, specials: SpecialSet) -> int | None:
+        """The last place up to `limit` where a cut changes no ids, if there is one."""
+        if self._split_regex is None and self._model.pattern != "none":
+            cut = safe_cut(text, False, limit, specials)
+            return cut if cut is not None and cut <= limit else None
+        return max((end for _, end, _ in specials.find_all(text) if end <= limit), default=None)
+
+
+def _utf8(text: str | bytes | memoryview | NDArray[np.uint8]) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    if not isinstance(text, str):
+        return bytes(text)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # lone surrogates become U+FFFD, pairs their character
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _byte_ids(model: TokenizerModel) -> NDArray[np.int64]:
+    ids = np.full(256, -1, np.int64)
+    single = pc.equal(pc.binary_length(model.token_bytes), 1).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(single):
+        ids[model.token_bytes[row].as_py()[0]] = model.token_ids[row]
+    return ids
+
+
+def _token_columns(model: TokenizerModel) -> tuple[bytes, NDArray[np.int64]]:
+    tokens = model.token_bytes.to_pylist()
+    offsets = np.zeros(len(tokens) + 1, np.int64)
+    np.cumsum([len(token) for token in tokens], out=offsets[1:])
+    return b"".join(tokens), offsets
+
+
+def _special_ids(
+    vocab: Mapping[int, bytes],
+    merges: Iterable[tuple[bytes, bytes]],
+    special_tokens: Iterable[str] | Mapping[str, int],
+) -> dict[str, int]:
+    """The id of each special token: its own entry of the vocabulary, or a new id."""
+    if isinstance(special_tokens, Mapping):
+        check_special_tokens(special_tokens)
+        for text, token_id in special_tokens.items():
+            found = vocab.get(token_id)
+            if found is not None and found != text.encode():
+                raise InvalidTokenizerError(
+                    f"special token {text!r}: expected an id of its own, found {token_id}, which "
+                    f"the vocabulary has as {found!r}"
+                )
+        return dict(special_tokens)
+    specials = check_special_tokens(special_tokens)
+    entries: dict[bytes, list[int]] = {text.encode(): [] for text in specials}
+    for token_id, token in vocab.items():
+        if token in entries:
+            entries[token].append(token_id)
+    ordinary = {bytes([b]) for b in range(256)} | {left + right for left, right in merges}
+    next_id = max(vocab, default=-1) + 1
+    ids: dict[str, int] = {}
+    for text in specials:
+        own = sorted(entries[text.encode()])
+        # Where ordinary text can become these bytes too, one entry is that of ordinary text.
+        if len(own) > (text.encode() in ordinary):
+            ids[text] = own[0]
+        else:
+            ids[text] = next_id
+            next_id += 1
+    return ids

@@ -1,0 +1,8 @@
+"""`python -m pipelines` is the command `beam-bpe`."""
+
+from __future__ import annotations
+
+from pipelines.cli import main
+
+if __name__ == "__main__":
+    main()

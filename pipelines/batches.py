@@ -1,0 +1,202 @@
+"""DocumentBatch: documents as readers yield them and as everything downstream takes them.
+
+Within a fused stage a batch is passed as it is. For pipelines that shuffle batches, importing this
+module registers a Beam coder: one row in the Arrow IPC streaming format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+FIRST_BYTES: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reject:
+    """A document that was left out, and why.
+
+    Attributes:
+        source: as `DocumentBatch.source`.
+        offset: its first byte in the (decompressed) file.
+        length: bytes.
+        reason: a short name, such as "invalid_utf8".
+        message: what is wrong and at which byte, for people.
+        first_bytes: up to 64 bytes that it begins with.
+    """
+
+    source: str
+    offset: int
+    length: int
+    reason: str
+    message: str
+    first_bytes: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class DocumentBatch:
+    """Documents of one file, in order: whole ones, or one piece of a long one.
+
+    Document `i` is `data[starts[i]:ends[i]]`; between documents lie separators and what was left
+    out. Documents are valid UTF-8 and not empty.
+
+    Attributes:
+        data: uint8, a few MB.
+        starts, ends: int64[n], places in `data`, ascending.
+        offsets: int64[n], the first byte of each document in the decompressed file.
+        num_bytes: int64[n], bytes of the source text: before invalid UTF-8 was replaced.
+        hashes: uint64[n, 2], upper and lower half of the xxh3-128 of each document's source text.
+        source: name of the source, if it has one, "/", name of the file.
+        part: number of the piece of a long document; 0 for whole documents.
+        last: whether the document ends with this piece; True for whole documents.
+        whole_bytes: for a piece, the bytes of its whole document; None for whole documents.
+        special_at: for a piece, where in the source text of the whole document the first special
+            token occurs; None if none does, and for whole documents.
+        empty: number of empty documents met.
+        rejects: documents left out.
+
+    A piece is alone in its batch. Its offset and its hash are those of the whole document, its
+    num_bytes are its own.
+    """
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    num_bytes: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    source: str
+    part: int = 0
+    last: bool = True
+    whole_bytes: int | None = None
+    special_at: int | None = None
+    empty: int = 0
+    rejects: tuple[Reject, ...] = field(default=())
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self.starts)
+
+    @property
+    def is_piece(self) -> bool:
+        """Whether this is a piece of a long document, not whole documents."""
+        return self.whole_bytes is not None
+
+    def document(self, index: int) -> bytes:
+        """The text of a document, for tests and messages; fast code works on the arrays."""
+        return self.data[self.starts[index] : self.ends[index]].tobytes()
+
+
+_INT64S: Final = pa.list_(pa.int64())
+_SCHEMA: Final = pa.schema(
+    [
+        ("data", pa.large_binary()),
+        ("starts", _INT64S),
+        ("ends", _INT64S),
+        ("offsets", _INT64S),
+        ("num_bytes", _INT64S),
+        ("hashes", pa.list_(pa.uint64())),  # high and low by turns
+        ("source", pa.string()),
+        ("part", pa.int32()),
+        ("last", pa.bool_()),
+        ("whole_bytes", pa.int64()),
+        ("special_at", pa.int64()),
+        ("empty", pa.int64()),
+        (
+            "rejects",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("source", pa.string()),
+                        ("offset", pa.int64()),
+                        ("length", pa.int64()),
+                        ("reason", pa.string()),
+                        ("message", pa.string()),
+                        ("first_bytes", pa.binary()),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+_ARRAYS: Final = ("starts", "ends", "offsets", "num_bytes", "hashes")
+_VALUES: Final = ("source", "part", "last", "whole_bytes", "special_at", "empty")
+
+
+def to_arrow(batch: DocumentBatch) -> pa.RecordBatch:
+    """The batch as one row; `data` is trimmed to the documents."""
+    first = int(batch.starts[0]) if len(batch) else 0
+    end = int(batch.ends[-1]) if len(batch) else 0
+    arrays: dict[str, NDArray[Any]] = {
+        "starts": batch.starts - first,
+        "ends": batch.ends - first,
+        "offsets": batch.offsets,
+        "num_bytes": batch.num_bytes,
+        "hashes": batch.hashes.reshape(-1),
+    }
+    columns: dict[str, pa.Array[Any]] = {
+        "data": pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(),
+            1,
+            [
+                None,
+                pa.py_buffer(np.array([0, end - first], np.int64).data),
+                pa.py_buffer(batch.data[first:end].data),
+            ],
+        ),
+        "rejects": pa.array(
+            [[asdict(reject) for reject in batch.rejects]], _SCHEMA.field("rejects").type
+        ),
+    }
+    for name, values in arrays.items():
+        offsets = pa.array([0, len(values)], pa.int32())
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
+    for name in _VALUES:
+        columns[name] = pa.array([getattr(batch, name)], _SCHEMA.field(name).type)
+    return pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
+
+
+def from_arrow(row: pa.RecordBatch) -> DocumentBatch:
+    """The batch of a row made by `to_arrow`; its arrays are read-only views of the row."""
+    values: dict[str, Any] = {name: row.column(name)[0] for name in _SCHEMA.names}
+    arrays = {name: values[name].values.to_numpy() for name in _ARRAYS}
+    rejects: Sequence[dict[str, Any]] = values["rejects"].as_py()
+    return DocumentBatch(
+        data=np.frombuffer(values["data"].as_buffer(), np.uint8),
+        **{**arrays, "hashes": arrays["hashes"].reshape(-1, 2)},
+        **{name: values[name].as_py() for name in _VALUES},
+        rejects=tuple(Reject(**reject) for reject in rejects),
+    )
+
+
+class DocumentBatchCoder(beam.coders.Coder):  # type: ignore[misc]
+    """Codes a DocumentBatch as an Arrow IPC stream of one row."""
+
+    def encode(self, value: DocumentBatch) -> bytes:
+        """Bytes of the batch; of `data` only what the documents span."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _SCHEMA) as writer:
+            writer.write_batch(to_arrow(value))
+        return sink.getvalue().to_pybytes()
+
+    def decode(self, encoded: bytes) -> DocumentBatch:
+        """The batch, with arrays that are views of `encoded`."""
+        with pa.ipc.open_stream(encoded) as reader:
+            return from_arrow(reader.read_next_batch())
+
+    def is_deterministic(self) -> bool:
+        """Equal batches have equal bytes."""
+        return True
+
+    def to_type_hint(self) -> type[DocumentBatch]:
+        """What it codes."""
+        return DocumentBatch
+
+
+beam.coders.registry.register_coder(DocumentBatch, DocumentBatchCoder)

@@ -1,0 +1,602 @@
+"""The stages of a build, put together: count, train, encode.
+
+Each stage asks first whether it is finished, does what is missing, and writes its manifest last.
+Beam is imported only where a pipeline runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import (
+    BuildConfig,
+    counts_configuration,
+    fingerprint,
+    tokenizer_configuration,
+    tokens_configuration,
+)
+from pipelines.errors import ConfigError, RejectLimitError
+from pipelines.storage import Directory
+from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
+from pipelines.tasks import Plan, list_files, plan_tasks
+
+if TYPE_CHECKING:
+    from bpe_core.model import TokenizerModel
+    from pipelines.counting import CountJob
+    from pipelines.manifest import Identity
+    from pipelines.writing import EncodeJob
+
+_UINT16_IDS = 1 << 16
+_MASK_128 = (1 << 128) - 1
+
+
+def plan(config: BuildConfig) -> BuildPlan:
+    """What a build would read, do and write; from the inputs' sizes alone."""
+    return _Build(config).describe()
+
+
+def count(
+    config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
+) -> BuildSummary:
+    """Counts the pre-tokens of the corpus."""
+    build = _Build(config, beam_args)
+    build.check_trains()
+    if restart:
+        build.discard_counts()
+    build.count()
+    return build.summary("beam-bpe train")
+
+
+def train(
+    config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
+) -> BuildSummary:
+    """Trains the tokenizer; counts first if that is not finished."""
+    build = _Build(config, beam_args)
+    build.check_trains()
+    if restart:
+        build.discard_tokenizer()
+    build.train()
+    return build.summary("beam-bpe encode")
+
+
+def encode(
+    config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
+) -> BuildSummary:
+    """Encodes the corpus; counts and trains first if that is not finished."""
+    build = _Build(config, beam_args)
+    if restart:
+        build.discard_tokens()
+    build.encode()
+    return build.summary(None)
+
+
+def build(
+    config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
+) -> BuildSummary:
+    """Does everything; what is finished is not done again."""
+    whole = _Build(config, beam_args)
+    if restart:
+        whole.discard_tokens()
+        if config.tokenizer.path is None:
+            whole.discard_tokenizer()
+            whole.discard_counts()
+    whole.encode()
+    return whole.summary(None)
+
+
+@dataclass
+class _Timed:
+    seconds: float = 0.0
+
+
+@contextmanager
+def _timed() -> Iterator[_Timed]:
+    begun = time.monotonic()
+    timed = _Timed()
+    try:
+        yield timed
+    finally:
+        timed.seconds = time.monotonic() - begun
+
+
+class _Build:
+    """One run of the command: the configuration, the plan, and what the stages found."""
+
+    def __init__(self, config: BuildConfig, beam_args: Sequence[str] = ()) -> None:
+        self._config = config
+        self._beam_args = tuple(beam_args)
+        output = Directory(url=config.output_path, storage_options=config.output_storage_options)
+        self._counts = output / "counts"
+        self._tokenizer = output / "tokenizer"
+        self._tokens = output / "tokens"
+        self._rejects = output / "rejects"
+        self._output = output
+        self._summary = BuildSummary()
+
+    @cached_property
+    def _plan(self) -> Plan:
+        sources = self._config.input
+        files = [
+            file
+            for i, source in enumerate(sources)
+            for file in list_files(source, index=i, resolve=self._config.resolve_glob)
+        ]
+        return plan_tasks(files, sources)
+
+    def summary(self, next_stage: str | None) -> BuildSummary:
+        """What was done, and what to try now."""
+        if next_stage is not None:
+            return replace(self._summary, next_command=f"{next_stage} CONFIG")
+        tokenizer = self._tokenizer_directory.url
+        command = (
+            f'python -c "from bpe_core import BPETokenizer; '
+            f"print(BPETokenizer.load('{tokenizer}').encode('In the beginning'))\""
+        )
+        return replace(self._summary, next_command=command)
+
+    # Planning
+
+    def describe(self) -> BuildPlan:
+        config, files_plan = self._config, self._plan
+        ranges = [0] * len(files_plan.files)
+        for task in files_plan.tasks:
+            for part in task.ranges:
+                ranges[part.file] += 1
+        names = self._config.input
+        files = tuple(
+            PlannedFile(
+                path=file.url,
+                bytes=file.size,
+                compression=file.compression or "none",
+                splittable=file.compression is None and names[file.source].separator is not None,
+                ranges=ranges[i],
+                source=file.source_name,
+            )
+            for i, file in enumerate(files_plan.files)
+        )
+        of = len(files_plan.tasks)
+        splits = ["train"] + (["validation"] if config.encode.validation_fraction else [])
+        token_files = tuple(
+            f"{split}-{i:05d}-of-{of:05d}.parquet" for split in splits for i in range(of)
+        )
+        present = self._tokens.sizes()
+        return BuildPlan(
+            files=files,
+            tasks=of,
+            finished_tasks=sum(name in present for name in token_files[:of]),
+            shards=config.counts.shards if config.tokenizer.path is None else 0,
+            token_files=token_files,
+            id_type=self._planned_id_type(),
+            output=self._output.url,
+            warnings=tuple(self._plan_warnings(files)),
+        )
+
+    def _planned_id_type(self) -> str:
+        if self._config.encode.id_type != "auto":
+            return self._config.encode.id_type
+        if self._config.tokenizer.path is not None:
+            return self._id_type(self._load_model())
+        return "uint16" if self._config.tokenizer.vocab_size <= _UINT16_IDS else "uint32"
+
+    def _plan_warnings(self, files: Sequence[PlannedFile]) -> Iterator[str]:
+        step = max(source.range_bytes for source in self._config.input)
+        large = [file for file in files if not file.splittable and file.bytes > step]
+        if large:
+            yield (
+                f"{len(large)} files above range_bytes can't be split (compressed, or a document "
+                f"each), the largest {large[0].path}: each is the work of one worker."
+            )
+
+    # Counting
+
+    def check_trains(self) -> None:
+        if self._config.tokenizer.path is not None:
+            raise ConfigError(
+                "Nothing is to be counted or trained.",
+                expected="a tokenizer to train",
+                found="tokenizer.path, a finished tokenizer",
+                hint="Run `beam-bpe encode`, or remove tokenizer.path.",
+            )
+
+    def discard_counts(self) -> None:
+        from pipelines.manifest import discard_stage
+
+        discard_stage(self._counts, ("shard-",), ("_runs",))
+        self._discard_rejects("count-")
+
+    def count(self) -> dict[str, Any]:
+        """Counts what is not counted yet; gives the manifest."""
+        from pipelines import manifest as records
+
+        identity = records.Identity.of(counts_configuration(self._config), self._plan)
+        found = records.finished_manifest(self._counts, identity)
+        if found is not None:
+            self._note_counts(found, StageSummary(name="count", state="already finished"))
+            return found
+        records.begin_stage(self._counts, identity)
+        with _timed() as timed:
+            content, resumed = self._run_count(identity)
+            self._check_rejects(content["totals"], "rejects/count-*.parquet")
+            made = records.finish_stage(
+                self._counts, identity, content, self._run_facts(timed.seconds)
+            )
+            (self._counts / "_runs").remove_all()
+        stage = StageSummary(
+            name="count",
+            state="resumed" if resumed else "done",
+            seconds=timed.seconds,
+            bytes=content["totals"]["bytes"],
+        )
+        self._note_counts(made, stage)
+        return made
+
+    def _run_count(self, identity: Identity) -> tuple[dict[str, Any], bool]:
+        from pipelines import counting, progress, runners
+        from pipelines.transforms import CountPretokens, ReadTasks
+        from pipelines.work import TaskWork
+
+        works = [TaskWork.of_plan(self._plan, task) for task in self._plan.tasks]
+        job = self._count_job(identity, [work.hash for work in works])
+        commits = counting.usable_commits(job)
+        done = {index for commit in commits for index in commit.tasks}
+        left = [work for work in works if work.index not in done]
+        finished = [d for commit in commits for d in commit.descriptors(job.shards)]
+        with (
+            progress.shown("counting tasks", len(left)),
+            runners.pipeline(self._config.beam, self._beam_args) as pipeline,
+        ):
+            tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
+            tasks | "CountPretokens" >> CountPretokens(job=job, finished=finished)
+        return self._counts_content(job), bool(commits)
+
+    def _count_job(self, identity: Identity, task_hashes: Sequence[int]) -> CountJob:
+        from pipelines.counting import CountJob
+        from pipelines.work import source_readings
+
+        config = self._config
+        tokenizer = config.tokenizer
+        return CountJob(
+            counts=self._counts,
+            rejects=self._rejects,
+            plan_id=self._plan.plan_id(identity.configuration_fingerprint),
+            num_tasks=len(task_hashes),
+            tasks_hash=sum(task_hashes) & _MASK_128,
+            pattern=tokenizer.pattern,
+            special_tokens=tokenizer.special_tokens,
+            special_tokens_in_text=(
+                "reject" if config.encode.special_tokens_in_text == "reject" else "keep"
+            ),
+            shards=config.counts.shards,
+            memory=config.counts.memory,
+            checkpoint_bytes=config.counts.checkpoint_bytes,
+            max_pretoken_bytes=config.counts.max_pretoken_bytes,
+            on_long_pretoken=config.counts.on_long_pretoken,
+            readings=source_readings(config.input, tokenizer.pattern, tokenizer.special_tokens),
+        )
+
+    def _counts_content(self, job: CountJob) -> dict[str, Any]:
+        from pipelines.counting import shard_name
+        from pipelines.work import DocumentTotals
+
+        entries = []
+        totals: dict[str, Any] = {}
+        for shard in range(job.shards):
+            entry = job.runs.read_json(f"{shard_name(shard, job.shards)}.json")
+            assert entry is not None, "a finished pipeline has written every shard's entry"
+            totals = {**entry.pop("totals"), "long_pretokens": entry.pop("long_pretokens")}
+            entries.append(entry)
+        skipped = totals.pop("long_pretokens")
+        documents = DocumentTotals.from_json(totals)
+        content = {
+            "corpus": documents.corpus_fingerprint,
+            "shards": entries,
+            "totals": {
+                **totals,
+                "distinct_pretokens": sum(entry["rows"] for entry in entries),
+                "pretokens": sum(entry["pretokens"] for entry in entries),
+                "long_pretokens": skipped,
+            },
+        }
+        return {**content, "fingerprint": fingerprint(content)}
+
+    def _note_counts(self, manifest: Mapping[str, Any], stage: StageSummary) -> None:
+        totals = manifest["totals"]
+        self._note_documents(totals)
+        warnings = self._summary.warnings
+        if totals["long_pretokens"]:
+            warnings += (
+                f"{totals['long_pretokens']:,} pre-tokens longer than counts.max_pretoken_bytes "
+                "were not counted",
+            )
+        self._summary = replace(
+            self._summary,
+            distinct_pretokens=totals["distinct_pretokens"],
+            stages=(*self._summary.stages, stage),
+            outputs={**self._summary.outputs, "counts": self._counts.url},
+            warnings=warnings,
+        )
+
+    # Training
+
+    def discard_tokenizer(self) -> None:
+        from pipelines.manifest import discard_stage
+
+        ours = ("tokenizer.", "vocab.json", "merges.txt", "training.json")
+        discard_stage(self._tokenizer, ours, ())
+
+    def train(self) -> None:
+        """Trains if that is not done yet."""
+        from pipelines import manifest as records
+
+        counted = self.count()
+        configuration = {
+            **tokenizer_configuration(self._config),
+            "corpus": counted["corpus"],
+        }
+        identity = records.Identity.of(configuration, self._plan)
+        found = records.finished_manifest(self._tokenizer, identity)
+        if found is not None:
+            self._note_tokenizer(found, StageSummary(name="train", state="already finished"))
+            return
+        records.begin_stage(self._tokenizer, identity)
+        with _timed() as timed:
+            content = self._run_train(counted, configuration)
+            made = records.finish_stage(
+                self._tokenizer, identity, content, self._run_facts(timed.seconds)
+            )
+        self._note_tokenizer(made, StageSummary(name="train", seconds=timed.seconds))
+
+    def _run_train(
+        self, counted: Mapping[str, Any], configuration: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        from bpe_core import formats, train_from_counts
+        from pipelines import progress
+        from pipelines.counting import load_counts
+
+        tokenizer = self._config.tokenizer
+        counts = load_counts(self._counts, counted)
+        if tokenizer.min_count > 1:
+            counts = counts.prune(tokenizer.min_count)
+        wanted = tokenizer.vocab_size - 256 - len(tokenizer.special_tokens)
+        with progress.shown("learning merges", wanted) as show:
+            result = train_from_counts(
+                counts,
+                tokenizer.vocab_size,
+                tokenizer.special_tokens,
+                tie_break=tokenizer.tie_break,
+                min_frequency=tokenizer.min_frequency,
+                max_token_bytes=tokenizer.max_token_bytes,
+                forbidden_tokens=[token.encode() for token in tokenizer.forbidden_tokens],
+                progress=show,
+            )
+        training = {
+            "configuration": configuration,
+            "counts": counted["fingerprint"],
+            "merges": len(result.merges),
+            "stop_reason": result.stop_reason,
+            "stopped_because": result.explain_stop(),
+            "vocab_size": len(result.model),
+            "vocab_size_asked_for": tokenizer.vocab_size,
+        }
+        not_written = formats.save_tokenizer(
+            result.model, self._tokenizer.url, {"training": training}
+        )
+        training.pop("configuration")
+        return {
+            **training,
+            "fingerprint": result.model.fingerprint,
+            "not_written": not_written,
+        }
+
+    def _note_tokenizer(self, manifest: Mapping[str, Any], stage: StageSummary) -> None:
+        warnings = self._summary.warnings
+        if manifest["vocab_size"] < manifest["vocab_size_asked_for"]:
+            warnings += (
+                f"the corpus is too small for the vocabulary: training reached "
+                f"{manifest['vocab_size']:,} of {manifest['vocab_size_asked_for']:,} ids "
+                f"({manifest['stopped_because']})",
+            )
+        self._summary = replace(
+            self._summary,
+            merges=manifest["merges"],
+            stop_reason=manifest["stopped_because"],
+            vocab_size=manifest["vocab_size"],
+            stages=(*self._summary.stages, stage),
+            outputs={**self._summary.outputs, "tokenizer": self._tokenizer.url},
+            warnings=warnings,
+        )
+
+    # Encoding
+
+    @property
+    def _tokenizer_directory(self) -> Directory:
+        """Of the tokenizer that encodes: the configured one, or the one that was trained."""
+        path = self._config.tokenizer.path
+        if path is None:
+            return self._tokenizer
+        return Directory(url=self._config.resolve(path))
+
+    def _load_model(self) -> TokenizerModel:
+        from bpe_core import formats
+
+        try:
+            return formats.load_tokenizer(self._tokenizer_directory.url)
+        except FileNotFoundError:
+            raise ConfigError(
+                "There is no tokenizer.",
+                expected="a directory with tokenizer.arrow",
+                found="none",
+                where=f"tokenizer.path: {self._tokenizer_directory.url}",
+                hint="Check the path, or remove it to train a tokenizer.",
+            ) from None
+
+    def _id_type(self, model: TokenizerModel) -> str:
+        asked = self._config.encode.id_type
+        if asked == "auto":
+            return "uint16" if model.max_id < _UINT16_IDS else "uint32"
+        if asked == "uint16" and model.max_id >= _UINT16_IDS:
+            raise ConfigError(
+                "The ids do not fit the type asked for.",
+                expected=f"uint32 or auto, for ids up to {model.max_id}",
+                found="uint16",
+                where="encode.id_type",
+                hint="Change encode.id_type.",
+            )
+        return asked
+
+    def _check_affixes(self, model: TokenizerModel) -> None:
+        for key in ("prepend", "append"):
+            token = getattr(self._config.encode, key)
+            if token is not None and token not in model.special_tokens:
+                raise ConfigError(
+                    "What is put around documents is no special token of the tokenizer.",
+                    expected=f"one of {', '.join(map(repr, model.special_tokens)) or 'none'}, or null",
+                    found=repr(token),
+                    where=f"encode.{key}",
+                    hint=f"Change encode.{key}.",
+                )
+
+    def discard_tokens(self) -> None:
+        from pipelines.manifest import discard_stage
+
+        discard_stage(self._tokens, ("train-", "validation-"), ("_tasks",))
+        self._discard_rejects("")
+
+    def encode(self) -> None:
+        """Encodes what is not encoded yet; trains first if the tokenizer is to be trained."""
+        from pipelines import manifest as records
+
+        if self._config.tokenizer.path is None:
+            self.train()
+        model = self._load_model()
+        self._check_affixes(model)
+        configuration = {
+            **tokens_configuration(self._config, model.fingerprint),
+            "id_type": self._id_type(model),
+        }
+        identity = records.Identity.of(configuration, self._plan)
+        found = records.finished_manifest(self._tokens, identity)
+        if found is not None:
+            self._note_tokens(found, StageSummary(name="encode", state="already finished"))
+            return
+        records.begin_stage(self._tokens, identity)
+        with _timed() as timed:
+            content, resumed, text_bytes = self._run_encode(identity, model)
+            self._check_rejects(content["totals"], "rejects/")
+            made = records.finish_stage(
+                self._tokens, identity, content, self._run_facts(timed.seconds)
+            )
+            (self._tokens / "_tasks").remove_all()
+            self._discard_rejects("count-")
+        stage = StageSummary(
+            name="encode",
+            state="resumed" if resumed else "done",
+            seconds=timed.seconds,
+            bytes=text_bytes,
+        )
+        self._note_tokens(made, stage)
+
+    def _run_encode(
+        self, identity: Identity, model: TokenizerModel
+    ) -> tuple[dict[str, Any], bool, int]:
+        from pipelines import progress, runners, writing
+        from pipelines.transforms import ReadTasks, WriteTokenShards
+        from pipelines.work import TaskWork
+
+        works = [TaskWork.of_plan(self._plan, task) for task in self._plan.tasks]
+        job = self._encode_job(identity, model)
+        finished = writing.finished_entries(job, len(works))
+        left = [work for work in works if work.index not in finished]
+        if left:
+            with (
+                progress.shown("encoding tasks", len(left)),
+                runners.pipeline(self._config.beam, self._beam_args) as pipeline,
+            ):
+                tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
+                tasks | "WriteTokenShards" >> WriteTokenShards(job=job)
+        entries = writing.finished_entries(job, len(works))
+        fresh = (entries[work.index]["totals"]["bytes"] for work in left)
+        return writing.tokens_content(entries), bool(finished), sum(fresh)
+
+    def _encode_job(self, identity: Identity, model: TokenizerModel) -> EncodeJob:
+        from pipelines.work import source_readings
+        from pipelines.writing import EncodeJob
+
+        encode = self._config.encode
+        return EncodeJob(
+            tokens=self._tokens,
+            rejects=self._rejects,
+            tokenizer=self._tokenizer_directory.url,
+            tokenizer_fingerprint=model.fingerprint,
+            configuration=identity.configuration_fingerprint,
+            plan_id=self._plan.plan_id(identity.configuration_fingerprint),
+            prepend=encode.prepend,
+            append=encode.append,
+            special_tokens_in_text=encode.special_tokens_in_text,
+            id_type=self._id_type(model),
+            validation_fraction=encode.validation_fraction,
+            readings=source_readings(
+                self._config.input, model.pattern, tuple(model.special_tokens)
+            ),
+        )
+
+    def _note_tokens(self, manifest: Mapping[str, Any], stage: StageSummary) -> None:
+        totals = manifest["totals"]
+        self._note_documents(totals)
+        tokens = totals["tokens"]
+        self._summary = replace(
+            self._summary,
+            tokens=tokens,
+            bytes_per_token=totals["text_bytes"] / tokens if tokens else None,
+            train_rows=totals["train_rows"],
+            validation_rows=totals["validation_rows"],
+            stages=(*self._summary.stages, stage),
+            outputs={
+                **self._summary.outputs,
+                "tokens": self._tokens.url,
+                **({"rejects": self._rejects.url} if totals["rejected"] else {}),
+            },
+        )
+
+    # Shared
+
+    def _note_documents(self, totals: Mapping[str, Any]) -> None:
+        self._summary = replace(
+            self._summary,
+            documents=totals["documents"] + totals["empty"] + totals["rejected"],
+            bytes=totals["bytes"],
+            empty=totals["empty"],
+            rejects=totals["rejected"],
+        )
+
+    def _run_facts(self, seconds: float) -> dict[str, Any]:
+        beam = self._config.beam
+        workers = beam.workers or len(os.sched_getaffinity(0))
+        return {"seconds": round(seconds, 3), "runner": beam.runner, "workers": workers}
+
+    def _check_rejects(self, totals: Mapping[str, Any], files: str) -> None:
+        rejected = totals["rejected"]
+        documents = totals["documents"] + totals["empty"] + rejected
+        limit = self._config.encode.max_reject_fraction
+        if rejected <= limit * documents:
+            return
+        raise RejectLimitError(
+            "Too many documents are rejected.",
+            expected=f"at most {limit:.6g} of the documents (encode.max_reject_fraction)",
+            found=f"{rejected:,} of {documents:,}",
+            where=self._output.path(files),
+            hint="Look at the rejects and mend the input, set input.invalid_utf8: replace, or "
+            "raise encode.max_reject_fraction and run the same command again.",
+        )
+
+    def _discard_rejects(self, beginning: str) -> None:
+        for name in self._rejects.sizes():
+            if name.startswith(beginning) and name.endswith(".parquet"):
+                self._rejects.remove(name)
+        self._rejects.remove_if_empty()

@@ -1,0 +1,221 @@
+"""The command `beam-bpe`. Beam is imported only by the stages that run a pipeline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+from bpe_core.errors import BpeError
+from pipelines import supervisor
+from pipelines.errors import INTERRUPTED_EXIT_CODE, ConfigError, exit_code_of
+
+if TYPE_CHECKING:
+    from pipelines.config import BuildConfig
+    from pipelines.summary import BuildSummary
+
+_EXIT_CODES = (
+    "Exit codes: 0 done; 1 unexpected error; 2 wrong configuration or command line; 3 the output "
+    "belongs to another configuration; 4 input missing, unreadable or corrupt; 5 output can't be "
+    "written; 6 too many documents rejected; 7 counts incomplete; 8 the working process died; "
+    "9 the tokenizer core refused; 130 interrupted, 143 terminated."
+)
+
+app = typer.Typer(
+    name="beam-bpe",
+    help="Train a byte-pair-encoding tokenizer on a whole corpus and encode the corpus with it.",
+    epilog=_EXIT_CODES,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Stage = Literal["count", "train", "encode", "build"]
+Config = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).", show_default=False)
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of the configuration, such as encode.append=null. Repeatable.",
+        show_default=False,
+    ),
+]
+Restart = Annotated[
+    bool, typer.Option("--restart", help="Discard what the stage made before and begin anew.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
+BeamOptions = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="BEAM_OPTIONS",
+        help="After --: options of Beam pipelines, over those in beam.options.",
+        show_default=False,
+    ),
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and leave with its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    app(given, prog_name="beam-bpe", obj=given)
+    raise AssertionError("the command line always leaves by SystemExit")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"beam-bpe {version('bpe-beam')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and leave.", is_eager=True, callback=_show_version
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> None:
+    """Show what a build would read, do and write, without doing it."""
+    with _errors_shown(debug):
+        loaded = _load(config, overrides)
+        from rich.console import Console
+
+        from pipelines import build
+        from pipelines.summary import show_plan
+
+        show_plan(build.plan(loaded), Console())
+
+
+@app.command()
+def count(
+    context: typer.Context,
+    config: Config,
+    beam_options: BeamOptions = None,
+    overrides: Overrides = None,
+    restart: Restart = False,
+    debug: Debug = False,
+) -> None:
+    """Count the pre-tokens of the corpus."""
+    _run("count", context, config, beam_options, overrides, restart, debug)
+
+
+@app.command()
+def train(
+    context: typer.Context,
+    config: Config,
+    beam_options: BeamOptions = None,
+    overrides: Overrides = None,
+    restart: Restart = False,
+    debug: Debug = False,
+) -> None:
+    """Train the tokenizer; counts first if that is not finished."""
+    _run("train", context, config, beam_options, overrides, restart, debug)
+
+
+@app.command()
+def encode(
+    context: typer.Context,
+    config: Config,
+    beam_options: BeamOptions = None,
+    overrides: Overrides = None,
+    restart: Restart = False,
+    debug: Debug = False,
+) -> None:
+    """Encode the corpus; counts and trains first if that is not finished."""
+    _run("encode", context, config, beam_options, overrides, restart, debug)
+
+
+@app.command(name="build")
+def build_(
+    context: typer.Context,
+    config: Config,
+    beam_options: BeamOptions = None,
+    overrides: Overrides = None,
+    restart: Restart = False,
+    debug: Debug = False,
+) -> None:
+    """Do everything: count, train, encode. What is finished is not done again."""
+    _run("build", context, config, beam_options, overrides, restart, debug)
+
+
+def _run(
+    stage: Stage,
+    context: typer.Context,
+    config: Path,
+    beam_options: list[str] | None,
+    overrides: list[str] | None,
+    restart: bool,
+    debug: bool,
+) -> None:
+    """Run a stage in a supervised child process or, in that child, the stage itself."""
+    with _errors_shown(debug):
+        if supervisor.in_child():
+            supervisor.enter_child()
+            if debug:
+                import faulthandler
+
+                faulthandler.enable()
+        loaded = _load(config, overrides)
+        _check_beam_options(beam_options or ())
+        if not supervisor.in_child():
+            raise typer.Exit(supervisor.run_in_child(context.obj))
+        from rich.console import Console
+
+        from pipelines import build
+        from pipelines.summary import show_summary
+
+        run: Callable[..., BuildSummary] = getattr(build, stage)
+        show_summary(run(loaded, restart=restart, beam_args=tuple(beam_options or ())), Console())
+
+
+def _load(config: Path, overrides: list[str] | None) -> BuildConfig:
+    from pipelines.config import load_config
+
+    return load_config(config, overrides or ())
+
+
+def _check_beam_options(options: Sequence[str]) -> None:
+    if options and not options[0].startswith("--"):
+        raise ConfigError(
+            "The command line has an argument too many.",
+            expected="one CONFIG, and Beam options such as --name=value after --",
+            found=options[0],
+            hint="Keys of the configuration are overridden with --set KEY=VALUE.",
+        )
+
+
+@contextmanager
+def _errors_shown(debug: bool) -> Iterator[None]:
+    """Turn errors into a message on stderr and an exit code, and tell the parent of the end."""
+    try:
+        yield
+    except BpeError as error:
+        if debug:
+            raise
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(exit_code_of(error)) from None
+    except KeyboardInterrupt:
+        typer.echo(
+            "Interrupted. What is finished is kept: run the same command again to go on.", err=True
+        )
+        if supervisor.in_child():
+            supervisor.leave(INTERRUPTED_EXIT_CODE)
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+    finally:
+        supervisor.note_orderly_end()

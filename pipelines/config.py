@@ -1,0 +1,670 @@
+"""The configuration of a build: its keys, defaults, checks, errors, identity and JSON schema.
+
+`load_config` reads a YAML file into a frozen `BuildConfig`. Everything wrong with the file is shown
+at once, each problem with its key, file, line and column. `counts_configuration`,
+`tokenizer_configuration` and `tokens_configuration` are the parts that decide the bytes of an
+output; `fingerprint` names one of them and `differences` compares two.
+
+`python -m pipelines.config` writes the JSON schema that configs/build.schema.json holds.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import xxhash
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import GenerateJsonSchema
+
+from bpe_core.errors import InvalidPatternError
+from pipelines.config_problems import did_you_mean, problems_of, refusal
+from pipelines.config_source import (
+    ConfigSource,
+    KeyPath,
+    Problem,
+    describe_value,
+    format_path,
+    raise_problems,
+)
+
+PATTERN_NAMES: Final = ("gpt2", "cl100k", "cl100k_tiktoken", "o200k", "llama3", "qwen2", "none")
+BYTE_TOKENS: Final = 256
+UINT16_IDS: Final = 1 << 16
+LARGEST_VOCABULARY: Final = (1 << 31) - 1
+SMALLEST_MEMORY: Final = 1 << 16
+
+_UNITS: Final = {
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+_SIZE_PATTERN: Final = r"^\d+(\.\d+)? ?(" + "|".join(_UNITS) + r")$"
+_SIZE_EXPECTED: Final = "a size in bytes: a whole number, or a number and a unit such as 64MiB, 1MB"
+# A wildcard, or a character that is escaped by standing alone in brackets.
+_WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
+
+
+def parse_size(value: object) -> int:
+    """A size in bytes from an int or from text such as `64MiB`, `1.5GiB`, `1MB`.
+
+    kB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024.
+
+    >>> parse_size("1.5KiB"), parse_size(10)
+    (1536, 10)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(_SIZE_PATTERN, value):
+        number, unit = re.split(r" ?(?=[A-Za-z])", value, maxsplit=1)
+        whole, _, fraction = number.partition(".")
+        divisor: int = 10 ** len(fraction)
+        scaled, remainder = divmod(int(whole + fraction) * _UNITS[unit], divisor)
+        if not remainder:
+            return scaled
+    raise refusal(Problem((), expected=_SIZE_EXPECTED))
+
+
+def _check_tie_break(value: object) -> object:
+    if value == "first_seen":
+        raise refusal(
+            Problem(
+                (),
+                expected="'lexicographic', 'first_id' or 'huggingface'",
+                hint="first_seen depends on the order of the text, which counts don't keep. "
+                "Use bpe_core.train_bpe for it.",
+            )
+        )
+    return value
+
+
+def _check_pattern(value: object) -> object:
+    if not isinstance(value, str) or value in PATTERN_NAMES:
+        return value
+    from bpe_core.patterns import resolve_pattern  # slow to import; the names don't need it
+
+    try:
+        resolve_pattern(value)
+    except InvalidPatternError as error:
+        names = ", ".join(PATTERN_NAMES)
+        raise refusal(
+            Problem((), expected=f"one of {names}, or a regex", hint=f"{error}.")
+        ) from None
+    return value
+
+
+def _check_separator(separator: str) -> str:
+    if _overlaps_itself(separator.encode()):
+        raise refusal(
+            Problem(
+                (),
+                expected="a separator that can't overlap itself (no beginning of it is also its "
+                "end), or one byte repeated",
+                hint="Overlapping occurrences could be split in two ways. Take a longer separator "
+                "or another one.",
+            )
+        )
+    return separator
+
+
+def _overlaps_itself(separator: bytes) -> bool:
+    """Whether two occurrences can overlap; one byte repeated is matched from its run's start."""
+    if len(set(separator)) <= 1:
+        return False
+    return any(separator.startswith(separator[start:]) for start in range(1, len(separator)))
+
+
+def _check_no_repetition(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    repeated = [
+        Problem(
+            (index,),
+            expected="every special token once",
+            found=f"{describe_value(token)}, also special_tokens[{tokens.index(token)}]",
+            hint="Remove one of the two.",
+        )
+        for index, token in enumerate(tokens)
+        if token in tokens[:index]
+    ]
+    if repeated:
+        raise refusal(*repeated)
+    return tokens
+
+
+Text = Annotated[str, Field(min_length=1)]
+_Bytes = BeforeValidator(
+    parse_size,
+    json_schema_input_type=Annotated[int, Field(ge=1)]
+    | Annotated[str, Field(pattern=_SIZE_PATTERN)],
+)
+Size = Annotated[int, Field(ge=1), _Bytes]
+MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY), _Bytes]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+# Not in any repr: options of file systems and of Beam may hold credentials.
+Options = Annotated[dict[str, Any], Field(repr=False)]
+
+
+def _size(default: str, description: str) -> Any:
+    """A size key whose default the schema shows with its unit."""
+    return Field(
+        default=parse_size(default),
+        description=description,
+        json_schema_extra={"default": default},
+    )
+
+
+def _options(description: str) -> Any:
+    return Field(default_factory=dict, description=description, json_schema_extra={"default": {}})
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        hide_input_in_errors=True,
+    )
+
+
+class SourceConfig(_Section):
+    """One source of documents: files of one kind that are read in one way."""
+
+    name: Text | None = Field(
+        default=None,
+        description="Name of the source in the output's column `source`. Needed, and different "
+        "for each, when there is more than one source.",
+    )
+    files: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] = Field(
+        description="Paths, globs or fsspec URLs of the files. Relative ones are relative to the "
+        "configuration file.",
+    )
+    format: Literal["text"] = Field(default="text", description="Kind of the files.")
+    separator: Annotated[Text, AfterValidator(_check_separator)] | None = Field(
+        default="<|endoftext|>",
+        description='Text between two documents; null: one document a file; "\\n": one a line.',
+    )
+    compression: Literal["infer", "none", "gzip", "zstd", "bz2", "xz"] = Field(
+        default="infer",
+        description="Compression of the files; infer: by extension (.gz, .zst, .bz2, .xz).",
+    )
+    invalid_utf8: Literal["reject", "replace", "error"] = Field(
+        default="reject",
+        description="Documents that are not UTF-8: reject them, replace what is invalid by "
+        "U+FFFD, or stop with an error.",
+    )
+    strip_bom: bool = Field(
+        default=False, description="Whether a byte-order mark at a file's start is removed."
+    )
+    range_bytes: Size = _size(
+        "64MiB",
+        "Bytes of input in one task, the unit of work, of resuming and of output: one token file "
+        "each.",
+    )
+    max_document_bytes: Size = _size(
+        "1GiB",
+        "Longest document, in bytes, that is read whole, as the pattern `none` and custom "
+        "patterns need.",
+    )
+    storage_options: Options = _options("Options of the fsspec file system of `files`.")
+
+
+class TokenizerConfig(_Section):
+    """The tokenizer: how to train it, or where to find a finished one (`path`)."""
+
+    path: Text | None = Field(
+        default=None,
+        description="Directory or URL of a finished tokenizer to encode with. Nothing is trained "
+        "then, and no other key of this section may be given.",
+    )
+    pattern: Annotated[Text, BeforeValidator(_check_pattern, json_schema_input_type=Text)] = Field(
+        default="gpt2",
+        description="How text is split into pre-tokens: "
+        + ", ".join(PATTERN_NAMES)
+        + ", or a regex.",
+    )
+    special_tokens: Annotated[
+        tuple[Text, ...], Strict(False), AfterValidator(_check_no_repetition)
+    ] = Field(
+        default=("<|endoftext|>",),
+        description="Special tokens. They get the first ids, in this order, and are cut out of "
+        "the training text.",
+    )
+    vocab_size: Annotated[int, Field(ge=BYTE_TOKENS, le=LARGEST_VOCABULARY)] = Field(
+        default=32000,
+        description="Number of ids: special tokens, 256 bytes, and merges.",
+    )
+    tie_break: Annotated[
+        Literal["lexicographic", "first_id", "huggingface"],
+        BeforeValidator(
+            _check_tie_break,
+            json_schema_input_type=Literal["lexicographic", "first_id", "huggingface"],
+        ),
+    ] = Field(
+        default="lexicographic",
+        description="Which of equally frequent pairs is merged first: the greatest bytes, the "
+        "smallest ids, or as Hugging Face tokenizers does.",
+    )
+    min_frequency: Annotated[int, Field(ge=1)] = Field(
+        default=1, description="Occurrences of a pair: training stops below it."
+    )
+    min_count: Annotated[int, Field(ge=1)] = Field(
+        default=1,
+        description="Occurrences of a pre-token: rarer ones are dropped before training.",
+    )
+    max_token_bytes: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Length of the longest token that merges may make, in bytes."
+    )
+    forbidden_tokens: Annotated[tuple[Text, ...], Strict(False)] = Field(
+        default=(), description="Tokens that merges must not make."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.path is not None:
+            return self._check_nothing_is_trained()
+        smallest = BYTE_TOKENS + len(self.special_tokens)
+        if self.vocab_size < smallest:
+            raise refusal(
+                Problem(
+                    ("vocab_size",),
+                    expected=f"at least {smallest}: 256 bytes and {len(self.special_tokens)} "
+                    "special tokens",
+                    found=str(self.vocab_size),
+                )
+            )
+        return self
+
+    def _check_nothing_is_trained(self) -> Self:
+        problems = [
+            Problem(
+                (key,),
+                expected="tokenizer.path alone: the finished tokenizer decides everything else",
+                found=f"both path and {key}",
+                hint=f"Remove {key}, or remove path to train a tokenizer.",
+            )
+            for key in type(self).model_fields
+            if key in self.model_fields_set - {"path"}
+        ]
+        if problems:
+            raise refusal(*problems)
+        return self
+
+
+class CountsConfig(_Section):
+    """Counting of pre-tokens."""
+
+    shards: Annotated[int, Field(ge=1, le=65536)] = Field(
+        default=64, description="Number of Parquet files that hold the counts."
+    )
+    memory: MemorySize = _size(
+        "512MiB",
+        "Memory for the tables of counts, in bytes, of one process; its workers share it.",
+    )
+    checkpoint_bytes: Size = _size(
+        "8GiB", "Bytes of text after which finished tasks are committed and need no repeating."
+    )
+    max_pretoken_bytes: Size = _size("1MiB", "Longest pre-token, in bytes.")
+    on_long_pretoken: Literal["error", "skip"] = Field(
+        default="error",
+        description="Longer pre-tokens: stop with an error, or leave them out of the counts.",
+    )
+
+
+class EncodeConfig(_Section):
+    """Encoding into token files."""
+
+    prepend: Text | None = Field(
+        default=None, description="Special token put before every document, or null."
+    )
+    append: Text | None = Field(
+        default="<|endoftext|>", description="Special token put after every document, or null."
+    )
+    special_tokens_in_text: Literal["split", "text", "reject", "error"] = Field(
+        default="split",
+        description="Special tokens found in a document: make them their ids (split), encode "
+        "them as ordinary text (text), reject the document, or stop with an error.",
+    )
+    id_type: Literal["auto", "uint16", "uint32"] = Field(
+        default="auto", description="Type of token ids; auto: the smallest that holds the largest."
+    )
+    validation_fraction: Annotated[Fraction, Field(lt=1.0)] = Field(
+        default=0.0, description="Share of the documents (0 to below 1) in the validation files."
+    )
+    max_reject_fraction: Fraction = Field(
+        default=0.0, description="Largest share of rejected documents (0 to 1); above it, fail."
+    )
+
+
+class BeamConfig(_Section):
+    """Where and how widely the pipelines run. Has no influence on any output."""
+
+    runner: Literal["DirectRunner"] = Field(default="DirectRunner", description="Beam runner.")
+    workers: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Number of workers; 0: all cores."
+    )
+    options: Options = _options("Any options of Beam pipelines, by name.")
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, Mapping | SourceConfig) else value
+
+
+class BuildConfig(_Section):
+    """A build: a tokenizer trained on a corpus, and the corpus encoded with it.
+
+    >>> config = BuildConfig(output="out", input={"files": ["data/*.txt"]})
+    >>> config.tokenizer.vocab_size, config.input[0].range_bytes
+    (32000, 67108864)
+    """
+
+    output: Text = Field(
+        description="Directory or fsspec URL for everything that is made. A relative one is "
+        "relative to the configuration file."
+    )
+    output_storage_options: Options = _options("Options of the fsspec file system of `output`.")
+    input: Annotated[
+        tuple[SourceConfig, ...],
+        Strict(False),
+        Field(min_length=1),
+        BeforeValidator(
+            _as_list,
+            json_schema_input_type=SourceConfig
+            | Annotated[list[SourceConfig], Field(min_length=1)],
+        ),
+    ] = Field(description="One source of documents, or a list of them, each with a name.")
+    tokenizer: TokenizerConfig = Field(
+        default_factory=TokenizerConfig, description="The tokenizer to train or to use."
+    )
+    counts: CountsConfig = Field(
+        default_factory=CountsConfig, description="Counting of pre-tokens."
+    )
+    encode: EncodeConfig = Field(
+        default_factory=EncodeConfig, description="Encoding into token files."
+    )
+    beam: BeamConfig = Field(default_factory=BeamConfig, description="Where the pipelines run.")
+
+    _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @property
+    def base_dir(self) -> Path:
+        """The directory that relative paths are relative to: that of the configuration file."""
+        return self._base_dir
+
+    @property
+    def output_path(self) -> str:
+        """`output` as an absolute path or as the URL it is."""
+        return self.resolve(self.output)
+
+    def resolve(self, path: str) -> str:
+        """A path of the configuration as an absolute path; URLs are left as they are."""
+        if is_url(path):
+            return path
+        return os.path.normpath(self.base_dir / Path(path).expanduser())
+
+    def resolve_glob(self, pattern: str) -> str:
+        """Like `resolve`, for globs: special characters of the base directory are escaped."""
+        if is_url(pattern):
+            return pattern
+        base = glob.escape(str(self.base_dir))
+        return os.path.normpath(os.path.join(base, os.path.expanduser(pattern)))  # noqa: PTH111, PTH118
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        problems = [*self._source_name_problems(), *self._special_token_problems()]
+        trained = self.tokenizer.path is None
+        if trained and self.encode.id_type == "uint16" and self.tokenizer.vocab_size > UINT16_IDS:
+            problems.append(
+                Problem(
+                    ("encode", "id_type"),
+                    expected=f"uint32 or auto: ids up to {self.tokenizer.vocab_size - 1} don't "
+                    "fit uint16",
+                    found="'uint16'",
+                    hint=f"Change id_type, or tokenizer.vocab_size to at most {UINT16_IDS}.",
+                )
+            )
+        if problems:
+            raise refusal(*problems)
+        return self
+
+    def _source_name_problems(self) -> Iterator[Problem]:
+        if len(self.input) == 1:
+            return
+        first: dict[str, int] = {}
+        for index, source in enumerate(self.input):
+            if source.name is None:
+                yield Problem(
+                    ("input", index, "name"),
+                    expected="a name for each of several sources",
+                    found="no name",
+                    hint="Add `name:`; it stands in the column `source` of the output.",
+                )
+            elif source.name in first:
+                yield Problem(
+                    ("input", index, "name"),
+                    expected="a different name for each source",
+                    found=f"{source.name!r}, the name of input[{first[source.name]}]",
+                )
+            else:
+                first[source.name] = index
+
+    def _special_token_problems(self) -> Iterator[Problem]:
+        if self.tokenizer.path is not None:
+            return
+        for key in ("prepend", "append"):
+            token = getattr(self.encode, key)
+            if token is not None and token not in self.tokenizer.special_tokens:
+                given = key in self.encode.model_fields_set
+                yield Problem(
+                    ("encode", key),
+                    expected="one of tokenizer.special_tokens "
+                    f"({json.dumps(self.tokenizer.special_tokens, ensure_ascii=False)}), or null",
+                    found=describe_value(token) + ("" if given else ", the default"),
+                    hint=did_you_mean(token, self.tokenizer.special_tokens)
+                    or f"Add it to tokenizer.special_tokens, or set encode.{key}.",
+                )
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> BuildConfig:
+    """Read a configuration file and apply overrides, each a text `key=value`.
+
+    Relative paths, also those in overrides, are relative to the configuration file. Raises
+    ConfigError with everything that is wrong, each with its key and place.
+    """
+    source = ConfigSource.from_file(Path(path))
+    for override in overrides:
+        source.override(override)
+    problems = list(source.problems)
+    config = None
+    try:
+        config = BuildConfig.model_validate(source.values)
+    except ValidationError as error:
+        problems += problems_of(error, source, tuple(_known_keys(BuildConfig, ())))
+    raise_problems(problems, source.file)
+    assert config is not None
+    config._base_dir = Path(path).absolute().parent
+    return config
+
+
+def _known_keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The paths of all keys; those of a source stand below `input` without an index."""
+    for name, info in model.model_fields.items():
+        yield (*path, name)
+        section = SourceConfig if name == "input" else info.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from _known_keys(section, (*path, name))
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is an fsspec URL, also a chained one, and no path of the local disk."""
+    return "://" in path or "::" in path
+
+
+def split_glob(pattern: str) -> tuple[str, str]:
+    """A pattern as the directory before its first wildcard, and the rest.
+
+    >>> split_glob("../corpus/part-*/a.txt"), split_glob("../corpus/a.txt")
+    (('../corpus', 'part-*/a.txt'), ('../corpus', 'a.txt'))
+    """
+    wildcard = next((found for found in _WILDCARD.finditer(pattern) if not found[1]), None)
+    end = len(pattern) if wildcard is None else wildcard.start()
+    directory, _, _ = pattern[:end].rpartition("/")
+    return directory, pattern[len(directory) :].lstrip("/")
+
+
+# --- identity --------------------------------------------------------------------------------
+
+# Keys that say where and how the work is done; no output depends on them.
+_NO_INFLUENCE_ON_DOCUMENTS: Final = {"storage_options", "range_bytes"}
+
+
+def counts_configuration(config: BuildConfig) -> dict[str, Any]:
+    """What the counts depend on: documents, pattern, special tokens, rules, number of shards."""
+    return {
+        "input": _sources(config, leave_out=_NO_INFLUENCE_ON_DOCUMENTS),
+        "tokenizer": config.tokenizer.model_dump(
+            mode="json", include={"pattern", "special_tokens"}
+        ),
+        "counts": config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
+        # Counting leaves out the documents that encoding rejects.
+        "encode": {
+            "special_tokens_in_text": "reject"
+            if config.encode.special_tokens_in_text == "reject"
+            else "keep"
+        },
+    }
+
+
+def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
+    """What a trained tokenizer depends on: the counts and the rules of training."""
+    return {
+        **counts_configuration(config),
+        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"path"}),
+    }
+
+
+def tokens_configuration(config: BuildConfig, tokenizer_fingerprint: str) -> dict[str, Any]:
+    """What the token files depend on: documents, cut into tasks, the tokenizer, rules."""
+    return {
+        "input": _sources(config, leave_out={"storage_options"}),
+        "tokenizer": tokenizer_fingerprint,
+        # The limit on rejects decides whether a build fails, never what it writes.
+        "encode": config.encode.model_dump(mode="json", exclude={"max_reject_fraction"}),
+    }
+
+
+def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            **source.model_dump(mode="json", exclude=leave_out),
+            "files": sorted(split_glob(pattern)[1] for pattern in source.files),
+        }
+        for source in config.input
+    ]
+
+
+def fingerprint(mapping: Mapping[str, Any]) -> str:
+    """The xxh3-128, as 32 hexadecimal digits, of the mapping as JSON with sorted keys."""
+    text = json.dumps(mapping, sort_keys=True, separators=(",", ":"))
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key with another value in an old configuration than in a new one.
+
+    Attributes:
+        key: dotted path, such as `input[0].separator`.
+        old, new: values, as JSON text; None where there is none.
+    """
+
+    key: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        old, new = (text if text is not None else "not set" for text in (self.old, self.new))
+        return f"{self.key}: {old} → {new}"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """The keys whose values differ, in the order of their names.
+
+    >>> print(*differences({"a": {"b": 1}}, {"a": {"b": 2, "c": [3]}}), sep="\\n")
+    a.b: 1 → 2
+    a.c: not set → [3]
+    """
+    flat_old, flat_new = dict(_leaves(old, ())), dict(_leaves(new, ()))
+    return [
+        Difference(key, flat_old.get(key), flat_new.get(key))
+        for key in sorted(flat_old.keys() | flat_new.keys())
+        if flat_old.get(key) != flat_new.get(key)
+    ]
+
+
+def _leaves(value: object, path: KeyPath) -> Iterator[tuple[str, str]]:
+    """Every key with its value as JSON; lists of plain values are one value."""
+    children: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, Mapping):
+        children = value.items()
+    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        children = enumerate(value)
+    else:
+        yield format_path(path), json.dumps(value, ensure_ascii=False)
+    for step, child in children:
+        yield from _leaves(child, (*path, step))
+
+
+# --- schema ----------------------------------------------------------------------------------
+
+
+class _SchemaWithoutFieldTitles(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors that complete and check YAML."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Configuration of beam-bpe",
+        **{
+            key: value
+            for key, value in BuildConfig.model_json_schema(
+                schema_generator=_SchemaWithoutFieldTitles
+            ).items()
+            if key not in ("title", "description")
+        },
+    }
+
+
+def main() -> None:
+    """Write the JSON schema to standard output."""
+    json.dump(json_schema(), sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,499 @@
+"""Counting: tasks → sorted runs and commits → shards of counts.
+
+A worker counts into a native table. When the table is full, and before every commit, it is packed
+into a *run*: one file with a sorted section for each shard. A *commit* is written after its runs:
+it names them, with checksums, and exactly the tasks that they hold. Runs without a commit are
+ignored, so an attempt that died, or was repeated, leaves nothing that counts. Only descriptors of
+sections are shuffled; each shard merges its sections and checks that their commits hold every task
+of the plan once.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from bpe_core._native import CountMerger, PretokenTable
+from bpe_core.counts import FORMAT_VERSION, PretokenCounts, add_custom_pretokens, columns_to_arrow
+from bpe_core.patterns import resolve_pattern
+from bpe_core.special_tokens import special_set
+from pipelines import progress
+from pipelines.batches import DocumentBatch
+from pipelines.errors import IncompleteCountsError, InputError
+from pipelines.rejects import RejectFile
+from pipelines.storage import Directory
+from pipelines.supervisor import current_task
+from pipelines.work import (
+    DocumentTotals,
+    SourceReading,
+    TaskWork,
+    read_task,
+    refuse_special_tokens,
+)
+
+RUNS = "_runs"
+MERGED_AT_ONCE = 256
+_CHUNK_BYTES = 256 << 10
+_ROW_GROUP_ROWS = 1 << 17
+_ROW_GROUP_BYTES = 8 << 20
+_MASK_128 = (1 << 128) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountJob:
+    """All that workers need to know to count; small, and the same for all of them.
+
+    Attributes:
+        counts: the directory of the shards.
+        rejects: the directory of rejected documents.
+        plan_id: files, ranges and rules; runs of other plans are never mixed in.
+        num_tasks, tasks_hash: what the commits must add up to (sum of task hashes modulo 2^128).
+        pattern, special_tokens: how text is split and cut.
+        special_tokens_in_text: "reject" leaves out the documents that encoding rejects.
+        shards: number of shards.
+        memory: bytes for the tables of one process.
+        checkpoint_bytes: text after which a commit is written at the end of a task.
+        max_pretoken_bytes, on_long_pretoken: what is too long, and what then.
+        readings: how each source is read.
+    """
+
+    counts: Directory
+    rejects: Directory
+    plan_id: str
+    num_tasks: int
+    tasks_hash: int
+    pattern: str
+    special_tokens: tuple[str, ...]
+    special_tokens_in_text: str
+    shards: int
+    memory: int
+    checkpoint_bytes: int
+    max_pretoken_bytes: int
+    on_long_pretoken: str
+    readings: tuple[SourceReading, ...]
+
+    @property
+    def runs(self) -> Directory:
+        """Where runs and commits of this plan are."""
+        return self.counts / RUNS / self.plan_id
+
+
+# --- runs and commits ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A sorted section of a run: where it is, and the xxh3-128 of its bytes."""
+
+    run: str
+    offset: int
+    length: int
+    hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """Tasks that were counted wholly, and the runs that hold their counts and nothing else.
+
+    Attributes:
+        name: of its file.
+        plan_id: of the plan that the tasks are of.
+        tasks: their hashes by index.
+        runs: for each run its sections, one a shard.
+        totals: of the documents read.
+        long_pretokens: pre-tokens that were skipped because of their length.
+    """
+
+    name: str
+    plan_id: str
+    tasks: Mapping[int, int]
+    runs: tuple[tuple[Section, ...], ...]
+    totals: DocumentTotals
+    long_pretokens: int
+
+    def to_json(self) -> dict[str, Any]:
+        """What the file says."""
+        return {
+            "plan_id": self.plan_id,
+            "tasks": {str(index): f"{value:032x}" for index, value in self.tasks.items()},
+            "runs": [[asdict(section) for section in run] for run in self.runs],
+            "totals": self.totals.to_json(),
+            "long_pretokens": self.long_pretokens,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, value: Mapping[str, Any]) -> Commit:
+        """The commit that a file of this name says."""
+        return cls(
+            name=name,
+            plan_id=value["plan_id"],
+            tasks={int(index): int(text, 16) for index, text in value["tasks"].items()},
+            runs=tuple(tuple(Section(**s) for s in run) for run in value["runs"]),
+            totals=DocumentTotals.from_json(value["totals"]),
+            long_pretokens=value["long_pretokens"],
+        )
+
+    def descriptors(self, shards: int) -> Iterator[tuple[int, bytes]]:
+        """What each shard has to know of this commit, as (shard, JSON)."""
+        common = {
+            "commit": self.name,
+            "tasks": len(self.tasks),
+            "tasks_hash": f"{sum(self.tasks.values()) & _MASK_128:032x}",
+            "totals": self.totals.to_json(),
+            "long_pretokens": self.long_pretokens,
+        }
+        for shard in range(shards):
+            sections = [asdict(run[shard]) for run in self.runs if run[shard].length]
+            yield shard, json.dumps({**common, "sections": sections}).encode()
+
+
+def usable_commits(job: CountJob) -> list[Commit]:
+    """The commits of this plan, in order of name, without those that repeat a task."""
+    taken: set[int] = set()
+    commits = []
+    for name in sorted(job.runs.sizes()):
+        if not name.startswith("commit-"):
+            continue
+        value = job.runs.read_json(name)
+        if value is None or value["plan_id"] != job.plan_id:
+            continue
+        commit = Commit.from_json(name, value)
+        if taken.isdisjoint(commit.tasks):
+            taken.update(commit.tasks)
+            commits.append(commit)
+    return commits
+
+
+class _MemoryShare:
+    """Deals the memory of the tables to the counters that are at work in this process."""
+
+    _lock = threading.Lock()
+    _at_work = 0
+
+    @classmethod
+    def join(cls) -> None:
+        with cls._lock:
+            cls._at_work += 1
+
+    @classmethod
+    def leave(cls) -> None:
+        with cls._lock:
+            cls._at_work -= 1
+
+    @classmethod
+    def of(cls, memory: int) -> int:
+        return max(memory // max(cls._at_work, 1), 1)
+
+
+class TaskCounter:
+    """Counts the tasks of one bundle attempt. `close` must be called, also after an error."""
+
+    def __init__(self, job: CountJob) -> None:
+        self._job = job
+        pattern = resolve_pattern(job.pattern)
+        self._custom = pattern.regex if pattern.native is None else None
+        tokens = [token.encode() for token in job.special_tokens]
+        self._table = PretokenTable(pattern.native, tokens, job.max_pretoken_bytes)
+        self._specials = special_set(job.special_tokens)
+        self._start_commit()
+        _MemoryShare.join()
+
+    def close(self) -> None:
+        """Gives the memory back; what is not committed is lost."""
+        self._table.clear()
+        _MemoryShare.leave()
+
+    def count(self, work: TaskWork) -> Iterator[tuple[int, bytes]]:
+        """Counts a task. Gives descriptors if that made a commit due."""
+        totals = DocumentTotals()
+        with (
+            current_task(work.describe("count")),
+            RejectFile(self._job.rejects, f"count-{work.index:05d}-of-{work.of:05d}") as rejects,
+        ):
+            for batch in read_task(work, self._job.readings):
+                kept = refuse_special_tokens(
+                    batch, self._specials, self._job.special_tokens_in_text
+                )
+                totals.add_batch(kept)
+                rejects.add(kept.rejects)
+                self._count_batch(kept)
+        self._totals.add(totals)
+        self._tasks[work.index] = work.hash
+        progress.advance()
+        if self._totals.bytes >= self._job.checkpoint_bytes:
+            yield from self.commit()
+
+    def commit(self) -> Iterator[tuple[int, bytes]]:
+        """Writes what was counted since the last commit; gives its descriptors."""
+        if not self._tasks:
+            return
+        self._flush()
+        commit = Commit(
+            name=f"commit-{secrets.token_hex(16)}.json",
+            plan_id=self._job.plan_id,
+            tasks=self._tasks,
+            runs=tuple(self._runs),
+            totals=self._totals,
+            long_pretokens=self._long_pretokens,
+        )
+        self._job.runs.write_json(commit.name, commit.to_json())
+        self._start_commit()
+        yield from commit.descriptors(self._job.shards)
+
+    def _start_commit(self) -> None:
+        self._tasks: dict[int, int] = {}
+        self._runs: list[tuple[Section, ...]] = []
+        self._totals = DocumentTotals()
+        self._long_pretokens = 0
+
+    def _count_batch(self, batch: DocumentBatch) -> None:
+        done = 0
+        while done < len(batch):
+            limit = _MemoryShare.of(self._job.memory)
+            if self._custom is None:
+                done, too_long = self._table.add_documents(
+                    batch.data, batch.starts, batch.ends, done, limit
+                )
+            else:
+                too_long = add_custom_pretokens(
+                    self._table,
+                    (batch.data.tobytes(), batch.starts, batch.ends),
+                    self._custom,
+                    self._job.special_tokens,
+                    self._job.max_pretoken_bytes,
+                )
+                done = len(batch)
+            for place in too_long:
+                self._meet_long_pretoken(batch, *place)
+            if self._table.memory_bytes > limit or done < len(batch):
+                self._flush()
+
+    def _meet_long_pretoken(
+        self, batch: DocumentBatch, document: int, begin: int, length: int
+    ) -> None:
+        if self._job.on_long_pretoken == "skip":
+            self._long_pretokens += 1
+            return
+        raise InputError(
+            "A pre-token is too long.",
+            expected=f"at most {self._job.max_pretoken_bytes:,} bytes (counts.max_pretoken_bytes)",
+            found=f"{length:,} bytes",
+            where=f"{batch.source}, document at byte {batch.offsets[document]:,}, part "
+            f"{batch.part}, byte {begin:,}",
+            hint="Raise counts.max_pretoken_bytes, or leave such pre-tokens out with "
+            "counts.on_long_pretoken: skip.",
+        )
+
+    def _flush(self) -> None:
+        """Packs the table into a run and empties it."""
+        if not len(self._table):
+            return
+        name = f"run-{secrets.token_hex(16)}.bin"
+        sections = []
+        offset = 0
+        with self._job.runs.write(name) as file:
+            for packed in self._table.pack_sections(self._job.shards):
+                file.write(packed)
+                digest = xxhash.xxh3_128_hexdigest(packed)
+                sections.append(Section(run=name, offset=offset, length=len(packed), hash=digest))
+                offset += len(packed)
+        self._runs.append(tuple(sections))
+        self._table.clear()
+
+
+# --- shards ----------------------------------------------------------------------------------
+
+
+def shard_name(shard: int, shards: int) -> str:
+    """The file of a shard."""
+    return f"shard-{shard:05d}-of-{shards:05d}.parquet"
+
+
+def merge_shard(job: CountJob, shard: int, descriptors: Sequence[bytes]) -> dict[str, Any]:
+    """Merges a shard's sections and writes its file; gives its entry of the manifest.
+
+    Raises:
+        IncompleteCountsError: the commits lack tasks of the plan or hold some twice, or a section
+            is not as its commit says.
+    """
+    commits = [json.loads(text) for text in descriptors if text]
+    _check_complete(job, shard, commits)
+    totals = DocumentTotals()
+    for commit in commits:
+        totals.add(DocumentTotals.from_json(commit["totals"]))
+    sections = sorted(
+        (Section(**s) for commit in commits for s in commit["sections"]),
+        key=lambda s: (s.run, s.offset),
+    )
+    scratch: list[str] = []
+    try:
+        while len(sections) > MERGED_AT_ONCE:
+            sections = _merge_round(job, sections, scratch)
+        entry = _write_shard(job, shard, sections, totals)
+    finally:
+        for name in scratch:
+            job.runs.remove(name)
+    entry["totals"] = totals.to_json()
+    entry["long_pretokens"] = sum(commit["long_pretokens"] for commit in commits)
+    # The launcher finds it by its name: results of a job are never found by listing.
+    job.runs.write_json(f"{entry['name']}.json", entry)
+    return entry
+
+
+def _check_complete(job: CountJob, shard: int, commits: Sequence[Mapping[str, Any]]) -> None:
+    tasks = sum(commit["tasks"] for commit in commits)
+    tasks_hash = sum(int(commit["tasks_hash"], 16) for commit in commits) & _MASK_128
+    if tasks == job.num_tasks and tasks_hash == job.tasks_hash:
+        return
+    raise IncompleteCountsError(
+        f"Shard {shard} of the counts can't be written: its commits do not hold every task once.",
+        expected=f"{job.num_tasks} tasks with hash {job.tasks_hash:032x}",
+        found=f"{tasks} tasks with hash {tasks_hash:032x} in {len(commits)} commits",
+        where=job.runs.url,
+        hint="Run the same command again: finished commits are kept. If it happens again, begin "
+        "anew with --restart.",
+    )
+
+
+def _merge_round(job: CountJob, sections: list[Section], scratch: list[str]) -> list[Section]:
+    """Merges groups of sections into one section each, in scratch files."""
+    merged = []
+    for first in range(0, len(sections), MERGED_AT_ONCE):
+        table = PretokenTable(None, [])
+        name = f"run-{secrets.token_hex(16)}.bin"
+        scratch.append(name)
+        with job.runs.write(name) as file:
+            for rows in _merged_rows(job, sections[first : first + MERGED_AT_ONCE]):
+                table.add_counts(*rows)
+                # Rows come in ascending order, so packed tables follow each other.
+                file.write(_restart_section(table))
+        merged.append(Section(run=name, offset=0, length=file.size, hash=file.hexdigest))
+    return merged
+
+
+def _restart_section(table: PretokenTable) -> bytes:
+    """Packs and empties the table. A packed table shares no prefix with what stands before it."""
+    (packed,) = table.pack_sections(1)
+    table.clear()
+    return packed
+
+
+def _merged_rows(job: CountJob, sections: Sequence[Section]) -> Iterator[Any]:
+    with ExitStack() as stack:
+        files: dict[str, IO[bytes]] = {}
+        for section in sections:
+            if section.run not in files:
+                files[section.run] = stack.enter_context(job.runs.open(section.run))
+        readers = [_SectionReader(files[section.run], section) for section in sections]
+        merger = CountMerger(len(readers), lambda source: readers[source].read())
+        while True:
+            rows = merger.read(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES)
+            if not len(rows[2]):
+                return
+            yield rows
+
+
+class _SectionReader:
+    """Reads a section in chunks and checks its hash at the end."""
+
+    def __init__(self, file: IO[bytes], section: Section) -> None:
+        self._file = file
+        self._section = section
+        self._done = 0
+        self._hasher = xxhash.xxh3_128()
+
+    def read(self) -> bytes:
+        """The next chunk, empty at the end."""
+        left = self._section.length - self._done
+        if left == 0:
+            if self._hasher.hexdigest() != self._section.hash:
+                raise self._damaged("other bytes")
+            return b""
+        self._file.seek(self._section.offset + self._done)
+        chunk = self._file.read(min(_CHUNK_BYTES, left))
+        if not chunk:
+            raise self._damaged("a shorter file")
+        self._hasher.update(chunk)
+        self._done += len(chunk)
+        return chunk
+
+    def _damaged(self, found: str) -> IncompleteCountsError:
+        return IncompleteCountsError(
+            "A run of the counts is damaged.",
+            expected=f"{self._section.length:,} bytes at byte {self._section.offset:,} with xxh3-128 "
+            f"{self._section.hash}",
+            found=found,
+            where=self._section.run,
+            hint="Begin counting anew with --restart.",
+        )
+
+
+def _write_shard(
+    job: CountJob, shard: int, sections: Sequence[Section], totals: DocumentTotals
+) -> dict[str, Any]:
+    metadata = {
+        "bpe.format": FORMAT_VERSION,
+        "bpe.pattern": job.pattern,
+        "bpe.special_tokens": json.dumps(job.special_tokens, ensure_ascii=False),
+        "bpe.unicode_version": resolve_pattern(job.pattern).unicode_version,
+        "bpe.normalizer": "null",
+        "bpe.corpus": totals.corpus_fingerprint,
+        "bpe.shard": f"{shard} of {job.shards}",
+    }
+    schema = columns_to_arrow(*PretokenTable(None, []).columns()).schema
+    name = shard_name(shard, job.shards)
+    rows = count = 0
+    with job.counts.write(name) as file, pq.ParquetWriter(
+        pa.PythonFile(file, "w"),
+        schema.with_metadata(metadata),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=False,
+        write_statistics=False,
+        column_encoding={"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"},
+    ) as writer:
+        for columns in _merged_rows(job, sections):
+            writer.write_table(columns_to_arrow(*columns), row_group_size=_ROW_GROUP_ROWS)
+            rows += len(columns[2])
+            count += sum(columns[2].tolist())
+    return {
+        "name": name,
+        "rows": rows,
+        "pretokens": count,
+        "bytes": file.size,
+        "xxh3_128": file.hexdigest,
+    }
+
+
+def load_counts(directory: Directory, manifest: Mapping[str, Any]) -> PretokenCounts:
+    """The counts of a finished stage, as its manifest lists them."""
+    tables = []
+    for shard in manifest["shards"]:
+        with directory.open(shard["name"]) as file:
+            tables.append(pq.read_table(file))
+    metadata = {
+        key.decode().removeprefix("bpe."): value.decode()
+        for key, value in (tables[0].schema.metadata or {}).items()
+    }
+    table = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
+    return PretokenCounts(table, {**metadata, "fingerprint": manifest["fingerprint"]})
+
+
+def count_tasks(job: CountJob, works: Sequence[TaskWork]) -> Iterator[tuple[int, bytes]]:
+    """Counts tasks as one bundle would: for callers without Beam."""
+    counter = TaskCounter(job)
+    try:
+        for work in works:
+            yield from counter.count(work)
+        yield from counter.commit()
+    finally:
+        counter.close()

@@ -1,0 +1,118 @@
+"""Errors of the pipelines and the exit codes of the command `beam-bpe`.
+
+    BpeError                             what bpe_core finds wrong itself               exit code 9
+    └── PipelineError                    root of everything below                                 1
+        ├── ConfigError                  the configuration or the command line                    2
+        ├── DifferentConfigurationError  the output belongs to another configuration              3
+        ├── InputError                   an input file is missing, unreadable or corrupt          4
+        ├── OutputError                  the output can't be written                              5
+        ├── RejectLimitError             more documents rejected than allowed                     6
+        ├── IncompleteCountsError        a count shard lacks tasks or holds one twice             7
+        └── WorkerDiedError              the process doing the work died of a signal              8
+
+0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
+by SIGTERM.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bpe_core.errors import BpeError
+
+CORE_ERROR_EXIT_CODE = 9
+INTERRUPTED_EXIT_CODE = 130
+
+
+class PipelineError(BpeError):
+    """Root of the errors that a user of the pipelines can cause and mend.
+
+    The text says what is wrong, then line by line what was expected, what was found, where, and
+    what to do; parts that are not given are left out.
+
+    >>> print(InputError("No file matches the pattern.", where="input.files[0]",
+    ...                  hint="Check the path; it is relative to the configuration file."))
+    No file matches the pattern.
+      where: input.files[0]
+      what to do: Check the path; it is relative to the configuration file.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        expected: str | None = None,
+        found: str | None = None,
+        where: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.expected = expected
+        self.found = found
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        parts = (
+            ("expected", self.expected),
+            ("found", self.found),
+            ("where", self.where),
+            ("what to do", self.hint),
+        )
+        return "\n".join(
+            [self.message, *(f"  {label}: {text}" for label, text in parts if text is not None)]
+        )
+
+
+class ConfigError(PipelineError):
+    """The configuration file, an override or the command line is wrong."""
+
+    exit_code = 2
+
+
+class DifferentConfigurationError(PipelineError):
+    """The output was made with another configuration or from other inputs; nothing was changed."""
+
+    exit_code = 3
+
+
+class InputError(PipelineError):
+    """An input file is missing, can't be read, is corrupt, or holds what the rules refuse."""
+
+    exit_code = 4
+
+
+class OutputError(PipelineError):
+    """The output can't be written: no permission, disk full, or not a directory."""
+
+    exit_code = 5
+
+
+class RejectLimitError(PipelineError):
+    """A larger share of the documents was rejected than `encode.max_reject_fraction` allows."""
+
+    exit_code = 6
+
+
+class IncompleteCountsError(PipelineError):
+    """A shard of the counts does not hold every task exactly once."""
+
+    exit_code = 7
+
+
+class WorkerDiedError(PipelineError):
+    """The process that does the work was killed by a signal or left without saying how it ended."""
+
+    exit_code = 8
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code with which the command ends because of this error."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED_EXIT_CODE
+    if isinstance(error, PipelineError):
+        return error.exit_code
+    return CORE_ERROR_EXIT_CODE if isinstance(error, BpeError) else 1

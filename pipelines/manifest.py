@@ -1,0 +1,175 @@
+"""What was built from what: the files that say so, and holding them against a configuration.
+
+A stage's directory has `_plan.json` from its beginning to its end and `manifest.json`, written last,
+when it is finished. Both state the canonical configuration and the inputs, so another configuration
+never mixes with what is there. What depends on machine or moment is in `run.json` alone.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import pyarrow as pa
+import regex
+
+from bpe_core.patterns import UNICODE_VERSION
+from pipelines.config import differences, fingerprint
+from pipelines.errors import DifferentConfigurationError, OutputError
+from pipelines.storage import Directory
+from pipelines.tasks import Plan
+
+MANIFEST = "manifest.json"
+RUN = "run.json"
+_PLAN = "_plan.json"
+FORMAT_VERSION = 1
+_DIFFERENCES_SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What decides the bytes of a stage's output.
+
+    Attributes:
+        configuration: canonical: without what has no influence.
+        inputs: source, name and size of each input file, by its label.
+        marks: what changes with an input file, by its label; of this machine.
+    """
+
+    configuration: Mapping[str, Any]
+    inputs: Mapping[str, int]
+    marks: Mapping[str, str]
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, Any], plan: Plan) -> Identity:
+        """The identity of a stage over the inputs of a plan."""
+        return cls(
+            configuration=configuration,
+            inputs={file.label: file.size for file in plan.files},
+            marks={file.label: file.mark for file in plan.files},
+        )
+
+    @property
+    def configuration_fingerprint(self) -> str:
+        """Of the configuration alone."""
+        return fingerprint(self.configuration)
+
+
+def finished_manifest(directory: Directory, identity: Identity) -> dict[str, Any] | None:
+    """The manifest of a finished stage; None if it is not finished, or not begun.
+
+    Raises:
+        DifferentConfigurationError: what is there is of another configuration or other inputs.
+        OutputError: there are files that no build wrote.
+    """
+    manifest = directory.read_json(MANIFEST)
+    found = manifest or directory.read_json(_PLAN)
+    if found is None:
+        foreign = [name for name in directory.sizes() if not name.startswith((".", "_"))]
+        if foreign:
+            raise OutputError(
+                "The output directory has files that no build of this tool wrote.",
+                expected="an empty directory, or one with manifest.json or _plan.json",
+                found=", ".join(sorted(foreign)[:3]),
+                where=directory.url,
+                hint="Choose another output, or remove them.",
+            )
+        return None
+    _check_same(directory, found, identity)
+    return manifest
+
+
+def begin_stage(directory: Directory, identity: Identity) -> None:
+    """States what the stage is about to make, before it makes anything."""
+    directory.create()
+    directory.write_json(
+        _PLAN,
+        {
+            "configuration": identity.configuration,
+            "inputs": identity.inputs,
+            "marks": identity.marks,
+        },
+    )
+
+
+def finish_stage(
+    directory: Directory, identity: Identity, content: Mapping[str, Any], run: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes `run.json` and then the manifest; gives the manifest."""
+    directory.write_json(
+        RUN,
+        {
+            **run,
+            "output": directory.url,
+            "marks": identity.marks,
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "software": {
+                "python": platform.python_version(),
+                "apache-beam": version("apache-beam"),
+                "system": platform.platform(),
+            },
+        },
+    )
+    manifest = {
+        "format": FORMAT_VERSION,
+        "configuration": identity.configuration,
+        "configuration_fingerprint": identity.configuration_fingerprint,
+        "inputs": identity.inputs,
+        "software": {
+            "bpe-beam": version("bpe-beam"),
+            "pyarrow": pa.__version__,
+            "unicode": UNICODE_VERSION,
+            "regex": regex.__version__,
+        },
+        **content,
+    }
+    directory.write_json(MANIFEST, manifest)
+    directory.remove(_PLAN)
+    return manifest
+
+
+def discard_stage(directory: Directory, ours: tuple[str, ...], scratch: tuple[str, ...]) -> None:
+    """Removes what builds wrote into a stage's directory, and nothing else.
+
+    Args:
+        directory: of the stage.
+        ours: beginnings of the names of its files.
+        scratch: its subdirectories that are all ours.
+    """
+    for name in sorted(directory.sizes(), key=lambda name: name != MANIFEST):
+        if name.startswith((*ours, MANIFEST, RUN, _PLAN)):
+            directory.remove(name)
+    for name in scratch:
+        (directory / name).remove_all()
+
+
+def _check_same(directory: Directory, found: Mapping[str, Any], identity: Identity) -> None:
+    changed = [str(d) for d in differences(found["configuration"], identity.configuration)]
+    changed += [f"input {d}" for d in differences(_flat(found["inputs"]), _flat(identity.inputs))]
+    marks = found.get("marks") or (directory.read_json(RUN) or {}).get("marks", {})
+    changed += [
+        f"input {label}: changed since ({marks[label]} → {mark})"
+        for label, mark in identity.marks.items()
+        if marks.get(label, mark) != mark and found["inputs"].get(label) == identity.inputs[label]
+    ]
+    if not changed:
+        return
+    shown = "\n    ".join(changed[:_DIFFERENCES_SHOWN])
+    more = len(changed) - _DIFFERENCES_SHOWN
+    raise DifferentConfigurationError(
+        "The output belongs to another configuration or other inputs; nothing was changed.",
+        found="these differences (there → now)\n    "
+        + shown
+        + (f"\n    and {more} more" if more > 0 else ""),
+        where=directory.url,
+        hint="Choose another output, go back to the old configuration, or make it anew with "
+        "--restart.",
+    )
+
+
+def _flat(inputs: Mapping[str, int]) -> dict[str, str]:
+    return {label: f"{size} bytes" for label, size in inputs.items()}

@@ -1,0 +1,470 @@
+"""Writing: a task → its token files, its rejects and an entry for the manifest.
+
+Of a task, everything else is written before its train file: that file under its final name means
+that the task is finished. All bytes follow from the task, the tokenizer and the configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bpe_core import BPETokenizer
+from bpe_core.special_tokens import special_set
+from pipelines import progress
+from pipelines.batches import DocumentBatch
+from pipelines.errors import DifferentConfigurationError
+from pipelines.rejects import RejectFile
+from pipelines.storage import Directory
+from pipelines.supervisor import current_task
+from pipelines.work import (
+    DocumentTotals,
+    SourceReading,
+    TaskWork,
+    read_task,
+    refuse_special_tokens,
+    select,
+)
+
+ENTRIES = "_tasks"
+FORMAT_VERSION = "1"
+_ROW_GROUP_ROWS = 1 << 16
+_ROW_GROUP_TOKENS = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeJob:
+    """All that workers need to know to encode; small, and the same for all of them.
+
+    Attributes:
+        tokens: the directory of the token files.
+        rejects: the directory of rejected documents.
+        tokenizer: the directory of the tokenizer.
+        tokenizer_fingerprint: of the tokenizer that must be found there.
+        configuration: fingerprint of all that decides the token files.
+        plan_id: of files, ranges and configuration: entries of other plans are never mixed in.
+        prepend, append: special tokens, or None.
+        special_tokens_in_text: "split", "text", "reject" or "error".
+        id_type: "uint16" or "uint32".
+        validation_fraction: share of the documents in the validation files.
+        readings: how each source is read.
+    """
+
+    tokens: Directory
+    rejects: Directory
+    tokenizer: str
+    tokenizer_fingerprint: str
+    configuration: str
+    plan_id: str
+    prepend: str | None
+    append: str | None
+    special_tokens_in_text: str
+    id_type: str
+    validation_fraction: float
+    readings: tuple[SourceReading, ...]
+
+    @property
+    def entries(self) -> Directory:
+        """Where the entries of finished tasks are until the manifest is written."""
+        return self.tokens / ENTRIES / self.plan_id
+
+
+def token_file_name(split: str, index: int, of: int) -> str:
+    """The token file of a task: `train-00012-of-00480.parquet`."""
+    return f"{split}-{index:05d}-of-{of:05d}.parquet"
+
+
+def entry_name(index: int, of: int) -> str:
+    """The file of a task's entry."""
+    return f"{index:05d}-of-{of:05d}.json"
+
+
+def schema(id_type: str) -> pa.Schema:
+    """The columns of a token file.
+
+    input_ids: list of uint16 or uint32; num_tokens: with what was prepended and appended;
+    num_bytes: of the source text; source: name of source and file; offset: first byte of the
+    document in the decompressed file; part: number of the piece of a long document.
+    """
+    ids = pa.uint16() if id_type == "uint16" else pa.uint32()
+    return pa.schema(
+        [
+            pa.field(
+                "input_ids", pa.list_(pa.field("element", ids, nullable=False)), nullable=False
+            ),
+            pa.field("num_tokens", pa.int32(), nullable=False),
+            pa.field("num_bytes", pa.int64(), nullable=False),
+            pa.field("source", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("part", pa.int32(), nullable=False),
+        ]
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRows:
+    """Encoded documents of one batch: row i has ids[offsets[i]:offsets[i + 1]]."""
+
+    ids: NDArray[Any]
+    offsets: NDArray[np.int64]
+    num_bytes: NDArray[np.int64]
+    places: NDArray[np.int64]
+    source: str
+    part: int
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.num_bytes)
+
+
+class DocumentEncoder:
+    """Encodes batches by the rules of a build, with a tokenizer that threads may share.
+
+    Args:
+        tokenizer: what encodes.
+        prepend, append: special tokens put around each document, or None.
+        special_tokens_in_text: "split", "text", "reject" or "error".
+        dtype: of the ids.
+    """
+
+    def __init__(
+        self,
+        tokenizer: BPETokenizer,
+        *,
+        prepend: str | None,
+        append: str | None,
+        special_tokens_in_text: str,
+        dtype: type[np.uint16] | type[np.uint32] = np.uint32,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._policy = special_tokens_in_text
+        self._dtype = dtype
+        special_tokens = tokenizer.special_tokens
+        self._specials = special_set(list(special_tokens))
+        self._allowed: Literal["all", "none"] = (
+            "all" if special_tokens_in_text == "split" else "none"
+        )
+        self._prepend = [] if prepend is None else [special_tokens[prepend]]
+        self._append = [] if append is None else [special_tokens[append]]
+
+    @classmethod
+    def of_job(cls, job: EncodeJob) -> DocumentEncoder:
+        """The encoder of a build."""
+        return cls(
+            load_tokenizer(job.tokenizer, job.tokenizer_fingerprint),
+            prepend=job.prepend,
+            append=job.append,
+            special_tokens_in_text=job.special_tokens_in_text,
+            dtype=np.uint16 if job.id_type == "uint16" else np.uint32,
+        )
+
+    def refuse(self, batch: DocumentBatch) -> DocumentBatch:
+        """The batch without the documents that the policy on special tokens rejects."""
+        return refuse_special_tokens(batch, self._specials, self._policy)
+
+    def encode(self, batch: DocumentBatch) -> TokenRows:
+        """The ids of a batch's documents."""
+        ids, offsets = self._tokenizer.encode_documents(
+            batch.data,
+            batch.starts,
+            batch.ends,
+            allowed_special=self._allowed,
+            prepend=self._prepend if batch.part == 0 else (),
+            append=self._append if batch.last else (),
+            dtype=self._dtype,
+        )
+        return TokenRows(
+            ids=ids,
+            offsets=offsets,
+            num_bytes=batch.num_bytes,
+            places=batch.offsets,
+            source=batch.source,
+            part=batch.part,
+        )
+
+
+def load_tokenizer(url: str, fingerprint: str) -> BPETokenizer:
+    """The tokenizer of a build, once a process.
+
+    Raises:
+        DifferentConfigurationError: another tokenizer is there than the fingerprint says.
+    """
+    with _LOADING:
+        return _load_tokenizer(url, fingerprint)
+
+
+_LOADING = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _load_tokenizer(url: str, fingerprint: str) -> BPETokenizer:
+    tokenizer = BPETokenizer.load(url)
+    if tokenizer.model.fingerprint != fingerprint:
+        raise DifferentConfigurationError(
+            "The tokenizer has changed since the build was planned.",
+            expected=f"fingerprint {fingerprint}",
+            found=tokenizer.model.fingerprint,
+            where=url,
+            hint="Run the command again.",
+        )
+    return tokenizer
+
+
+class TokenFile:
+    """A token file that gets its final name when it is whole.
+
+    Row groups are cut by rows and tokens, wherever batches were cut.
+    """
+
+    def __init__(self, job: EncodeJob, name: str, metadata: Mapping[str, str]) -> None:
+        self._schema = schema(job.id_type)
+        self._stack = ExitStack()
+        self._file = self._stack.enter_context(job.tokens.write(name))
+        self._writer = self._stack.enter_context(
+            pq.ParquetWriter(
+                pa.PythonFile(self._file, "w"),
+                self._schema.with_metadata(metadata),
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=["source"],
+                use_byte_stream_split=["input_ids.list.element"],
+                write_statistics=False,
+            )
+        )
+        self._name = name
+        self._pending: list[TokenRows] = []
+        self._pending_rows = 0
+        self._pending_tokens = 0
+        self.rows = 0
+        self.documents = 0
+        self.tokens = 0
+        self.text_bytes = 0
+
+    def add(self, rows: TokenRows) -> None:
+        """Takes the rows of a batch."""
+        if rows.part == 0:
+            self.documents += len(rows)
+        first = 0
+        while first < len(rows):
+            end = self._row_group_end(rows, first)
+            self._pending.append(_slice(rows, first, end))
+            self._pending_rows += end - first
+            self._pending_tokens += int(rows.offsets[end] - rows.offsets[first])
+            first = end
+            if self._is_full():
+                self._write_row_group()
+
+    def _is_full(self) -> bool:
+        return self._pending_rows >= _ROW_GROUP_ROWS or self._pending_tokens >= _ROW_GROUP_TOKENS
+
+    def _row_group_end(self, rows: TokenRows, first: int) -> int:
+        """The row after the one that fills the row group, or the last row."""
+        room = _ROW_GROUP_TOKENS - self._pending_tokens
+        filling = int(np.searchsorted(rows.offsets, rows.offsets[first] + room, side="left"))
+        return min(len(rows), filling, first + _ROW_GROUP_ROWS - self._pending_rows)
+
+    def _write_row_group(self) -> None:
+        parts = self._pending
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        columns = {
+            "input_ids": pa.ListArray.from_arrays(
+                pa.array(offsets),
+                pa.array(np.concatenate([part.ids for part in parts])),
+                type=self._schema.field("input_ids").type,
+            ),
+            "num_tokens": pa.array(lengths.astype(np.int32)),
+            "num_bytes": pa.array(np.concatenate([part.num_bytes for part in parts])),
+            "source": _sources(parts),
+            "offset": pa.array(np.concatenate([part.places for part in parts])),
+            "part": pa.array(
+                np.concatenate([np.full(len(part), part.part, np.int32) for part in parts])
+            ),
+        }
+        self._writer.write_table(pa.table(columns, schema=self._schema))
+        self.rows += len(lengths)
+        self.tokens += int(offsets[-1])
+        self.text_bytes += int(sum(part.num_bytes.sum() for part in parts))
+        self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
+
+    def finish_rows(self) -> None:
+        """Writes the last row group, and what is known of the whole file into its footer."""
+        if self._pending:
+            self._write_row_group()
+        totals = {"rows": self.rows, "tokens": self.tokens, "bytes": self.text_bytes}
+        self._writer.add_key_value_metadata({"bpe.totals": json.dumps(totals)})
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The file's entry of the manifest, once it is closed."""
+        return {
+            "name": self._name,
+            "rows": self.rows,
+            "documents": self.documents,
+            "tokens": self.tokens,
+            "text_bytes": self.text_bytes,
+            "bytes": self._file.size,
+            "xxh3_128": self._file.hexdigest,
+        }
+
+    def close_writer(self) -> None:
+        """Completes the bytes; the file still has its temporary name."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+
+def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
+    """Encodes a task and writes its files; gives the task's entry of the manifest.
+
+    Raises:
+        InputError: as reading and the policies do.
+        OutputError: the output can't be written.
+    """
+    encoder = DocumentEncoder.of_job(job)
+    totals = DocumentTotals()
+    metadata = _metadata(job, work)
+    train_name = token_file_name("train", work.index, work.of)
+    validation_name = token_file_name("validation", work.index, work.of)
+    entry: dict[str, Any] = {"index": work.index}
+    with (
+        current_task(work.describe("encode")),
+        TokenFile(job, train_name, metadata) as train,
+    ):
+        with ExitStack() as others:
+            rejects = others.enter_context(
+                RejectFile(job.rejects, f"{work.index:05d}-of-{work.of:05d}")
+            )
+            validation = None
+            if job.validation_fraction > 0:
+                validation = others.enter_context(TokenFile(job, validation_name, metadata))
+            for batch in read_task(work, job.readings):
+                kept = encoder.refuse(batch)
+                totals.add_batch(kept)
+                rejects.add(kept.rejects)
+                for file, part in _split(kept, train, validation, job.validation_fraction):
+                    file.add(encoder.encode(part))
+            if validation is not None:
+                validation.finish_rows()
+        train.finish_rows()
+        train.close_writer()
+        entry["totals"] = totals.to_json()
+        entry["train"] = train.entry
+        entry["validation"] = None if validation is None else validation.entry
+        entry["rejects"] = rejects.entry
+        job.entries.write_json(entry_name(work.index, work.of), entry)
+    progress.advance()
+    return entry
+
+
+def _split(
+    batch: DocumentBatch, train: TokenFile, validation: TokenFile | None, fraction: float
+) -> list[tuple[TokenFile, DocumentBatch]]:
+    """The batch by the file that its documents belong to, chosen by their hashes alone."""
+    if not len(batch):
+        return []
+    if validation is None:
+        return [(train, batch)]
+    chosen = batch.hashes[:, 1] < np.uint64(int(fraction * 2.0**64))
+    parts = [(train, select(batch, ~chosen)), (validation, select(batch, chosen))]
+    return [(file, part) for file, part in parts if len(part)]
+
+
+def _metadata(job: EncodeJob, work: TaskWork) -> dict[str, str]:
+    inputs = [[file.label, start, end] for file, start, end in work.parts]
+    return {
+        "bpe.format": FORMAT_VERSION,
+        "bpe.configuration": job.configuration,
+        "bpe.tokenizer": job.tokenizer_fingerprint,
+        "bpe.task": json.dumps({"index": work.index, "of": work.of, "inputs": inputs}),
+    }
+
+
+def _slice(rows: TokenRows, first: int, end: int) -> TokenRows:
+    start, stop = rows.offsets[first], rows.offsets[end]
+    return TokenRows(
+        ids=rows.ids[start:stop],
+        offsets=rows.offsets[first : end + 1] - start,
+        num_bytes=rows.num_bytes[first:end],
+        places=rows.places[first:end],
+        source=rows.source,
+        part=rows.part,
+    )
+
+
+def _sources(parts: Sequence[TokenRows]) -> pa.DictionaryArray:
+    """The column `source`: its dictionary has the sources in order of appearance."""
+    indices: dict[str, int] = {}
+    runs = [
+        np.full(len(part), indices.setdefault(part.source, len(indices)), np.int32)
+        for part in parts
+    ]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(np.concatenate(runs)), pa.array(list(indices), pa.string())
+    )
+
+
+def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
+    """The entries of finished tasks by index: those whose train file is there."""
+    present = job.tokens.sizes()
+    written = job.entries.sizes()
+    entries = {}
+    for index in range(of):
+        name = entry_name(index, of)
+        if name not in written or token_file_name("train", index, of) not in present:
+            continue
+        entry = job.entries.read_json(name)
+        if entry is not None and _is_present(entry, present):
+            entries[index] = entry
+    return entries
+
+
+def _is_present(entry: Mapping[str, Any], present: Mapping[str, int]) -> bool:
+    files = [entry["train"], *([entry["validation"]] if entry["validation"] else [])]
+    return all(present.get(file["name"]) == file["bytes"] for file in files)
+
+
+def tokens_content(entries: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """The part of the manifest that the tasks' entries add up to."""
+    ordered = [entries[index] for index in sorted(entries)]
+    totals = DocumentTotals()
+    for entry in ordered:
+        totals.add(DocumentTotals.from_json(entry["totals"]))
+    train = [entry["train"] for entry in ordered]
+    validation = [entry["validation"] for entry in ordered if entry["validation"]]
+    files = train + validation
+    return {
+        "files": {
+            "train": train,
+            "validation": validation,
+            "rejects": [entry["rejects"] for entry in ordered if entry["rejects"]],
+        },
+        "totals": {
+            **totals.to_json(),
+            "train_rows": sum(file["rows"] for file in train),
+            "validation_rows": sum(file["rows"] for file in validation),
+            "tokens": sum(file["tokens"] for file in files),
+            "text_bytes": sum(file["text_bytes"] for file in files),
+        },
+    }

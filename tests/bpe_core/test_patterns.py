@@ -1,0 +1,405 @@
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import regex
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bpe_core._native import split_pretokens
+from bpe_core.errors import BpeError, InvalidPatternError
+from bpe_core.patterns import PATTERNS, UNICODE_VERSION, resolve_pattern, split_custom
+
+NATIVE = sorted({resolve_pattern(name).native or "" for name in PATTERNS})
+SPLITTING = [name for name in NATIVE if name != "none"]
+
+# One or more of every class that some pattern tells apart, of every length in UTF-8. Their classes
+# are the same in all versions of Unicode that an installed `regex` may have.
+TRICKY = [
+    *"'''strevmldSTREVMLDabAB",
+    "ſ",
+    *"   \n\r\t\v\x1c\x85\xa0\u2003\u3000",
+    *"019٣½Ⅷ𝟘",
+    *"\u0301\u0fad\ufe0f\U000e0100",
+    *"ǅʰªéÉßдДİﬆ𐐀𐐨",
+    *"漢字한あ\U00020000",
+    *"//!.-_“…\u200d😀\x00\x7f\ufffd\U000f0000\U0010ffff",
+]
+LONG = [15, 16, 17, 30, 31, 32, 33, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 127, 128, 129]
+
+
+def ends_by_regex(pattern: str, text: str) -> list[int]:
+    ends: list[int] = []
+    end = 0
+    for match in regex.finditer(PATTERNS[pattern], text):
+        end += len(match[0].encode())
+        ends.append(end)
+    assert end == len(text.encode()), "a named pattern leaves no text unmatched"
+    return ends
+
+
+def check(pattern: str, text: str, capacity: int = 256) -> None:
+    data = text.encode()
+    found = split_pretokens(pattern, data, capacity).tolist()
+    assert found == ends_by_regex(pattern, text), (pattern, text)
+
+
+def check_all(text: str) -> None:
+    for pattern in SPLITTING:
+        check(pattern, text)
+
+
+@cache
+def agreed_characters() -> list[str]:
+    """Every code point whose class is the same in Unicode 16.0 and in the installed regex."""
+    unicodedata2 = pytest.importorskip("unicodedata2", reason="says what Unicode 16.0 is")
+    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    category = dict.fromkeys(everything, "other")
+    for name in ["Lu", "Ll", "Lt", "Lm", "Lo", "M", "N"]:
+        category.update(dict.fromkeys(regex.findall(rf"\p{{{name}}}", everything), name))
+    agreed = []
+    for character, found in category.items():
+        expected = unicodedata2.category(character)
+        if expected[0] in "MN":
+            expected = expected[0]
+        elif expected[0] != "L":
+            expected = "other"
+        if expected == found:
+            agreed.append(character)
+    return agreed
+
+
+def any_characters() -> st.SearchStrategy[str]:
+    # By index: sampled_from would examine a million elements.
+    agreed = agreed_characters()
+    return st.integers(0, len(agreed) - 1).map(agreed.__getitem__)
+
+
+def tricky_text(rng: random.Random) -> str:
+    alphabet = rng.choice(
+        [TRICKY, [c for c in TRICKY if c.isascii()], rng.sample(TRICKY, 5), rng.sample(TRICKY, 3)]
+    )
+    size = rng.choice([5, 30, 150, 400])
+    parts = []
+    for _ in range(rng.randrange(1, size)):
+        character = rng.choice(alphabet)
+        parts.append(character * (rng.choice(LONG) if rng.random() < 0.02 else 1))
+    return "".join(parts)
+
+
+# What the scanners find
+
+
+@pytest.mark.parametrize("pattern", SPLITTING)
+def test_native_scanners_split_text_of_tricky_characters_as_regex_does(pattern: str) -> None:
+    rng = random.Random(pattern)
+    for _ in range(3000):
+        check(pattern, tricky_text(rng), rng.choice([1, 2, 3, 64, 256]))
+
+
+@pytest.mark.parametrize("pattern", SPLITTING)
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_native_scanners_split_any_text_as_regex_does(pattern: str, data: st.DataObject) -> None:
+    characters = st.one_of(st.sampled_from(TRICKY), any_characters())
+    runs = st.tuples(characters, st.one_of(st.integers(1, 3), st.sampled_from(LONG)))
+    text = data.draw(
+        st.one_of(
+            st.lists(any_characters(), max_size=200).map("".join),
+            st.text(st.sampled_from(TRICKY), max_size=200),
+            st.lists(runs, max_size=40).map(lambda runs: "".join(c * n for c, n in runs)),
+        )
+    )
+    check(pattern, text, data.draw(st.sampled_from([1, 7, 256])))
+
+
+@pytest.mark.parametrize("rest", ["", " " + "z" * 70], ids=["at the end", "inside"])
+def test_every_short_combination_of_classes_is_split_as_regex_does(rest: str) -> None:
+    for length in (1, 2, 3, 4):
+        for characters in itertools.product("aS漢\u0301ſ1 \n'/", repeat=length):
+            check_all("".join(characters) + rest)
+
+
+@pytest.mark.parametrize(
+    "character", ["a", "A", "1", "!", " ", "\n", "'", "/", *"éд漢٣\u0301\u3000😀"]
+)
+def test_runs_of_every_length_are_split_as_regex_does(character: str) -> None:
+    for length in [*range(1, 20), *LONG]:
+        for before, after in itertools.product(["", "x", " "], ["", "b", " b", "'s", "\n c", "8"]):
+            check_all(before + character * length + after)
+
+
+def test_contractions_are_split_as_regex_does_wherever_they_are() -> None:
+    forms = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'T", "'rE", "'VE", "'lL", "'ſ"]
+    for form in [*forms, "'", "'x", "'r", "'l", "'vx"]:
+        for offset in range(70):
+            check_all("y" * offset + form + "z w" * 30)
+    for first, second, between in itertools.product(forms, forms, ["", "a", "A", "漢", " ", "'"]):
+        check_all("don" + first + between + second + " z" * 40)
+
+
+@pytest.mark.parametrize("pattern", SPLITTING)
+def test_the_capacity_changes_nothing(pattern: str) -> None:
+    rng = random.Random(1)
+    data = "".join(tricky_text(rng) for _ in range(20)).encode()
+    whole = split_pretokens(pattern, data, 1 << 20).tolist()
+    for capacity in [*range(1, 70), 255, 256, 257]:
+        assert split_pretokens(pattern, data, capacity).tolist() == whole
+
+
+def test_none_takes_a_text_as_one_pretoken_and_the_empty_text_has_none() -> None:
+    assert split_pretokens("none", b"a b\n c").tolist() == [6]
+    for pattern in NATIVE:
+        assert split_pretokens(pattern, b"").tolist() == []
+
+
+def corpora() -> list[Path]:
+    root = Path(__file__).parents[2]
+    return sorted([*root.glob("examples/data/*.txt"), *root.glob("../shared/data/*.zst")])
+
+
+@pytest.mark.parametrize("path", corpora(), ids=lambda path: path.name)
+def test_real_text_is_split_as_regex_does(path: Path) -> None:
+    if path.suffix == ".zst":
+        zstandard = pytest.importorskip("zstandard")
+        with path.open("rb") as file:
+            sample = zstandard.ZstdDecompressor().stream_reader(file).read(400_000)
+    else:
+        sample = path.read_bytes()[:400_000]
+    check_all(sample.decode(errors="ignore"))
+
+
+# Promises about any bytes
+
+
+@pytest.mark.parametrize("pattern", NATIVE)
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=20),
+            st.text(max_size=40).map(str.encode),
+            st.sampled_from([b"word " * 20, b"\xed\xa0\x80", b"\xc0\x80", b"\xf5", b"\xe6\xbc"]),
+        ),
+        max_size=8,
+    ).map(b"".join)
+)
+def test_pieces_of_invalid_utf8_cover_it_whatever_the_capacity(pattern: str, data: bytes) -> None:
+    ends = split_pretokens(pattern, data).tolist()
+    assert ends == sorted(set(ends))
+    assert ends[-1:] == [len(data)][: len(data)]
+    assert 0 not in ends
+    assert split_pretokens(pattern, data, 1).tolist() == ends
+    for end in ends[:10]:
+        rest = [e - end for e in ends if e > end]
+        assert split_pretokens(pattern, data[end:]).tolist() == rest or pattern == "none"
+
+
+@pytest.mark.parametrize("pattern", SPLITTING)
+def test_time_is_linear_in_the_text(pattern: str) -> None:
+    units = [
+        " ",
+        "\n",
+        "a",
+        "A",
+        "1",
+        "!",
+        "'",
+        "/",
+        "漢",
+        "\u0301",
+        "\u3000",
+        "\n  ",
+        " \n",
+        "/\n",
+    ]
+    units += [
+        "aA",
+        "漢A",
+        "A漢",
+        "\u0301A",
+        "a'",
+        "don't",
+        "!\u0301",
+        "a漢",
+        "дД",
+        "😀\ufe0f",
+        "1a",
+    ]
+    for unit in units:
+        data = (unit * (1_000_000 // len(unit.encode()))).encode()
+        for text in (data, data + b"x", b"a" + data + b"\n"):
+            start = time.perf_counter()
+            split_pretokens(pattern, text, 1)
+            # Some milliseconds; quadratic time would be minutes.
+            assert time.perf_counter() - start < 5, unit
+
+
+# A cut after a letter and before what is neither letter nor mark nor apostrophe
+
+
+def cut_places(text: str) -> list[int]:
+    return [match.start() for match in regex.finditer(r"(?<=\p{L})(?=[^\p{L}\p{M}'])", text)]
+
+
+@pytest.mark.parametrize("pattern", SPLITTING)
+def test_a_cut_between_a_letter_and_what_joins_no_word_changes_no_pretoken(pattern: str) -> None:
+    rng = random.Random(pattern)
+    checked = 0
+    while checked < 3000:
+        text = tricky_text(rng)
+        whole = split_pretokens(pattern, text.encode()).tolist()
+        for place in cut_places(text):
+            left, right = text[:place].encode(), text[place:].encode()
+            pieces = split_pretokens(pattern, left).tolist()
+            pieces += [len(left) + end for end in split_pretokens(pattern, right).tolist()]
+            assert pieces == whole, (text, place)
+            checked += 1
+
+
+# Names and expressions
+
+
+def test_every_name_resolves_to_a_native_scanner_and_a_valid_expression() -> None:
+    for name in PATTERNS:
+        pattern = resolve_pattern(name)
+        assert pattern.native in NATIVE
+        assert pattern.name == pattern.native
+        assert pattern.regex == PATTERNS[name]
+        assert pattern.unicode_version == UNICODE_VERSION
+        assert resolve_pattern(pattern.regex) == pattern
+    assert resolve_pattern("r50k") == resolve_pattern("gpt2")
+    assert resolve_pattern("llama3") == resolve_pattern("cl100k")
+
+
+def test_published_forms_have_no_possessive_quantifiers() -> None:
+    for published in PATTERNS.values():
+        assert not regex.search(r"[+*?]\+|[0-9]\}\+", published)
+
+
+def test_the_patterns_of_tiktoken_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    openai_public = pytest.importorskip("tiktoken_ext.openai_public")
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
+    expected = {"r50k_base": "gpt2", "cl100k_base": "cl100k_tiktoken", "o200k_base": "o200k"}
+    for encoding, name in expected.items():
+        pat_str = getattr(openai_public, encoding)()["pat_str"]
+        assert resolve_pattern(pat_str).name == name
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "name"),
+    [
+        (r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""", "gpt2"),
+        (
+            r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
+            "gpt2",
+        ),
+        (
+            r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++"""
+            r"""[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+""",
+            "cl100k",
+        ),
+        (
+            r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++"""
+            r"""[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
+            "cl100k_tiktoken",
+        ),
+    ],
+)
+def test_rewritten_forms_split_as_the_pattern_they_resolve_to(rewritten: str, name: str) -> None:
+    assert resolve_pattern(rewritten).native == name
+    rng = random.Random(name)
+    for _ in range(1500):
+        text = tricky_text(rng)
+        found = split_custom(rewritten, text)
+        assert found.tolist() == [0, *split_pretokens(name, text.encode()).tolist()], text
+
+
+def test_another_expression_is_custom_and_records_the_version_of_regex() -> None:
+    pattern = resolve_pattern(r"\w+|\W+")
+    assert pattern.name is None
+    assert pattern.native is None
+    assert pattern.regex == r"\w+|\W+"
+    assert regex.__version__ in pattern.unicode_version
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        ("(a", ["'(a'", "missing )"]),
+        (r"\p{Nonsense}", [r"\p{Nonsense}", "unknown property"]),
+        ("gtp2", ["unknown split pattern 'gtp2'", "did you mean 'gpt2'", "(?:gtp2)"]),
+        ("cl100k_base", ["did you mean 'cl100k'"]),
+        ("", ["empty", "'none'"]),
+    ],
+)
+def test_what_is_no_pattern_is_refused_with_what_to_do(pattern: str, parts: list[str]) -> None:
+    with pytest.raises(InvalidPatternError) as caught:
+        resolve_pattern(pattern)
+    assert isinstance(caught.value, BpeError)
+    assert isinstance(caught.value, ValueError)
+    for part in [*parts, "expected one of cl100k"]:
+        assert part in str(caught.value)
+
+
+# Custom expressions
+
+
+def pieces(pattern: str, text: str) -> list[str]:
+    cuts = split_custom(pattern, text)
+    data = text.encode()
+    return [data[a:b].decode() for a, b in itertools.pairwise(cuts.tolist())]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        (r"\d+", "año 2024, мир", ["año ", "2024", ", мир"]),
+        (r"\w+", "one two", ["one", " ", "two"]),
+        (r"x*", "axxb", ["a", "xx", "b"]),
+        (r"", "abc", ["abc"]),
+        (r"(?=b)", "abc", ["abc"]),
+        (r".", "a\nb", ["a", "\n", "b"]),
+        (r"a", "", []),
+        (r"q", "😀漢", ["😀漢"]),
+    ],
+)
+def test_unmatched_text_is_a_pretoken_and_empty_matches_are_not(
+    pattern: str, text: str, expected: list[str]
+) -> None:
+    assert pieces(pattern, text) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(st.sampled_from(TRICKY), max_size=60),
+    st.sampled_from([r"\w+", r"\s*", r"[^\s]+|\s", r"\p{Lu}\p{Ll}*", r"(?<=a)b?", "é|😀", r"\X"]),
+)
+@example("", r"\w+")
+def test_custom_pretokens_cover_the_text(text: str, pattern: str) -> None:
+    cuts: NDArray[np.int64] = split_custom(pattern, text)
+    assert cuts.dtype == np.int64
+    assert cuts[0] == 0
+    assert cuts[-1] == len(text.encode())
+    assert np.all(np.diff(cuts) > 0)
+    found = pieces(pattern, text)
+    assert "".join(found) == text
+    matches = [match[0] for match in regex.finditer(pattern, text) if match[0]]
+    rest = iter(found)
+    assert all(match in rest for match in matches), "every match is a piece, in order"
+
+
+@pytest.mark.parametrize("pattern", SPLITTING)
+def test_a_named_pattern_as_a_custom_one_gives_the_same(pattern: str) -> None:
+    rng = random.Random(pattern)
+    for _ in range(300):
+        text = tricky_text(rng)
+        ends = split_pretokens(pattern, text.encode()).tolist()
+        assert split_custom(PATTERNS[pattern], text).tolist() == [0, *ends]

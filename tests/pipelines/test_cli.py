@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipelines
+from bpe_core.errors import FormatError
+from pipelines import errors, supervisor
+from pipelines.cli import main
+from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ROOT / "configs" / "quickstart.yaml"
+STAGES = ("count", "train", "encode", "build")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def in_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Run:
+    """Runs the command in this process, as the supervised child, with a stand-in of the stages."""
+    monkeypatch.setenv(supervisor.STATUS_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(supervisor, "enter_child", lambda: None)
+
+    def run(stage: Callable[..., Any], *arguments: object) -> tuple[int, str, str]:
+        stand_in = types.ModuleType("pipelines.build")
+        for name in ("plan", *STAGES):
+            setattr(stand_in, name, stage)
+        monkeypatch.setitem(sys.modules, "pipelines.build", stand_in)
+        monkeypatch.setattr(pipelines, "build", stand_in, raising=False)
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        code = left.value.code
+        return (code if isinstance(code, int) else 0, *capfd.readouterr())
+
+    return run
+
+
+def command(
+    *arguments: object, build: str = "", directory: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the whole command; `build` is Python that stands in for the stages."""
+    if directory is not None:
+        (directory / "sitecustomize.py").write_text(
+            "import sys, types\n"
+            "module = sys.modules['pipelines.build'] = types.ModuleType('pipelines.build')\n"
+            f"exec({build!r}, module.__dict__)\n"
+        )
+    path = str(ROOT) if directory is None else f"{directory}:{ROOT}"
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pipelines", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": path, "PATH": "", "COLUMNS": "200"},
+        check=False,
+    )
+
+
+# --- help, version, start
+
+
+def test_help_names_every_command_and_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name in ("plan", *STAGES):
+        assert f"│ {name} " in text
+    for code in (*range(10), 130, 143):
+        assert re.search(rf"\b{code} [a-z]", text), code
+
+
+def test_the_documentation_has_every_exit_code() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    classes = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
+    assert documented == classes | {0, 1, errors.CORE_ERROR_EXIT_CODE, 130, 143}
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines", "--version"], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"beam-bpe \d+\.\d+\.\d+\S*\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["build", "absent.yaml"], ["build", str(QUICKSTART), "--set", "a=b"]]
+)
+def test_the_command_starts_without_importing_what_only_stages_need(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom pipelines.cli import main\n"
+        f"try: main({arguments!r})\nexcept SystemExit: pass\n"
+        "print(*{'apache_beam', 'pyarrow', 'numpy', 'fsspec'} & sys.modules.keys(), "
+        "file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stderr.splitlines()[-1] == ""
+
+
+# --- the way of arguments to the stages
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_each_command_runs_its_stage_with_overrides_restart_and_beam_options(
+    stage: str, in_child: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+
+    def stage_function(config: Any, **arguments: Any) -> BuildSummary:
+        calls.append((config.tokenizer.vocab_size, arguments))
+        return BuildSummary(documents=3)
+
+    code, out, err = in_child(
+        stage_function, stage, QUICKSTART, "--set", "tokenizer.vocab_size=300", "--restart",
+        "--", "--direct_num_workers=2", "--flag",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert out.startswith("documents")
+    assert calls == [(300, {"restart": True, "beam_args": ("--direct_num_workers=2", "--flag")})]
+
+
+def test_without_options_a_stage_gets_none(in_child: Run) -> None:
+    def stage(config: Any, *, restart: bool, beam_args: tuple[str, ...]) -> BuildSummary:
+        assert (restart, beam_args) == (False, ())
+        return BuildSummary()
+
+    assert in_child(stage, "build", QUICKSTART)[0] == 0
+
+
+def test_plan_runs_in_this_process_and_is_shown(
+    in_child: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(supervisor.STATUS_VARIABLE)
+    plan = BuildPlan(
+        files=(PlannedFile(path="/data/a.txt", bytes=9, compression="none", splittable=True,
+                           ranges=2),),
+        tasks=2, shards=64, token_files=("train-00000-of-00002.parquet",) * 2, id_type="uint16",
+        output="/out",
+    )  # fmt: skip
+    code, out, err = in_child(lambda config: plan, "plan", QUICKSTART)
+    assert (code, err) == (0, "")
+    assert "/data/a.txt: 9 bytes, 2 ranges" in out
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.PipelineError("Broken."), 1),
+        (errors.ConfigError("Broken."), 2),
+        (errors.DifferentConfigurationError("Broken."), 3),
+        (errors.InputError("Broken.", found="nothing", where="a.txt"), 4),
+        (errors.OutputError("Broken."), 5),
+        (errors.RejectLimitError("Broken."), 6),
+        (errors.IncompleteCountsError("Broken."), 7),
+        (errors.WorkerDiedError("Broken."), 8),
+        (FormatError("Broken."), 9),
+    ],
+)
+def test_each_error_is_a_message_on_stderr_and_an_exit_code(
+    error: Exception, code: int, in_child: Run
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    for stage in ("plan", "build"):
+        assert in_child(fail, stage, QUICKSTART) == (code, "", f"error: {error}\n")
+
+
+def test_debug_shows_the_traceback_of_an_error(in_child: Run) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise errors.InputError("Broken.")
+
+    with pytest.raises(errors.InputError):
+        in_child(fail, "plan", QUICKSTART, "--debug")
+
+
+def test_a_wrong_configuration_is_told_before_a_child_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(supervisor, "run_in_child", lambda arguments: pytest.fail("started"))
+    for arguments in (
+        ["build", str(tmp_path / "absent.yaml")],
+        ["build", str(QUICKSTART), "--set", "tokenizer.vocab=3"],
+        ["build", str(QUICKSTART), "extra"],
+        ["plan", str(QUICKSTART), "--set", "counts.shards=0"],
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        assert left.value.code == 2
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert "Traceback" not in err
+
+
+def test_an_unknown_option_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["build", str(QUICKSTART), "--runner=FlinkRunner"])
+    assert left.value.code == 2
+    assert "--runner" in capfd.readouterr().err
+
+
+# --- the whole command, parent and child
+
+HEADER = """
+import os, signal, sys, time
+from pipelines.errors import InputError
+from pipelines.summary import BuildSummary
+from pipelines.supervisor import current_task
+"""
+
+
+def test_the_stage_runs_in_a_child_and_its_output_is_that_of_the_command(tmp_path: Path) -> None:
+    build = HEADER + """
+def build(config, restart, beam_args):
+    print(os.getppid(), beam_args, restart, flush=True)
+    return BuildSummary(documents=1234)
+"""  # fmt: skip
+    done = command("build", QUICKSTART, "--", "--a=b", build=build, directory=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"\d+ \('--a=b',\) False\ndocuments +1,234\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message"),
+    [
+        ("raise InputError('No file.')", 4, r"error: No file\.\n"),
+        ("raise KeyboardInterrupt", 130, r"Interrupted\. .*again to go on\.\n"),
+        ("raise RuntimeError('odd')", 1, r"Traceback .*RuntimeError: odd\n"),
+        (
+            "os.kill(os.getpid(), signal.SIGSEGV)",
+            8,
+            r"error: .*died.*SIGSEGV.*at work on: task 7.*",
+        ),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 8, r"error: .*SIGKILL.*task 7.*memory.*"),
+        ("os._exit(0)", 8, r"error: .*code 0.*task 7.*"),
+    ],
+)
+def test_however_the_child_ends_the_command_says_so(
+    tmp_path: Path, body: str, code: int, message: str
+) -> None:
+    build = HEADER + f"""
+def build(config, restart, beam_args):
+    with current_task("task 7"):
+        {body}
+"""  # fmt: skip
+    done = command("build", QUICKSTART, build=build, directory=tmp_path)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert re.fullmatch(message, done.stderr, re.DOTALL)
+
+
+# --- stages alone already finished
+
+
+def test_finished_stages_are_told_as_such(in_child: Run) -> None:
+    finished = BuildSummary(stages=(StageSummary(name="count", state="already finished"),))
+    code, out, _ = in_child(lambda *_, **__: finished, "count", QUICKSTART)
+    assert code == 0
+    assert out.startswith("Everything was finished already; nothing was done.\n")

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines import supervisor
+from pipelines.errors import OutputError, WorkerDiedError
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _package_importable_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv(supervisor.STATUS_VARIABLE, raising=False)
+
+
+def child(body: str) -> list[str]:
+    """A command that behaves like the child of `beam-bpe` and does what `body` says."""
+    preamble = """
+        import os, signal, sys, threading, time
+        from pipelines.supervisor import current_task, enter_child, leave, note_orderly_end
+        enter_child()
+    """
+    return [sys.executable, "-c", textwrap.dedent(preamble) + textwrap.dedent(body)]
+
+
+def death(body: str) -> WorkerDiedError:
+    with pytest.raises(WorkerDiedError) as error:
+        supervisor.supervise(child(body))
+    assert error.value.exit_code == 8
+    return error.value
+
+
+def test_an_orderly_end_gives_the_exit_code_of_the_child() -> None:
+    assert supervisor.supervise(child("note_orderly_end()")) == 0
+    assert supervisor.supervise(child("note_orderly_end(); sys.exit(5)")) == 5
+
+
+def test_leaving_does_not_wait_for_busy_threads() -> None:
+    body = "threading.Thread(target=time.sleep, args=(60,)).start(); leave(130)"
+    started = time.monotonic()
+    assert supervisor.supervise(child(body)) == 130
+    assert time.monotonic() - started < PATIENCE_SECONDS
+
+
+def test_a_segmentation_fault_is_reported_with_its_signal_and_task() -> None:
+    report = str(death("""
+        with current_task("count a.txt bytes 0 to 9"):
+            pass
+        with current_task("count b.txt bytes 9 to 17"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+    """))  # fmt: skip
+    assert "SIGSEGV (Segmentation fault)" in report
+    assert "count b.txt bytes 9 to 17" in report
+    assert "a.txt" not in report
+
+
+def test_the_tasks_of_all_threads_are_reported() -> None:
+    report = str(death("""
+        barrier = threading.Barrier(13)
+        def work(number):
+            with current_task(f"task {number:02}"):
+                barrier.wait()
+                time.sleep(60)
+        for number in range(12):
+            threading.Thread(target=work, args=(number,), daemon=True).start()
+        barrier.wait()
+        os.abort()
+    """))  # fmt: skip
+    assert "SIGABRT" in report
+    assert "; ".join(f"task {number:02}" for number in range(8)) + "; and 4 more" in report
+
+
+def test_a_kill_is_explained_with_memory_and_what_to_change() -> None:
+    report = str(death("os.kill(os.getpid(), signal.SIGKILL)"))
+    assert "SIGKILL" in report
+    assert "out of memory" in report
+    assert "counts.memory" in report
+    assert "between tasks" in report
+
+
+def test_leaving_without_an_orderly_end_is_reported_even_with_code_0() -> None:
+    assert "left with code 0 without saying why" in str(death("os._exit(0)"))
+    assert "left with code 3" in str(death("os._exit(3)"))
+
+
+def test_noting_a_task_outside_a_child_does_nothing() -> None:
+    with supervisor.current_task("anything"):
+        pass
+
+
+def test_a_task_is_forgotten_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(supervisor.STATUS_VARIABLE, str(tmp_path))
+    with pytest.raises(RuntimeError), supervisor.current_task("failing \udcff"):
+        assert len(list(tmp_path.iterdir())) == 1
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_status_directory_does_not_stop_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(supervisor.STATUS_VARIABLE, str(tmp_path / "gone"))
+    with supervisor.current_task("anything"):
+        pass
+
+
+def open_descriptors() -> list[str]:
+    return sorted(path.name for path in Path("/dev/fd").iterdir())
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    descriptors = open_descriptors()
+    death("os.kill(os.getpid(), signal.SIGSEGV)")
+    assert list(tmp_path.iterdir()) == []
+    assert handlers == {number: signal.getsignal(number) for number in handlers}
+    with pytest.raises(FileNotFoundError):
+        supervisor.supervise([str(tmp_path / "absent")])
+    assert list(tmp_path.iterdir()) == []
+    assert open_descriptors() == descriptors
+
+
+def test_a_temporary_directory_that_cannot_be_made_is_an_output_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    with pytest.raises(OutputError, match="TMPDIR"):
+        supervisor.supervise(child("note_orderly_end()"))
+
+
+class Supervised:
+    """A parent process that supervises a child which tells its process id and then works."""
+
+    def __init__(self, body: str, directory: Path) -> None:
+        self.pid_file = directory / "pid"
+        announce = f"open({str(self.pid_file) + '~'!r}, 'w').write(str(os.getpid()))\n"
+        announce += f"os.rename({str(self.pid_file) + '~'!r}, {str(self.pid_file)!r})\n"
+        code = "import sys; from pipelines.supervisor import supervise; "
+        code += f"sys.exit(supervise({child(announce + textwrap.dedent(body))!r}))"
+        self.process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        self.child = int(self._text())
+
+    def _text(self) -> str:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self.pid_file.exists():
+            assert time.monotonic() < deadline, "the child did not start"
+            time.sleep(0.01)
+        return self.pid_file.read_text()
+
+    def child_is_gone(self) -> bool:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                os.kill(self.child, 0)
+            except ProcessLookupError:
+                return True
+            if _is_zombie(self.child):
+                return True
+            time.sleep(0.01)
+        return False
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def _is_zombie(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[object]:
+    started: list[Supervised] = []
+
+    def start(body: str) -> Supervised:
+        started.append(Supervised(body, tmp_path))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.end()
+
+
+INTERRUPTIBLE = """
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(0.3)  # a second KeyboardInterrupt would end this clean-up
+    leave(130)
+"""
+
+
+def test_an_interruption_reaches_the_child(supervised) -> None:
+    run = supervised(INTERRUPTIBLE)
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(PATIENCE_SECONDS) == 130
+    assert run.child_is_gone()
+
+
+def test_one_ctrl_c_of_the_terminal_interrupts_the_child_once(supervised) -> None:
+    run = supervised(INTERRUPTIBLE)
+    os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does: to parent and child
+    assert run.process.wait(PATIENCE_SECONDS) == 130
+    assert run.child_is_gone()
+
+
+def test_termination_reaches_the_child_and_is_no_crash(supervised) -> None:
+    run = supervised("time.sleep(60)")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.process.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+    assert run.child_is_gone()
+
+
+def test_a_second_signal_kills_a_child_that_does_not_listen(supervised) -> None:
+    run = supervised("""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+    """)
+    time.sleep(0.3)
+    run.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.process.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+    assert run.child_is_gone()
+
+
+def test_the_child_ends_when_the_parent_is_killed(supervised) -> None:
+    run = supervised("time.sleep(60)")
+    run.process.kill()
+    run.process.wait()
+    assert run.child_is_gone()
