@@ -3,16 +3,17 @@
 ::
 
     BpeError                      everything this project raises on purpose
-    ├── InvalidPatternError       a split pattern that does not compile (also a ValueError)
-    ├── InvalidTokenizerError     a vocabulary, merges or special tokens that contradict each other (also a ValueError)
-    ├── InvalidUtf8Error          text that must be UTF-8 and is not (also a ValueError)
-    ├── SpecialTokenError         a special token in text where it is not allowed (also a ValueError)
-    ├── UnknownTokenError         a byte without an id, or an id without bytes (also a ValueError)
-    ├── TrainingError             training that cannot start or go on (also a ValueError)
+    ├── InvalidPatternError       a split pattern that does not compile
+    ├── InvalidTokenizerError     a vocabulary, merges or special tokens that contradict each other
+    ├── InvalidUtf8Error          text that must be UTF-8 and is not
+    ├── SpecialTokenError         a special token in text where it is not allowed
+    ├── UnknownTokenError         a byte without an id, or an id without bytes
+    ├── TrainingError             training that cannot start or go on
     │   └── CountOverflowError    a count that does not fit 64 bits
-    └── FormatError               a file that is not what it should be (also a ValueError)
+    └── FormatError               a file that is not what it should be
 
-Messages say what was expected, what was found, where, and what to do.
+All but BpeError itself are ValueErrors too. Messages say what was expected, what was found, where,
+and what to do.
 """
 
 from __future__ import annotations

@@ -218,7 +218,8 @@ class BPETokenizer:
                 return self._encoder.encode_text(_utf8(text), specials)
         data = _utf8(text)
         whole = np.array([0], np.int64), np.array([len(data)], np.int64)
-        return self._encode_custom(data, *whole, specials)[0].tolist()
+        ids, _ = self._encode_custom(data, *whole, specials)
+        return [int(token_id) for token_id in ids]
 
     def encode_ordinary(self, text: str | bytes) -> list[int]:
         """The ids of a text in which special tokens are ordinary text."""
@@ -261,14 +262,7 @@ class BPETokenizer:
             >>> ids.tolist(), offsets.tolist()
             ([97, 98, 99], [0, 2, 2, 3])
         """
-        if isinstance(documents, tuple) and len(documents) == 2:
-            data, bounds = documents
-            bounds = np.ascontiguousarray(bounds, np.int64)
-        else:
-            parts = [_utf8(document) for document in documents]
-            data = b"".join(parts)
-            bounds = np.zeros(len(parts) + 1, np.int64)
-            np.cumsum([len(part) for part in parts], out=bounds[1:])
+        data, bounds = _joined(documents)
         specials = self._specials(allowed_special, data)
         ids, offsets = self._encode(
             data, bounds[:-1], bounds[1:], specials, num_threads=num_threads
@@ -440,7 +434,7 @@ class BPETokenizer:
                 data, starts, ends, specials, prepend, append, bits, num_threads
             )
         ids, offsets = self._encode_custom(data, starts, ends, specials, prepend, append)
-        return ids.astype(np.uint16 if bits == 16 else np.uint32, copy=False), offsets
+        return (ids.astype(np.uint16) if bits == 16 else ids), offsets
 
     def _encode_custom(
         self,
@@ -488,7 +482,8 @@ class BPETokenizer:
 
     def _encode_part(self, text: bytes, specials: SpecialSet) -> list[int]:
         bounds = np.array([0], np.int64), np.array([len(text)], np.int64)
-        return self._encode(text, *bounds, specials)[0].tolist()
+        ids: list[int] = self._encode(text, *bounds, specials)[0].tolist()
+        return ids
 
     def _cut(self, text: bytearray, limit: int, specials: SpecialSet) -> int | None:
         """The last place up to `limit` where a cut changes no ids, if there is one."""
@@ -507,6 +502,20 @@ def _utf8(text: str | bytes | memoryview | NDArray[np.uint8]) -> bytes:
         return text.encode()
     except UnicodeEncodeError:  # lone surrogates become U+FFFD, pairs their character
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _joined(
+    documents: Documents,
+) -> tuple[bytes | memoryview | NDArray[np.uint8], NDArray[np.int64]]:
+    """The documents as one buffer and the offsets in it."""
+    if isinstance(documents, tuple) and len(documents) == 2:
+        buffer, offsets = documents
+        if isinstance(offsets, np.ndarray) and not isinstance(buffer, str):
+            return buffer, np.ascontiguousarray(offsets, np.int64)
+    parts = [_utf8(document) for document in documents]  # type: ignore[arg-type]
+    bounds = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=bounds[1:])
+    return b"".join(parts), bounds
 
 
 def _byte_ids(model: TokenizerModel) -> NDArray[np.int64]:

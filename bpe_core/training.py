@@ -199,7 +199,8 @@ def train_from_counts(
         forbidden_tokens: merges that would make one of these are passed over.
 
     Raises:
-        TrainingError: a vocabulary too small for the bytes and special tokens, an unusable argument.
+        TrainingError: a vocabulary too small for the bytes and special tokens, or an unusable
+            argument.
         CountOverflowError: a pair's count does not fit 64 bits.
 
     Example:

@@ -456,7 +456,7 @@ class _Build:
             if token is not None and token not in model.special_tokens:
                 raise ConfigError(
                     "What is put around documents is no special token of the tokenizer.",
-                    expected=f"one of {', '.join(map(repr, model.special_tokens)) or 'none'}, or null",
+                    expected=f"one of {', '.join(map(repr, model.special_tokens))}, or null",
                     found=repr(token),
                     where=f"encode.{key}",
                     hint=f"Change encode.{key}.",

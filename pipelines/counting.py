@@ -429,8 +429,8 @@ class _SectionReader:
     def _damaged(self, found: str) -> IncompleteCountsError:
         return IncompleteCountsError(
             "A run of the counts is damaged.",
-            expected=f"{self._section.length:,} bytes at byte {self._section.offset:,} with xxh3-128 "
-            f"{self._section.hash}",
+            expected=f"{self._section.length:,} bytes at byte {self._section.offset:,} with "
+            f"xxh3-128 {self._section.hash}",
             found=found,
             where=self._section.run,
             hint="Begin counting anew with --restart.",
@@ -452,15 +452,18 @@ def _write_shard(
     schema = columns_to_arrow(*PretokenTable(None, []).columns()).schema
     name = shard_name(shard, job.shards)
     rows = count = 0
-    with job.counts.write(name) as file, pq.ParquetWriter(
-        pa.PythonFile(file, "w"),
-        schema.with_metadata(metadata),
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=False,
-        write_statistics=False,
-        column_encoding={"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"},
-    ) as writer:
+    with (
+        job.counts.write(name) as file,
+        pq.ParquetWriter(
+            pa.PythonFile(file, "w"),
+            schema.with_metadata(metadata),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            write_statistics=False,
+            column_encoding={"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"},
+        ) as writer,
+    ):
         for columns in _merged_rows(job, sections):
             writer.write_table(columns_to_arrow(*columns), row_group_size=_ROW_GROUP_ROWS)
             rows += len(columns[2])

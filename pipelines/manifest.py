@@ -1,8 +1,8 @@
 """What was built from what: the files that say so, and holding them against a configuration.
 
-A stage's directory has `_plan.json` from its beginning to its end and `manifest.json`, written last,
-when it is finished. Both state the canonical configuration and the inputs, so another configuration
-never mixes with what is there. What depends on machine or moment is in `run.json` alone.
+A stage's directory has `_plan.json` from its beginning to its end, and `manifest.json`, written
+last, when it is finished. Both state the canonical configuration and the inputs, so another
+configuration never mixes with what is there. What depends on machine or moment is in `run.json` alone.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class TaskWork:
         """For a person who wants to know where a worker was."""
         first, start, _ = self.parts[0]
         last, _, end = self.parts[-1]
-        return f"{stage} task {self.index} of {self.of} ({first.url} byte {start} … {last.url} byte {end})"
+        where = f"{first.url} byte {start} … {last.url} byte {end}"
+        return f"{stage} task {self.index} of {self.of} ({where})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +131,11 @@ def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: st
             expected="no special token in text (encode.special_tokens_in_text: error)",
             found=f"one at byte {first[i]:,} of the document",
             where=f"{batch.source}, document at byte {batch.offsets[i]:,}",
-            hint="Choose split, text or reject for encode.special_tokens_in_text, or mend the text.",
+            hint="Choose split, text or reject for encode.special_tokens_in_text, or mend the "
+            "text.",
         )
     # A long document is rejected once, with its first piece.
-    places = np.flatnonzero(held) if batch.part == 0 else []
+    places = np.flatnonzero(held if batch.part == 0 else held[:0])
     rejects = tuple(
         Reject(
             source=batch.source,

@@ -38,8 +38,9 @@ def save_tokenizer(
         OSError: as writing does.
 
     Example:
-        >>> save_tokenizer(model, "out/tokenizer", {"documents": 31102})
-        {}
+        >>> model = TokenizerModel.from_tokens([(0, b"a"), (1, b"b"), (2, b"ab")], [(0, 1, 2)])
+        >>> save_tokenizer(model, "memory://tokenizer", {"documents": 31102})["tokenizer.tiktoken"]
+        'the byte 0x00 has no id; tiktoken fails at a byte without a rank'
     """
     contents: dict[str, bytes] = {}
     not_written: dict[str, str] = {}

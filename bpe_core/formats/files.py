@@ -36,7 +36,8 @@ def read_bytes(location: Location) -> bytes:
         FormatError: the file is larger.
         OSError: as opening it does.
     """
-    with fsspec.open(os.fspath(location), "rb") as file:
+    local = _local_path(location)
+    with local.open("rb") if local else fsspec.open(os.fspath(location), "rb") as file:
         data: bytes = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise FormatError(
@@ -52,18 +53,20 @@ def write_files(directory: Location, contents: dict[str, bytes]) -> None:
     On local disk, all are first written under temporary names beginning with `.`, so that a full
     disk leaves what was there.
     """
-    fs, root = fsspec.core.url_to_fs(os.fspath(directory))
-    fs.makedirs(root, exist_ok=True)
-    if "file" not in fs.protocol:
+    local = _local_path(directory)
+    if local is None:
+        fs, root = fsspec.core.url_to_fs(os.fspath(directory))
+        fs.makedirs(root, exist_ok=True)
         for name, data in contents.items():
             fs.pipe_file(f"{root}/{name}", data)
         return
-    temporary = {name: Path(root, f".{name}.{secrets.token_hex(8)}.tmp") for name in contents}
+    local.mkdir(parents=True, exist_ok=True)
+    temporary = {name: local / f".{name}.{secrets.token_hex(8)}.tmp" for name in contents}
     try:
         for name, path in temporary.items():
             path.write_bytes(contents[name])
         for name, path in temporary.items():
-            path.replace(Path(root, name))
+            path.replace(local / name)
     finally:
         for path in temporary.values():
             path.unlink(missing_ok=True)
@@ -77,6 +80,10 @@ def write_file(location: Location, data: bytes) -> None:
 
 def remove(location: Location) -> None:
     """Removes a file if it exists."""
+    local = _local_path(location)
+    if local is not None:
+        local.unlink(missing_ok=True)
+        return
     fs, path = fsspec.core.url_to_fs(os.fspath(location))
     if fs.exists(path):
         fs.rm_file(path)
@@ -143,3 +150,9 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise ValueError(f"the key {key!r} twice")
             seen.add(key)
     return result
+
+
+def _local_path(location: Location) -> Path | None:
+    """The path, if it is not a URL."""
+    text = os.fspath(location).removeprefix("file://")
+    return None if "://" in text else Path(text)
