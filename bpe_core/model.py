@@ -230,7 +230,7 @@ class TokenizerModel:
         Raises:
             InvalidTokenizerError: an id that no ordinary token has.
         """
-        rows = np.searchsorted(self.token_ids, ids)
+        rows = self._rows_of(ids)
         known = rows < len(self.token_ids)
         known[known] = self.token_ids[rows[known]] == ids[known]
         if not known.all():
@@ -239,6 +239,14 @@ class TokenizerModel:
                 f"expected the id of an ordinary token, found {int(ids[at])} (row {at})"
             )
         return self.token_bytes.take(rows)
+
+    def _rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where each id stands in token_ids, or where it would."""
+        if self.max_id >= 4 * len(self) or not len(ids) or ids.min() < 0 or ids.max() > self.max_id:
+            return np.searchsorted(self.token_ids, ids)
+        rows = np.full(self.max_id + 1, len(self.token_ids), np.int64)
+        rows[self.token_ids] = np.arange(len(self.token_ids))
+        return rows[ids]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TokenizerModel):
@@ -256,7 +264,7 @@ class TokenizerModel:
             f"{len(self.merges)} merges, pattern {self.pattern!r})"
         )
 
-    def _fingerprinted(self) -> Iterator[bytes]:
+    def _fingerprinted(self) -> Iterator[bytes | memoryview]:
         # The regular expression, not its name: llama3 and cl100k are one pattern.
         settings = {
             "pattern": resolve_pattern(self.pattern).regex,
@@ -268,7 +276,7 @@ class TokenizerModel:
         yield json.dumps(settings, sort_keys=True).encode()
         yield self.token_ids.astype("<i8").tobytes()
         yield pc.binary_length(self.token_bytes).to_numpy().astype("<i8").tobytes()
-        yield b"".join(_listed(self.token_bytes))
+        yield _joined(self.token_bytes)
         yield self.merges.astype("<i8").tobytes()
 
     def _check_merges(self) -> None:
@@ -351,9 +359,9 @@ def _check_token_bytes(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> 
     if len(tokens) and not pc.min(pc.binary_length(tokens)).as_py():
         at = int(np.argmin(pc.binary_length(tokens).to_numpy()))
         raise InvalidTokenizerError(f"token id {token_ids[at]}: expected bytes, found none")
-    codes = tokens.dictionary_encode().indices.to_numpy()
-    twice = _first_repeated(codes)
-    if twice is not None:
+    if pc.count_distinct(tokens).as_py() < len(tokens):
+        codes = tokens.dictionary_encode().indices.to_numpy()
+        twice = _first_repeated(codes) or 0
         first, second = np.flatnonzero(codes == codes[twice])[:2]
         raise InvalidTokenizerError(
             f"token ids {token_ids[first]} and {token_ids[second]} have the same bytes, "
@@ -363,9 +371,11 @@ def _check_token_bytes(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> 
 
 def _first_repeated(values: NDArray[np.integer]) -> int | None:
     """An index whose value stands at another index too, or None."""
+    ascending = np.sort(values)
+    if not np.any(ascending[1:] == ascending[:-1]):
+        return None
     order = np.argsort(values, kind="stable")
-    repeats = np.flatnonzero(values[order[1:]] == values[order[:-1]])
-    return int(order[repeats[0]]) if len(repeats) else None
+    return int(order[np.argmax(values[order[1:]] == values[order[:-1]])])
 
 
 def _int64(values: list[int] | list[tuple[int, int, int]], what: str) -> NDArray[np.int64]:
@@ -377,6 +387,15 @@ def _int64(values: list[int] | list[tuple[int, int, int]], what: str) -> NDArray
 
 def _listed(values: pa.BinaryArray) -> list[bytes]:
     return cast("list[bytes]", values.to_pylist())
+
+
+def _joined(values: pa.BinaryArray) -> memoryview:
+    """The bytes of all values, one after another."""
+    _, offsets, data = values.buffers()
+    if offsets is None or data is None:
+        return memoryview(b"")
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return memoryview(data)[bounds[0] : bounds[-1]]
 
 
 def _same(a: object, b: object) -> bool:

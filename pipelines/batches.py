@@ -183,7 +183,8 @@ class DocumentBatchCoder(beam.coders.Coder):  # type: ignore[misc]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _SCHEMA) as writer:
             writer.write_batch(to_arrow(value))
-        return sink.getvalue().to_pybytes()
+        encoded: bytes = sink.getvalue().to_pybytes()
+        return encoded
 
     def decode(self, encoded: bytes) -> DocumentBatch:
         """The batch, with arrays that are views of `encoded`."""

@@ -9,19 +9,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config import (
-    BuildConfig,
+from pipelines.config import BuildConfig
+from pipelines.errors import ConfigError, RejectLimitError
+from pipelines.identity import (
     counts_configuration,
     fingerprint,
     tokenizer_configuration,
     tokens_configuration,
 )
-from pipelines.errors import ConfigError, RejectLimitError
 from pipelines.storage import Directory
 from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
 from pipelines.tasks import Plan, list_files, plan_tasks
@@ -90,19 +89,15 @@ def build(
     return whole.summary(None)
 
 
-@dataclass
-class _Timed:
-    seconds: float = 0.0
+class _Clock:
+    """Seconds since it was made."""
 
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
 
-@contextmanager
-def _timed() -> Iterator[_Timed]:
-    begun = time.monotonic()
-    timed = _Timed()
-    try:
-        yield timed
-    finally:
-        timed.seconds = time.monotonic() - begun
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._begun
 
 
 class _Build:
@@ -220,17 +215,15 @@ class _Build:
             self._note_counts(found, StageSummary(name="count", state="already finished"))
             return found
         records.begin_stage(self._counts, identity)
-        with _timed() as timed:
-            content, resumed = self._run_count(identity)
-            self._check_rejects(content["totals"], "rejects/count-*.parquet")
-            made = records.finish_stage(
-                self._counts, identity, content, self._run_facts(timed.seconds)
-            )
-            (self._counts / "_runs").remove_all()
+        clock = _Clock()
+        content, resumed = self._run_count(identity)
+        self._check_rejects(content["totals"], "rejects/count-*.parquet")
+        made = records.finish_stage(self._counts, identity, content, self._run_facts(clock.seconds))
+        (self._counts / "_runs").remove_all()
         stage = StageSummary(
             name="count",
             state="resumed" if resumed else "done",
-            seconds=timed.seconds,
+            seconds=clock.seconds,
             bytes=content["totals"]["bytes"],
         )
         self._note_counts(made, stage)
@@ -345,12 +338,12 @@ class _Build:
             self._note_tokenizer(found, StageSummary(name="train", state="already finished"))
             return
         records.begin_stage(self._tokenizer, identity)
-        with _timed() as timed:
-            content = self._run_train(counted, configuration)
-            made = records.finish_stage(
-                self._tokenizer, identity, content, self._run_facts(timed.seconds)
-            )
-        self._note_tokenizer(made, StageSummary(name="train", seconds=timed.seconds))
+        clock = _Clock()
+        content = self._run_train(counted, configuration)
+        made = records.finish_stage(
+            self._tokenizer, identity, content, self._run_facts(clock.seconds)
+        )
+        self._note_tokenizer(made, StageSummary(name="train", seconds=clock.seconds))
 
     def _run_train(
         self, counted: Mapping[str, Any], configuration: Mapping[str, Any]
@@ -486,18 +479,16 @@ class _Build:
             self._note_tokens(found, StageSummary(name="encode", state="already finished"))
             return
         records.begin_stage(self._tokens, identity)
-        with _timed() as timed:
-            content, resumed, text_bytes = self._run_encode(identity, model)
-            self._check_rejects(content["totals"], "rejects/")
-            made = records.finish_stage(
-                self._tokens, identity, content, self._run_facts(timed.seconds)
-            )
-            (self._tokens / "_tasks").remove_all()
-            self._discard_rejects("count-")
+        clock = _Clock()
+        content, resumed, text_bytes = self._run_encode(identity, model)
+        self._check_rejects(content["totals"], "rejects/")
+        made = records.finish_stage(self._tokens, identity, content, self._run_facts(clock.seconds))
+        (self._tokens / "_tasks").remove_all()
+        self._discard_rejects("count-")
         stage = StageSummary(
             name="encode",
             state="resumed" if resumed else "done",
-            seconds=timed.seconds,
+            seconds=clock.seconds,
             bytes=text_bytes,
         )
         self._note_tokens(made, stage)

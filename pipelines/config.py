@@ -1,9 +1,7 @@
-"""The configuration of a build: its keys, defaults, checks, errors, identity and JSON schema.
+"""The configuration of a build: its keys, defaults, checks, errors and JSON schema.
 
 `load_config` reads a YAML file into a frozen `BuildConfig`. Everything wrong with the file is shown
-at once, each problem with its key, file, line and column. `counts_configuration`,
-`tokenizer_configuration` and `tokens_configuration` are the parts that decide the bytes of an
-output; `fingerprint` names one of them and `differences` compares two.
+at once, each problem with its key, file, line and column.
 
 `python -m pipelines.config` writes the JSON schema that configs/build.schema.json holds.
 """
@@ -15,12 +13,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-import xxhash
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -38,10 +34,8 @@ from bpe_core.errors import InvalidPatternError
 from pipelines.config_problems import did_you_mean, problems_of, refusal
 from pipelines.config_source import (
     ConfigSource,
-    KeyPath,
     Problem,
     describe_value,
-    format_path,
     raise_problems,
 )
 
@@ -532,109 +526,6 @@ def split_glob(pattern: str) -> tuple[str, str]:
     end = len(pattern) if wildcard is None else wildcard.start()
     directory, _, _ = pattern[:end].rpartition("/")
     return directory, pattern[len(directory) :].lstrip("/")
-
-
-# --- identity --------------------------------------------------------------------------------
-
-# Keys that say where and how the work is done; no output depends on them.
-_NO_INFLUENCE_ON_DOCUMENTS: Final = {"storage_options", "range_bytes"}
-
-
-def counts_configuration(config: BuildConfig) -> dict[str, Any]:
-    """What the counts depend on: documents, pattern, special tokens, rules, number of shards."""
-    return {
-        "input": _sources(config, leave_out=_NO_INFLUENCE_ON_DOCUMENTS),
-        "tokenizer": config.tokenizer.model_dump(
-            mode="json", include={"pattern", "special_tokens"}
-        ),
-        "counts": config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
-        # Counting leaves out the documents that encoding rejects.
-        "encode": {
-            "special_tokens_in_text": "reject"
-            if config.encode.special_tokens_in_text == "reject"
-            else "keep"
-        },
-    }
-
-
-def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
-    """What a trained tokenizer depends on: the counts and the rules of training."""
-    return {
-        **counts_configuration(config),
-        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"path"}),
-    }
-
-
-def tokens_configuration(config: BuildConfig, tokenizer_fingerprint: str) -> dict[str, Any]:
-    """What the token files depend on: documents, cut into tasks, the tokenizer, rules."""
-    return {
-        "input": _sources(config, leave_out={"storage_options"}),
-        "tokenizer": tokenizer_fingerprint,
-        # The limit on rejects decides whether a build fails, never what it writes.
-        "encode": config.encode.model_dump(mode="json", exclude={"max_reject_fraction"}),
-    }
-
-
-def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            **source.model_dump(mode="json", exclude=leave_out),
-            "files": sorted(split_glob(pattern)[1] for pattern in source.files),
-        }
-        for source in config.input
-    ]
-
-
-def fingerprint(mapping: Mapping[str, Any]) -> str:
-    """The xxh3-128, as 32 hexadecimal digits, of the mapping as JSON with sorted keys."""
-    text = json.dumps(mapping, sort_keys=True, separators=(",", ":"))
-    return xxhash.xxh3_128_hexdigest(text.encode())
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A key with another value in an old configuration than in a new one.
-
-    Attributes:
-        key: dotted path, such as `input[0].separator`.
-        old, new: values, as JSON text; None where there is none.
-    """
-
-    key: str
-    old: str | None
-    new: str | None
-
-    def __str__(self) -> str:
-        old, new = (text if text is not None else "not set" for text in (self.old, self.new))
-        return f"{self.key}: {old} → {new}"
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    """The keys whose values differ, in the order of their names.
-
-    >>> print(*differences({"a": {"b": 1}}, {"a": {"b": 2, "c": [3]}}), sep="\\n")
-    a.b: 1 → 2
-    a.c: not set → [3]
-    """
-    flat_old, flat_new = dict(_leaves(old, ())), dict(_leaves(new, ()))
-    return [
-        Difference(key, flat_old.get(key), flat_new.get(key))
-        for key in sorted(flat_old.keys() | flat_new.keys())
-        if flat_old.get(key) != flat_new.get(key)
-    ]
-
-
-def _leaves(value: object, path: KeyPath) -> Iterator[tuple[str, str]]:
-    """Every key with its value as JSON; lists of plain values are one value."""
-    children: Iterable[tuple[str | int, object]] = ()
-    if isinstance(value, Mapping):
-        children = value.items()
-    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
-        children = enumerate(value)
-    else:
-        yield format_path(path), json.dumps(value, ensure_ascii=False)
-    for step, child in children:
-        yield from _leaves(child, (*path, step))
 
 
 # --- schema ----------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 A stage's directory has `_plan.json` from its beginning to its end, and `manifest.json`, written
 last, when it is finished. Both state the canonical configuration and the inputs, so another
-configuration never mixes with what is there. What depends on machine or moment is in `run.json` alone.
+configuration never mixes with what is there. What depends on machine or moment is in `run.json`
+alone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import pyarrow as pa
 import regex
 
 from bpe_core.patterns import UNICODE_VERSION
-from pipelines.config import differences, fingerprint
 from pipelines.errors import DifferentConfigurationError, OutputError
+from pipelines.identity import differences, fingerprint
 from pipelines.storage import Directory
 from pipelines.tasks import Plan
 

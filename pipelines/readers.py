@@ -78,9 +78,9 @@ def check_separator(separator: bytes) -> None:
 
     That is one that is empty or can overlap itself. One byte repeated is allowed.
 
-    >>> check_separator(b"abab")
+    >>> check_separator(b"")
     Traceback (most recent call last):
-    ValueError: 'abab' can't separate documents: it ends as it begins, so that two can overlap
+    ValueError: '' can't separate documents: it is empty
     """
     if (problem := _native.separator_problem(separator)) is not None:
         shown = separator.decode("utf-8", "backslashreplace")
@@ -449,18 +449,23 @@ class _RangeReader:
         most = self._options.max_document_bytes
         wanted = limit + _native.cut_lookahead(self._specials.matcher)
         while True:
-            text, left = self._more_text(text, left, wanted - len(text))
-            if not left and len(text) <= limit:
-                return text, left, len(text)
-            cut = _native.safe_cut(text, not left, limit, self._specials.matcher)
-            if cut is not None or not left:
-                return text, left, len(text) if cut is None else cut
-            if len(text) >= most:
+            if len(text) < wanted and left:
+                text, left = self._more_text(text, left, wanted - len(text))
+            seen = text[:wanted]
+            is_all = not left and len(seen) == len(text)
+            if is_all and len(seen) <= limit:
+                return text, left, len(seen)
+            cut = _native.safe_cut(seen, is_all, limit, self._specials.matcher)
+            if cut is not None:
+                return text, left, cut
+            if is_all:
+                return text, left, len(seen)
+            if wanted >= most:
                 raise self._too_long(document.start + document.length - left - len(text))
-            wanted = min(2 * len(text), most)
+            wanted = min(2 * wanted, most)
 
     def _more_text(self, text: ByteArray, left: int, amount: int) -> tuple[ByteArray, int]:
-        amount = max(0, min(amount, left))
+        amount = min(amount, left)
         longer = np.empty(len(text) + amount, np.uint8)
         longer[: len(text)] = text
         if self._streams.behind.read_into(longer[len(text) :]) < amount:

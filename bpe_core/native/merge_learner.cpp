@@ -12,6 +12,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "counted_words.hpp"
+#include "pair_table.hpp"
 #include "zeroed_array.hpp"
 
 // All words stand in one array of slots, a slot for every byte and one between words. A token takes
@@ -57,26 +59,11 @@ constexpr uint32_t kMaxSymbols = kInner - 2;
 constexpr uint64_t kNoList = std::numeric_limits<uint64_t>::max();
 constexpr size_t kPrefetchDistance = 16;
 constexpr size_t kTablePrefetch = 8;
-constexpr int kBlockBits = 6;
 constexpr size_t kTextStart = 256;  // the text of slot 0; the single bytes stand before it
 
-uint64_t pair_key(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
-uint32_t left_of(uint64_t key) { return static_cast<uint32_t>(key >> 32); }
-uint32_t right_of(uint64_t key) { return static_cast<uint32_t>(key); }
-
-std::string quoted(std::string_view bytes) {
-  constexpr size_t kShown = 40;
-  static const char* digits = "0123456789abcdef";
-  std::string text = "b'";
-  for (const char c : bytes.substr(0, kShown)) {
-    const auto byte = static_cast<uint8_t>(c);
-    if (byte >= 0x20 && byte < 0x7f && c != '\'' && c != '\\') {
-      text += c;
-    } else {
-      text += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
-    }
-  }
-  return text + (bytes.size() > kShown ? "...'" : "'");
+template <typename T>
+size_t allocated(const std::vector<T>& v) {
+  return v.capacity() * sizeof(T);
 }
 
 // The order in which GPT-2's printable stand-ins put the bytes: first those that stand for
@@ -96,229 +83,13 @@ std::array<uint32_t, 256> huggingface_byte_order() {
   return order;
 }
 
-template <typename T>
-size_t allocated(const std::vector<T>& v) {
-  return v.capacity() * sizeof(T);
-}
-
-// A pair that is looked at, or what stands on one side of a symbol that is.
-struct Tally {
-  uint64_t count = 0;
-  uint64_t occurrences = 0;
-  uint64_t list = 0;  // where in the arena the next position goes
-};
-
-// Of all pairs of bytes, the pair (a, b) at 256 * a + b.
-using BytePairs = std::vector<Tally>;
-
-// The words as they are given.
-struct Words {
-  const uint8_t* keys;
-  const int64_t* offsets;
-  const int64_t* counts;
-  size_t n;
-
-  size_t length(size_t i) const { return static_cast<size_t>(offsets[i + 1] - offsets[i]); }
-  const uint8_t* begin(size_t i) const { return keys + offsets[i]; }
-
-  // The slots that all words take, with a boundary after each and one before the first. Words of
-  // one byte have no pair and take none.
-  size_t num_slots() const {
-    size_t slots = 1;
-    for (size_t i = 0; i < n; ++i) slots += length(i) > 1 ? length(i) + 1 : 0;
-    return slots;
-  }
-
-  void check() const {
-    for (size_t i = 0; i < n; ++i) {
-      if (offsets[i] < 0 || offsets[i] > offsets[i + 1]) {
-        throw std::invalid_argument(
-            "offsets: expected ascending values from 0, found " + std::to_string(offsets[i]) +
-            " before " + std::to_string(offsets[i + 1]) + " at word " + std::to_string(i));
-      }
-      if (counts[i] < 1) {
-        throw std::invalid_argument("counts: expected at least 1, found " +
-                                    std::to_string(counts[i]) + " for word " + std::to_string(i));
-      }
-    }
-  }
-
-  // Throws if one of the counts does not fit. If they do, so do those of all pairs to come, as
-  // every occurrence of a pair is one of the two bytes at its seam.
-  BytePairs count_byte_pairs() const {
-    BytePairs pairs(size_t{256} * 256);
-    for (size_t i = 0; i < n; ++i) {
-      const uint8_t* word = begin(i);
-      for (size_t k = 0; k + 1 < length(i); ++k) {
-        Tally& pair = pairs[size_t{word[k]} << 8 | word[k + 1]];
-        ++pair.occurrences;
-        pair.count += static_cast<uint64_t>(counts[i]);
-        if (pair.count > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-          const char* chars = reinterpret_cast<const char*>(word);
-          throw std::overflow_error("the count of the pair (" + quoted({chars + k, 1}) + ", " +
-                                    quoted({chars + k + 1, 1}) + ") exceeds 2^63 - 1 at word " +
-                                    std::to_string(i) + " (" + quoted({chars, length(i)}) +
-                                    ", count " + std::to_string(counts[i]) +
-                                    "); scale the counts down");
-        }
-      }
-    }
-    return pairs;
-  }
-
-  // The words of two bytes and more, those of equal count together, the most frequent first.
-  std::vector<size_t> by_count() const {
-    constexpr size_t kSmall = 1 << 16;  // counts below are sorted by counting
-    std::vector<size_t> starts(kSmall + 1);
-    const auto bucket = [&](size_t i) {
-      return kSmall - static_cast<size_t>(std::min<int64_t>(counts[i], kSmall));
-    };
-    for (size_t i = 0; i < n; ++i) {
-      if (length(i) > 1) ++starts[bucket(i) + 1];
-    }
-    std::partial_sum(starts.begin(), starts.end(), starts.begin());
-    const size_t num_large = starts[1];
-    std::vector<size_t> order(starts.back());
-    for (size_t i = 0; i < n; ++i) {
-      if (length(i) > 1) order[starts[bucket(i)]++] = i;
-    }
-    std::stable_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(num_large),
-                     [&](size_t a, size_t b) { return counts[a] > counts[b]; });
-    return order;
-  }
-};
-
-// How often the word at a position occurs.
-template <typename Position>
-class PositionCounts {
- public:
-  void add(Position begin, int64_t count) {
-    if (counts_.empty() || counts_.back() != count) {
-      begins_.push_back(begin);
-      counts_.push_back(count);
-    }
-  }
-
-  void finish(Position end) {
-    begins_.push_back(end);
-    uint32_t range = 0;
-    for (Position position = 0; position < end; position += Position{1} << kBlockBits) {
-      while (range + 1 < counts_.size() && begins_[range + 1] <= position) ++range;
-      block_ranges_.push_back(range);
-      if (end - position <= Position{1} << kBlockBits) break;
-    }
-  }
-
-  size_t memory_bytes() const {
-    return allocated(begins_) + allocated(counts_) + allocated(block_ranges_);
-  }
-
-  // For ascending positions.
-  class Cursor {
-   public:
-    explicit Cursor(const PositionCounts& counts) : counts_(counts) {}
-    int64_t at(Position position) {
-      if (position >= end_) {
-        uint32_t range = counts_.block_ranges_[position >> kBlockBits];
-        while (counts_.begins_[range + 1] <= position) ++range;
-        end_ = counts_.begins_[range + 1];
-        count_ = counts_.counts_[range];
-      }
-      return count_;
-    }
-
-   private:
-    const PositionCounts& counts_;
-    Position end_ = 0;
-    int64_t count_ = 0;
-  };
-
- private:
-  std::vector<Position> begins_;
-  std::vector<int64_t> counts_;
-  std::vector<uint32_t> block_ranges_;  // the range of the first position of every block
-};
-
-struct PairRecord {
-  uint64_t key = 0;
-  int64_t count = 0;
-  uint64_t list = 0;  // its positions are arena[list, list + list_size)
-  uint64_t list_size = 0;
-};
-
-// Open addressing with linear probing. Records are only dropped when the table grows.
-class PairTable {
- public:
-  PairTable() : records_(kMinCapacity) {}
-
-  void clear() {
-    records_.assign(kMinCapacity, PairRecord{});
-    shift_ = kMinShift;
-    size_ = 0;
-  }
-
-  void prefetch(uint64_t key) const { __builtin_prefetch(&records_[slot(key)]); }
-
-  PairRecord* find(uint64_t key) {
-    const size_t mask = records_.size() - 1;
-    for (size_t i = slot(key);; i = (i + 1) & mask) {
-      if (records_[i].key == key) return &records_[i];
-      if (records_[i].key == 0) return nullptr;
-    }
-  }
-
-  // The record may be moved by the next call. Records of a count below `threshold` may be dropped.
-  PairRecord& find_or_add(uint64_t key, int64_t threshold) {
-    if (2 * (size_ + 1) > records_.size()) rehash(threshold);
-    const size_t mask = records_.size() - 1;
-    size_t i = slot(key);
-    while (records_[i].key != key && records_[i].key != 0) i = (i + 1) & mask;
-    if (records_[i].key == 0) {
-      records_[i].key = key;
-      ++size_;
-    }
-    return records_[i];
-  }
-
-  size_t memory_bytes() const { return allocated(records_); }
-
- private:
-  static constexpr int kMinShift = 64 - 12;
-  static constexpr size_t kMinCapacity = size_t{1} << (64 - kMinShift);
-
-  size_t slot(uint64_t key) const {
-    key *= 0x9e3779b97f4a7c15u;
-    return static_cast<size_t>((key ^ key << 32) * 0x9e3779b97f4a7c15u >> shift_);
-  }
-
-  void rehash(int64_t threshold) {
-    const auto kept = [&](const PairRecord& r) { return r.key != 0 && r.count >= threshold; };
-    size_ = static_cast<size_t>(std::count_if(records_.begin(), records_.end(), kept));
-    size_t capacity = kMinCapacity;
-    shift_ = kMinShift;
-    for (; 3 * size_ >= capacity; capacity *= 2) --shift_;
-    std::vector<PairRecord> old(capacity);
-    old.swap(records_);
-    for (const PairRecord& record : old) {
-      if (!kept(record)) continue;
-      size_t i = slot(record.key);
-      while (records_[i].key != 0) i = (i + 1) & (capacity - 1);
-      records_[i] = record;
-    }
-  }
-
-  std::vector<PairRecord> records_;
-  int shift_ = kMinShift;
-  size_t size_ = 0;
-};
-
 }  // namespace
 
 // Position: an unsigned integer for the index of a slot.
 template <typename Position>
 class PositionEngine final : public MergeLearner::Engine {
  public:
-  PositionEngine(const Words& words, MergeLearnerOptions options)
+  PositionEngine(const CountedWords& words, MergeLearnerOptions options)
       : tie_break_(options.tie_break),
         min_count_(std::max<int64_t>(1, options.min_frequency)),
         max_token_bytes_(options.max_token_bytes),
@@ -327,6 +98,7 @@ class PositionEngine final : public MergeLearner::Engine {
         slots_(num_slots_),
         arena_(2 * num_slots_),
         byte_pairs_(words.count_byte_pairs()) {
+    for (const PairTally& pair : byte_pairs_) total_count_ += static_cast<double>(pair.count);
     for (std::string& token : options.forbidden_tokens) {
       forbidden_lengths_.insert(token.size());
       forbidden_.insert(std::move(token));
@@ -415,7 +187,7 @@ class PositionEngine final : public MergeLearner::Engine {
   }
 
   // Writes the words to slots_ and text_.
-  void lay_out(const Words& words) {
+  void lay_out(const CountedWords& words) {
     text_.resize(kTextStart + num_slots_);
     for (size_t byte = 0; byte < 256; ++byte) text_[byte] = static_cast<char>(byte);
     const std::vector<size_t> order = words.by_count();
@@ -526,9 +298,7 @@ class PositionEngine final : public MergeLearner::Engine {
     // The count of the last merge wanted is not known; a threshold below it costs a
     // little memory, one above it a rebuild.
     constexpr double kShare = 1.0 / 64;
-    double total = 0;
-    for (const Tally& pair : byte_pairs_) total += static_cast<double>(pair.count);
-    const double guess = total / static_cast<double>(wanted) * kShare;
+    const double guess = total_count_ / static_cast<double>(wanted) * kShare;
     return std::max(min_count_, static_cast<int64_t>(std::min(guess, 0x1p62)));
   }
 
@@ -627,9 +397,9 @@ class PositionEngine final : public MergeLearner::Engine {
     }
   }
 
-  static void count_neighbour(std::vector<Tally>& neighbours, std::vector<uint32_t>& seen,
+  static void count_neighbour(std::vector<PairTally>& neighbours, std::vector<uint32_t>& seen,
                               uint32_t symbol, int64_t count) {
-    Tally& neighbour = neighbours[symbol];
+    PairTally& neighbour = neighbours[symbol];
     if (neighbour.occurrences++ == 0) seen.push_back(symbol);
     neighbour.count += static_cast<uint64_t>(count);  // may wrap for the boundary, which is unused
   }
@@ -653,16 +423,14 @@ class PositionEngine final : public MergeLearner::Engine {
     seen_rights_.clear();
   }
 
-  // Adds the pair to the index if it is frequent, its list of positions, not filled yet, at `next`.
-  // Returns the count if it is not.
-  int64_t add_if_frequent(uint32_t left, uint32_t right, Tally& tally, uint64_t& next) {
+  // Adds a pair to the index if it is frequent, with a list, still to be filled, at `next`. Returns
+  // its count if it is not.
+  int64_t add_if_frequent(uint32_t left, uint32_t right, PairTally& tally, uint64_t& next) {
     tally.list = kNoList;
     if (left == kBoundary || right == kBoundary || tally.occurrences == 0) return 0;
     const auto count = static_cast<int64_t>(tally.count);
-    if (content_ == IndexContent::frequent_pairs) {
-      if (!allowed(left, right)) return 0;
-      if (count < threshold_) return count;
-    }
+    if (count < threshold_) return count;
+    if (content_ == IndexContent::frequent_pairs && !allowed(left, right)) return 0;
     tally.list = next;
     next += tally.occurrences;
     const uint64_t key = pair_key(left, right);
@@ -793,6 +561,7 @@ class PositionEngine final : public MergeLearner::Engine {
   // occurrences_ with what it made.
   void replace(const PairRecord& pair, uint32_t left, uint32_t right, uint32_t result) {
     occurrences_.clear();
+    occurrences_.reserve(pair.list_size);
     const auto left_length = static_cast<Position>(symbols_[left].length);
     const auto right_length = static_cast<Position>(symbols_[right].length);
     const Position* list = arena_.data() + pair.list;
@@ -839,17 +608,19 @@ class PositionEngine final : public MergeLearner::Engine {
   PairTable pairs_;
   ZeroedArray<Position> arena_;
   uint64_t arena_used_ = 0;
-  BytePairs byte_pairs_;  // before the first merge
+  std::vector<PairTally> byte_pairs_;  // before the first merge
+  double total_count_ = 0;
   std::vector<Candidate> heap_;
 
   std::vector<Occurrence> occurrences_;
-  std::vector<Tally> lefts_, rights_;  // by symbol
+  std::vector<PairTally> lefts_, rights_;  // by symbol
   std::vector<uint32_t> seen_lefts_, seen_rights_;
 };
 
 namespace {
 
-std::unique_ptr<MergeLearner::Engine> make_engine(const Words& words, MergeLearnerOptions options) {
+std::unique_ptr<MergeLearner::Engine> make_engine(const CountedWords& words,
+                                                  MergeLearnerOptions options) {
   words.check();
   if (words.num_slots() <= std::numeric_limits<uint32_t>::max()) {
     return std::make_unique<PositionEngine<uint32_t>>(words, std::move(options));

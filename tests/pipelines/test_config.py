@@ -16,22 +16,24 @@ from hypothesis import strategies as st
 
 from bpe_core._native import separator_problem
 from bpe_core.patterns import PATTERNS
-from pipelines import config, config_source, errors, summary, supervisor
+from pipelines import config, config_source, errors, identity, summary, supervisor
 from pipelines.config import (
     PATTERN_NAMES,
     BuildConfig,
     SourceConfig,
-    counts_configuration,
-    differences,
-    fingerprint,
     json_schema,
     load_config,
     parse_size,
     split_glob,
+)
+from pipelines.errors import ConfigError
+from pipelines.identity import (
+    counts_configuration,
+    differences,
+    fingerprint,
     tokenizer_configuration,
     tokens_configuration,
 )
-from pipelines.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "configs").glob("*.yaml"))
@@ -605,6 +607,6 @@ def test_the_documentation_has_every_key_with_its_default() -> None:
             assert rows[key].replace("\\|", "|") == default, key
 
 
-@pytest.mark.parametrize("module", [config, config_source, errors, summary, supervisor])
+@pytest.mark.parametrize("module", [config, config_source, errors, identity, summary, supervisor])
 def test_examples_in_docstrings_hold(module: types.ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
