@@ -7,6 +7,7 @@ Beam is imported only where a pipeline runs.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -202,7 +203,7 @@ class _Build:
     def discard_counts(self) -> None:
         from pipelines.manifest import discard_stage
 
-        discard_stage(self._counts, ("shard-",), ("_runs",))
+        discard_stage(self._counts, r"shard-\d+-of-\d+\.parquet", "_runs")
         self._discard_rejects("count-")
 
     def count(self) -> dict[str, Any]:
@@ -320,8 +321,8 @@ class _Build:
     def discard_tokenizer(self) -> None:
         from pipelines.manifest import discard_stage
 
-        ours = ("tokenizer.", "vocab.json", "merges.txt", "training.json")
-        discard_stage(self._tokenizer, ours, ())
+        ours = r"tokenizer\.(arrow|json|tiktoken)|vocab\.json|merges\.txt|training\.json"
+        discard_stage(self._tokenizer, ours)
 
     def train(self) -> None:
         """Trains if that is not done yet."""
@@ -458,8 +459,8 @@ class _Build:
     def discard_tokens(self) -> None:
         from pipelines.manifest import discard_stage
 
-        discard_stage(self._tokens, ("train-", "validation-"), ("_tasks",))
-        self._discard_rejects("")
+        discard_stage(self._tokens, r"(train|validation)-\d+-of-\d+\.parquet", "_tasks")
+        self._discard_rejects("(count-)?")
 
     def encode(self) -> None:
         """Encodes what is not encoded yet; trains first if the tokenizer is to be trained."""
@@ -588,6 +589,7 @@ class _Build:
 
     def _discard_rejects(self, beginning: str) -> None:
         for name in self._rejects.sizes():
-            if name.startswith(beginning) and name.endswith(".parquet"):
+            if re.fullmatch(beginning + r"\d+-of-\d+\.parquet", name):
                 self._rejects.remove(name)
+        self._rejects.remove_leftovers()
         self._rejects.remove_if_empty()

@@ -9,8 +9,9 @@ alone.
 from __future__ import annotations
 
 import platform
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -29,6 +30,8 @@ RUN = "run.json"
 _PLAN = "_plan.json"
 FORMAT_VERSION = 1
 _DIFFERENCES_SHOWN = 12
+_FILES_SHOWN = 3
+_NOTHING: dict[str, Any] = {}  # the plan of a directory whose files were discarded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +71,19 @@ def finished_manifest(directory: Directory, identity: Identity) -> dict[str, Any
         OutputError: there are files that no build wrote.
     """
     manifest = directory.read_json(MANIFEST)
-    found = manifest or directory.read_json(_PLAN)
+    found = directory.read_json(_PLAN) if manifest is None else manifest
     if found is None:
         foreign = [name for name in directory.sizes() if not name.startswith((".", "_"))]
         if foreign:
-            raise OutputError(
-                "The output directory has files that no build of this tool wrote.",
-                expected="an empty directory, or one with manifest.json or _plan.json",
-                found=", ".join(sorted(foreign)[:3]),
-                where=directory.url,
-                hint="Choose another output, or remove them.",
-            )
+            raise _foreign_files(directory, foreign)
         return None
+    if manifest is None and found == _NOTHING:
+        return None
+    if not {"configuration", "inputs"} <= found.keys():
+        raise _foreign_files(directory, [_PLAN if manifest is None else MANIFEST])
     _check_same(directory, found, identity)
+    if manifest is not None:
+        _check_present(directory, manifest)
     return manifest
 
 
@@ -130,22 +133,64 @@ def finish_stage(
     }
     directory.write_json(MANIFEST, manifest)
     directory.remove(_PLAN)
+    directory.remove_leftovers()
     return manifest
 
 
-def discard_stage(directory: Directory, ours: tuple[str, ...], scratch: tuple[str, ...]) -> None:
+def discard_stage(directory: Directory, ours: str, scratch: str | None = None) -> None:
     """Removes what builds wrote into a stage's directory, and nothing else.
+
+    Nothing is removed where no build has been. When this is interrupted, what is left still says
+    which build it is of.
 
     Args:
         directory: of the stage.
-        ours: beginnings of the names of its files.
-        scratch: its subdirectories that are all ours.
+        ours: a regex that matches the names of the stage's files.
+        scratch: its subdirectory that is all ours.
     """
-    for name in sorted(directory.sizes(), key=lambda name: name != MANIFEST):
-        if name.startswith((*ours, MANIFEST, RUN, _PLAN)):
+    begun = directory.read_json(_PLAN)
+    found = begun if begun is not None else directory.read_json(MANIFEST)
+    if found is None:
+        return
+    if begun is None:
+        directory.write_json(_PLAN, found)
+    directory.remove(MANIFEST)
+    if scratch is not None:
+        (directory / scratch).remove_all()
+    for name in directory.sizes():
+        if name == RUN or re.fullmatch(ours, name):
             directory.remove(name)
-    for name in scratch:
-        (directory / name).remove_all()
+    directory.remove_leftovers()
+    directory.write_json(_PLAN, _NOTHING)
+
+
+def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
+    return OutputError(
+        "The output directory has files that no build of this tool wrote.",
+        expected="an empty directory, or one with the manifest.json or _plan.json of a build",
+        found=", ".join(sorted(names)[:_FILES_SHOWN]),
+        where=directory.url,
+        hint="Choose another output, or remove them.",
+    )
+
+
+def _check_present(directory: Directory, manifest: Mapping[str, Any]) -> None:
+    """All files that the manifest lists must be there with their sizes."""
+    files = manifest.get("files", {})
+    listed = [
+        *manifest.get("shards", ()),
+        *(file for split in ("train", "validation") for file in files.get(split, ())),
+    ]
+    present = directory.sizes() if listed else {}
+    wrong = [file["name"] for file in listed if present.get(file["name"]) != file["bytes"]]
+    if wrong:
+        raise OutputError(
+            "The output is not as its manifest says.",
+            expected=f"{len(listed)} files with the sizes in {MANIFEST}",
+            found=f"{len(wrong)} missing or of another size: " + ", ".join(wrong[:_FILES_SHOWN]),
+            where=directory.url,
+            hint="Restore them, or make this stage anew with --restart.",
+        )
 
 
 def _check_same(directory: Directory, found: Mapping[str, Any], identity: Identity) -> None:

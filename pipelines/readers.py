@@ -51,7 +51,8 @@ class ReadOptions:
     """How documents are read.
 
     Attributes:
-        separator: what separates documents, see `check_separator`; None: a file is one document.
+        separator: what separates documents; not empty, and unable to overlap itself unless it is
+            one byte repeated. None: a file is one document.
         strip_bom: whether a byte-order mark at a file's start is left out.
         invalid_utf8: "reject" (into `DocumentBatch.rejects`), "replace" (by U+FFFD, as Python's
             `errors="replace"` does) or "error".
@@ -71,20 +72,6 @@ class ReadOptions:
     max_document_bytes: int = 1 << 30
     read_bytes: int = 4 << 20
     piece_bytes: int = 4 << 20
-
-
-def check_separator(separator: bytes) -> None:
-    """Raise ValueError for a separator whose occurrences would depend on where a search begins.
-
-    That is one that is empty or can overlap itself. One byte repeated is allowed.
-
-    >>> check_separator(b"")
-    Traceback (most recent call last):
-    ValueError: '' can't separate documents: it is empty
-    """
-    if (problem := _native.separator_problem(separator)) is not None:
-        shown = separator.decode("utf-8", "backslashreplace")
-        raise ValueError(f"{shown!r} can't separate documents: {problem}")
 
 
 def read_range(

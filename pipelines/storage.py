@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ import xxhash
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.errors import OutputError
+
+_LEFTOVER = re.compile(r"\.(.+\.[0-9a-f]{16}\.tmp|probe-[0-9a-f]{16})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,19 +72,20 @@ class Directory:
                 probe.touch()
                 probe.unlink()
 
-    def exists(self, name: str) -> bool:
-        """Whether the file is there."""
-        filesystem, root = self._located
-        return bool(filesystem.exists(f"{root}/{name}"))
-
     def sizes(self) -> dict[str, int]:
-        """Names and sizes of the files in the directory itself; none if it is not there."""
+        """Names and sizes of the files in the directory itself; none if it is not there.
+
+        Raises:
+            OutputError: it can't be read.
+        """
         filesystem, root = self._located
         filesystem.invalidate_cache(root)
         try:
             entries = filesystem.ls(root, detail=True)
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise _unreadable(self.url, error) from error
         return {
             entry["name"].rpartition("/")[2]: entry["size"]
             for entry in entries
@@ -130,13 +134,15 @@ class Directory:
         """The object in a JSON file that `write_json` wrote, or None if there is no such file.
 
         Raises:
-            OutputError: it is damaged.
+            OutputError: it is damaged or can't be read.
         """
         filesystem, root = self._located
         try:
             value = json.loads(filesystem.cat_file(f"{root}/{name}"))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _unreadable(self.path(name), error) from error
         except ValueError as error:
             raise OutputError(
                 "A file of the output is damaged.",
@@ -155,13 +161,18 @@ class Directory:
             )
         return value
 
-    def open(self, name: str) -> IO[bytes]:
-        """A file to read; the caller closes it."""
+    def read_bytes(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes [start, end) of a file, fewer where it ends; no file stays open.
+
+        Raises:
+            OutputError: it is not there or can't be read.
+        """
         filesystem, root = self._located
-        if self._is_local:
-            return (Path(root) / name).open("rb")
-        file: IO[bytes] = filesystem.open(f"{root}/{name}", "rb", cache_type="readahead")
-        return file
+        try:
+            data: bytes = filesystem.cat_file(f"{root}/{name}", start=start, end=end)
+        except OSError as error:
+            raise _unreadable(self.path(name), error) from error
+        return data
 
     def remove(self, name: str) -> None:
         """Removes a file if it is there."""
@@ -170,6 +181,12 @@ class Directory:
             filesystem.rm_file(f"{root}/{name}")
         except FileNotFoundError:
             return
+
+    def remove_leftovers(self) -> None:
+        """Removes what killed writers left: files that never got their name."""
+        for name in self.sizes():
+            if _LEFTOVER.fullmatch(name):
+                self.remove(name)
 
     def remove_all(self) -> None:
         """Removes the directory with all that is in it. Only for directories that are all ours."""
@@ -197,6 +214,15 @@ class Directory:
                 where=self.path(name) if name else self.url,
                 hint=hint,
             ) from error
+
+
+def _unreadable(where: str, error: OSError) -> OutputError:
+    return OutputError(
+        "The output can't be read.",
+        found=f"{type(error).__name__}: {error.strerror or error}",
+        where=where,
+        hint="Check the path and its permissions; what is missing is made again after --restart.",
+    )
 
 
 class HashingFile(io.RawIOBase):

@@ -17,23 +17,24 @@
 #include "zeroed_array.hpp"
 
 // All words stand in one array of slots, a slot for every byte and one between words. A token takes
-// as many slots as it has bytes. Its first slot holds its symbol; its last slot, when it has more
-// than one, holds the symbol with a flag, so that the neighbours on both sides are found at once.
-// Slots between, if they ever began a token, are flagged too: a slot without the flag is the start
-// of a token or a boundary.
+// as many slots as it has bytes. Its first slot holds its symbol; its last slot, if it has several,
+// holds the symbol with a flag, so that the neighbours on both sides are found at once. All other
+// slots of a token are flagged too, as each began a token once: a slot without the flag is the
+// start of a token or a boundary between words.
 //
 // The index has, for each *frequent* pair, its exact count and the ascending list of its positions.
-// Positions are never taken out of a list: one is live if the slots still hold the pair there.
-// Frequent means a count of at least `threshold_`. Most of the pairs that merges make are rare and
-// are never looked at again; they cost no more than the sum that shows it. When no frequent pair
-// is left, the threshold is lowered and the index made anew from the slots, a few times in all.
+// Positions are not taken out of a list when they end: one is live if the slots still hold the pair
+// there. Frequent means a count of at least `threshold_`. Most of the pairs that merges make are
+// rare and never looked at again; they cost no more than the sum that shows it. When no frequent
+// pair is left, the threshold is lowered and the index made anew from the slots, a few times in
+// all.
 //
-// The index relies on counts of pairs never rising, once the merge that makes them is done. That
-// holds although a merge may make bytes that have a symbol already, as a symbol's bytes are
-// made in one way only: until a token is made, what happens inside its bytes does not
-// depend on what is around them, or else a merge would have crossed their edge. So all tokens of
-// equal bytes are made by the same merge. Another merge that makes these bytes finds no occurrence,
-// or the symbol had none (which takes given merges: learned pairs occur).
+// So counts in the index may only fall once the merge that makes a pair is done. They do, although
+// a merge may make bytes that are a symbol already: until a token is made, what happens inside its
+// bytes does not depend on what stands around them, or a merge would have crossed their edge. All
+// tokens of equal bytes are therefore made by the same merge. Another that makes these bytes
+// finds no occurrence, or finds all there are, the one before it (then a given merge) having had
+// none. For the same reason no pair is learned twice.
 
 namespace bpe {
 
@@ -82,8 +83,6 @@ std::array<uint32_t, 256> huggingface_byte_order() {
   }
   return order;
 }
-
-}  // namespace
 
 // Position: an unsigned integer for the index of a slot.
 template <typename Position>
@@ -616,8 +615,6 @@ class PositionEngine final : public MergeLearner::Engine {
   std::vector<PairTally> lefts_, rights_;  // by symbol
   std::vector<uint32_t> seen_lefts_, seen_rights_;
 };
-
-namespace {
 
 std::unique_ptr<MergeLearner::Engine> make_engine(const CountedWords& words,
                                                   MergeLearnerOptions options) {

@@ -70,7 +70,7 @@ class PairTable {
 
   size_t slot(uint64_t key) const {
     key *= 0x9e3779b97f4a7c15u;
-    return static_cast<size_t>((key ^ key << 32) * 0x9e3779b97f4a7c15u >> shift_);
+    return static_cast<size_t>((key ^ key >> 32) * 0x9e3779b97f4a7c15u >> shift_);
   }
 
   void rehash(int64_t threshold) {

@@ -59,6 +59,18 @@ struct Avx2 {
     return masks;
   }
 
+  // Writes base plus the places of the ones, and then whatever up to 64 numbers in all.
+  BPE_AVX2 static inline void write_positions(uint64_t ones, size_t base, size_t* out) {
+    // Without a branch for each one, of which the last would be predicted wrong.
+    do {
+      for (size_t i = 0; i < 8; ++i) {
+        out[i] = base + static_cast<size_t>(_tzcnt_u64(ones));
+        ones = _blsr_u64(ones);
+      }
+      out += 8;
+    } while (ones != 0);
+  }
+
   BPE_AVX2 static inline uint64_t extract(uint64_t bits, uint64_t mask) {
     return _pext_u64(bits, mask);
   }

@@ -134,11 +134,16 @@ BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t size, size_t po
       ends[count++] = pos;
       continue;
     }
-    const size_t base = pos;
-    while (starts != 0 && count < capacity) {
-      pos = base + static_cast<size_t>(__builtin_ctzll(starts));
+    if (capacity - count >= kBlockBytes) {
+      Isa::write_positions(starts, pos, ends + count);
+      count += static_cast<size_t>(__builtin_popcountll(starts));
+      pos += 63 - static_cast<size_t>(__builtin_clzll(starts));
+      continue;
+    }
+    const size_t block = pos;
+    for (; starts != 0 && count < capacity; starts &= starts - 1) {
+      pos = block + static_cast<size_t>(__builtin_ctzll(starts));
       ends[count++] = pos;
-      starts &= starts - 1;
     }
   }
   return count;

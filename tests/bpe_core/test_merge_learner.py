@@ -82,6 +82,23 @@ def test_merges_counts_and_stop_reason_equal_the_reference(
     assert_equals_reference(words, 256 + more, tie_break)
 
 
+@pytest.mark.parametrize("tie_break", TIE_BREAKS)
+def test_words_as_frequent_as_in_a_language_equal_the_reference(tie_break: TieBreak) -> None:
+    # Counts that span many orders of magnitude, so that ever rarer pairs are merged.
+    random = Random(tie_break)
+    syllables = [
+        "".join(random.choices("aeioubcdlnrst", k=random.randint(1, 3))) for _ in range(60)
+    ]
+    words = [
+        (
+            "".join(random.choices(syllables, k=random.randint(1, 4))).encode(),
+            10**9 // (i + 1) ** 2 + 1,
+        )
+        for i in range(1000)
+    ]
+    assert_equals_reference(words, 456, tie_break)
+
+
 @given(words=word_lists(), min_frequency=st.sampled_from([1, 2, 3, 50, 10**9]))
 def test_min_frequency_equals_the_reference(words: Words, min_frequency: int) -> None:
     assert_equals_reference(words, 296, "lexicographic", min_frequency=min_frequency)

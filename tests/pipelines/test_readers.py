@@ -28,7 +28,6 @@ from pipelines.readers import (
     InvalidDocumentError,
     LongDocumentError,
     ReadOptions,
-    check_separator,
     read_range,
 )
 from pipelines.tasks import InputFile, Range
@@ -619,12 +618,3 @@ def test_files_on_other_storage_are_read_like_local_ones(
         f"file://{folder}/file",
     ):
         assert read(replace(local, url=url), options, cuts) == expected, url
-
-
-def test_check_separator_says_what_is_wrong() -> None:
-    for separator in SEPARATORS:
-        check_separator(separator)
-    with pytest.raises(ValueError, match="'abab' can't separate documents: it ends as it begins"):
-        check_separator(b"abab")
-    with pytest.raises(ValueError, match="empty"):
-        check_separator(b"")

@@ -1,0 +1,129 @@
+"""What several tests of bpe_core share: random text, spans of documents, peers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import regex
+import tiktoken
+import unicodedata2
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tiktoken_ext import openai_public
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from bpe_core.patterns import PATTERNS
+from bpe_core.reference import printable_stand_ins
+
+NATIVE_PATTERNS = [*PATTERNS, "r50k"]
+SPECIALS = ["<s>", "<s><s>", "s><", "<e>"]
+
+FRAGMENTS = [
+    *["<s>", "<s><s>", "<s", "s>", "<e>", "a", "b", "ab", "Z", "é", "İ", "ſ", "日本", "\u0301"],
+    *["'", "'s", "'LL", "’s", " ", "  ", "\n", "\r\n", "\t", "\xa0", "7", "1234", "١", "½"],
+    *["!?", "/", "--", "😀", "\x00", "\u200d", "the", " the", "internationalization", "aaaa"],
+]
+
+
+@cache
+def agrees(character: str) -> bool:
+    """Whether the installed regex classes a character as Unicode 16.0 does."""
+    category = unicodedata2.category(character)
+    return regex.fullmatch(rf"\p{{{category}}}", character) is not None
+
+
+# All of Unicode but surrogates and what newer versions of it class otherwise.
+characters = st.characters(exclude_categories=["Cs"]).filter(agrees)
+texts = st.lists(st.sampled_from(FRAGMENTS) | characters, max_size=40).map("".join)
+
+INVALID_UTF8 = [
+    *[b"\x80", b"\xbf", b"\xc0", b"\xc1\x81", b"\xc3", b"\xe2\x82", b"\xe0\x80\x80", b"\xed\xa0\x80"],
+    *[b"\xf0\x9f\x98", b"\xf0\x80\x80\x80", b"\xf4\x90\x80\x80", b"\xf5", b"\xff", b"\xfe\xff"],
+]
+# Bytes that are UTF-8 in part.
+dirty_bytes = st.lists(
+    st.sampled_from([f.encode() for f in FRAGMENTS]) | st.sampled_from(INVALID_UTF8) | st.binary(),
+    max_size=12,
+).map(b"".join)
+
+
+def joined(documents: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
+    """One buffer, with where the documents start and end in it."""
+    bounds = np.zeros(len(documents) + 1, np.int64)
+    np.cumsum([len(document) for document in documents], out=bounds[1:])
+    return b"".join(documents), bounds[:-1], bounds[1:]
+
+
+def parts_of(ids: NDArray[np.integer], offsets: NDArray[np.int64]) -> list[list[int]]:
+    """The ids of each document."""
+    assert offsets[0] == 0
+    assert offsets[-1] == len(ids)
+    return [part.tolist() for part in np.split(ids, offsets[1:-1])]
+
+
+def stand_ins(token: bytes) -> str:
+    """A token as text-keyed vocabularies have it."""
+    table = printable_stand_ins()
+    return "".join(table[byte] for byte in token)
+
+
+def from_stand_ins(text: str) -> bytes:
+    """The token that a text of stand-ins stands for."""
+    return bytes(_bytes_of_stand_ins()[character] for character in text)
+
+
+@cache
+def _bytes_of_stand_ins() -> Mapping[str, int]:
+    return {character: byte for byte, character in printable_stand_ins().items()}
+
+
+def huggingface_merges(documents: Iterable[str], merges: int) -> list[tuple[bytes, bytes]]:
+    """What Hugging Face's trainer learns: byte-level, GPT-2's pattern, no minimum."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + merges,
+        min_frequency=0,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    learned = json.loads(tokenizer.to_str())["model"]["merges"]
+    return [(from_stand_ins(left), from_stand_ins(right)) for left, right in learned]
+
+
+def huggingface_tokenizer(
+    vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]]
+) -> Tokenizer:
+    """A Hugging Face tokenizer with GPT-2's pattern and no special tokens."""
+    tokenizer = Tokenizer(
+        models.BPE(
+            {stand_ins(token): i for i, token in vocab.items()},
+            [(stand_ins(left), stand_ins(right)) for left, right in merges],
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+@cache
+def tiktoken_encoding(name: str, path: str) -> tiktoken.Encoding:
+    """tiktoken's encoding of that name, its ranks from a file instead of the network."""
+    ranks = {
+        base64.b64decode(token): int(rank)
+        for token, rank in map(bytes.split, Path(path).read_bytes().splitlines())
+    }
+    # Only the ranks come from elsewhere: pattern and special tokens are tiktoken's own.
+    original = openai_public.load_tiktoken_bpe
+    openai_public.load_tiktoken_bpe = lambda *_, **__: ranks
+    try:
+        arguments = openai_public.ENCODING_CONSTRUCTORS[f"{name}_base"]()
+    finally:
+        openai_public.load_tiktoken_bpe = original
+    return tiktoken.Encoding(**arguments)

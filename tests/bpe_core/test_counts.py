@@ -1,0 +1,427 @@
+"""Counts: the same as the reference's however the text comes, and the same in every form."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from core_support import INVALID_UTF8, SPECIALS, dirty_bytes, texts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe_core import PretokenCounts, count_pretokens, counts, reference
+from bpe_core.errors import (
+    CountOverflowError,
+    FormatError,
+    InvalidPatternError,
+    InvalidUtf8Error,
+    SpecialTokenError,
+    TrainingError,
+)
+from bpe_core.patterns import PATTERNS
+
+INT64_MAX = 2**63 - 1
+
+mappings = st.dictionaries(st.binary(min_size=1, max_size=24), st.integers(1, 2**40), max_size=30)
+
+
+def of_documents(documents: list[str | bytes], **options: object) -> dict[bytes, int]:
+    # An iterator, since a list of texts could be the names of files.
+    return dict(count_pretokens(iter(documents), **options).items())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    return lambda size: monkeypatch.setattr(counts, "_BATCH_BYTES", size)
+
+
+@pytest.fixture(scope="module")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("counts") / "text.txt"
+
+
+# ---- equal to the reference
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(
+    documents=st.lists(texts, max_size=5),
+    as_bytes=st.booleans(),
+    num_threads=st.integers(1, 4),
+)
+def test_counts_of_documents_equal_the_reference(
+    pattern: str, documents: list[str], as_bytes: bool, num_threads: int
+) -> None:
+    expected = reference.count_pretokens(documents, pattern=pattern, special_tokens=SPECIALS)
+    given_as = [document.encode() for document in documents] if as_bytes else documents
+    found = of_documents(
+        given_as, pattern=pattern, special_tokens=SPECIALS, num_threads=num_threads
+    )
+    assert found == expected
+
+
+def test_counts_of_a_corpus_equal_the_reference(kjv_documents: list[bytes]) -> None:
+    documents = [document.decode() for document in kjv_documents[::20]]
+    for pattern in PATTERNS:
+        expected = reference.count_pretokens(documents, pattern=pattern)
+        assert of_documents(documents, pattern=pattern) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, r"\w+|\s"])
+@settings(max_examples=60)
+@given(contents=st.lists(texts, min_size=1, max_size=3), batch_bytes=st.integers(1, 40))
+def test_counts_of_files_equal_the_reference_whatever_is_read_at_once(
+    pattern: str, contents: list[str], batch_bytes: int, text_file: Path
+) -> None:
+    paths = [text_file.with_suffix(f".{i}") for i in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        found = count_pretokens(paths, pattern=pattern, special_tokens=SPECIALS, num_threads=2)
+    expected = reference.count_pretokens(contents, pattern=pattern, special_tokens=SPECIALS)
+    assert dict(found.items()) == expected
+
+
+def test_counts_of_shards_are_those_of_the_documents_between_special_tokens(
+    kjv_shards: list[Path], kjv_documents: list[bytes], tmp_path: Path
+) -> None:
+    plain = []
+    for path in kjv_shards:
+        data = path.read_bytes()
+        if path.suffix == ".zst":
+            data = zstandard.ZstdDecompressor().stream_reader(data).read()
+        plain.append(tmp_path / path.stem)
+        plain[-1].write_bytes(data)
+    of_files = count_pretokens(plain, special_tokens=["<|endoftext|>"])
+    assert of_files == count_pretokens(kjv_documents)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 4])
+def test_threads_and_batches_change_nothing(
+    kjv_documents: list[bytes], small_batches: Callable[[int], None], num_threads: int
+) -> None:
+    expected = count_pretokens(kjv_documents, num_threads=1)
+    small_batches(50_000)
+    assert count_pretokens(kjv_documents, num_threads=num_threads) == expected
+
+
+@given(documents=st.lists(texts, max_size=4), sizes=st.lists(st.integers(1, 3), max_size=4))
+def test_counts_of_groups_of_documents_add_up(documents: list[str], sizes: list[int]) -> None:
+    whole = count_pretokens(iter(documents), special_tokens=SPECIALS)
+    rest = list(documents)
+    total = count_pretokens(iter([]), special_tokens=SPECIALS)
+    for size in [*sizes, len(rest)]:
+        group, rest = rest[:size], rest[size:]
+        total = total + count_pretokens(iter(group), special_tokens=SPECIALS)
+    assert total == whole
+
+
+@pytest.mark.parametrize("name", [name for name in PATTERNS if name != "none"])
+@given(text=texts)
+def test_a_regular_expression_counts_as_the_named_pattern_does(name: str, text: str) -> None:
+    # The added alternative never matches, but makes it a pattern without a native scanner.
+    custom = PATTERNS[name] + "|(?!)"
+    expected = of_documents([text], pattern=name, special_tokens=SPECIALS)
+    assert of_documents([text], pattern=custom, special_tokens=SPECIALS) == expected
+
+
+def test_text_that_a_regular_expression_leaves_out_is_counted() -> None:
+    assert of_documents(["ab, cd"], pattern=r"\w+") == {b"ab": 1, b", ": 1, b"cd": 1}
+
+
+def test_special_tokens_cut_text_and_are_not_counted() -> None:
+    assert of_documents(["a<s>a<s><s>b <s"], special_tokens=["<s>", "<s><s>"]) == {
+        b"a": 2,
+        b"b": 1,
+        b" <": 1,
+        b"s": 1,
+    }
+
+
+def test_a_long_pretoken_is_counted_whole(small_batches: Callable[[int], None], text_file: Path) -> None:
+    small_batches(1000)
+    text_file.write_bytes(b"x" * 50_000 + b" y " + b"!" * 50_000)
+    assert dict(count_pretokens(text_file).items()) == {
+        b"x" * 50_000: 1,
+        b" y": 1,
+        b" " + b"!" * 50_000: 1,
+    }
+
+
+# ---- invalid UTF-8
+
+
+@pytest.mark.parametrize("errors", ["replace", "ignore"])
+@settings(max_examples=300)
+@given(data=dirty_bytes, batch_bytes=st.integers(1, 20))
+def test_invalid_utf8_of_files_is_repaired_as_python_does(
+    errors: str, data: bytes, batch_bytes: int, text_file: Path
+) -> None:
+    text_file.write_bytes(data)
+    text = data.decode("utf-8", errors)
+    # Every cut is at a special token: how the pre-tokens split is tested elsewhere.
+    expected = reference.count_pretokens([text], pattern="none")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        found = count_pretokens(text_file, pattern="none", errors=errors)  # type: ignore[arg-type]
+    assert dict(found.items()) == expected
+    documents = count_pretokens([data], pattern="none", errors=errors)  # type: ignore[arg-type]
+    assert documents == found
+
+
+@settings(max_examples=300)
+@given(data=dirty_bytes, batch_bytes=st.integers(1, 20))
+def test_the_first_invalid_byte_of_a_file_is_named(
+    data: bytes, batch_bytes: int, text_file: Path
+) -> None:
+    text_file.write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            with pytest.raises(InvalidUtf8Error) as raised:
+                count_pretokens(text_file)
+            assert f"{text_file}, byte {error.start}: expected UTF-8, found 0x" in str(raised.value)
+        else:
+            count_pretokens(text_file)
+
+
+@pytest.mark.parametrize("sequence", INVALID_UTF8)
+def test_invalid_utf8_is_found_at_every_place_about_the_edge_of_a_block(
+    sequence: bytes, small_batches: Callable[[int], None], text_file: Path
+) -> None:
+    block = 64
+    small_batches(block)
+    for before in range(block - 6, block + 3):
+        for after in (b"", b"z", "é".encode(), b"z" * block):
+            data = b"x" * before + sequence + after
+            text_file.write_bytes(data)
+            with pytest.raises(InvalidUtf8Error, match=f"byte {before}:"):
+                count_pretokens(text_file)
+            for errors in ("replace", "ignore"):
+                found = count_pretokens(text_file, pattern="none", errors=errors)
+                text = data.decode("utf-8", errors).encode()
+                assert dict(found.items()) == {text: 1}
+
+
+def test_the_first_invalid_byte_of_a_document_is_named() -> None:
+    documents = [b"fine", "naïve".encode()[:3]]
+    with pytest.raises(InvalidUtf8Error, match="document 1, byte 2: .* 0xC3"):
+        count_pretokens(documents)
+    assert of_documents(documents, errors="replace") == {b"fine": 1, "na\ufffd".encode(): 1}
+    assert of_documents(documents, errors="ignore") == {b"fine": 1, b"na": 1}
+
+
+def test_lone_surrogates_of_a_text_are_invalid() -> None:
+    with pytest.raises(InvalidUtf8Error, match="document 0, byte 1: .* 0xED"):
+        of_documents(["a\ud800b"])
+    assert of_documents(["a\ud800b"], errors="ignore") == {b"ab": 1}
+
+
+# ---- large counts
+
+
+def test_counts_pass_32_and_33_bits() -> None:
+    half = PretokenCounts.from_mapping({b"a": 2**31 + 1, b"long pre-token of 30 bytes....": 2**40})
+    both = dict((half + half).items())
+    assert both == {b"a": 2**32 + 2, b"long pre-token of 30 bytes....": 2**41}
+
+
+def test_a_total_may_pass_64_bits() -> None:
+    found = PretokenCounts.from_mapping({bytes([i]): INT64_MAX for i in range(9)})
+    assert found.total() == 9 * INT64_MAX
+    assert repr(found) == f"PretokenCounts(9 distinct, {9 * INT64_MAX} in all)"
+
+
+@pytest.mark.parametrize("pretoken", [b"abc", b"a" * 100, b"\xff\xfe", b"\x00", b"x\x00y" * 10])
+def test_a_sum_that_does_not_fit_is_an_error(pretoken: bytes) -> None:
+    full = PretokenCounts.from_mapping({pretoken: INT64_MAX})
+    with pytest.raises(CountOverflowError, match="pre-token .* does not fit 64 bits"):
+        full + PretokenCounts.from_mapping({pretoken: 1})
+    rows = pa.table({"pretoken": [pretoken, pretoken], "count": [INT64_MAX, 1]})
+    with pytest.raises(CountOverflowError):
+        PretokenCounts.from_arrow(rows)
+
+
+# ---- forms
+
+
+@given(mapping=mappings)
+def test_every_form_holds_the_same_counts(mapping: dict[bytes, int], text_file: Path) -> None:
+    found = PretokenCounts.from_mapping(mapping, {"pattern": "gpt2", "note": "ä"})
+    assert list(found.items()) == sorted(mapping.items())
+    assert len(found) == len(mapping)
+    assert found.total() == sum(mapping.values())
+    again = PretokenCounts.from_arrow(found.to_arrow())
+    found.save(text_file)
+    loaded = PretokenCounts.load(text_file)
+    for other in (again, loaded):
+        assert other == found
+        assert other.metadata == found.metadata == {"pattern": "gpt2", "note": "ä"}
+    keys, offsets, values = loaded.columns()
+    rows = zip(offsets[:-1], offsets[1:], values.tolist(), strict=True)
+    assert {keys[a:b].tobytes(): n for a, b, n in rows} == mapping
+
+
+@given(
+    rows=st.lists(st.tuples(st.binary(min_size=1, max_size=20), st.integers(1, 2**33))),
+    cut=st.integers(0, 5),
+    count_type=st.sampled_from([pa.int64(), pa.uint64()]),
+    bytes_type=st.sampled_from([pa.binary(), pa.large_binary()]),
+)
+def test_rows_of_a_table_in_any_order_are_added_up(
+    rows: list[tuple[bytes, int]], cut: int, count_type: pa.DataType, bytes_type: pa.DataType
+) -> None:
+    columns = [
+        pa.array([key for key, _ in rows], bytes_type),
+        pa.array([n for _, n in rows], count_type),
+    ]
+    table = pa.table(columns, ["pretoken", "count"])
+    chunked = pa.concat_tables([table.slice(cut), table.slice(0, cut)])
+    expected: Counter[bytes] = Counter()
+    for key, n in rows:
+        expected[key] += n
+    assert dict(PretokenCounts.from_arrow(chunked).items()) == expected
+    assert PretokenCounts.from_arrow(chunked) == PretokenCounts.from_mapping(expected)
+
+
+def test_equal_counts_are_equal_bytes(kjv_documents: list[bytes], tmp_path: Path) -> None:
+    documents = kjv_documents[:200]
+    shuffled = random.Random(5).sample(documents, len(documents))
+    one, two = count_pretokens(documents, num_threads=1), count_pretokens(shuffled, num_threads=2)
+    half = len(documents) // 2
+    parts = count_pretokens(documents[:half]) + count_pretokens(documents[half:])
+    mapping = dict(random.Random(6).sample(list(one.items()), len(one)))
+    from_mapping = PretokenCounts.from_mapping(mapping, one.metadata)
+    one.save(tmp_path / "1")
+    reloaded = PretokenCounts.load(tmp_path / "1")
+    for i, other in enumerate([two, parts, from_mapping, reloaded], 2):
+        other.save(tmp_path / str(i))
+        assert (tmp_path / str(i)).read_bytes() == (tmp_path / "1").read_bytes()
+
+
+def test_what_was_counted_and_how_is_recorded() -> None:
+    found = count_pretokens(["a"], pattern="o200k", special_tokens=["<s>", "é"])
+    assert found.metadata == {
+        "pattern": "o200k",
+        "special_tokens": '["<s>", "é"]',
+        "unicode_version": "16.0.0",
+    }
+    assert count_pretokens(["a"], pattern=r"\w").metadata["unicode_version"].startswith("regex ")
+
+
+def test_prune_leaves_out_what_is_rare() -> None:
+    found = PretokenCounts.from_mapping({b"a": 1, b"b": 2, b"c": 3}, {"pattern": "gpt2"})
+    assert dict(found.prune(2).items()) == {b"b": 2, b"c": 3}
+    assert found.prune(2).metadata == found.metadata
+    assert len(found.prune(4)) == 0
+    assert found.prune(4) + found == found
+
+
+def test_counts_made_in_different_ways_are_not_added() -> None:
+    found = count_pretokens(["a"])
+    with pytest.raises(TrainingError, match="same pattern .* gpt2 and o200k"):
+        found + count_pretokens(["a"], pattern="o200k")
+    with pytest.raises(TrainingError, match="same special_tokens"):
+        found + count_pretokens(["a"], special_tokens=["<s>"])
+    assert found + PretokenCounts.from_mapping({b"a": 1}) == count_pretokens(["a", "a"])
+    with pytest.raises(TypeError):
+        found + {b"a": 1}  # type: ignore[operator]
+
+
+def test_the_sum_keeps_what_both_sides_say() -> None:
+    one = PretokenCounts.from_mapping({b"a": 1}, {"pattern": "gpt2", "fingerprint": "1"})
+    two = PretokenCounts.from_mapping({b"a": 1}, {"pattern": "gpt2", "fingerprint": "2"})
+    assert (one + two).metadata == {"pattern": "gpt2"}
+
+
+def test_counts_are_compared_by_their_rows() -> None:
+    found = PretokenCounts.from_mapping({b"a": 1})
+    assert found == PretokenCounts.from_mapping({b"a": 1}, {"pattern": "gpt2"})
+    assert found != PretokenCounts.from_mapping({b"a": 2})
+    assert found != {b"a": 1}
+
+
+def test_a_directory_of_shards_is_loaded_whole(tmp_path: Path) -> None:
+    for i, mapping in enumerate([{b"b": 2}, {}, {b"a": 1}]):
+        shard = PretokenCounts.from_mapping(mapping, {"pattern": "gpt2", "shard": f"{i} of 3"})
+        shard.save(tmp_path / f"shard-{i:05}-of-00003.parquet")
+    found = PretokenCounts.load(tmp_path)
+    assert list(found.items()) == [(b"a", 1), (b"b", 2)]
+    assert found.metadata == {"pattern": "gpt2"}
+    (tmp_path / "shard-00001-of-00003.parquet").unlink()
+    with pytest.raises(FormatError, match="found 2 of 3"):
+        PretokenCounts.load(tmp_path)
+
+
+# ---- misuse
+
+
+@pytest.mark.parametrize(
+    ("mapping", "shown"),
+    [({b"": 1}, "b''"), ({b"a": 0}, "b'a': 0"), ({b"a": -1}, "-1"), ({b"a": 2**63}, "922")],
+)
+def test_counts_must_be_positive_and_fit(mapping: dict[bytes, int], shown: str) -> None:
+    with pytest.raises(TrainingError, match=shown):
+        PretokenCounts.from_mapping(mapping)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"pretoken": [b"a"]}),
+        pa.table({"pretoken": [b"a"], "count": ["1"]}).set_column(
+            1, "count", pa.array([b"x"], pa.binary())
+        ),
+        pa.table({"pretoken": [1], "count": [1]}),
+        pa.table({"pretoken": [b"a", None], "count": [1, 1]}),
+        pa.table({"pretoken": [b"a"], "count": pa.array([None], pa.int64())}),
+        pa.table({"pretoken": [b"a"], "count": [0]}),
+        pa.table({"pretoken": [b""], "count": [1]}),
+        pa.table({"pretoken": [b"a"], "count": pa.array([2**63], pa.uint64())}),
+        pa.table({"pretoken": [b"a"], "count": [1.5]}),
+    ],
+)
+def test_tables_of_another_kind_are_refused(table: pa.Table, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="the table: expected"):
+        PretokenCounts.from_arrow(table)
+    path = tmp_path / "counts.parquet"
+    pq.write_table(table, path)
+    with pytest.raises(FormatError, match=r"counts.parquet: expected"):
+        PretokenCounts.load(path)
+
+
+def test_files_that_are_no_counts_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"no Parquet")
+    (tmp_path / "empty").write_bytes(b"")
+    for name in ("text", "empty"):
+        with pytest.raises(FormatError, match=f"{name}: expected Parquet"):
+            PretokenCounts.load(tmp_path / name)
+    with pytest.raises(FormatError, match="expected all shards"):
+        (tmp_path / "directory").mkdir()
+        PretokenCounts.load(tmp_path / "directory")
+    with pytest.raises(FileNotFoundError):
+        PretokenCounts.load(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        count_pretokens(tmp_path / "none")
+
+
+def test_unusable_arguments_are_refused() -> None:
+    with pytest.raises(TrainingError, match="errors: expected strict, replace or ignore"):
+        count_pretokens(["a"], errors="other")  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match="document 1: expected str or bytes, found int"):
+        count_pretokens(["a", 1])  # type: ignore[list-item]
+    with pytest.raises(TrainingError, match="num_threads: expected"):
+        count_pretokens(["a"], num_threads=-1)
+    with pytest.raises(SpecialTokenError):
+        count_pretokens(["a"], special_tokens=["<s>", "<s>"])
+    with pytest.raises(InvalidPatternError):
+        count_pretokens(["a"], pattern="(")
