@@ -32,7 +32,7 @@ __all__ = ["Errors", "PretokenCounts", "count_pretokens"]
 
 Errors: TypeAlias = Literal["strict", "replace", "ignore"]
 Source: TypeAlias = "str | os.PathLike[str] | Iterable[str | bytes | os.PathLike[str]]"
-_Batch: TypeAlias = "tuple[bytes, NDArray[np.int64], NDArray[np.int64]]"  # data, starts, ends
+_Batch: TypeAlias = "tuple[bytes | bytearray, NDArray[np.int64], NDArray[np.int64]]"  # data, starts, ends
 
 _BATCH_BYTES = 4 << 20
 _SCHEMA = pa.schema(
@@ -42,6 +42,7 @@ _SCHEMA = pa.schema(
     ]
 )
 FORMAT_VERSION = "1"
+_HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer")
 
 
 class PretokenCounts:
@@ -121,6 +122,7 @@ class PretokenCounts:
                 ) from None
             table, metadata = _checked(found, str(file))
             tables.append(table)
+        metadata.pop("shard", None)  # one file's place among the others
         return cls(pa.concat_tables(tables), metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -161,7 +163,7 @@ class PretokenCounts:
         return int(self._table.num_rows)
 
     def __add__(self, other: PretokenCounts) -> PretokenCounts:
-        """The counts of both.
+        """The counts of both; of the metadata what says how both were counted, not of what.
 
         Raises:
             TrainingError: they were counted with different patterns or special tokens.
@@ -169,17 +171,20 @@ class PretokenCounts:
         """
         if not isinstance(other, PretokenCounts):
             return NotImplemented
-        for key in ("pattern", "special_tokens", "unicode_version"):
+        metadata = {}
+        for key in _HOW_COUNTED:
             mine, theirs = self.metadata.get(key), other.metadata.get(key)
             if mine is not None and theirs is not None and mine != theirs:
                 raise TrainingError(
                     f"counts: expected the same {key} on both sides, found {mine} and {theirs}; "
                     "count one of them again"
                 )
+            if (value := theirs if mine is None else mine) is not None:
+                metadata[key] = value
         both = PretokenTable(None, [])
         for counts in (self, other):
             both.add_counts(*counts.columns())
-        return PretokenCounts(_table_of(both), {**other.metadata, **self.metadata})
+        return PretokenCounts(_table_of(both), metadata)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PretokenCounts):
@@ -250,6 +255,8 @@ def _count(
 ) -> PretokenCounts:
     if errors not in ("strict", "replace", "ignore"):
         raise TrainingError(f"errors: expected strict, replace or ignore, found {errors!r}")
+    if num_threads < 0:
+        raise TrainingError(f"num_threads: expected 0 (all cores) or more, found {num_threads}")
     resolved = resolve_pattern(pattern)
     cuts = (*special_tokens, *separators)
     counter = _Counter(resolved.native, resolved.regex, cuts, num_threads)
@@ -401,10 +408,12 @@ def _file_batches(
             yield piece, np.array([0], np.int64), np.array([len(piece)], np.int64)
 
 
-def _file_pieces(path: Path, cuts: SpecialSet, may_cut: bool, errors: Errors) -> Iterator[bytes]:
+def _file_pieces(
+    path: Path, cuts: SpecialSet, may_cut: bool, errors: Errors
+) -> Iterator[bytearray]:
     """The file's text in pieces that have the same pre-tokens as the whole."""
     lookahead = cut_lookahead(cuts)
-    text = b""
+    text = bytearray()
     wanted = _BATCH_BYTES
     for block in _valid_blocks(path, errors):
         text += block
@@ -414,7 +423,7 @@ def _file_pieces(path: Path, cuts: SpecialSet, may_cut: bool, errors: Errors) ->
                 wanted = 2 * len(text)  # no place yet: look again when there is as much more
                 break
             yield text[:cut]
-            text = text[cut:]
+            del text[:cut]
             wanted = _BATCH_BYTES
     if text:
         yield text

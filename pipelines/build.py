@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.config import BuildConfig
 from pipelines.errors import ConfigError, RejectLimitError
@@ -90,15 +90,13 @@ def build(
     return whole.summary(None)
 
 
-class _Clock:
-    """Seconds since it was made."""
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    """What a stage made: its part of the manifest, and what to tell of the run."""
 
-    def __init__(self) -> None:
-        self._begun = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._begun
+    content: Mapping[str, Any]
+    resumed: bool = False
+    bytes: int = 0
 
 
 class _Build:
@@ -208,29 +206,14 @@ class _Build:
 
     def count(self) -> dict[str, Any]:
         """Counts what is not counted yet; gives the manifest."""
-        from pipelines import manifest as records
-
-        identity = records.Identity.of(counts_configuration(self._config), self._plan)
-        found = records.finished_manifest(self._counts, identity)
-        if found is not None:
-            self._note_counts(found, StageSummary(name="count", state="already finished"))
-            return found
-        records.begin_stage(self._counts, identity)
-        clock = _Clock()
-        content, resumed = self._run_count(identity)
-        self._check_rejects(content["totals"], "rejects/count-*.parquet")
-        made = records.finish_stage(self._counts, identity, content, self._run_facts(clock.seconds))
-        (self._counts / "_runs").remove_all()
-        stage = StageSummary(
-            name="count",
-            state="resumed" if resumed else "done",
-            seconds=clock.seconds,
-            bytes=content["totals"]["bytes"],
+        manifest = self._stage(
+            "count", self._counts, counts_configuration(self._config), self._run_count
         )
-        self._note_counts(made, stage)
-        return made
+        (self._counts / "_runs").remove_all()
+        self._note_counts(manifest)
+        return manifest
 
-    def _run_count(self, identity: Identity) -> tuple[dict[str, Any], bool]:
+    def _run_count(self, identity: Identity) -> _Made:
         from pipelines import counting, progress, runners
         from pipelines.transforms import CountPretokens, ReadTasks
         from pipelines.work import TaskWork
@@ -247,7 +230,9 @@ class _Build:
         ):
             tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
             tasks | "CountPretokens" >> CountPretokens(job=job, finished=finished)
-        return self._counts_content(job), bool(commits)
+        content = self._counts_content(job)
+        self._check_rejects(content["totals"], "rejects/count-*.parquet")
+        return _Made(content=content, resumed=bool(commits), bytes=content["totals"]["bytes"])
 
     def _count_job(self, identity: Identity, task_hashes: Sequence[int]) -> CountJob:
         from pipelines.counting import CountJob
@@ -299,7 +284,7 @@ class _Build:
         }
         return {**content, "fingerprint": fingerprint(content)}
 
-    def _note_counts(self, manifest: Mapping[str, Any], stage: StageSummary) -> None:
+    def _note_counts(self, manifest: Mapping[str, Any]) -> None:
         totals = manifest["totals"]
         self._note_documents(totals)
         warnings = self._summary.warnings
@@ -311,7 +296,6 @@ class _Build:
         self._summary = replace(
             self._summary,
             distinct_pretokens=totals["distinct_pretokens"],
-            stages=(*self._summary.stages, stage),
             outputs={**self._summary.outputs, "counts": self._counts.url},
             warnings=warnings,
         )
@@ -326,29 +310,17 @@ class _Build:
 
     def train(self) -> None:
         """Trains if that is not done yet."""
-        from pipelines import manifest as records
-
         counted = self.count()
-        configuration = {
-            **tokenizer_configuration(self._config),
-            "corpus": counted["corpus"],
-        }
-        identity = records.Identity.of(configuration, self._plan)
-        found = records.finished_manifest(self._tokenizer, identity)
-        if found is not None:
-            self._note_tokenizer(found, StageSummary(name="train", state="already finished"))
-            return
-        records.begin_stage(self._tokenizer, identity)
-        clock = _Clock()
-        content = self._run_train(counted, configuration)
-        made = records.finish_stage(
-            self._tokenizer, identity, content, self._run_facts(clock.seconds)
+        configuration = {**tokenizer_configuration(self._config), "corpus": counted["corpus"]}
+        manifest = self._stage(
+            "train",
+            self._tokenizer,
+            configuration,
+            lambda identity: self._run_train(counted, identity.configuration),
         )
-        self._note_tokenizer(made, StageSummary(name="train", seconds=clock.seconds))
+        self._note_tokenizer(manifest)
 
-    def _run_train(
-        self, counted: Mapping[str, Any], configuration: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _run_train(self, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> _Made:
         from bpe_core import formats, train_from_counts
         from pipelines import progress
         from pipelines.counting import load_counts
@@ -382,13 +354,14 @@ class _Build:
             result.model, self._tokenizer.url, {"training": training}
         )
         training.pop("configuration")
-        return {
+        content = {
             **training,
             "fingerprint": result.model.fingerprint,
             "not_written": not_written,
         }
+        return _Made(content=content)
 
-    def _note_tokenizer(self, manifest: Mapping[str, Any], stage: StageSummary) -> None:
+    def _note_tokenizer(self, manifest: Mapping[str, Any]) -> None:
         warnings = self._summary.warnings
         if manifest["vocab_size"] < manifest["vocab_size_asked_for"]:
             warnings += (
@@ -401,7 +374,6 @@ class _Build:
             merges=manifest["merges"],
             stop_reason=manifest["stopped_because"],
             vocab_size=manifest["vocab_size"],
-            stages=(*self._summary.stages, stage),
             outputs={**self._summary.outputs, "tokenizer": self._tokenizer.url},
             warnings=warnings,
         )
@@ -464,8 +436,6 @@ class _Build:
 
     def encode(self) -> None:
         """Encodes what is not encoded yet; trains first if the tokenizer is to be trained."""
-        from pipelines import manifest as records
-
         if self._config.tokenizer.path is None:
             self.train()
         model = self._load_model()
@@ -474,29 +444,17 @@ class _Build:
             **tokens_configuration(self._config, model.fingerprint),
             "id_type": self._id_type(model),
         }
-        identity = records.Identity.of(configuration, self._plan)
-        found = records.finished_manifest(self._tokens, identity)
-        if found is not None:
-            self._note_tokens(found, StageSummary(name="encode", state="already finished"))
-            return
-        records.begin_stage(self._tokens, identity)
-        clock = _Clock()
-        content, resumed, text_bytes = self._run_encode(identity, model)
-        self._check_rejects(content["totals"], "rejects/")
-        made = records.finish_stage(self._tokens, identity, content, self._run_facts(clock.seconds))
+        manifest = self._stage(
+            "encode",
+            self._tokens,
+            configuration,
+            lambda identity: self._run_encode(identity, model),
+        )
         (self._tokens / "_tasks").remove_all()
         self._discard_rejects("count-")
-        stage = StageSummary(
-            name="encode",
-            state="resumed" if resumed else "done",
-            seconds=clock.seconds,
-            bytes=text_bytes,
-        )
-        self._note_tokens(made, stage)
+        self._note_tokens(manifest)
 
-    def _run_encode(
-        self, identity: Identity, model: TokenizerModel
-    ) -> tuple[dict[str, Any], bool, int]:
+    def _run_encode(self, identity: Identity, model: TokenizerModel) -> _Made:
         from pipelines import progress, runners, writing
         from pipelines.transforms import ReadTasks, WriteTokenShards
         from pipelines.work import TaskWork
@@ -513,8 +471,10 @@ class _Build:
                 tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
                 tasks | "WriteTokenShards" >> WriteTokenShards(job=job)
         entries = writing.finished_entries(job, len(works))
-        fresh = (entries[work.index]["totals"]["bytes"] for work in left)
-        return writing.tokens_content(entries), bool(finished), sum(fresh)
+        content = writing.tokens_content(entries)
+        self._check_rejects(content["totals"], "rejects/")
+        fresh = sum(entries[work.index]["totals"]["bytes"] for work in left)
+        return _Made(content=content, resumed=bool(finished), bytes=fresh)
 
     def _encode_job(self, identity: Identity, model: TokenizerModel) -> EncodeJob:
         from pipelines.work import source_readings
@@ -538,7 +498,7 @@ class _Build:
             ),
         )
 
-    def _note_tokens(self, manifest: Mapping[str, Any], stage: StageSummary) -> None:
+    def _note_tokens(self, manifest: Mapping[str, Any]) -> None:
         totals = manifest["totals"]
         self._note_documents(totals)
         tokens = totals["tokens"]
@@ -548,7 +508,6 @@ class _Build:
             bytes_per_token=totals["text_bytes"] / tokens if tokens else None,
             train_rows=totals["train_rows"],
             validation_rows=totals["validation_rows"],
-            stages=(*self._summary.stages, stage),
             outputs={
                 **self._summary.outputs,
                 "tokens": self._tokens.url,
@@ -557,6 +516,33 @@ class _Build:
         )
 
     # Shared
+
+    def _stage(
+        self,
+        name: str,
+        directory: Directory,
+        configuration: Mapping[str, Any],
+        make: Callable[[Identity], _Made],
+    ) -> dict[str, Any]:
+        """Makes a stage's output unless it is finished; gives its manifest."""
+        from pipelines import manifest as records
+
+        identity = records.Identity.of(configuration, self._plan)
+        manifest = records.finished_manifest(directory, identity)
+        if manifest is not None:
+            self._note_stage(StageSummary(name=name, state="already finished"))
+            return manifest
+        records.begin_stage(directory, identity)
+        begun = time.monotonic()
+        made = make(identity)
+        seconds = time.monotonic() - begun
+        manifest = records.finish_stage(directory, identity, made.content, self._run_facts(seconds))
+        state: Literal["resumed", "done"] = "resumed" if made.resumed else "done"
+        self._note_stage(StageSummary(name=name, state=state, seconds=seconds, bytes=made.bytes))
+        return manifest
+
+    def _note_stage(self, stage: StageSummary) -> None:
+        self._summary = replace(self._summary, stages=(*self._summary.stages, stage))
 
     def _note_documents(self, totals: Mapping[str, Any]) -> None:
         self._summary = replace(

@@ -14,9 +14,8 @@ import json
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +27,8 @@ from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
 from pipelines import progress
 from pipelines.batches import DocumentBatch
-from pipelines.errors import IncompleteCountsError, InputError
+from pipelines.errors import IncompleteCountsError, InputError, OutputError
+from pipelines.identity import fingerprint
 from pipelines.rejects import RejectFile
 from pipelines.storage import Directory
 from pipelines.supervisor import current_task
@@ -42,7 +42,10 @@ from pipelines.work import (
 
 RUNS = "_runs"
 MERGED_AT_ONCE = 256
+# Of a merge's sections together, and of each: at most, at least.
+_BUFFER_BYTES = 16 << 20
 _CHUNK_BYTES = 256 << 10
+_SMALLEST_CHUNK_BYTES = 16 << 10
 _ROW_GROUP_ROWS = 1 << 17
 _ROW_GROUP_BYTES = 8 << 20
 _MASK_128 = (1 << 128) - 1
@@ -121,18 +124,33 @@ class Commit:
     long_pretokens: int
 
     def to_json(self) -> dict[str, Any]:
-        """What the file says."""
-        return {
+        """What the file says, with a fingerprint of it."""
+        content = {
             "plan_id": self.plan_id,
             "tasks": {str(index): f"{value:032x}" for index, value in self.tasks.items()},
             "runs": [[asdict(section) for section in run] for run in self.runs],
             "totals": self.totals.to_json(),
             "long_pretokens": self.long_pretokens,
         }
+        return {**content, "fingerprint": fingerprint(content)}
 
     @classmethod
     def from_json(cls, name: str, value: Mapping[str, Any]) -> Commit:
-        """The commit that a file of this name says."""
+        """The commit that a file of this name says.
+
+        Raises:
+            OutputError: the file is damaged.
+        """
+        content = {key: item for key, item in value.items() if key != "fingerprint"}
+        if value.get("fingerprint") != fingerprint(content):
+            raise OutputError(
+                "A commit of the counts is damaged.",
+                expected=f"content with the fingerprint {value.get('fingerprint')}",
+                found=fingerprint(content),
+                where=name,
+                hint="Remove the file, so that its tasks are counted again, or begin anew with "
+                "--restart.",
+            )
         return cls(
             name=name,
             plan_id=value["plan_id"],
@@ -157,17 +175,21 @@ class Commit:
 
 
 def usable_commits(job: CountJob) -> list[Commit]:
-    """The commits of this plan, in order of name, without those that repeat a task."""
+    """The commits of this plan, in order of name, without those that repeat a task.
+
+    Raises:
+        OutputError: one is damaged.
+    """
     taken: set[int] = set()
     commits = []
     for name in sorted(job.runs.sizes()):
         if not name.startswith("commit-"):
             continue
         value = job.runs.read_json(name)
-        if value is None or value["plan_id"] != job.plan_id:
+        if value is None:
             continue
         commit = Commit.from_json(name, value)
-        if taken.isdisjoint(commit.tasks):
+        if commit.plan_id == job.plan_id and taken.isdisjoint(commit.tasks):
             taken.update(commit.tasks)
             commits.append(commit)
     return commits
@@ -388,26 +410,27 @@ def _restart_section(table: PretokenTable) -> bytes:
 
 
 def _merged_rows(job: CountJob, sections: Sequence[Section]) -> Iterator[Any]:
-    with ExitStack() as stack:
-        files: dict[str, IO[bytes]] = {}
-        for section in sections:
-            if section.run not in files:
-                files[section.run] = stack.enter_context(job.runs.open(section.run))
-        readers = [_SectionReader(files[section.run], section) for section in sections]
+    share = _BUFFER_BYTES // max(len(sections), 1)
+    chunk_bytes = max(_SMALLEST_CHUNK_BYTES, min(_CHUNK_BYTES, share))
+    readers = [_SectionReader(job.runs, section, chunk_bytes) for section in sections]
+    try:
         merger = CountMerger(len(readers), lambda source: readers[source].read())
-        while True:
-            rows = merger.read(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES)
-            if not len(rows[2]):
-                return
+        while len((rows := merger.read(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES))[2]):
             yield rows
+    except ValueError as error:  # the bytes make no sense, before their hash could be checked
+        raise _damaged_run(job.runs.url, "sorted counts", str(error)) from None
 
 
 class _SectionReader:
-    """Reads a section in chunks and checks its hash at the end."""
+    """Reads a section in chunks and checks its hash at the end.
 
-    def __init__(self, file: IO[bytes], section: Section) -> None:
-        self._file = file
+    No file stays open, since there may be more sections than a process may open files.
+    """
+
+    def __init__(self, runs: Directory, section: Section, chunk_bytes: int) -> None:
+        self._runs = runs
         self._section = section
+        self._chunk_bytes = chunk_bytes
         self._done = 0
         self._hasher = xxhash.xxh3_128()
 
@@ -418,8 +441,13 @@ class _SectionReader:
             if self._hasher.hexdigest() != self._section.hash:
                 raise self._damaged("other bytes")
             return b""
-        self._file.seek(self._section.offset + self._done)
-        chunk = self._file.read(min(_CHUNK_BYTES, left))
+        start = self._section.offset + self._done
+        try:
+            chunk = self._runs.read_bytes(
+                self._section.run, start, start + min(self._chunk_bytes, left)
+            )
+        except OutputError as error:
+            raise self._damaged(str(error.found)) from None
         if not chunk:
             raise self._damaged("a shorter file")
         self._hasher.update(chunk)
@@ -427,14 +455,21 @@ class _SectionReader:
         return chunk
 
     def _damaged(self, found: str) -> IncompleteCountsError:
-        return IncompleteCountsError(
-            "A run of the counts is damaged.",
-            expected=f"{self._section.length:,} bytes at byte {self._section.offset:,} with "
-            f"xxh3-128 {self._section.hash}",
-            found=found,
-            where=self._section.run,
-            hint="Begin counting anew with --restart.",
+        section = self._section
+        expected = (
+            f"{section.length:,} bytes at byte {section.offset:,} with xxh3-128 {section.hash}"
         )
+        return _damaged_run(self._runs.path(section.run), expected, found)
+
+
+def _damaged_run(where: str, expected: str, found: str) -> IncompleteCountsError:
+    return IncompleteCountsError(
+        "A run of the counts is damaged.",
+        expected=expected,
+        found=found,
+        where=where,
+        hint="Begin counting anew with --restart.",
+    )
 
 
 def _write_shard(
@@ -478,11 +513,24 @@ def _write_shard(
 
 
 def load_counts(directory: Directory, manifest: Mapping[str, Any]) -> PretokenCounts:
-    """The counts of a finished stage, as its manifest lists them."""
+    """The counts of a finished stage, as its manifest lists them.
+
+    Raises:
+        OutputError: a shard is missing or damaged.
+    """
     tables = []
     for shard in manifest["shards"]:
-        with directory.open(shard["name"]) as file:
-            tables.append(pq.read_table(file))
+        data = directory.read_bytes(shard["name"])
+        found = xxhash.xxh3_128_hexdigest(data)
+        if found != shard["xxh3_128"]:
+            raise OutputError(
+                "A shard of the counts is damaged.",
+                expected=f"{shard['bytes']:,} bytes with xxh3-128 {shard['xxh3_128']}",
+                found=f"{len(data):,} bytes with {found}",
+                where=directory.path(shard["name"]),
+                hint="Count anew: `beam-bpe count CONFIG --restart`.",
+            )
+        tables.append(pq.read_table(pa.BufferReader(data)))
     metadata = {
         key.decode().removeprefix("bpe."): value.decode()
         for key, value in (tables[0].schema.metadata or {}).items()

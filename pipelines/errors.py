@@ -48,12 +48,13 @@ class PipelineError(BpeError):
         where: str | None = None,
         hint: str | None = None,
     ) -> None:
-        super().__init__(message)
         self.message = message
         self.expected = expected
         self.found = found
         self.where = where
         self.hint = hint
+        # Whole, because Beam makes an error of a worker anew from its arguments.
+        super().__init__(str(self))
 
     def __str__(self) -> str:
         parts = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import apache_beam as beam
@@ -19,12 +21,17 @@ from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
 
-# An exception of ours in the text of a traceback, as Beam's workers send it.
+# An exception of ours in the text of a traceback, as Beam's workers send it: of several that follow
+# from each other, the last.
 _RAISED = re.compile(
     r"^(?P<module>(?:bpe_core|pipelines)(?:\.\w+)+)\.(?P<name>\w+Error): (?P<message>.*)",
     re.DOTALL | re.MULTILINE,
 )
+_NEXT_TRACEBACK = re.compile(r"\n\n[^\n]+:\n\n(?=Traceback )")
+_LOGGERS_OF_ERRORS = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
 _BEAM_SUFFIX = re.compile(r" \[while running '[^']*'\]\s*\Z")
+
+_PLACE_OF_OPTIONS = "beam.options, or after --"
 
 
 @contextmanager
@@ -50,20 +57,41 @@ def _options(config: BeamConfig, beam_args: Sequence[str]) -> PipelineOptions:
         "direct_num_workers": config.workers or len(os.sched_getaffinity(0)),
         **config.options,
     }
-    flags = [*_flags(given), *beam_args]
-    options = PipelineOptions(flags)
-    known = options.get_all_options(drop_default=False)
-    for flag in flags:
-        name = flag.lstrip("-").partition("=")[0]
-        if name not in known and not name.startswith("no_"):
-            raise ConfigError(
-                "An option is none of Beam's.",
-                found=flag.partition("=")[0],
-                where="beam.options, or after --",
-                hint="See the pipeline options of Apache Beam; keys of the configuration are "
-                "overridden with --set.",
-            )
+    options = PipelineOptions([*_flags(given), *beam_args])
+    known = PipelineOptions([]).get_all_options()
+    asked = _parsed(options)
+    if unknown := sorted(asked.keys() - known.keys()):
+        raise ConfigError(
+            "An option is none of Beam's.",
+            found=", ".join(f"--{name}" for name in unknown),
+            where=_PLACE_OF_OPTIONS,
+            hint="See the pipeline options of Apache Beam; keys of the configuration are "
+            "overridden with --set.",
+        )
+    if asked["runner"] not in (None, config.runner):
+        raise ConfigError(
+            "The runner is not one of the options.",
+            expected=f"{config.runner}, as beam.runner says",
+            found=f"--runner={asked['runner']}",
+            where=_PLACE_OF_OPTIONS,
+            hint="Remove it, or change beam.runner.",
+        )
     return options
+
+
+def _parsed(options: PipelineOptions) -> dict[str, Any]:
+    """All options with their values. Beam's parser would print its long usage and leave."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            values: dict[str, Any] = options.get_all_options(retain_unknown_options=True)
+    except SystemExit:
+        raise ConfigError(
+            "An option of Beam has a wrong value.",
+            found=said.getvalue().rstrip().rpartition("error: ")[2],
+            where=_PLACE_OF_OPTIONS,
+        ) from None
+    return values
 
 
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
@@ -89,22 +117,30 @@ def _local_runner(options: PipelineOptions) -> fn_runner.FnApiRunner:
 
 @contextmanager
 def _our_errors() -> Iterator[None]:
-    """Raises an error of ours as itself where Beam wraps it: as the text of a traceback."""
+    """Raises an error of ours as itself where Beam wraps it, and keeps Beam from logging it too."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS_OF_ERRORS]
+    for logger in loggers:
+        logger.addFilter(_is_not_ours)
     try:
         yield
-    except BpeError:
-        raise
+    except BpeError as error:
+        raise type(error)(_BEAM_SUFFIX.sub("", str(error))) from error
     except Exception as error:
         ours = _error_of(str(error))
         if ours is None:
             raise
         raise ours from error
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_is_not_ours)
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    return not isinstance(record.msg, BpeError) and _error_of(record.getMessage()) is None
 
 
 def _error_of(text: str) -> BpeError | None:
-    found = None
-    for found in _RAISED.finditer(text):  # noqa: B007 - the last one
-        pass
+    found = _RAISED.search(_NEXT_TRACEBACK.split(text)[-1])
     if found is None:
         return None
     kind = getattr(importlib.import_module(found["module"]), found["name"], None)

@@ -70,6 +70,7 @@ uint64_t CountMerger::read_varint(size_t index) {
     if (!fill(index)) damaged(index, "it ends inside a number");
     Source& source = sources_[index];
     const uint8_t byte = static_cast<uint8_t>(source.chunk[source.at++]);
+    if (shift == 63 && byte > 1) break;
     value |= static_cast<uint64_t>(byte & 0x7F) << shift;
     if (byte < 0x80) return value;
   }
@@ -111,7 +112,7 @@ CountColumns CountMerger::read(size_t max_rows, size_t max_bytes) {
     while (!heap_.empty() && sources_[heap_.front()].key == key) {
       const size_t source = heap_.front();
       if (__builtin_add_overflow(sum, sources_[source].count, &sum)) {
-        throw std::overflow_error("the count of pre-token '" + key + "' does not fit 64 bits");
+        throw_count_overflow(reinterpret_cast<const uint8_t*>(key.data()), key.size());
       }
       std::pop_heap(heap_.begin(), heap_.end(), order);
       if (advance(source)) {

@@ -1,9 +1,11 @@
 #include "pretoken_table.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 
 #include "bytes_hash.hpp"
 #include "xxh3.hpp"
@@ -19,14 +21,26 @@ uint64_t big_endian(uint64_t word) { return __builtin_bswap64(word); }
 void checked_add(int64_t& sum, int64_t count, const uint8_t* key, size_t length) {
   int64_t result;
   if (__builtin_add_overflow(sum, count, &result)) {
-    throw std::overflow_error("the count of pre-token '" +
-                              std::string(reinterpret_cast<const char*>(key), length) +
-                              "' does not fit 64 bits");
+    throw_count_overflow(key, length);
   }
   sum = result;
 }
 
 }  // namespace
+
+void throw_count_overflow(const uint8_t* key, size_t length) {
+  constexpr size_t kShownBytes = 40;
+  std::string shown;
+  for (size_t i = 0; i < std::min(length, kShownBytes); ++i) {
+    char escaped[8];
+    const bool printable = key[i] >= 0x20 && key[i] < 0x7F && key[i] != '\\';
+    std::snprintf(escaped, sizeof escaped, printable ? "%c" : "\\x%02x", key[i]);
+    shown += escaped;
+  }
+  if (length > kShownBytes) shown += "...";
+  throw std::overflow_error("the count of pre-token '" + shown + "' (" + std::to_string(length) +
+                            " bytes) does not fit 64 bits");
+}
 
 PretokenTable::PretokenTable() : entries_(kFirstCapacity), mask_(kFirstCapacity - 1) {}
 

@@ -21,6 +21,9 @@ struct LongPretoken {
   size_t length;
 };
 
+// std::overflow_error that names the key.
+[[noreturn]] void throw_count_overflow(const uint8_t* key, size_t length);
+
 class PretokenTable {
  public:
   PretokenTable();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "scanner.hpp"
 #include "scanner_masks.hpp"
@@ -70,10 +71,12 @@ BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
 }
 
 // Starts of pre-tokens in text[pos, pos + 64), a bit a byte, without the one at pos; of those only
-// that are known from this block.
-template <Pattern pattern, typename Isa>
-BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t pos) {
-  const uint8_t* block = text + pos;
+// that are known from this block, which is a copy of those bytes and of what follows them. With
+// kEndsText the text ends in the block, and its end counts as a start.
+template <Pattern pattern, typename Isa, bool kEndsText>
+BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t pos,
+                                        const uint8_t* block) {
+  const unsigned length = kEndsText ? static_cast<unsigned>(size - pos) : kBlockBytes;
   const ByteMasks bytes = Isa::load(block);
   ClassMasks masks;
   masks.letter = bytes.letter;
@@ -85,14 +88,16 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
   masks.slash = bytes.slash;
   masks.head = bytes.letter & ~bytes.lower;
   masks.tail = bytes.lower;
-  masks.count = kBlockBytes;
+  masks.count = length;
+  masks.ends_text = kEndsText;
+  const uint64_t firsts = bytes.first & low_bits(length);
   const bool is_ascii = bytes.non_ascii == 0;
   if (!is_ascii) {
-    if (!add_multibyte_classes<pattern>(block, bytes.non_ascii & bytes.first, ~bytes.first,
-                                        masks)) {
+    if (!add_multibyte_classes<pattern>(block, bytes.non_ascii & firsts,
+                                        ~bytes.first & low_bits(length), masks)) {
       return 0;
     }
-    compress<Isa>(masks, bytes.first);
+    compress<Isa>(masks, firsts);
     if (masks.count <= kLookahead) return 0;
   }
   StartMasks result = pretoken_starts<pattern>(masks);
@@ -100,7 +105,7 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
   for (uint64_t left = result.apostrophes & result.known; left != 0; left &= left - 1) {
     const uint64_t bit = left & -left;
     const size_t at =
-        pos + static_cast<size_t>(__builtin_ctzll(is_ascii ? bit : Isa::deposit(bit, bytes.first)));
+        pos + static_cast<size_t>(__builtin_ctzll(is_ascii ? bit : Isa::deposit(bit, firsts)));
     const size_t bytes_long = scan.contraction_end(at) - at;
     if (bytes_long == 0) continue;
     // In characters: the long s has two bytes.
@@ -117,8 +122,11 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
     }
     result.starts |= end;
   }
-  const uint64_t starts = result.starts & result.known & ~uint64_t{1};
-  return is_ascii ? starts : Isa::deposit(starts, bytes.first);
+  uint64_t starts = result.starts & result.known & ~uint64_t{1};
+  if (!is_ascii) starts = Isa::deposit(starts, firsts);
+  // What is not known begins again with the next block.
+  if (kEndsText && result.known == low_bits(masks.count)) starts |= uint64_t{1} << length;
+  return starts;
 }
 
 template <Pattern pattern, typename Isa>
@@ -128,7 +136,17 @@ BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t size, size_t po
   size_t count = 0;
   while (count < capacity && pos < size) {
     uint64_t starts = 0;
-    if (size - pos >= kReadableBytes) starts = block_starts<pattern, Isa>(text, size, pos);
+    if (size - pos >= kReadableBytes) [[likely]] {
+      starts = block_starts<pattern, Isa, false>(text, size, pos, text + pos);
+    } else {
+      uint8_t padded[kReadableBytes] = {};
+      std::memcpy(padded, text + pos, size - pos);
+      if (size - pos >= kBlockBytes) {
+        starts = block_starts<pattern, Isa, false>(text, size, pos, padded);
+      } else if (pattern != Pattern::cl100k_tiktoken) {
+        starts = block_starts<pattern, Isa, true>(text, size, pos, padded);
+      }
+    }
     if (starts == 0) {
       pos = scan.pretoken_end(pos);
       ends[count++] = pos;

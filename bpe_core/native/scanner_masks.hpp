@@ -30,6 +30,7 @@ struct ClassMasks {
   uint64_t head;  // kWordHead; for o200k alone
   uint64_t tail;  // kWordTail; for o200k alone
   unsigned count;
+  bool ends_text;  // nothing comes after the last character
 };
 
 struct StartMasks {
@@ -41,6 +42,7 @@ struct StartMasks {
   uint64_t known;
 };
 
+// What follows a character decides on it no further than this, except in runs.
 inline constexpr unsigned kLookahead = 4;
 
 // The lowest n bits, n <= 64.
@@ -50,6 +52,10 @@ BPE_ALWAYS_INLINE uint64_t low_bits(unsigned n) {
 
 // Bits below the lowest bit of mask; all if it is 0.
 BPE_ALWAYS_INLINE uint64_t bits_below(uint64_t mask) { return (mask - 1) & ~mask; }
+
+BPE_ALWAYS_INLINE uint64_t known_at_first(const ClassMasks& masks) {
+  return low_bits(masks.ends_text ? masks.count : masks.count - kLookahead);
+}
 
 // ` ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: a change of class begins a pre-token unless
 // it comes after a space; the last character of white space always does.
@@ -64,7 +70,7 @@ BPE_ALWAYS_INLINE StartMasks gpt2_starts(const ClassMasks& masks) {
   StartMasks result;
   result.starts = (~same & ~joins_space) | ((black & white << 1) >> 1);
   result.apostrophes = masks.apostrophe & result.starts;
-  result.known = low_bits(masks.count - kLookahead);
+  result.known = known_at_first(masks);
   return result;
 }
 
@@ -125,9 +131,9 @@ BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks) {
   result.starts = white_starts | after_tails | other_starts | word_starts |
                   number_starts<pattern>(masks.number);
   result.apostrophes = masks.apostrophe & other_starts;
-  result.known = low_bits(masks.count - kLookahead);
+  result.known = known_at_first(masks);
   // Of white space that goes on after the last character nothing is known but where it begins.
-  if ((white >> (masks.count - 1)) != 0) {
+  if (!masks.ends_text && (white >> (masks.count - 1)) != 0) {
     result.known &= black == 0 ? 0 : low_bits(65 - static_cast<unsigned>(__builtin_clzll(black)));
   }
   return result;
@@ -154,7 +160,7 @@ BPE_ALWAYS_INLINE void add_case_starts(const ClassMasks& masks, StartMasks& resu
     const uint64_t first = firsts & -firsts;
     const uint64_t end = (upper + first) & ~upper & -first;
     const uint64_t end_bit = end & -end;
-    if ((end_bit & low_bits(masks.count)) == 0) {
+    if (!masks.ends_text && (end_bit & low_bits(masks.count)) == 0) {
       result.known &= first - 1;
       return;
     }
