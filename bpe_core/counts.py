@@ -32,7 +32,9 @@ __all__ = ["Errors", "PretokenCounts", "count_pretokens"]
 
 Errors: TypeAlias = Literal["strict", "replace", "ignore"]
 Source: TypeAlias = "str | os.PathLike[str] | Iterable[str | bytes | os.PathLike[str]]"
-_Batch: TypeAlias = "tuple[bytes | bytearray, NDArray[np.int64], NDArray[np.int64]]"  # data, starts, ends
+_Batch: TypeAlias = (
+    "tuple[bytes | bytearray, NDArray[np.int64], NDArray[np.int64]]"  # data, starts, ends
+)
 
 _BATCH_BYTES = 4 << 20
 _SCHEMA = pa.schema(

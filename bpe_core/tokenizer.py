@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet, cut_lookahead, safe_cut
-from bpe_core.errors import InvalidTokenizerError, SpecialTokenError, UnknownTokenError
-from bpe_core.model import TokenizerModel
+from bpe_core.errors import (
+    InvalidTokenizerError,
+    InvalidUtf8Error,
+    SpecialTokenError,
+    UnknownTokenError,
+)
+from bpe_core.model import MAX_ID, TokenizerModel
 from bpe_core.patterns import resolve_pattern, split_custom
 from bpe_core.special_tokens import check_special_tokens, special_set
 
@@ -210,16 +215,14 @@ class BPETokenizer:
             >>> tokenizer.encode("a<s>"), tokenizer.encode("<s>", allowed_special="none")
             ([97, 256], [60, 115, 62])
         """
-        specials = self._specials(allowed_special, text)
-        if self._split_regex is None:
-            try:
-                return self._encoder.encode_text(text, specials)
-            except UnicodeEncodeError:
-                return self._encoder.encode_text(_utf8(text), specials)
-        data = _utf8(text)
-        whole = np.array([0], np.int64), np.array([len(data)], np.int64)
-        ids, _ = self._encode_custom(data, *whole, specials)
-        return [int(token_id) for token_id in ids]
+        if self._split_regex is not None or allowed_special == "none_raise":
+            ids: list[int] = self.encode_to_numpy(text, allowed_special).tolist()
+            return ids
+        specials = self._specials(allowed_special)
+        try:
+            return self._encoder.encode_text(text, specials)
+        except UnicodeEncodeError:
+            return self._encoder.encode_text(_utf8(text), specials)
 
     def encode_ordinary(self, text: str | bytes) -> list[int]:
         """The ids of a text in which special tokens are ordinary text."""
@@ -230,9 +233,8 @@ class BPETokenizer:
     ) -> NDArray[np.uint32]:
         """As `encode`, as uint32[n]."""
         data = _utf8(text)
-        specials = self._specials(allowed_special, data)
         bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
-        ids, _ = self._encode(data, *bounds, specials)
+        ids, _ = self._encode(data, *bounds, allowed_special)
         return ids.astype(np.uint32, copy=False)
 
     def encode_batch_to_numpy(
@@ -263,9 +265,8 @@ class BPETokenizer:
             ([97, 98, 99], [0, 2, 2, 3])
         """
         data, bounds = _joined(documents)
-        specials = self._specials(allowed_special, data)
         ids, offsets = self._encode(
-            data, bounds[:-1], bounds[1:], specials, num_threads=num_threads
+            data, bounds[:-1], bounds[1:], allowed_special, num_threads=num_threads
         )
         return ids.astype(np.uint32, copy=False), offsets
 
@@ -288,7 +289,7 @@ class BPETokenizer:
             starts, ends: int64[n].
             allowed_special: as in `encode`.
             prepend, append: ids put before and after each document.
-            dtype: of the ids; uint16 needs all ids below 65,536.
+            dtype: of the ids; uint16 needs all of them below 65,536.
             num_threads: 0 for all cores.
 
         Returns:
@@ -298,16 +299,16 @@ class BPETokenizer:
             InvalidTokenizerError: uint16 with larger ids.
             SpecialTokenError, UnknownTokenError: as in `encode`.
         """
-        if dtype is np.uint16 and self._model.max_id > 0xFFFF:
+        largest = max(self._model.max_id, self._unknown_id, *prepend, *append)
+        if dtype is np.uint16 and largest > 0xFFFF:
             raise InvalidTokenizerError(
-                f"dtype: expected uint32 for ids up to {self._model.max_id}, found uint16"
+                f"dtype: expected uint32 for ids up to {largest}, found uint16"
             )
-        specials = self._specials(allowed_special, data)
         return self._encode(
             data,
             starts,
             ends,
-            specials,
+            allowed_special,
             prepend=prepend,
             append=append,
             bits=16 if dtype is np.uint16 else 32,
@@ -321,22 +322,22 @@ class BPETokenizer:
         a place at which a cut changes nothing. Memory is bounded by the longest stretch without
         such a place; for pattern none and custom patterns these are ends of special tokens only.
         """
-        specials = self._specials("all", b"")
+        specials = self._specials("all")
         lookahead = cut_lookahead(specials)
         text = bytearray()
         wanted = _STREAM_BYTES
-        for part in iterable:
-            text += _utf8(part)
+        for part in _utf8_parts(iterable):
+            text += part
             if len(text) < wanted + lookahead:
                 continue
             cut = self._cut(text, len(text) - lookahead, specials)
             if cut is None:
                 wanted = 2 * len(text)  # look again when there is as much more
                 continue
-            yield from self._encode_part(bytes(text[:cut]), specials)
+            yield from self.encode(bytes(text[:cut]))
             del text[:cut]
             wanted = _STREAM_BYTES
-        yield from self._encode_part(bytes(text), specials)
+        yield from self.encode(bytes(text))
 
     def count_tokens(self, text: str | bytes) -> int:
         """The number of ids of a text."""
@@ -366,7 +367,12 @@ class BPETokenizer:
         return self.decode_bytes(ids).decode("utf-8", errors)
 
     def _set_model(self, model: TokenizerModel, unknown_id: int | None) -> None:
+        if unknown_id is not None and not 0 <= unknown_id <= MAX_ID:
+            raise InvalidTokenizerError(
+                f"unknown_id: expected an id of 0 ... {MAX_ID}, or None, found {unknown_id}"
+            )
         self._model = model
+        self._unknown_id = -1 if unknown_id is None else unknown_id
         resolved = resolve_pattern(model.pattern)
         self._split_regex = None if resolved.native is not None else resolved.regex
         left, right, result = (model.merges[:, i].astype(np.uint32) for i in range(3))
@@ -375,7 +381,7 @@ class BPETokenizer:
             left,
             right,
             result,
-            -1 if unknown_id is None else unknown_id,
+            self._unknown_id,
             resolved.native,
         )
         if model.ignore_merges:
@@ -391,21 +397,10 @@ class BPETokenizer:
             self._special_sets[texts] = special_set(list(ids), list(ids.values()))
         return self._special_sets[texts]
 
-    def _specials(
-        self, allowed: AllowedSpecial, text: str | bytes | memoryview | NDArray[np.uint8]
-    ) -> SpecialSet:
+    def _specials(self, allowed: AllowedSpecial) -> SpecialSet:
         if allowed == "all":
             return self._all_specials
-        if allowed == "none":
-            return self._no_specials
-        if allowed == "none_raise":
-            data = _utf8(text) if isinstance(text, str) else text
-            if found := self._all_specials.find_all(data)[:1]:
-                begin, end, _ = found[0]
-                raise SpecialTokenError(
-                    f"byte {begin} of the text: expected no special token, found "
-                    f"{bytes(data[begin:end]).decode()!r}; allow it, or encode it as ordinary text"
-                )
+        if allowed in ("none", "none_raise"):
             return self._no_specials
         if isinstance(allowed, (set, frozenset)):
             if unknown := sorted(allowed - self._model.special_tokens.keys()):
@@ -417,18 +412,40 @@ class BPETokenizer:
             f'allowed_special: expected "all", "none", "none_raise" or a set, found {allowed!r}'
         )
 
+    def _check_no_specials(
+        self,
+        data: bytes | memoryview | NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> None:
+        places = self._all_specials.find_first(data, starts, ends)
+        if not (places >= 0).any():
+            return
+        document = int(np.argmax(places >= 0))
+        place = int(places[document])
+        rest = bytes(data[starts[document] + place : ends[document]])
+        _, length, _ = self._all_specials.find_all(rest)[0]
+        where = f"document {document}, byte {place}" if len(places) > 1 else f"byte {place}"
+        raise SpecialTokenError(
+            f"{where} of the text: expected no special token, found {rest[:length].decode()!r}; "
+            "allow it, or encode it as ordinary text"
+        )
+
     def _encode(
         self,
         data: bytes | memoryview | NDArray[np.uint8],
         starts: NDArray[np.int64],
         ends: NDArray[np.int64],
-        specials: SpecialSet,
+        allowed: AllowedSpecial,
         *,
         prepend: Sequence[int] = (),
         append: Sequence[int] = (),
         bits: int = 32,
         num_threads: int = 1,
     ) -> tuple[_Ids, NDArray[np.int64]]:
+        specials = self._specials(allowed)
+        if allowed == "none_raise":
+            self._check_no_specials(data, starts, ends)
         if self._split_regex is None:
             return self._encoder.encode_documents(
                 data, starts, ends, specials, prepend, append, bits, num_threads
@@ -446,6 +463,7 @@ class BPETokenizer:
         append: Sequence[int] = (),
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """By a custom pattern: `regex` finds the pre-tokens, the encoder merges them."""
+        _check_spans(len(data), starts, ends)
         texts: list[bytes] = []
         bounds: list[NDArray[np.int64]] = []
         special_ids: list[NDArray[np.int64]] = []
@@ -466,24 +484,19 @@ class BPETokenizer:
             add_ids(prepend)
             done = 0
             for begin, stop, index in [*specials.find_all(text), (len(text), len(text), -1)]:
-                cuts = split_custom(self._split_regex or "", text[done:begin].decode())
+                cuts = split_custom(self._split_regex or "", _decoded(text, done, begin))
                 add(cuts[:-1] + at + done, np.full(len(cuts) - 1, -1, np.int64))
                 if index >= 0:
                     add(np.array([at + begin]), np.array([specials.ids[index]]))
                 done = stop
-            add_ids(append)
             texts.append(text)
             at += len(text)
+            add_ids(append)
             spans_after.append(spans)
         begins = np.concatenate([*bounds, np.array([at], np.int64)])
         all_ids = np.concatenate([*special_ids, np.zeros(0, np.int64)])
         ids, offsets = self._encoder.encode_spans(b"".join(texts), begins[:-1], begins[1:], all_ids)
         return ids, offsets[np.array([0, *spans_after], np.int64)]
-
-    def _encode_part(self, text: bytes, specials: SpecialSet) -> list[int]:
-        bounds = np.array([0], np.int64), np.array([len(text)], np.int64)
-        ids: list[int] = self._encode(text, *bounds, specials)[0].tolist()
-        return ids
 
     def _cut(self, text: bytearray, limit: int, specials: SpecialSet) -> int | None:
         """The last place up to `limit` where a cut changes no ids, if there is one."""
@@ -496,12 +509,44 @@ class BPETokenizer:
 def _utf8(text: str | bytes | memoryview | NDArray[np.uint8]) -> bytes:
     if isinstance(text, bytes):
         return text
-    if not isinstance(text, str):
+    if isinstance(text, (bytearray, memoryview, np.ndarray)):
         return bytes(text)
+    if not isinstance(text, str):
+        raise TypeError(f"expected a text as str or bytes, found {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError:  # lone surrogates become U+FFFD, pairs their character
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _utf8_parts(parts: Iterable[str]) -> Iterator[bytes]:
+    """The parts in UTF-8; a surrogate pair that was cut is put together."""
+    half = ""
+    for part in parts:
+        text = half + part
+        half = text[-1] if text and "\ud800" <= text[-1] < "\udc00" else ""
+        yield _utf8(text[: len(text) - len(half)])
+    yield _utf8(half)
+
+
+def _decoded(text: bytes, begin: int, end: int) -> str:
+    try:
+        return text[begin:end].decode()
+    except UnicodeDecodeError as error:
+        at = begin + error.start
+        raise InvalidUtf8Error(
+            f"byte {at} of the text: expected UTF-8, found 0x{text[at : at + 4].hex().upper()}; "
+            "repair the text: a regular expression splits characters"
+        ) from None
+
+
+def _check_spans(size: int, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+    outside = np.flatnonzero((starts < 0) | (starts > ends) | (ends > size))
+    if len(outside):
+        i = outside[0]
+        raise ValueError(
+            f"document {i} lies outside of the data: [{starts[i]}, {ends[i]}) of {size} bytes"
+        )
 
 
 def _joined(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe_core._native import MergeLearner
+from bpe_core._native import MergeLearner, separator_problem
 from bpe_core.counts import Errors, PretokenCounts, count_files
 from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
@@ -101,8 +101,8 @@ def train_bpe(
         (vocab, merges): id to bytes, and pairs of bytes in the order they were merged.
 
     Raises:
-        TrainingError: no such file, or a vocabulary that is too small for the bytes and special
-            tokens.
+        TrainingError: no such file, a vocabulary that is too small for the bytes and special
+            tokens, or a separator that is empty or can overlap itself.
         InvalidUtf8Error: invalid UTF-8 and errors="strict".
 
     Warns:
@@ -121,7 +121,7 @@ def train_bpe(
         paths,
         pattern=pattern,
         special_tokens=specials,
-        separator=separator.decode() if isinstance(separator, bytes) else separator,
+        separator=_checked_separator(separator),
         errors=errors,
         num_threads=num_threads,
     )
@@ -210,7 +210,7 @@ def train_from_counts(
         ([(b'o', b'w'), (b'l', b'ow')], [7, 7])
     """
     specials = check_special_tokens(special_tokens)
-    sizes = [vocab_size] if isinstance(vocab_size, int) else list(vocab_size)
+    sizes = list(vocab_size) if isinstance(vocab_size, Iterable) else [vocab_size]
     for size in sizes:
         _check_vocab_size(size, specials)
     _check_options(tie_break, min_frequency, max_token_bytes)
@@ -226,9 +226,26 @@ def train_from_counts(
         for size in sorted(set(sizes)):
             _learn(learner, size - len(specials), show)
             results[size] = _result(learner, specials, tie_break, counts)
-    if isinstance(vocab_size, int):
-        return results[vocab_size]
-    return [results[size] for size in sizes]
+    found = [results[size] for size in sizes]
+    return found if isinstance(vocab_size, Iterable) else found[0]
+
+
+def _checked_separator(separator: str | bytes | None) -> str | None:
+    if separator is None:
+        return None
+    try:
+        # To bytes and back: a lone surrogate is no UTF-8 either.
+        encoded = separator.encode() if isinstance(separator, str) else separator
+        text = encoded.decode()
+        problem = separator_problem(encoded)
+    except UnicodeError:
+        problem = "it is not UTF-8"
+    if problem is not None:
+        raise TrainingError(
+            f"separator: expected text that can be found in one way only, found {separator!r}: "
+            f"{problem}; give another, or None"
+        )
+    return text
 
 
 def _check_vocab_size(vocab_size: int, specials: tuple[str, ...]) -> None:

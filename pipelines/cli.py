@@ -175,6 +175,7 @@ def _run(
         _check_beam_options(beam_options or ())
         if not supervisor.in_child():
             raise typer.Exit(supervisor.run_in_child(context.obj))
+        _leave_out_warning_of_beam()
         from rich.console import Console
 
         from pipelines import build
@@ -182,6 +183,13 @@ def _run(
 
         run: Callable[..., BuildSummary] = getattr(build, stage)
         show_summary(run(loaded, restart=restart, beam_args=tuple(beam_options or ())), Console())
+
+
+def _leave_out_warning_of_beam() -> None:
+    """On import Beam warns that a Google client is missing, which nothing here needs."""
+    import logging
+
+    logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
 
 
 def _load(config: Path, overrides: list[str] | None) -> BuildConfig:

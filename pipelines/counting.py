@@ -15,7 +15,8 @@ import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,7 @@ import xxhash
 
 from bpe_core._native import CountMerger, PretokenTable
 from bpe_core.counts import FORMAT_VERSION, PretokenCounts, add_custom_pretokens, columns_to_arrow
+from bpe_core.errors import BpeError
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
 from pipelines import progress
@@ -196,24 +198,28 @@ def usable_commits(job: CountJob) -> list[Commit]:
 
 
 class _MemoryShare:
-    """Deals the memory of the tables to the counters that are at work in this process."""
+    """Deals the memory of the tables to the counters that are at work in this process.
+
+    It does not hold them: one that is forgotten after an error has no share.
+    """
 
     _lock = threading.Lock()
-    _at_work = 0
+    _at_work: ClassVar[WeakSet[TaskCounter]] = WeakSet()
 
     @classmethod
-    def join(cls) -> None:
+    def join(cls, counter: TaskCounter) -> None:
         with cls._lock:
-            cls._at_work += 1
+            cls._at_work.add(counter)
 
     @classmethod
-    def leave(cls) -> None:
+    def leave(cls, counter: TaskCounter) -> None:
         with cls._lock:
-            cls._at_work -= 1
+            cls._at_work.discard(counter)
 
     @classmethod
     def of(cls, memory: int) -> int:
-        return max(memory // max(cls._at_work, 1), 1)
+        with cls._lock:
+            return max(memory // max(len(cls._at_work), 1), 1)
 
 
 class TaskCounter:
@@ -227,12 +233,12 @@ class TaskCounter:
         self._table = PretokenTable(pattern.native, tokens, job.max_pretoken_bytes)
         self._specials = special_set(job.special_tokens)
         self._start_commit()
-        _MemoryShare.join()
+        _MemoryShare.join(self)
 
     def close(self) -> None:
         """Gives the memory back; what is not committed is lost."""
         self._table.clear()
-        _MemoryShare.leave()
+        _MemoryShare.leave(self)
 
     def count(self, work: TaskWork) -> Iterator[tuple[int, bytes]]:
         """Counts a task. Gives descriptors if that made a commit due."""
@@ -417,6 +423,8 @@ def _merged_rows(job: CountJob, sections: Sequence[Section]) -> Iterator[Any]:
         merger = CountMerger(len(readers), lambda source: readers[source].read())
         while len((rows := merger.read(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES))[2]):
             yield rows
+    except BpeError:
+        raise
     except ValueError as error:  # the bytes make no sense, before their hash could be checked
         raise _damaged_run(job.runs.url, "sorted counts", str(error)) from None
 

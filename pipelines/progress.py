@@ -74,11 +74,12 @@ def _show_bar(what: str, total: int, finished: threading.Event) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         while not finished.wait(_POLL_SECONDS):
-            bar.update(task, completed=_METER.done)
+            bar.update(task, completed=min(_METER.done, total))
 
 
 def _show_lines(what: str, total: int, finished: threading.Event) -> None:
     begun = time.monotonic()
     while not finished.wait(_LINE_SECONDS):
         seconds = time.monotonic() - begun
-        print(f"{what}: {_METER.done:,} of {total:,} after {seconds:.0f} s", file=sys.stderr)
+        done = min(_METER.done, total)  # a repeated bundle does its work again
+        print(f"{what}: {done:,} of {total:,} after {seconds:.0f} s", file=sys.stderr)

@@ -14,8 +14,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners import common
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.worker import sdk_worker
 
 from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
@@ -28,7 +30,6 @@ _RAISED = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _NEXT_TRACEBACK = re.compile(r"\n\n[^\n]+:\n\n(?=Traceback )")
-_LOGGERS_OF_ERRORS = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
 _BEAM_SUFFIX = re.compile(r" \[while running '[^']*'\]\s*\Z")
 
 _PLACE_OF_OPTIONS = "beam.options, or after --"
@@ -47,8 +48,56 @@ def pipeline(config: BeamConfig, beam_args: Sequence[str] = ()) -> Iterator[beam
         ConfigError: an option that Beam does not know.
     """
     options = _options(config, beam_args)
-    with _our_errors(), beam.Pipeline(runner=_local_runner(options), options=options) as running:
+    _keep_errors_for_the_caller()
+    with (
+        _our_errors(),
+        FAILURE.watched(),
+        beam.Pipeline(runner=_local_runner(options), options=options) as running,
+    ):
         yield running
+
+
+class _Failure:
+    """The first error in a local pipeline: its workers stop before their next task.
+
+    Beam tells of an error of one worker only when those before it have done all their tasks.
+    """
+
+    def __init__(self) -> None:
+        self._watched = False
+        self._error: Exception | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """While a local pipeline runs. Elsewhere a failed bundle may be tried again."""
+        self._watched = True
+        try:
+            yield
+        finally:
+            self._watched, self._error = False, None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Notes the error with which the block, a worker's task, ends."""
+        try:
+            yield
+        except Exception as error:
+            if self._watched and self._error is None:
+                self._error = error
+            raise
+
+    @property
+    def happened(self) -> bool:
+        """Whether there was an error."""
+        return self._error is not None
+
+    def raise_again(self) -> None:
+        """Raises the error if there was one."""
+        if self._error is not None:
+            raise self._error
+
+
+FAILURE = _Failure()
 
 
 def _options(config: BeamConfig, beam_args: Sequence[str]) -> PipelineOptions:
@@ -117,10 +166,7 @@ def _local_runner(options: PipelineOptions) -> fn_runner.FnApiRunner:
 
 @contextmanager
 def _our_errors() -> Iterator[None]:
-    """Raises an error of ours as itself where Beam wraps it, and keeps Beam from logging it too."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS_OF_ERRORS]
-    for logger in loggers:
-        logger.addFilter(_is_not_ours)
+    """Raises an error of ours as itself where Beam wraps it: as the text of a traceback."""
     try:
         yield
     except BpeError as error:
@@ -130,9 +176,21 @@ def _our_errors() -> Iterator[None]:
         if ours is None:
             raise
         raise ours from error
-    finally:
-        for logger in loggers:
-            logger.removeFilter(_is_not_ours)
+
+
+def _keep_errors_for_the_caller() -> None:
+    """Keeps Beam's workers from printing and logging tracebacks of our errors as well.
+
+    For good: workers may still fail when the pipeline has failed.
+    """
+    sdk_worker.print = _print_others
+    for logger in (sdk_worker._LOGGER, common._LOGGER):
+        logger.addFilter(_is_not_ours)
+
+
+def _print_others(text: object, **keywords: Any) -> None:
+    if _error_of(str(text)) is None:
+        print(text, **keywords)
 
 
 def _is_not_ours(record: logging.LogRecord) -> bool:

@@ -25,6 +25,7 @@ from bpe_core import BPETokenizer
 from pipelines.batches import DocumentBatch
 from pipelines.config import SourceConfig
 from pipelines.counting import CountJob, TaskCounter, merge_shard
+from pipelines.runners import FAILURE
 from pipelines.tasks import list_files, plan_tasks
 from pipelines.work import TaskWork, read_task, source_readings
 from pipelines.writing import DocumentEncoder, EncodeJob, TokenRows, write_task
@@ -165,7 +166,12 @@ class _CountTasks(beam.DoFn):  # type: ignore[misc]
 
     def process(self, descriptor: bytes) -> Iterator[tuple[int, bytes]]:
         assert self._counter is not None
-        yield from self._counter.count(TaskWork.from_bytes(descriptor))
+        if FAILURE.happened:
+            for _ in self._counter.commit():  # so that what is finished is kept
+                pass
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            yield from self._counter.count(TaskWork.from_bytes(descriptor))
 
     def finish_bundle(self) -> Iterator[Any]:
         assert self._counter is not None
@@ -184,7 +190,10 @@ class _MergeShards(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
         shard, descriptors = element
-        yield json.dumps(merge_shard(self._job, shard, list(descriptors))).encode()
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            entry = merge_shard(self._job, shard, list(descriptors))
+        yield json.dumps(entry).encode()
 
 
 class _WriteTasks(beam.DoFn):  # type: ignore[misc]
@@ -192,7 +201,10 @@ class _WriteTasks(beam.DoFn):  # type: ignore[misc]
         self._job = job
 
     def process(self, descriptor: bytes) -> Iterator[bytes]:
-        yield json.dumps(write_task(self._job, TaskWork.from_bytes(descriptor))).encode()
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            entry = write_task(self._job, TaskWork.from_bytes(descriptor))
+        yield json.dumps(entry).encode()
 
 
 class _EncodeBatches(beam.DoFn):  # type: ignore[misc]

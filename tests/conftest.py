@@ -27,16 +27,6 @@ settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the long tests out unless they are selected by a mark or by name."""
-    if config.option.markexpr or any("::" in argument for argument in config.args):
-        return
-    soak = [item for item in items if item.get_closest_marker("soak")]
-    if soak:
-        config.hook.pytest_deselected(items=soak)
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
-
-
 @pytest.fixture(scope="session")
 def kjv_shards() -> list[Path]:
     """The files of the example corpus, in order; one is compressed with zstd."""

@@ -27,7 +27,6 @@ NUMBER = 2
 WHITE_SPACE = 4
 WORD_HEAD = 8
 WORD_TAIL = 16
-LINE_BREAK = 32
 NON_ASCII = 128
 
 # The property White_Space of PropList.txt. It is stable, and unicodedata does not offer it:
@@ -50,8 +49,6 @@ def class_of(category: str, code_point: int) -> int:
         bits |= WORD_TAIL
     if code_point in WHITE_SPACE_CODE_POINTS:
         bits |= WHITE_SPACE
-    if code_point in (0x0A, 0x0D):
-        bits |= LINE_BREAK
     return bits
 
 
@@ -101,8 +98,6 @@ def generate() -> str:
 
 // clang-format off
 namespace bpe {{
-
-const char kUnicodeVersion[] = "{UNICODE_VERSION}";
 
 const uint8_t kByteClasses[256] = {{
 {format_rows(byte_classes, "    ")}

@@ -26,8 +26,11 @@ Scanner portable_scanner_for(Pattern pattern) {
 }
 
 Scanner scanner_for(Pattern pattern) {
-  const Scanner scanner = avx2_scanner_for(pattern);
-  return scanner != nullptr ? scanner : portable_scanner_for(pattern);
+  if (cpu_has_avx2()) {
+    const Scanner scanner = avx2_scanner_for(pattern, cpu_extracts_fast());
+    if (scanner != nullptr) return scanner;
+  }
+  return portable_scanner_for(pattern);
 }
 
 }  // namespace bpe

@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 namespace bpe {
@@ -9,12 +10,10 @@ namespace {
 
 #define BPE_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
 
+// kFast: the instructions that gather and scatter bits take a few cycles and not hundreds.
+template <bool kFast>
 struct Avx2 {
-  // Both halves of a block of 64 bytes.
-  struct Bytes {
-    __m256i low;
-    __m256i high;
-  };
+  static constexpr bool kExtractsFast = kFast;
 
   BPE_AVX2 static inline uint64_t mask(__m256i low, __m256i high) {
     return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
@@ -38,16 +37,40 @@ struct Avx2 {
     return mask(in_range(low, first, length), in_range(high, first, length));
   }
 
+  BPE_AVX2 static inline uint64_t at_least(const __m256i& low, const __m256i& high, uint8_t least) {
+    const __m256i bound = _mm256_set1_epi8(static_cast<char>(least));
+    return mask(_mm256_cmpeq_epi8(_mm256_max_epu8(low, bound), low),
+                _mm256_cmpeq_epi8(_mm256_max_epu8(high, bound), high));
+  }
+
+  // The code point whose UTF-8 form begins here; at most 0x1FFFFF, whatever the bytes are.
+  BPE_AVX2 static inline uint32_t code_point(const uint8_t* bytes) {
+    // Where the bits of the code point are, by the first half of the first byte.
+    static constexpr uint32_t kPayload[16] = {
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
+    uint32_t word;
+    std::memcpy(&word, bytes, sizeof word);
+    word = __builtin_bswap32(word);
+    return _pext_u32(word, kPayload[word >> 28]);
+  }
+
+  BPE_AVX2 static inline uint64_t non_ascii(const uint8_t* bytes) {
+    return mask(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)),
+                _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32)));
+  }
+
   BPE_AVX2 static inline ByteMasks load(const uint8_t* bytes) {
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
     const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32));
     const __m256i case_bit = _mm256_set1_epi8(0x20);
     ByteMasks masks;
     masks.non_ascii = mask(low, high);
-    // Of the bytes above 0x7F, 0x80 to 0xBF go on with a character.
+    // 0x80 to 0xBF, which go on with a character, are the least of the signed bytes.
     const __m256i last_continuation = _mm256_set1_epi8(static_cast<char>(0xBF));
     masks.first =
         mask(_mm256_cmpgt_epi8(low, last_continuation), _mm256_cmpgt_epi8(high, last_continuation));
+    masks.first_of_3 = at_least(low, high, 0xE0);
+    masks.first_of_4 = at_least(low, high, 0xF0);
     masks.lower = range(low, high, 'a', 26);
     masks.letter = range(_mm256_or_si256(low, case_bit), _mm256_or_si256(high, case_bit), 'a', 26);
     masks.number = range(low, high, '0', 10);
@@ -79,35 +102,54 @@ struct Avx2 {
   }
 };
 
-template <Pattern pattern>
+template <Pattern pattern, bool kFast>
 BPE_AVX2 size_t scan_avx2(const uint8_t* text, size_t size, size_t pos, size_t* ends,
                           size_t capacity) {
-  return scan_blocks<pattern, Avx2>(text, size, pos, ends, capacity);
+  return scan_blocks<pattern, Avx2<kFast>>(text, size, pos, ends, capacity);
 }
 
-}  // namespace
-
-Scanner avx2_scanner_for(Pattern pattern) {
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
-      !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("popcnt")) {
-    return nullptr;
-  }
+template <bool kFast>
+Scanner avx2_scanner(Pattern pattern) {
   switch (pattern) {
     case Pattern::gpt2:
-      return scan_avx2<Pattern::gpt2>;
+      return scan_avx2<Pattern::gpt2, kFast>;
     case Pattern::cl100k:
-      return scan_avx2<Pattern::cl100k>;
+      return scan_avx2<Pattern::cl100k, kFast>;
     case Pattern::cl100k_tiktoken:
-      return scan_avx2<Pattern::cl100k_tiktoken>;
+      return scan_avx2<Pattern::cl100k_tiktoken, kFast>;
     case Pattern::o200k:
-      return scan_avx2<Pattern::o200k>;
+      return scan_avx2<Pattern::o200k, kFast>;
     case Pattern::qwen2:
-      return scan_avx2<Pattern::qwen2>;
+      return scan_avx2<Pattern::qwen2, kFast>;
     case Pattern::none:
       return nullptr;
   }
   return nullptr;
+}
+
+bool has_lzcnt() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_LZCNT) != 0;
+}
+
+}  // namespace
+
+Scanner avx2_scanner_for(Pattern pattern, bool extracts_fast) {
+  return extracts_fast ? avx2_scanner<true>(pattern) : avx2_scanner<false>(pattern);
+}
+
+bool cpu_has_avx2() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && has_lzcnt();
+}
+
+bool cpu_extracts_fast() {
+  __builtin_cpu_init();
+  return !__builtin_cpu_is("bdver4") && !__builtin_cpu_is("znver1") && !__builtin_cpu_is("znver2");
 }
 
 }  // namespace bpe
@@ -116,7 +158,9 @@ Scanner avx2_scanner_for(Pattern pattern) {
 
 namespace bpe {
 
-Scanner avx2_scanner_for(Pattern) { return nullptr; }
+Scanner avx2_scanner_for(Pattern, bool) { return nullptr; }
+bool cpu_has_avx2() { return false; }
+bool cpu_extracts_fast() { return false; }
 
 }  // namespace bpe
 

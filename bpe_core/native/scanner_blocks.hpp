@@ -2,6 +2,7 @@
 // pre-token. So a block needs nothing from the one before, and a scan can go on anywhere.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,13 +13,18 @@
 
 namespace bpe {
 
-// The fastest scanner for the pattern with AVX2, or nullptr if this CPU has none.
-Scanner avx2_scanner_for(Pattern pattern);
+// A scanner with AVX2 and BMI2, or nullptr if it is not better than the portable one. On CPUs that
+// gather and scatter bits slowly (AMD before Zen 3) it leaves text above ASCII to that one.
+Scanner avx2_scanner_for(Pattern pattern, bool extracts_fast);
+bool cpu_has_avx2();
+bool cpu_extracts_fast();
 
 // What an instruction set finds in 64 bytes, a bit a byte.
 struct ByteMasks {
   uint64_t non_ascii;
-  uint64_t first;  // ASCII, or the first byte of a longer character
+  uint64_t first;       // ASCII, or the first byte of a longer character
+  uint64_t first_of_3;  // the first byte of a character of 3 bytes or more
+  uint64_t first_of_4;  // the first byte of a character of 4 bytes
   uint64_t letter;
   uint64_t lower;
   uint64_t number;
@@ -29,30 +35,33 @@ struct ByteMasks {
   uint64_t slash;
 };
 
+inline constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 inline constexpr size_t kBlockBytes = 64;
 // What follows the block can be read as far as a character can reach.
 inline constexpr size_t kReadableBytes = kBlockBytes + 4;
 
-// Adds the classes of the characters above ASCII to masks that have a bit a byte, at their first
-// bytes. Returns false where the bytes are not UTF-8.
-template <Pattern pattern>
+// Adds the classes of the characters above ASCII, whose first bytes are given, to masks that have a
+// bit a byte. Returns false if one is no code point.
+template <Pattern pattern, typename Isa>
 BPE_ALWAYS_INLINE bool add_multibyte_classes(const uint8_t* block, uint64_t firsts,
-                                             uint64_t continuations, ClassMasks& masks) {
-  uint64_t expected = 0;
+                                             ClassMasks& masks) {
+  uint32_t largest = 0;
   for (; firsts != 0; firsts &= firsts - 1) {
     const unsigned bit = static_cast<unsigned>(__builtin_ctzll(firsts));
-    const ClassifiedCharacter character = classify_multibyte(block, kReadableBytes, bit);
-    const uint64_t char_class = character.char_class;
-    expected |= ((uint64_t{1} << character.size) - 2) << bit;
-    masks.number |= (char_class / kNumber & 1) << bit;
-    masks.white_space |= (char_class / kWhiteSpace & 1) << bit;
+    const uint32_t code_point = Isa::code_point(block + bit);
+    largest = std::max(largest, code_point);
+    const uint64_t char_class = class_of_code_point(std::min(code_point, kMaxCodePoint));
     masks.letter |= (char_class / kLetter & 1) << bit;
     if constexpr (pattern == Pattern::o200k) {
       masks.head |= (char_class / kWordHead & 1) << bit;
       masks.tail |= (char_class / kWordTail & 1) << bit;
     }
+    if ((char_class & (kNumber | kWhiteSpace)) != 0) [[unlikely]] {
+      masks.number |= (char_class / kNumber & 1) << bit;
+      masks.white_space |= (char_class / kWhiteSpace & 1) << bit;
+    }
   }
-  return expected == continuations;
+  return largest <= kMaxCodePoint;
 }
 
 // Makes bits of bytes into bits of characters.
@@ -93,10 +102,11 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
   const uint64_t firsts = bytes.first & low_bits(length);
   const bool is_ascii = bytes.non_ascii == 0;
   if (!is_ascii) {
-    if (!add_multibyte_classes<pattern>(block, bytes.non_ascii & firsts,
-                                        ~bytes.first & low_bits(length), masks)) {
-      return 0;
-    }
+    if (!Isa::kExtractsFast) return 0;
+    const uint64_t continuations =
+        (bytes.non_ascii & firsts) << 1 | bytes.first_of_3 << 2 | bytes.first_of_4 << 3;
+    if (continuations != ~bytes.first) return 0;
+    if (!add_multibyte_classes<pattern, Isa>(block, bytes.non_ascii & firsts, masks)) return 0;
     compress<Isa>(masks, firsts);
     if (masks.count <= kLookahead) return 0;
   }
@@ -148,8 +158,15 @@ BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t size, size_t po
       }
     }
     if (starts == 0) {
-      pos = scan.pretoken_end(pos);
-      ends[count++] = pos;
+      size_t block_end = pos + 1;
+      if (!Isa::kExtractsFast && size - pos >= kBlockBytes) {
+        // Blocks beginning before the last byte above ASCII would give no more than this one.
+        block_end = pos + 64 - static_cast<size_t>(__builtin_clzll(Isa::non_ascii(text + pos) | 1));
+      }
+      do {
+        pos = scan.pretoken_end(pos);
+        ends[count++] = pos;
+      } while (pos < block_end && count < capacity);
       continue;
     }
     if (capacity - count >= kBlockBytes) {

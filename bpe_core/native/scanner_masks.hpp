@@ -18,7 +18,8 @@
 
 namespace bpe {
 
-// Classes of up to 64 characters. Bits from `count` on are clear.
+// Classes of up to 64 characters. Bits from `count` on are clear. Unless the text ends there, the
+// class of the last character is not relied on: it may be cut off.
 struct ClassMasks {
   uint64_t letter;
   uint64_t number;
@@ -160,7 +161,7 @@ BPE_ALWAYS_INLINE void add_case_starts(const ClassMasks& masks, StartMasks& resu
     const uint64_t first = firsts & -firsts;
     const uint64_t end = (upper + first) & ~upper & -first;
     const uint64_t end_bit = end & -end;
-    if (!masks.ends_text && (end_bit & low_bits(masks.count)) == 0) {
+    if (!masks.ends_text && (end_bit & low_bits(masks.count - 1)) == 0) {
       result.known &= first - 1;
       return;
     }

@@ -21,6 +21,8 @@ inline bool is_other(uint8_t char_class) {
   return (char_class & (kLetter | kNumber | kWhiteSpace)) == 0;
 }
 
+inline bool is_line_break(uint8_t byte) { return byte == '\n' || byte == '\r'; }
+
 struct ClassifiedCharacter {
   uint8_t char_class;  // 0 for a byte that is not UTF-8
   uint8_t size;        // in bytes
@@ -110,33 +112,38 @@ class PortableScan {
     return pos;
   }
 
-  size_t letters_end(size_t pos) const {
+  // End of the run from pos of characters whose class has a bit of kClass: kLetter, or kWordTail,
+  // for which only lower case counts in ASCII.
+  template <uint8_t kClass>
+  size_t long_run_end(size_t pos) const {
     for (;;) {
-      pos = ascii_letters_end(pos);
+      pos = ascii_run_end<kClass>(pos);
       if (pos >= size_ || text_[pos] < 0x80) return pos;
       do {
         const ClassifiedCharacter character = classify_multibyte(text_, size_, pos);
-        if ((character.char_class & kLetter) == 0) return pos;
+        if ((character.char_class & kClass) == 0) return pos;
         pos += character.size;
         if (pos >= size_) return pos;
       } while (text_[pos] >= 0x80);
     }
   }
 
-  size_t ascii_letters_end(size_t pos) const {
+  template <uint8_t kClass>
+  size_t ascii_run_end(size_t pos) const {
+    static_assert(kClass == kLetter || kClass == kWordTail);
 #if defined(__SSE2__)
     while (pos + 16 <= size_) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text_ + pos));
-      const __m128i lower = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
-      // 'a'..'z' become the 26 least signed values.
-      const __m128i shifted = _mm_add_epi8(lower, _mm_set1_epi8(static_cast<char>(0x80 - 'a')));
-      const __m128i letters = _mm_cmplt_epi8(shifted, _mm_set1_epi8(-128 + 26));
-      const uint32_t others = static_cast<uint32_t>(_mm_movemask_epi8(letters)) ^ 0xFFFF;
-      if (others != 0) return pos + static_cast<size_t>(__builtin_ctz(others));
+      __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text_ + pos));
+      if (kClass == kLetter) bytes = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
+      // 'a' to 'z' become the 26 least signed values.
+      const __m128i shifted = _mm_add_epi8(bytes, _mm_set1_epi8(static_cast<char>(0x80 - 'a')));
+      const __m128i inside = _mm_cmplt_epi8(shifted, _mm_set1_epi8(-128 + 26));
+      const uint32_t outside = static_cast<uint32_t>(_mm_movemask_epi8(inside)) ^ 0xFFFF;
+      if (outside != 0) return pos + static_cast<size_t>(__builtin_ctz(outside));
       pos += 16;
     }
 #endif
-    while (pos < size_ && (kByteClasses[text_[pos]] & kLetter) != 0) ++pos;
+    while (pos < size_ && (kByteClasses[text_[pos]] & kClass) != 0) ++pos;
     return pos;
   }
 
@@ -158,7 +165,7 @@ class PortableScan {
   // End of what may follow others in their pre-token: line breaks, for o200k also slashes.
   size_t others_tail_end(size_t pos) const {
     const auto belongs = [this](size_t i) {
-      return text_[i] == '\n' || text_[i] == '\r' || (kSlashEndsOther && text_[i] == '/');
+      return is_line_break(text_[i]) || (kSlashEndsOther && text_[i] == '/');
     };
     while (pos < size_ && belongs(pos)) ++pos;
     return pos;
@@ -176,7 +183,7 @@ class PortableScan {
       if ((character.char_class & kWhiteSpace) == 0) break;
       last = end;
       end += character.size;
-      if ((character.char_class & kLineBreak) != 0) break_end = end;
+      if (is_line_break(text_[last])) break_end = end;
     }
     if (pattern == Pattern::cl100k_tiktoken && end == size_) return end;
     if (pattern != Pattern::gpt2 && break_end != 0) return break_end;
@@ -198,7 +205,7 @@ class PortableScan {
         start = pos + 1;
       }
     }
-    if ((first.char_class & kLetter) != 0) return letters_end(start);
+    if ((first.char_class & kLetter) != 0) return long_run_end<kLetter>(start);
     if ((first.char_class & kNumber) != 0) return numbers_end(start + first.size);
     if ((first.char_class & kWhiteSpace) != 0) return white_space_end(pos);
     return others_end(start + first.size);
@@ -211,11 +218,11 @@ class PortableScan {
     }
     const ClassifiedCharacter first = at(pos);
     const size_t next = pos + first.size;
-    if ((first.char_class & kLetter) != 0) return letters_end(next);
+    if ((first.char_class & kLetter) != 0) return long_run_end<kLetter>(next);
     if ((first.char_class & kNumber) != 0) return digits_end(pos);
-    if ((first.char_class & kLineBreak) == 0 && next < size_) {
+    if (!is_line_break(text_[pos]) && next < size_) {
       const uint8_t next_class = at(next).char_class;
-      if ((next_class & kLetter) != 0) return letters_end(next);
+      if ((next_class & kLetter) != 0) return long_run_end<kLetter>(next);
     }
     return others_or_white_space_end(pos, first);
   }
@@ -234,7 +241,7 @@ class PortableScan {
   size_t o200k_end(size_t pos) const {
     const ClassifiedCharacter first = at(pos);
     if ((first.char_class & kNumber) != 0) return digits_end(pos);
-    if ((first.char_class & kLineBreak) == 0) {
+    if (!is_line_break(text_[pos])) {
       const size_t end = word_end(pos, first);
       if (end != pos) {
         return end < size_ && text_[end] == '\'' ? contraction_end(end) : end;
@@ -256,7 +263,7 @@ class PortableScan {
       const ClassifiedCharacter character = at(end);
       if ((character.char_class & kWordHead) == 0) {
         if ((character.char_class & kWordTail) == 0) break;
-        return run_end(end + character.size, [](uint8_t c) { return (c & kWordTail) != 0; });
+        return long_run_end<kWordTail>(end + character.size);
       }
       end += character.size;
       if ((character.char_class & kWordTail) != 0) last_tail_end = end;

@@ -13,14 +13,11 @@ enum CharClass : uint8_t {
   kWhiteSpace = 4,  // \s, the property White_Space
   kWordHead = 8,    // \p{Lu} \p{Lt} \p{Lm} \p{Lo} \p{M}: what o200k lets a word begin with
   kWordTail = 16,   // \p{Ll} \p{Lm} \p{Lo} \p{M}: what o200k lets a word end with
-  kLineBreak = 32,  // carriage return and line feed
   kNonAscii = 128,  // in kByteClasses alone: the byte belongs to a longer character
 };
 
 inline constexpr size_t kClassBlockSize = 64;
 inline constexpr size_t kNumClassBlocks = 0x110000 / kClassBlockSize;
-
-extern const char kUnicodeVersion[];
 
 // Class of each ASCII byte; kNonAscii for the others.
 extern const uint8_t kByteClasses[256];

@@ -54,9 +54,4 @@ inline bool is_mark(uint32_t code_point) {
          (class_of_code_point(code_point) & (kLetter | kWordHead)) == kWordHead;
 }
 
-// Property White_Space.
-inline bool is_white_space(uint32_t code_point) {
-  return code_point < 0x110000 && (class_of_code_point(code_point) & kWhiteSpace) != 0;
-}
-
 }  // namespace bpe

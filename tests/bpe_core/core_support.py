@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tiktoken_ext import openai_public
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from bpe_core import BPETokenizer
 from bpe_core.patterns import PATTERNS
 from bpe_core.reference import printable_stand_ins
 
@@ -42,7 +43,16 @@ characters = st.characters(exclude_categories=["Cs"]).filter(agrees)
 texts = st.lists(st.sampled_from(FRAGMENTS) | characters, max_size=40).map("".join)
 
 INVALID_UTF8 = [
-    *[b"\x80", b"\xbf", b"\xc0", b"\xc1\x81", b"\xc3", b"\xe2\x82", b"\xe0\x80\x80", b"\xed\xa0\x80"],
+    *[
+        b"\x80",
+        b"\xbf",
+        b"\xc0",
+        b"\xc1\x81",
+        b"\xc3",
+        b"\xe2\x82",
+        b"\xe0\x80\x80",
+        b"\xed\xa0\x80",
+    ],
     *[b"\xf0\x9f\x98", b"\xf0\x80\x80\x80", b"\xf4\x90\x80\x80", b"\xf5", b"\xff", b"\xfe\xff"],
 ]
 # Bytes that are UTF-8 in part.
@@ -66,20 +76,18 @@ def parts_of(ids: NDArray[np.integer], offsets: NDArray[np.int64]) -> list[list[
     return [part.tolist() for part in np.split(ids, offsets[1:-1])]
 
 
+STAND_INS = printable_stand_ins()
+BYTES_OF_STAND_INS = {character: byte for byte, character in STAND_INS.items()}
+
+
 def stand_ins(token: bytes) -> str:
     """A token as text-keyed vocabularies have it."""
-    table = printable_stand_ins()
-    return "".join(table[byte] for byte in token)
+    return "".join(STAND_INS[byte] for byte in token)
 
 
 def from_stand_ins(text: str) -> bytes:
     """The token that a text of stand-ins stands for."""
-    return bytes(_bytes_of_stand_ins()[character] for character in text)
-
-
-@cache
-def _bytes_of_stand_ins() -> Mapping[str, int]:
-    return {character: byte for byte, character in printable_stand_ins().items()}
+    return bytes(BYTES_OF_STAND_INS[character] for character in text)
 
 
 def huggingface_merges(documents: Iterable[str], merges: int) -> list[tuple[bytes, bytes]]:
@@ -127,3 +135,10 @@ def tiktoken_encoding(name: str, path: str) -> tiktoken.Encoding:
     finally:
         openai_public.load_tiktoken_bpe = original
     return tiktoken.Encoding(**arguments)
+
+
+@cache
+def published_tokenizer(name: str, path: str) -> BPETokenizer:
+    """This package's tokenizer of the same ranks and special tokens."""
+    specials = tiktoken_encoding(name, path)._special_tokens
+    return BPETokenizer.from_tiktoken(path, pattern=name, special_tokens=specials)

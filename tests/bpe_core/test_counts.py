@@ -145,7 +145,9 @@ def test_special_tokens_cut_text_and_are_not_counted() -> None:
     }
 
 
-def test_a_long_pretoken_is_counted_whole(small_batches: Callable[[int], None], text_file: Path) -> None:
+def test_a_long_pretoken_is_counted_whole(
+    small_batches: Callable[[int], None], text_file: Path
+) -> None:
     small_batches(1000)
     text_file.write_bytes(b"x" * 50_000 + b" y " + b"!" * 50_000)
     assert dict(count_pretokens(text_file).items()) == {
@@ -214,7 +216,7 @@ def test_invalid_utf8_is_found_at_every_place_about_the_edge_of_a_block(
 
 def test_the_first_invalid_byte_of_a_document_is_named() -> None:
     documents = [b"fine", "naïve".encode()[:3]]
-    with pytest.raises(InvalidUtf8Error, match="document 1, byte 2: .* 0xC3"):
+    with pytest.raises(InvalidUtf8Error, match=r"document 1, byte 2: .* 0xC3"):
         count_pretokens(documents)
     assert of_documents(documents, errors="replace") == {
         b"fine": 1,
@@ -225,7 +227,7 @@ def test_the_first_invalid_byte_of_a_document_is_named() -> None:
 
 
 def test_lone_surrogates_of_a_text_are_invalid() -> None:
-    with pytest.raises(InvalidUtf8Error, match="document 0, byte 1: .* 0xED"):
+    with pytest.raises(InvalidUtf8Error, match=r"document 0, byte 1: .* 0xED"):
         of_documents(["a\ud800b"])
     assert of_documents(["a\ud800b"], errors="ignore") == {b"ab": 1}
 
@@ -248,7 +250,7 @@ def test_a_total_may_pass_64_bits() -> None:
 @pytest.mark.parametrize("pretoken", [b"abc", b"a" * 100, b"\xff\xfe", b"\x00", b"x\x00y" * 10])
 def test_a_sum_that_does_not_fit_is_an_error(pretoken: bytes) -> None:
     full = PretokenCounts.from_mapping({pretoken: INT64_MAX})
-    with pytest.raises(CountOverflowError, match="pre-token .* does not fit 64 bits"):
+    with pytest.raises(CountOverflowError, match=r"pre-token .* does not fit 64 bits"):
         full + PretokenCounts.from_mapping({pretoken: 1})
     rows = pa.table({"pretoken": [pretoken, pretoken], "count": [INT64_MAX, 1]})
     with pytest.raises(CountOverflowError):
@@ -332,7 +334,7 @@ def test_prune_leaves_out_what_is_rare() -> None:
 
 def test_counts_made_in_different_ways_are_not_added() -> None:
     found = count_pretokens(["a"])
-    with pytest.raises(TrainingError, match="same pattern .* gpt2 and o200k"):
+    with pytest.raises(TrainingError, match=r"same pattern .* gpt2 and o200k"):
         found + count_pretokens(["a"], pattern="o200k")
     with pytest.raises(TrainingError, match="same special_tokens"):
         found + count_pretokens(["a"], special_tokens=["<s>"])

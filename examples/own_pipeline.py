@@ -1,0 +1,61 @@
+"""A Beam pipeline of one's own: tokens of each input file, and documents that were rejected.
+
+python examples/own_pipeline.py [TOKENIZER]
+
+TOKENIZER is the directory of a tokenizer; out/quickstart/tokenizer if it is not given.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import apache_beam as beam
+
+from bpe_core import BPETokenizer
+from pipelines import runners
+from pipelines.batches import Reject
+from pipelines.config import BeamConfig, SourceConfig
+from pipelines.transforms import EncodeDocuments, ReadDocuments
+
+CORPUS = Path(__file__).parent / "data"
+END = "<|endoftext|>"
+
+
+def show(file: str, numbers: tuple[int, int]) -> None:
+    documents, tokens = numbers
+    # In one piece: several workers write.
+    sys.stdout.write(f"{file}: {documents:,} documents, {tokens:,} tokens\n")
+
+
+def show_reject(reject: Reject) -> None:
+    sys.stdout.write(f"{reject.source}, byte {reject.offset:,}: {reject.message}\n")
+
+
+def main(directory: str) -> None:
+    """Reads the example corpus, compressed shards too, and prints a line for each file."""
+    tokenizer = BPETokenizer.load(directory)
+    source = SourceConfig(files=(f"{CORPUS}/*.txt*",), separator=END, range_bytes=1 << 20)
+    # Like beam.Pipeline(), on all cores of this machine.
+    with runners.pipeline(BeamConfig()) as pipeline:
+        encoded = (
+            pipeline
+            | "Read"
+            >> ReadDocuments(
+                sources=[source],
+                pattern=tokenizer.pattern,
+                special_tokens=tuple(tokenizer.special_tokens),
+            )
+            | "Encode" >> EncodeDocuments(tokenizer=directory, append=END)
+        )
+        _ = (
+            encoded.tokens
+            | "Number" >> beam.Map(lambda rows: (rows.source, (len(rows), len(rows.ids))))
+            | "OfEachFile" >> beam.CombinePerKey(beam.combiners.TupleCombineFn(sum, sum))
+            | "Show" >> beam.MapTuple(show)
+        )
+        _ = encoded.rejects | "ShowRejects" >> beam.Map(show_reject)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "out/quickstart/tokenizer")

@@ -1,0 +1,114 @@
+"""The promises of exactness on whole texts: run by `make soak`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from core_support import huggingface_merges, published_tokenizer, tiktoken_encoding
+
+from bpe_core import (
+    BPETokenizer,
+    count_pretokens,
+    reference,
+    train_bpe,
+    train_from_counts,
+)
+
+pytestmark = pytest.mark.soak
+
+END = b"<|endoftext|>"
+BATCH = 500  # documents
+
+
+@pytest.fixture(params=["prose", "multilingual"])
+def whole_text(request: pytest.FixtureRequest, shared_text: Callable[[str], bytes]) -> bytes:
+    return shared_text(request.param)
+
+
+@pytest.fixture
+def prose_path(shared_text: Callable[[str], bytes], tmp_path: Path) -> Path:
+    path = tmp_path / "prose.txt"
+    path.write_bytes(shared_text("prose"))
+    return path
+
+
+def batches(text: bytes) -> Iterator[list[bytes]]:
+    documents = text.split(END)
+    for i in range(0, len(documents), BATCH):
+        yield documents[i : i + BATCH]
+
+
+@pytest.mark.parametrize("name", ["r50k", "cl100k", "o200k"])
+def test_ids_equal_those_of_tiktoken_document_by_document(
+    name: str, whole_text: bytes, published_vocabulary: Callable[[str], Path]
+) -> None:
+    path = str(published_vocabulary(name))
+    ours, peer = published_tokenizer(name, path), tiktoken_encoding(name, path)
+    for documents in batches(whole_text):
+        ids, offsets = ours.encode_batch_to_numpy(documents)
+        texts = [document.decode() for document in documents]
+        for i, expected in enumerate(peer.encode_ordinary_batch(texts, num_threads=2)):
+            assert np.array_equal(ids[offsets[i] : offsets[i + 1]], expected)
+        assert ours.decode_bytes(ids) == b"".join(documents)
+
+
+@pytest.mark.parametrize("tie_break", ["lexicographic", "first_id", "huggingface"])
+def test_2000_merges_equal_the_reference(tie_break: Any, kjv_documents: list[bytes]) -> None:
+    counts = count_pretokens(kjv_documents)
+    expected = reference.learn_merges(counts.items(), 2256, tie_break=tie_break)
+    found = train_from_counts(counts, 2256, tie_break=tie_break)
+    assert (found.merges, found.merge_counts) == (expected.merges, expected.counts)
+
+
+def test_10000_merges_equal_those_of_hugging_face(prose_path: Path) -> None:
+    _, merges = train_bpe(prose_path, 10_257, [END.decode()], tie_break="huggingface")
+    documents = prose_path.read_bytes().split(END)
+    expected = huggingface_merges((document.decode() for document in documents), 10_000)
+    assert merges == expected
+
+
+def test_a_trained_tokenizer_gives_every_text_back(
+    whole_text: bytes, prose_path: Path, tmp_path: Path
+) -> None:
+    """And has the ids of Hugging Face's tokenizers with the exported file, on a part of it."""
+    vocab, merges = train_bpe(prose_path, 32_000, [END.decode()])
+    ours = BPETokenizer(vocab, merges, [END.decode()])
+    whole = ours.encode_to_numpy(whole_text)
+    assert ours.decode_bytes(whole) == whole_text
+    documents = whole_text.split(END)
+    ids, offsets = ours.encode_batch_to_numpy(documents)
+    assert np.array_equal(whole[whole != 0], ids)
+    ours.save(tmp_path)
+    peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    some = range(0, len(documents), 20)
+    texts = [documents[i].decode() for i in some]
+    for i, expected in zip(some, peer.encode_batch(texts), strict=True):
+        assert ids[offsets[i] : offsets[i + 1]].tolist() == expected.ids
+
+
+def test_a_text_in_parts_has_the_ids_of_the_whole(
+    whole_text: bytes, published_vocabulary: Callable[[str], Path]
+) -> None:
+    ours = published_tokenizer("o200k", str(published_vocabulary("o200k")))
+    text = whole_text.decode()
+    rng = np.random.default_rng(1)
+    places = np.sort(rng.integers(0, len(text), 20_000)).tolist()
+    parts = (text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True))
+    found = np.fromiter(ours.encode_iterable(parts), np.uint32)
+    assert np.array_equal(found, ours.encode_to_numpy(text))
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k"])
+def test_threads_and_pieces_of_a_file_change_no_counts(prose_path: Path, pattern: str) -> None:
+    documents = prose_path.read_bytes().split(END)
+    expected = count_pretokens(documents, pattern=pattern, num_threads=1)
+    for num_threads in (1, 2, 4):
+        found = count_pretokens(
+            prose_path, pattern=pattern, special_tokens=[END.decode()], num_threads=num_threads
+        )
+        assert found == expected

@@ -1,0 +1,113 @@
+"""Special tokens: which are accepted, and where they are found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe_core import reference, special_tokens
+from bpe_core._native import SpecialSet
+from bpe_core.errors import SpecialTokenError
+from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
+
+# Tokens that begin, end and hold one another, over few letters.
+tokens = st.lists(st.text("ab<é", min_size=1, max_size=4), unique=True, max_size=6)
+few_letters = st.text("ab<é", max_size=40)
+
+
+@settings(max_examples=500)
+@given(text=few_letters, special=tokens)
+def test_tokens_are_found_where_the_reference_finds_them(text: str, special: list[str]) -> None:
+    expected = reference.split_special(text, special)
+    found = split_special_tokens(text.encode(), special)
+    assert [(part.decode(), is_special) for part, is_special in found] == expected
+
+
+@given(text=few_letters, special=tokens)
+def test_places_are_of_the_token_that_is_named(text: str, special: list[str]) -> None:
+    data = text.encode()
+    for begin, end, index in special_set(special).find_all(data):
+        assert data[begin:end].decode() == special[index]
+
+
+@given(documents=st.lists(few_letters, max_size=5), special=tokens)
+def test_the_first_in_each_document_is_found(documents: list[str], special: list[str]) -> None:
+    data = "".join(documents).encode()
+    ends = np.cumsum([len(document.encode()) for document in documents]).astype(np.int64)
+    starts = np.array([0, *ends[:-1]][: len(ends)], np.int64)
+    found = special_set(special).find_first(data, starts, ends).tolist()
+    for document, place in zip(documents, found, strict=True):
+        matches = special_set(special).find_all(document.encode())
+        assert place == (matches[0][0] if matches else -1)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_leftmost_and_then_the_longest_is_taken(order: int) -> None:
+    special = ["<s>", "<s><s>", "<", "s><"][::order]
+    assert split_special_tokens(b"x<s><s><s>s><", special) == [
+        (b"x", False),
+        (b"<s><s>", True),
+        (b"<s>", True),
+        (b"s><", True),
+    ]
+
+
+def test_text_without_tokens_is_one_part() -> None:
+    assert split_special_tokens(b"abc", []) == [(b"abc", False)]
+    assert split_special_tokens(b"abc", ["abcd", "bd"]) == [(b"abc", False)]
+    assert split_special_tokens(b"", ["a"]) == []
+
+
+def test_tokens_may_be_any_text() -> None:
+    special = ["\x00", "é", "a.c", "[x]*", "\U0010ffff", "é" * 300]
+    for token in special:
+        assert split_special_tokens(f"-{token}-".encode(), special)[1] == (token.encode(), True)
+
+
+def test_many_tokens_are_told_apart() -> None:
+    special = [f"<|{i}|>" for i in range(5000)]
+    text = "".join(f"{i}<|{i}|>" for i in range(0, 5000, 7))
+    assert split_special_tokens(text.encode(), special) == [
+        part
+        for i in range(0, 5000, 7)
+        for part in [(str(i).encode(), False), (f"<|{i}|>".encode(), True)]
+    ]
+
+
+def test_tokens_are_kept_in_the_order_given() -> None:
+    assert check_special_tokens(["b", "a", "é"]) == ("b", "a", "é")
+    assert check_special_tokens({"b": 1, "a": 0}) == ("b", "a")
+    assert check_special_tokens(iter(["a"])) == ("a",)
+    assert check_special_tokens([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("special", "message"),
+    [
+        (["a", ""], "not empty, found ''"),
+        (["a", "b", "a"], "each once, found 'a' twice"),
+        (["\ud800"], "lone surrogate"),
+        (["a", 5], "found 5"),
+        ([b"a"], "found b'a'"),
+        ("abc", "put it into a list"),
+    ],
+)
+def test_unusable_tokens_are_refused(special: list[str], message: str) -> None:
+    with pytest.raises(SpecialTokenError, match=message):
+        check_special_tokens(special)
+
+
+def test_native_misuse_is_refused() -> None:
+    for native_tokens, ids in [([b""], [0]), ([b"a", b"a"], [0, 1]), ([b"a"], []), ([], [1])]:
+        with pytest.raises(ValueError):
+            SpecialSet(native_tokens, ids)
+    with pytest.raises(ValueError):
+        SpecialSet([b"a"], [0]).find_first(b"abc", np.array([0]), np.array([4]))
+    assert SpecialSet([b"a", b"\xff"], [7, 9]).ids == [7, 9]
+    assert SpecialSet([b"\xff"], [0]).find_all(b"a\xff\xff") == [(1, 2, 0), (2, 3, 0)]
+
+
+def test_everything_here_is_documented() -> None:
+    assert special_tokens.__all__ == ["check_special_tokens", "special_set", "split_special_tokens"]

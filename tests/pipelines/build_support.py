@@ -1,0 +1,194 @@
+"""What tests of builds share: small corpora, configurations, checksums, jobs without Beam."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines import work as works_module
+from pipelines.config import BuildConfig
+from pipelines.counting import CountJob, count_tasks, merge_shard, usable_commits
+from pipelines.storage import Directory
+from pipelines.tasks import Plan, list_files, plan_tasks
+from pipelines.work import TaskWork, source_readings
+from pipelines.writing import EncodeJob
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "data"
+SEPARATOR = "<|endoftext|>"
+
+WORDS = "the cat sat on a mat and thought of 12 don't-s café 漢字 in Ünïcode\n".split(" ")
+
+
+def some_text(documents: int, words: int = 60, start: int = 0) -> list[bytes]:
+    """Different documents of words, the same at every call."""
+    return [
+        " ".join(WORDS[(d * 7 + w * (w + d)) % len(WORDS)] for w in range(words)).encode()
+        for d in range(start, start + documents)
+    ]
+
+
+def write_corpus(
+    directory: Path, files: Mapping[str, Iterable[bytes]], separator: str = SEPARATOR
+) -> None:
+    """Writes each file's documents with the separator after each."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, documents in files.items():
+        (directory / name).write_bytes(
+            b"".join(document + separator.encode() for document in documents)
+        )
+
+
+def config_for(directory: Path, **sections: Any) -> BuildConfig:
+    """A configuration that builds `directory`/data into `directory`/out; sections may override."""
+    values: dict[str, Any] = {
+        "output": str(directory / "out"),
+        "input": {"files": [str(directory / "data" / "*")], "range_bytes": 4000},
+        "tokenizer": {"vocab_size": 300},
+        "counts": {"shards": 2},
+        "beam": {"workers": 2},
+    }
+    for name, section in sections.items():
+        merged = isinstance(section, dict) and isinstance(values.get(name), dict)
+        values[name] = {**values[name], **section} if merged else section
+    return BuildConfig.model_validate(values)
+
+
+def checksums(directory: Path, *, but: Sequence[str] = ("run.json",)) -> dict[str, str]:
+    """SHA-256 of every file below the directory, by its path there."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name not in but
+    }
+
+
+def states(directory: Path) -> dict[str, tuple[int, int]]:
+    """Time of change and size of every file below the directory."""
+    return {
+        str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.stat().st_size)
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+# --- jobs without Beam ------------------------------------------------------------------------
+
+
+def plan_of(config: BuildConfig) -> Plan:
+    files = [
+        file
+        for i, source in enumerate(config.input)
+        for file in list_files(source, index=i, resolve=config.resolve_glob)
+    ]
+    return plan_tasks(files, config.input)
+
+
+def works_of(config: BuildConfig) -> list[TaskWork]:
+    plan = plan_of(config)
+    return [TaskWork.of_plan(plan, task) for task in plan.tasks]
+
+
+def count_job(config: BuildConfig, works: Sequence[TaskWork], plan_id: str = "plan") -> CountJob:
+    output = Directory(url=config.output_path)
+    tokenizer, counts = config.tokenizer, config.counts
+    return CountJob(
+        counts=output / "counts",
+        rejects=output / "rejects",
+        plan_id=plan_id,
+        num_tasks=len(works),
+        tasks_hash=sum(work.hash for work in works) % 2**128,
+        pattern=tokenizer.pattern,
+        special_tokens=tokenizer.special_tokens,
+        special_tokens_in_text=config.encode.special_tokens_in_text,
+        shards=counts.shards,
+        memory=counts.memory,
+        checkpoint_bytes=counts.checkpoint_bytes,
+        max_pretoken_bytes=counts.max_pretoken_bytes,
+        on_long_pretoken=counts.on_long_pretoken,
+        readings=source_readings(config.input, tokenizer.pattern, tokenizer.special_tokens),
+    )
+
+
+def merge_all(job: CountJob, descriptors: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
+    """Merges every shard from these descriptors."""
+    by_shard: dict[int, list[bytes]] = {shard: [] for shard in range(job.shards)}
+    for shard, descriptor in descriptors:
+        by_shard[shard].append(descriptor)
+    return [merge_shard(job, shard, found) for shard, found in by_shard.items()]
+
+
+def finish_counting(job: CountJob, works: Sequence[TaskWork]) -> list[dict[str, Any]]:
+    """What a resumed build does: the commits that are there, the tasks that they lack, shards."""
+    commits = usable_commits(job)
+    done = {index for commit in commits for index in commit.tasks}
+    descriptors = [d for commit in commits for d in commit.descriptors(job.shards)]
+    descriptors += count_tasks(job, [work for work in works if work.index not in done])
+    return merge_all(job, descriptors)
+
+
+def encode_job(config: BuildConfig, tokenizer: Path, fingerprint: str, **changes: Any) -> EncodeJob:
+    from bpe_core import BPETokenizer
+
+    output = Directory(url=config.output_path)
+    model = BPETokenizer.load(tokenizer).model
+    values: dict[str, Any] = {
+        "tokens": output / "tokens",
+        "rejects": output / "rejects",
+        "tokenizer": str(tokenizer),
+        "tokenizer_fingerprint": fingerprint,
+        "configuration": "configuration",
+        "plan_id": "plan",
+        "prepend": config.encode.prepend,
+        "append": config.encode.append,
+        "special_tokens_in_text": config.encode.special_tokens_in_text,
+        "id_type": "uint16" if model.max_id < 1 << 16 else "uint32",
+        "validation_fraction": config.encode.validation_fraction,
+        "readings": source_readings(config.input, model.pattern, tuple(model.special_tokens)),
+    }
+    return EncodeJob(**{**values, **changes})
+
+
+def with_small_pieces(
+    readings: Sequence[works_module.SourceReading], **sizes: int
+) -> tuple[works_module.SourceReading, ...]:
+    """The same readings with small buffers, so that documents are cut into pieces."""
+    from dataclasses import replace
+
+    return tuple(
+        replace(reading, options=replace(reading.options, **sizes)) for reading in readings
+    )
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def command(
+    *arguments: object,
+    hook: str | None = None,
+    directory: Path | None = None,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `beam-bpe`; `hook` is Python that its child runs first, from `directory`."""
+    path = [str(ROOT)]
+    if hook is not None:
+        assert directory is not None
+        indented = "".join(f"    {line}\n" for line in hook.strip().splitlines())
+        (directory / "sitecustomize.py").write_text(
+            f"import os\nif 'BEAM_BPE_STATUS_DIR' in os.environ:\n{indented}"
+        )
+        path.insert(0, str(directory))
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pipelines", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": ":".join(path), "COLUMNS": "200"},
+        check=False,
+        **options,
+    )

@@ -1,0 +1,499 @@
+"""Runs, commits and shards: what is counted once, whatever dies, is repeated or is damaged."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from build_support import (
+    checksums,
+    config_for,
+    count_job,
+    finish_counting,
+    merge_all,
+    some_text,
+    works_of,
+    write_corpus,
+)
+
+from bpe_core import count_pretokens
+from bpe_core._native import PretokenTable
+from bpe_core.counts import PretokenCounts
+from bpe_core.errors import CountOverflowError
+from pipelines import counting
+from pipelines.config import BuildConfig
+from pipelines.counting import CountJob, TaskCounter, count_tasks, load_counts, usable_commits
+from pipelines.errors import IncompleteCountsError, InputError, OutputError
+from pipelines.identity import fingerprint
+from pipelines.work import TaskWork
+
+DOCUMENTS = {f"{name}.txt": some_text(40, start=40 * i) for i, name in enumerate("abc")}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> BuildConfig:
+    write_corpus(tmp_path / "data", DOCUMENTS)
+    return config_for(tmp_path, counts={"shards": 3, "checkpoint_bytes": 1})
+
+
+@pytest.fixture
+def works(config: BuildConfig) -> list[TaskWork]:
+    found = works_of(config)
+    assert len(found) >= 6
+    return found
+
+
+@pytest.fixture
+def job(config: BuildConfig, works: list[TaskWork]) -> CountJob:
+    return count_job(config, works)
+
+
+@pytest.fixture
+def expected(
+    tmp_path_factory: pytest.TempPathFactory, config: BuildConfig, works: list[TaskWork]
+) -> dict[str, str]:
+    """Checksums of the shards that an undisturbed count of the same tasks writes."""
+    other = config.model_copy(update={"output": str(tmp_path_factory.mktemp("other"))})
+    finish_counting(count_job(other, works), works)
+    return shards(count_job(other, works))
+
+
+def shards(job: CountJob) -> dict[str, str]:
+    files = checksums(Path(job.counts.url))
+    return {name: value for name, value in files.items() if not name.startswith("_")}
+
+
+def commits_of(job: CountJob) -> list[Path]:
+    return sorted(Path(job.runs.url).glob("commit-*.json"))
+
+
+def runs_of(job: CountJob) -> list[Path]:
+    return sorted(Path(job.runs.url).glob("run-*.bin"))
+
+
+def assert_nothing_written(job: CountJob) -> None:
+    assert shards(job) == {}
+
+
+# --- what a count gives
+
+
+def test_shards_hold_every_pretoken_once_sorted_with_its_count(
+    job: CountJob, works: list[TaskWork]
+) -> None:
+    entries = finish_counting(job, works)
+    documents = [document for found in DOCUMENTS.values() for document in found]
+    assert dict(PretokenCounts.load(job.counts.url).items()) == dict(
+        count_pretokens(documents).items()
+    )
+    for entry in entries:
+        table = pq.read_table(job.counts.path(entry["name"]))
+        tokens = table["pretoken"].to_pylist()
+        assert tokens == sorted(set(tokens))
+        assert [str(field.type) for field in table.schema] == ["large_binary", "int64"]
+        assert entry["rows"] == len(tokens)
+        assert entry["pretokens"] == sum(table["count"].to_pylist())
+
+
+def test_shards_say_what_they_were_counted_from(job: CountJob, works: list[TaskWork]) -> None:
+    entries = finish_counting(job, works)
+    metadata = pq.read_schema(job.counts.path(entries[1]["name"])).metadata
+    said = {key.decode(): value.decode() for key, value in metadata.items() if b"bpe." in key}
+    corpus = said.pop("bpe.corpus")
+    assert corpus.startswith("120-")
+    assert said == {
+        "bpe.format": "1",
+        "bpe.pattern": "gpt2",
+        "bpe.special_tokens": '["<|endoftext|>"]',
+        "bpe.unicode_version": "16.0.0",
+        "bpe.normalizer": "null",
+        "bpe.shard": "1 of 3",
+    }
+
+
+def test_a_custom_pattern_is_counted_into_the_same_kind_of_shards(
+    config: BuildConfig, works: list[TaskWork]
+) -> None:
+    job = replace(count_job(config, works), pattern=r"\w+|\W")
+    finish_counting(job, works)
+    documents = [document for found in DOCUMENTS.values() for document in found]
+    assert dict(PretokenCounts.load(job.counts.url).items()) == dict(
+        count_pretokens(documents, pattern=r"\w+|\W").items()
+    )
+
+
+def test_little_memory_makes_many_runs_and_the_same_shards(
+    job: CountJob, works: list[TaskWork], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(job, memory=1, checkpoint_bytes=1 << 30)
+    descriptors = list(count_tasks(small, works))
+    assert len(commits_of(small)) == 1
+    assert len(runs_of(small)) > 10
+    monkeypatch.setattr(counting, "MERGED_AT_ONCE", 2)
+    merge_all(small, descriptors)
+    assert shards(small) == expected
+
+
+def test_scratch_files_of_merging_in_rounds_are_removed(
+    job: CountJob, works: list[TaskWork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descriptors = list(count_tasks(job, works))
+    before = runs_of(job)
+    monkeypatch.setattr(counting, "MERGED_AT_ONCE", 2)
+    merge_all(job, descriptors)
+    assert runs_of(job) == before
+
+
+def test_merging_keeps_no_file_open(
+    job: CountJob, works: list[TaskWork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 256 runs each, a few workers would reach the usual limit of 1,024 open files."""
+    descriptors = list(count_tasks(replace(job, memory=1), works))
+    seen = []
+    read = counting.CountMerger
+
+    def merger(sources: int, refill: Callable[[int], bytes]) -> Any:
+        made = read(sources, refill)
+        opened = [path.resolve().name for path in Path("/proc/self/fd").iterdir()]
+        seen.append(sum(name.startswith("run-") for name in opened))
+        return made
+
+    monkeypatch.setattr(counting, "CountMerger", merger)
+    merge_all(job, descriptors)
+    assert seen == [0] * job.shards
+
+
+def test_counts_beyond_64_bits_are_refused(job: CountJob, works: list[TaskWork]) -> None:
+    def write_run(count: int) -> counting.Section:
+        table = PretokenTable(None, [])
+        table.add_counts(*PretokenCounts.from_mapping({b"x": count}).columns())
+        (packed,) = table.pack_sections(1)
+        name = f"run-{count}.bin"
+        with job.runs.write(name) as file:
+            file.write(packed)
+        return counting.Section(run=name, offset=0, length=len(packed), hash=file.hexdigest)
+
+    sections = [write_run(2**63 - 1), write_run(1)]
+    with pytest.raises(CountOverflowError):
+        list(counting._merged_rows(job, sections))
+
+
+def test_documents_with_a_rejected_special_token_are_not_counted(
+    tmp_path: Path, config: BuildConfig
+) -> None:
+    write_corpus(tmp_path / "data", {"d.txt": [b"good", b"bad <|x|> one"]})
+    tokens = config.tokenizer.model_copy(update={"special_tokens": ("<|endoftext|>", "<|x|>")})
+    config = config.model_copy(update={"tokenizer": tokens})
+    works = works_of(config)
+    job = replace(count_job(config, works), special_tokens_in_text="reject")
+    (entry, *_) = finish_counting(job, works)
+    assert (entry["totals"]["documents"], entry["totals"]["rejected"]) == (121, 1)
+    (rejects,) = Path(job.rejects.url).iterdir()
+    (row,) = pq.read_table(rejects).to_pylist()
+    assert (row["source"], row["offset"], row["reason"]) == ("d.txt", 17, "special_token")
+
+
+# --- long pre-tokens
+
+
+def test_a_pretoken_that_is_too_long_is_an_error_that_names_its_place(
+    tmp_path: Path, config: BuildConfig
+) -> None:
+    write_corpus(tmp_path / "data", {"d.txt": [b"short", b"so " + b"l" * 30 + b"ng"]})
+    works = works_of(config)
+    job = replace(count_job(config, works), max_pretoken_bytes=20)
+    with pytest.raises(InputError) as error:
+        finish_counting(job, works)
+    text = str(error.value)
+    assert "33 bytes" in text
+    assert "d.txt, document at byte 18, part 0, byte 2" in text
+    assert "counts.on_long_pretoken: skip" in text
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", r" ?\w+|\W"])
+def test_skipped_long_pretokens_are_counted_as_skipped(
+    pattern: str, tmp_path: Path, config: BuildConfig
+) -> None:
+    write_corpus(tmp_path / "data", {"d.txt": [b"so " + b"l" * 30 + b" ng"] * 2})
+    works = works_of(config)
+    job = replace(
+        count_job(config, works), max_pretoken_bytes=20, on_long_pretoken="skip", pattern=pattern
+    )
+    entries = finish_counting(job, works)
+    assert {entry["long_pretokens"] for entry in entries} == {2}
+    counted = dict(PretokenCounts.load(job.counts.url).items())
+    assert counted[b" ng"] == 2
+    assert max(map(len, counted)) <= 20
+
+
+# --- commits
+
+
+def test_a_commit_names_its_tasks_its_runs_and_their_checksums(
+    job: CountJob, works: list[TaskWork]
+) -> None:
+    descriptors = list(count_tasks(job, works[:2]))
+    assert len(commits_of(job)) == 2
+    assert Counter(shard for shard, _ in descriptors) == {0: 2, 1: 2, 2: 2}
+    commit = json.loads(commits_of(job)[0].read_bytes())
+    assert commit["plan_id"] == job.plan_id
+    ((index, task_hash),) = commit["tasks"].items()
+    assert int(task_hash, 16) == works[int(index)].hash
+    assert [len(run) for run in commit["runs"]] == [job.shards]
+    assert {section["run"] for run in commit["runs"] for section in run} <= {
+        path.name for path in runs_of(job)
+    }
+
+
+def test_a_commit_is_due_at_the_first_end_of_a_task_after_checkpoint_bytes(
+    job: CountJob, works: list[TaskWork]
+) -> None:
+    list(count_tasks(replace(job, checkpoint_bytes=5000), works))
+    commits = usable_commits(job)
+    assert sum(len(commit.tasks) for commit in commits) == len(works)
+    enough = [commit for commit in commits if commit.totals.bytes >= 5000]
+    assert len(enough) >= len(commits) - 1  # but for that at the end
+    assert max(commit.totals.bytes for commit in commits) < 10_000
+
+
+def test_runs_without_a_commit_are_ignored(
+    job: CountJob, works: list[TaskWork], expected: dict[str, str]
+) -> None:
+    counter = TaskCounter(replace(job, memory=1, checkpoint_bytes=1 << 30))
+    list(counter.count(works[0]))
+    counter.close()
+    assert runs_of(job)
+    assert usable_commits(job) == []
+    finish_counting(job, works)
+    assert shards(job) == expected
+
+
+def test_an_attempt_that_fails_in_the_middle_of_a_task_leaves_nothing_that_counts(
+    job: CountJob,
+    works: list[TaskWork],
+    expected: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = counting.read_task
+
+    def dying(work: TaskWork, readings: Any) -> Iterator[Any]:
+        yield from real(work, readings)
+        if work.index == 3:
+            raise MemoryError
+
+    monkeypatch.setattr(counting, "read_task", dying)
+    with pytest.raises(MemoryError):
+        list(count_tasks(replace(job, memory=1), works))
+    assert len(commits_of(job)) == 3
+    read: list[int] = []
+
+    def recording(work: TaskWork, readings: Any) -> Iterator[Any]:
+        read.append(work.index)
+        return real(work, readings)
+
+    monkeypatch.setattr(counting, "read_task", recording)
+    finish_counting(job, works)
+    assert read == [work.index for work in works[3:]]
+    assert shards(job) == expected
+
+
+def test_a_repeated_bundle_counts_once_and_a_resume_after_it_too(
+    job: CountJob, works: list[TaskWork], expected: dict[str, str]
+) -> None:
+    list(count_tasks(job, works[:4]))  # an attempt whose outputs were lost
+    list(count_tasks(replace(job, checkpoint_bytes=1 << 30), works[2:6]))
+    commits = usable_commits(job)
+    tasks = Counter(index for commit in commits for index in commit.tasks)
+    assert set(tasks.values()) == {1}
+    finish_counting(job, works)
+    assert shards(job) == expected
+
+
+def test_commits_of_another_plan_are_not_used(
+    job: CountJob, works: list[TaskWork], expected: dict[str, str]
+) -> None:
+    other = replace(job, plan_id="other")
+    list(count_tasks(other, works[:3]))
+    for path in (*commits_of(other), *runs_of(other)):
+        target = Path(job.runs.url) / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    assert usable_commits(job) == []
+    finish_counting(job, works)
+    assert shards(job) == expected
+
+
+def test_a_commit_copied_under_another_name_is_used_once(
+    job: CountJob, works: list[TaskWork], expected: dict[str, str]
+) -> None:
+    list(count_tasks(job, works[:3]))
+    first = commits_of(job)[0]
+    first.with_name("commit-0.json").write_bytes(first.read_bytes())
+    assert len(usable_commits(job)) == 3
+    finish_counting(job, works)
+    assert shards(job) == expected
+
+
+def test_the_tasks_of_a_removed_commit_are_counted_again(
+    job: CountJob, works: list[TaskWork], expected: dict[str, str]
+) -> None:
+    list(count_tasks(job, works))
+    commits_of(job)[1].unlink()
+    finish_counting(job, works)
+    assert shards(job) == expected
+
+
+@pytest.mark.parametrize("shard", [0, 1, 2])
+def test_no_shard_is_written_from_too_few_commits(
+    shard: int, job: CountJob, works: list[TaskWork]
+) -> None:
+    descriptors = [text for s, text in count_tasks(job, works) if s == shard]
+    for left_out in range(len(descriptors)):
+        some = descriptors[:left_out] + descriptors[left_out + 1 :]
+        with pytest.raises(IncompleteCountsError, match="do not hold every task once"):
+            counting.merge_shard(job, shard, some)
+    assert_nothing_written(job)
+
+
+def test_no_shard_is_written_from_a_commit_that_comes_twice(
+    job: CountJob, works: list[TaskWork]
+) -> None:
+    descriptors = [text for s, text in count_tasks(job, works) if s == 0]
+    for twice in range(len(descriptors)):
+        with pytest.raises(IncompleteCountsError):
+            counting.merge_shard(job, 0, [*descriptors, descriptors[twice]])
+        # One twice and another missing: the right number of tasks, but not the right ones.
+        other = descriptors[(twice + 1) % len(descriptors)]
+        exchanged = [other if i == twice else text for i, text in enumerate(descriptors)]
+        with pytest.raises(IncompleteCountsError):
+            counting.merge_shard(job, 0, exchanged)
+    assert_nothing_written(job)
+
+
+def test_no_shard_is_written_from_no_commit(job: CountJob) -> None:
+    with pytest.raises(IncompleteCountsError) as error:
+        counting.merge_shard(job, 0, [b""])
+    assert f"{job.num_tasks} tasks" in str(error.value)
+    assert "0 commits" in str(error.value)
+
+
+# --- damage
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace('"documents": ', '"documents": 1'),
+        lambda text: text[:-20],
+        lambda text: "",
+        lambda text: "{}",
+        lambda text: "[1]",
+        lambda text: text.replace('"offset": 0', '"offset": 1'),
+    ],
+)
+def test_a_damaged_commit_is_found(
+    damage: Callable[[str], str], job: CountJob, works: list[TaskWork]
+) -> None:
+    list(count_tasks(job, works))
+    commit = commits_of(job)[2]
+    damaged = damage(commit.read_text())
+    assert damaged != commit.read_text()
+    commit.write_text(damaged)
+    with pytest.raises(OutputError) as error:
+        usable_commits(job)
+    assert commit.name in str(error.value)
+    assert "--restart" in str(error.value)
+
+
+def test_a_commit_with_tasks_that_the_plan_does_not_have_writes_no_shard(
+    job: CountJob, works: list[TaskWork]
+) -> None:
+    list(count_tasks(job, works))
+    commit = commits_of(job)[0]
+    content = json.loads(commit.read_bytes())
+    del content["fingerprint"]
+    content["tasks"] = {"999": f"{5:032x}"}
+    commit.write_text(json.dumps({**content, "fingerprint": fingerprint(content)}))
+    with pytest.raises(IncompleteCountsError):
+        finish_counting(job, works)
+    assert_nothing_written(job)
+
+
+def test_every_damaged_byte_of_a_run_is_found(job: CountJob, works: list[TaskWork]) -> None:
+    job = replace(job, checkpoint_bytes=1 << 30, shards=1)
+    descriptors = list(count_tasks(job, works))
+    (run,) = runs_of(job)
+    good = run.read_bytes()
+    for place in range(len(good)):
+        damaged = bytearray(good)
+        damaged[place] ^= 1 << (place % 8)
+        run.write_bytes(damaged)
+        with pytest.raises(IncompleteCountsError) as error:
+            merge_all(job, descriptors)
+        assert "damaged" in str(error.value)
+        assert str(run.parent) in str(error.value)
+    assert_nothing_written(job)
+    run.write_bytes(good)
+    merge_all(job, descriptors)
+
+
+@pytest.mark.parametrize("length", [0, 1, 0.5, -1])
+def test_a_run_that_is_cut_short_is_found(
+    length: float, job: CountJob, works: list[TaskWork]
+) -> None:
+    descriptors = list(count_tasks(replace(job, checkpoint_bytes=1 << 30), works))
+    (run,) = runs_of(job)
+    good = run.read_bytes()
+    run.write_bytes(good[: int(len(good) * length) if length == 0.5 else int(length)])
+    with pytest.raises(IncompleteCountsError, match="damaged"):
+        merge_all(job, descriptors)
+
+
+def test_a_missing_run_is_found(job: CountJob, works: list[TaskWork]) -> None:
+    descriptors = list(count_tasks(job, works))
+    missing = runs_of(job)[0]
+    missing.unlink()
+    with pytest.raises(IncompleteCountsError) as error:
+        merge_all(job, descriptors)
+    assert str(missing) in str(error.value)
+    assert "No such file" in str(error.value)
+
+
+def test_a_damaged_shard_is_not_trained_on(job: CountJob, works: list[TaskWork]) -> None:
+    entries = finish_counting(job, works)
+    manifest = {"shards": entries, "fingerprint": "f"}
+    assert len(load_counts(job.counts, manifest)) == sum(entry["rows"] for entry in entries)
+    path = Path(job.counts.path(entries[1]["name"]))
+    damaged = bytearray(path.read_bytes())
+    damaged[100] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(OutputError, match="damaged"):
+        load_counts(job.counts, manifest)
+    path.unlink()
+    with pytest.raises(OutputError, match="can't be read"):
+        load_counts(job.counts, manifest)
+
+
+# --- memory of the tables
+
+
+def test_counters_at_work_share_the_memory() -> None:
+    share = counting._MemoryShare
+    before = share.of(1000)
+
+    class Counter_:
+        pass
+
+    first, second = Counter_(), Counter_()
+    share.join(first)
+    share.join(second)
+    assert share.of(1000) <= min(before, 500)
+    share.leave(first)
+    del second  # forgotten after an error: it has no share
+    assert share.of(1000) == before

@@ -1,0 +1,221 @@
+"""Pipelines of local runners: options, and errors that come back as they were raised."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from build_support import ROOT
+
+from bpe_core.errors import FormatError
+from pipelines import runners
+from pipelines.config import BeamConfig
+from pipelines.errors import ConfigError, InputError, OutputError
+
+MODES = ["multi_threading", "in_memory"]
+
+
+def config(mode: str = "multi_threading", workers: int = 2) -> BeamConfig:
+    return BeamConfig(workers=workers, options={"direct_running_mode": mode})
+
+
+def run(action: Any, mode: str = "multi_threading", elements: int = 1) -> None:
+    with runners.pipeline(config(mode)) as pipeline:
+        (
+            pipeline
+            | "Make" >> beam.Create(range(elements), reshuffle=False)
+            | "Deal" >> beam.Reshuffle()
+            | "Act" >> beam.Map(action)
+        )
+
+
+# --- options
+
+
+def test_the_pinned_runner_uses_threads_and_the_workers_asked_for() -> None:
+    options = runners._options(BeamConfig(workers=3), ()).get_all_options()
+    assert options["direct_running_mode"] == "multi_threading"
+    assert options["direct_num_workers"] == 3
+    assert runners._options(BeamConfig(), ()).get_all_options()["direct_num_workers"] >= 1
+
+
+def test_the_command_line_wins_over_the_configuration() -> None:
+    configured = BeamConfig(workers=3, options={"direct_num_workers": 4, "job_name": "a"})
+    options = runners._options(configured, ("--direct_num_workers=5",)).get_all_options()
+    assert (options["direct_num_workers"], options["job_name"]) == (5, "a")
+
+
+def test_options_may_be_flags_lists_negations_and_two_words() -> None:
+    configured = BeamConfig(options={"streaming": False, "experiments": ["a", "b"]})
+    options = runners._options(
+        configured, ("--direct_runner_bundle_repeat", "2", "--no_save_main_session")
+    ).get_all_options()
+    assert options["experiments"] == ["a", "b"]
+    assert options["direct_runner_bundle_repeat"] == 2
+    assert not options["streaming"]
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "shown"),
+    [
+        ({"frobnicate": 3}, (), "--frobnicate"),
+        ({}, ("--frobnicate=3",), "--frobnicate"),
+        ({}, ("--frobnicate",), "--frobnicate"),
+        ({}, ("--direct_num=3",), "--direct_num"),
+        ({}, ("--no_such_thing",), "--no_such_thing"),
+        ({}, ("--direct_num_workers=many",), "invalid int value: 'many'"),
+        ({"runner": "FlinkRunner"}, (), "--runner=FlinkRunner"),
+        ({}, ("--runner=FlinkRunner",), "beam.runner"),
+    ],
+)
+def test_options_that_would_have_no_effect_are_refused(
+    options: dict[str, Any],
+    arguments: tuple[str, ...],
+    shown: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        runners._options(BeamConfig(options=options), arguments)
+    assert shown in str(error.value)
+    assert "beam.options, or after --" in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+# --- errors
+
+
+def fail_plainly(element: int) -> None:
+    raise InputError(
+        "Bad file.", expected="good", found="bad: worse", where="a.txt, byte 5", hint="Mend it."
+    )
+
+
+def fail_because(element: int) -> None:
+    try:
+        raise OSError("disk on fire")
+    except OSError as error:
+        raise OutputError("Can't write.", where="b.txt") from error
+
+
+def fail_meanwhile(element: int) -> None:
+    try:
+        fail_plainly(element)
+    except InputError:
+        raise OutputError("Can't write.", where="b.txt") from None
+
+
+def fail_in_core(element: int) -> None:
+    raise FormatError("tokenizer.json, line 3: expected an object")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("action", "kind", "text"),
+    [
+        (fail_plainly, InputError, "Bad file.\n  expected: good\n  found: bad: worse\n"
+         "  where: a.txt, byte 5\n  what to do: Mend it."),
+        (fail_because, OutputError, "Can't write.\n  where: b.txt"),
+        (fail_meanwhile, OutputError, "Can't write.\n  where: b.txt"),
+        (fail_in_core, FormatError, "tokenizer.json, line 3: expected an object"),
+    ],
+)  # fmt: skip
+def test_our_errors_come_back_whole_and_nothing_else_is_shown(
+    mode: str, action: Any, kind: type[Exception], text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logging.getLogger("apache_beam.runners.portability.fn_api_runner.fn_runner").setLevel("ERROR")
+    with pytest.raises(kind) as error:
+        run(action, mode)
+    assert type(error.value) is kind
+    assert str(error.value) == text
+    assert capfd.readouterr() == ("", "")
+
+
+def fail_unexpectedly(element: int) -> None:
+    raise ZeroDivisionError("odd")
+
+
+def fail_because_of_ours(element: int) -> None:
+    try:
+        fail_plainly(element)
+    except InputError as error:
+        raise ZeroDivisionError("odd") from error
+
+
+@pytest.mark.parametrize("action", [fail_unexpectedly, fail_because_of_ours])
+def test_unexpected_errors_keep_their_traceback(action: Any) -> None:
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: odd"):
+        run(action)
+
+
+def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
+    with pytest.raises(KeyError), runners.pipeline(config()):
+        raise KeyError
+
+
+# --- one worker fails, the others stop
+
+
+_LOCAL: dict[str, Any] = {}
+
+
+class _Work(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, failing: int) -> None:
+        self._failing = failing
+
+    def process(self, element: int) -> Iterator[int]:
+        runners.FAILURE.raise_again()
+        with runners.FAILURE.noted():
+            _LOCAL["tasks"].append(element)
+            if element == self._failing:
+                _LOCAL["failed"].set()
+                raise InputError("Bad file.", where="a.txt")
+            _LOCAL["failed"].wait(20)
+            time.sleep(0.2)
+        yield element
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_when_a_worker_fails_the_others_stop_before_their_next_task(failing: int) -> None:
+    failed = threading.Event()
+    tasks: list[int] = []
+
+    _LOCAL["failed"], _LOCAL["tasks"] = failed, tasks
+    with pytest.raises(InputError, match="where: a.txt"), runners.pipeline(config()) as pipeline:
+        (
+            pipeline
+            | "Make" >> beam.Create(range(12), reshuffle=False)
+            | "Deal" >> beam.Reshuffle()
+            | "Work" >> beam.ParDo(_Work(failing))
+        )
+    assert failing in tasks
+    assert len(tasks) <= 3
+
+
+def test_a_failure_is_forgotten_with_its_pipeline_and_elsewhere_never_noted() -> None:
+    with pytest.raises(InputError):
+        run(fail_plainly)
+    assert not runners.FAILURE.happened
+    with pytest.raises(InputError), runners.FAILURE.noted():
+        raise InputError("Outside of a local pipeline, a bundle may be tried again.")
+    assert not runners.FAILURE.happened
+
+
+# --- quiet
+
+
+def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
+    code = (
+        "from pipelines.cli import _leave_out_warning_of_beam\n"
+        "_leave_out_warning_of_beam()\nimport pipelines.runners"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")

@@ -1,0 +1,182 @@
+"""The documentation says what is so: links, names, commands, code blocks and the sample output."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from pipelines.cli import app
+from pipelines.config import load_config
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+README = ROOT / "README.md"
+# Their Python runs from top to bottom, in one namespace, where `make quickstart` has been.
+RUNNABLE = [README, ROOT / "docs" / "errors.md", ROOT / "docs" / "loading.md"]
+# Libraries that the tests don't install.
+NOT_INSTALLED = {"datasets", "transformers"}
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_QUOTED_PATH = re.compile(
+    r"`((?:bpe_core|pipelines|tests|configs|docs|examples|benchmarks|native|\.ci)/[\w./-]*\w)`"
+)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return [code for found, code in _BLOCK.findall(path.read_text("utf-8")) if found == language]
+
+
+def prose(path: Path) -> str:
+    return _BLOCK.sub("", path.read_text("utf-8"))
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def commands() -> Iterator[str]:
+    """Every line of a console block that is a command, with the lines that go on with it."""
+    for path in DOCUMENTS:
+        for block in blocks(path, "console"):
+            for line in block.replace("\\\n", " ").splitlines():
+                yield line.removeprefix("$ ")
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A directory as the repository is after `make quickstart`, and what that printed."""
+    directory = tmp_path_factory.mktemp("docs")
+    (directory / "examples").symlink_to(ROOT / "examples")
+    (directory / "configs").mkdir()
+    shutil.copy(ROOT / "configs" / "quickstart.yaml", directory / "configs")
+    built = run_command(["beam-bpe", "build", "configs/quickstart.yaml"], directory)
+    assert built.returncode == 0, built.stderr
+    return directory, built.stdout
+
+
+def run_command(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs `beam-bpe …`, or Python with the arguments after `python`."""
+    rest = ["-m", "pipelines", *command[1:]] if command[0] == "beam-bpe" else command[1:]
+    return subprocess.run(
+        [sys.executable, *rest], cwd=directory, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_lead_to_files_and_headings(path: Path) -> None:
+    for target in _LINK.findall(prose(path)):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), f"{name_of(path)} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), f"{name_of(path)} links to {target}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_files_that_are_named_exist(path: Path) -> None:
+    for name in _QUOTED_PATH.findall(prose(path)):
+        assert (ROOT / name).exists() or (ROOT / "bpe_core" / name).exists(), name
+
+
+def test_make_has_every_target_that_is_named() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for path in DOCUMENTS:
+        named = set(re.findall(r"(?:`|^)make ([a-z-]+)", path.read_text("utf-8"), re.MULTILINE))
+        assert named <= targets, name_of(path)
+
+
+def test_commands_are_understood() -> None:
+    known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    checked = 0
+    for line in commands():
+        words = shlex.split(line, comments=True)
+        if words[:1] != ["beam-bpe"]:
+            continue
+        command = known[words[1]]
+        with command.make_context(words[1], words[2:]) as context:
+            assert context.params["config"], line
+        checked += 1
+    assert checked
+
+
+def test_commands_that_are_shown_with_their_output_print_it() -> None:
+    shown = [b for path in DOCUMENTS for b in blocks(path, "console") if b.startswith("$ beam-bpe")]
+    assert shown
+    for block in shown:
+        line, _, output = block.partition("\n")
+        ran = run_command(shlex.split(line.removeprefix("$ ")), ROOT)
+        assert ran.stdout + ran.stderr == output
+
+
+@pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
+def test_python_blocks_run(path: Path, quickstart: tuple[Path, str]) -> None:
+    directory, _ = quickstart
+    code = blocks(path, "python")
+    assert code
+    runnable = [block for block in code if not (_imports(block) & NOT_INSTALLED)]
+    program = "\n".join(runnable)
+    ran = run_command(["python", "-c", program], directory)
+    assert ran.returncode == 0, ran.stderr
+
+
+def _imports(code: str) -> set[str]:
+    return set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE))
+
+
+def test_the_sample_of_the_summary_is_what_quickstart_prints(
+    quickstart: tuple[Path, str],
+) -> None:
+    directory, printed = quickstart
+    sample = next(block for block in blocks(README, "text") if block.startswith("documents"))
+    assert _without_times(sample) == _without_times(printed.replace(str(directory), "…"))
+
+
+def _without_times(summary: str) -> list[str]:
+    """The lines of a summary; of those of the stages the names alone."""
+    return [
+        re.sub(r"^(count|train|encode) +[\d.]+ .*", r"\1", line) for line in summary.split("\n")
+    ]
+
+
+def test_configurations_in_the_readme_are_valid(tmp_path: Path) -> None:
+    code = blocks(README, "yaml")
+    assert code
+    for block in code:
+        path = tmp_path / "build.yaml"
+        path.write_text(block, "utf-8")
+        load_config(path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
+def test_examples_run(path: Path, quickstart: tuple[Path, str]) -> None:
+    directory, _ = quickstart
+    ran = run_command(["python", str(path)], directory)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    headings = re.findall(
+        r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert headings[0] == version
