@@ -13,15 +13,15 @@ help:
 $(VENV)/installed: pyproject.toml setup.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77" wheel "pybind11>=2.13"
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[test]"
+	$(BIN)/python -m pip install -qq --no-build-isolation --editable ".[test]"
 	touch $@
 
 $(VENV)/installed-lint: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[lint]"
+	$(BIN)/python -m pip install -qq --no-build-isolation --editable ".[lint]"
 	touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[bench]"
+	$(BIN)/python -m pip install -qq --no-build-isolation --editable ".[bench]"
 	touch $@
 
 ## make quickstart   train a tokenizer on examples/data and encode it into out/quickstart
@@ -54,7 +54,8 @@ types: $(VENV)/installed-lint
 
 ## make schema       write configs/build.schema.json
 schema: $(VENV)/installed
-	$(BIN)/python -m pipelines.config > configs/build.schema.json
+	$(BIN)/python -m pipelines.config > configs/.build.schema.json
+	mv configs/.build.schema.json configs/build.schema.json
 
 ## make tables       write the Unicode tables of the native scanners
 tables: $(VENV)/installed

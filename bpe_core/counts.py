@@ -24,6 +24,7 @@ from bpe_core._native import (
     safe_cut,
     utf8_valid_prefix,
 )
+from bpe_core.cores import usable_cores
 from bpe_core.errors import FormatError, InvalidUtf8Error, TrainingError
 from bpe_core.patterns import resolve_pattern, split_custom
 from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
@@ -285,7 +286,7 @@ class _Counter:
         self._native = native
         self._regex = regex
         self._cuts = cuts
-        self._threads = num_threads or len(os.sched_getaffinity(0))
+        self._threads = num_threads or usable_cores()
         self._local = threading.local()
         self._tables: list[PretokenTable] = []
 

@@ -6,7 +6,6 @@ Beam is imported only where a pipeline runs.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
-from pipelines.errors import ConfigError, RejectLimitError
+from pipelines.errors import ConfigError, InputError, RejectLimitError
 from pipelines.identity import (
     counts_configuration,
     fingerprint,
@@ -47,10 +47,11 @@ def count(
     """Counts the pre-tokens of the corpus."""
     build = _Build(config, beam_args)
     build.check_trains()
+    build.check_inputs_and_options()
     if restart:
         build.discard_counts()
     build.count()
-    return build.summary("beam-bpe train")
+    return build.summary
 
 
 def train(
@@ -59,10 +60,11 @@ def train(
     """Trains the tokenizer; counts first if that is not finished."""
     build = _Build(config, beam_args)
     build.check_trains()
+    build.check_inputs_and_options()
     if restart:
         build.discard_tokenizer()
     build.train()
-    return build.summary("beam-bpe encode")
+    return build.summary
 
 
 def encode(
@@ -70,10 +72,11 @@ def encode(
 ) -> BuildSummary:
     """Encodes the corpus; counts and trains first if that is not finished."""
     build = _Build(config, beam_args)
+    build.check_inputs_and_options()
     if restart:
         build.discard_tokens()
     build.encode()
-    return build.summary(None)
+    return build.summary
 
 
 def build(
@@ -81,13 +84,14 @@ def build(
 ) -> BuildSummary:
     """Does everything; what is finished is not done again."""
     whole = _Build(config, beam_args)
+    whole.check_inputs_and_options()
     if restart:
         whole.discard_tokens()
         if config.tokenizer.path is None:
             whole.discard_tokenizer()
             whole.discard_counts()
     whole.encode()
-    return whole.summary(None)
+    return whole.summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +115,7 @@ class _Build:
         self._tokens = output / "tokens"
         self._rejects = output / "rejects"
         self._output = output
-        self._summary = BuildSummary()
+        self.summary = BuildSummary()
 
     @cached_property
     def _plan(self) -> Plan:
@@ -123,16 +127,13 @@ class _Build:
         ]
         return plan_tasks(files, sources)
 
-    def summary(self, next_stage: str | None) -> BuildSummary:
-        """What was done, and what to try now."""
-        if next_stage is not None:
-            return replace(self._summary, next_command=f"{next_stage} CONFIG")
-        tokenizer = self._tokenizer_directory.url
-        command = (
-            f'python -c "from bpe_core import BPETokenizer; '
-            f"print(BPETokenizer.load('{tokenizer}').encode('In the beginning'))\""
-        )
-        return replace(self._summary, next_command=command)
+    def check_inputs_and_options(self) -> None:
+        """Before anything is removed: are there inputs, and does Beam know its options?"""
+        _ = self._plan
+        if self._beam_args or self._config.beam.options:
+            from pipelines import runners
+
+            runners.options_of(self._config.beam, self._beam_args)
 
     # Planning
 
@@ -179,12 +180,13 @@ class _Build:
         return "uint16" if self._config.tokenizer.vocab_size <= _UINT16_IDS else "uint32"
 
     def _plan_warnings(self, files: Sequence[PlannedFile]) -> Iterator[str]:
-        step = max(source.range_bytes for source in self._config.input)
-        large = [file for file in files if not file.splittable and file.bytes > step]
+        steps = {source.name: source.range_bytes for source in self._config.input}
+        large = [file for file in files if not file.splittable and file.bytes > steps[file.source]]
         if large:
+            largest = max(large, key=lambda file: file.bytes)
             yield (
-                f"{len(large)} files above range_bytes can't be split (compressed, or a document "
-                f"each), the largest {large[0].path}: each is the work of one worker."
+                "files above range_bytes that can't be split (compressed, or a document each): "
+                f"{len(large):,}, the largest {largest.path}; each is the work of one worker."
             )
 
     # Counting
@@ -232,7 +234,9 @@ class _Build:
             tasks | "CountPretokens" >> CountPretokens(job=job, finished=finished)
         content = self._counts_content(job)
         self._check_rejects(content["totals"], "rejects/count-*.parquet")
-        return _Made(content=content, resumed=bool(commits), bytes=content["totals"]["bytes"])
+        earlier = sum(commit.totals.bytes for commit in commits)
+        fresh = content["totals"]["bytes"] - earlier
+        return _Made(content=content, resumed=bool(commits), bytes=fresh)
 
     def _count_job(self, identity: Identity, task_hashes: Sequence[int]) -> CountJob:
         from pipelines.counting import CountJob
@@ -287,16 +291,16 @@ class _Build:
     def _note_counts(self, manifest: Mapping[str, Any]) -> None:
         totals = manifest["totals"]
         self._note_documents(totals)
-        warnings = self._summary.warnings
+        warnings = self.summary.warnings
         if totals["long_pretokens"]:
             warnings += (
                 f"{totals['long_pretokens']:,} pre-tokens longer than counts.max_pretoken_bytes "
                 "were not counted",
             )
-        self._summary = replace(
-            self._summary,
+        self.summary = replace(
+            self.summary,
             distinct_pretokens=totals["distinct_pretokens"],
-            outputs={**self._summary.outputs, "counts": self._counts.url},
+            outputs={**self.summary.outputs, "counts": self._counts.url},
             warnings=warnings,
         )
 
@@ -308,8 +312,8 @@ class _Build:
         ours = r"tokenizer\.(arrow|json|tiktoken)|vocab\.json|merges\.txt|training\.json"
         discard_stage(self._tokenizer, ours)
 
-    def train(self) -> None:
-        """Trains if that is not done yet."""
+    def train(self) -> dict[str, Any]:
+        """Trains if that is not done yet; gives the manifest."""
         counted = self.count()
         configuration = {**tokenizer_configuration(self._config), "corpus": counted["corpus"]}
         manifest = self._stage(
@@ -319,6 +323,7 @@ class _Build:
             lambda identity: self._run_train(counted, identity.configuration),
         )
         self._note_tokenizer(manifest)
+        return manifest
 
     def _run_train(self, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> _Made:
         from bpe_core import formats, train_from_counts
@@ -362,19 +367,19 @@ class _Build:
         return _Made(content=content)
 
     def _note_tokenizer(self, manifest: Mapping[str, Any]) -> None:
-        warnings = self._summary.warnings
+        warnings = self.summary.warnings
         if manifest["vocab_size"] < manifest["vocab_size_asked_for"]:
             warnings += (
                 f"the corpus is too small for the vocabulary: training reached "
                 f"{manifest['vocab_size']:,} of {manifest['vocab_size_asked_for']:,} ids "
                 f"({manifest['stopped_because']})",
             )
-        self._summary = replace(
-            self._summary,
+        self.summary = replace(
+            self.summary,
             merges=manifest["merges"],
             stop_reason=manifest["stopped_because"],
             vocab_size=manifest["vocab_size"],
-            outputs={**self._summary.outputs, "tokenizer": self._tokenizer.url},
+            outputs={**self.summary.outputs, "tokenizer": self._tokenizer.url},
             warnings=warnings,
         )
 
@@ -436,8 +441,9 @@ class _Build:
 
     def encode(self) -> None:
         """Encodes what is not encoded yet; trains first if the tokenizer is to be trained."""
+        counted = None
         if self._config.tokenizer.path is None:
-            self.train()
+            counted = self.train()["configuration"]["corpus"]
         model = self._load_model()
         self._check_affixes(model)
         configuration = {
@@ -448,13 +454,13 @@ class _Build:
             "encode",
             self._tokens,
             configuration,
-            lambda identity: self._run_encode(identity, model),
+            lambda identity: self._run_encode(identity, model, counted),
         )
         (self._tokens / "_tasks").remove_all()
         self._discard_rejects("count-")
         self._note_tokens(manifest)
 
-    def _run_encode(self, identity: Identity, model: TokenizerModel) -> _Made:
+    def _run_encode(self, identity: Identity, model: TokenizerModel, counted: str | None) -> _Made:
         from pipelines import progress, runners, writing
         from pipelines.transforms import ReadTasks, WriteTokenShards
         from pipelines.work import TaskWork
@@ -473,6 +479,15 @@ class _Build:
         entries = writing.finished_entries(job, len(works))
         content = writing.tokens_content(entries)
         self._check_rejects(content["totals"], "rejects/")
+        if counted not in (None, content["corpus"]):
+            raise InputError(
+                "The documents that were encoded are not those that were counted.",
+                expected=f"number and sum of hashes {counted}",
+                found=content["corpus"],
+                where=self._tokens.url,
+                hint="The input has changed meanwhile. When it is complete, begin anew with "
+                "--restart.",
+            )
         fresh = sum(entries[work.index]["totals"]["bytes"] for work in left)
         return _Made(content=content, resumed=bool(finished), bytes=fresh)
 
@@ -502,14 +517,15 @@ class _Build:
         totals = manifest["totals"]
         self._note_documents(totals)
         tokens = totals["tokens"]
-        self._summary = replace(
-            self._summary,
+        self.summary = replace(
+            self.summary,
             tokens=tokens,
             bytes_per_token=totals["text_bytes"] / tokens if tokens else None,
             train_rows=totals["train_rows"],
             validation_rows=totals["validation_rows"],
             outputs={
-                **self._summary.outputs,
+                **self.summary.outputs,
+                "tokenizer": self._tokenizer_directory.url,
                 "tokens": self._tokens.url,
                 **({"rejects": self._rejects.url} if totals["rejected"] else {}),
             },
@@ -542,11 +558,11 @@ class _Build:
         return manifest
 
     def _note_stage(self, stage: StageSummary) -> None:
-        self._summary = replace(self._summary, stages=(*self._summary.stages, stage))
+        self.summary = replace(self.summary, stages=(*self.summary.stages, stage))
 
     def _note_documents(self, totals: Mapping[str, Any]) -> None:
-        self._summary = replace(
-            self._summary,
+        self.summary = replace(
+            self.summary,
             documents=totals["documents"] + totals["empty"] + totals["rejected"],
             bytes=totals["bytes"],
             empty=totals["empty"],
@@ -555,7 +571,7 @@ class _Build:
 
     def _run_facts(self, seconds: float) -> dict[str, Any]:
         beam = self._config.beam
-        workers = beam.workers or len(os.sched_getaffinity(0))
+        workers = beam.workers or usable_cores()
         return {"seconds": round(seconds, 3), "runner": beam.runner, "workers": workers}
 
     def _check_rejects(self, totals: Mapping[str, Any], files: str) -> None:

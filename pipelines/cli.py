@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -12,12 +15,18 @@ import typer
 
 from bpe_core.errors import BpeError
 from pipelines import supervisor
-from pipelines.errors import INTERRUPTED_EXIT_CODE, ConfigError, exit_code_of
+from pipelines.errors import (
+    INTERRUPTED_EXIT_CODE,
+    TERMINATED_EXIT_CODE,
+    ConfigError,
+    exit_code_of,
+)
 
 if TYPE_CHECKING:
     from pipelines.config import BuildConfig
     from pipelines.summary import BuildSummary
 
+_KEPT = "What is finished is kept: run the same command again to go on."
 _EXIT_CODES = (
     "Exit codes: 0 done; 1 unexpected error; 2 wrong configuration or command line; 3 the output "
     "belongs to another configuration; 4 input missing, unreadable or corrupt; 5 output can't be "
@@ -174,7 +183,10 @@ def _run(
         loaded = _load(config, overrides)
         _check_beam_options(beam_options or ())
         if not supervisor.in_child():
-            raise typer.Exit(supervisor.run_in_child(context.obj))
+            code = supervisor.run_in_child(context.obj)
+            if code == TERMINATED_EXIT_CODE:
+                typer.echo(f"Terminated. {_KEPT}", err=True)
+            raise typer.Exit(code)
         _leave_out_warning_of_beam()
         from rich.console import Console
 
@@ -182,7 +194,30 @@ def _run(
         from pipelines.summary import show_summary
 
         run: Callable[..., BuildSummary] = getattr(build, stage)
-        show_summary(run(loaded, restart=restart, beam_args=tuple(beam_options or ())), Console())
+        summary = run(loaded, restart=restart, beam_args=tuple(beam_options or ()))
+        following = _next_command(stage, context.obj, summary)
+        show_summary(replace(summary, next_command=following), Console())
+
+
+def _next_command(stage: Stage, given: Sequence[str], summary: BuildSummary) -> str | None:
+    """What to try now: the next stage with the same arguments, or the tokenizer."""
+    following = {"count": "train", "train": "encode"}.get(stage)
+    if following is not None:
+        arguments = [argument for argument in given[1:] if argument != "--restart"]
+        return shlex.join(["beam-bpe", following, *arguments])
+    if "tokenizer" not in summary.outputs:
+        return None
+    tokenizer = _below_here(summary.outputs["tokenizer"])
+    return (
+        f'{_below_here(sys.executable)} -c "from bpe_core import BPETokenizer; '
+        f"print(BPETokenizer.load('{tokenizer}').encode('In the beginning'))\""
+    )
+
+
+def _below_here(path: str) -> str:
+    """A path relative to the current directory if it lies below it."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 def _leave_out_warning_of_beam() -> None:
@@ -215,13 +250,11 @@ def _errors_shown(debug: bool) -> Iterator[None]:
         yield
     except BpeError as error:
         if debug:
-            raise
+            traceback.print_exc()
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(exit_code_of(error)) from None
     except KeyboardInterrupt:
-        typer.echo(
-            "Interrupted. What is finished is kept: run the same command again to go on.", err=True
-        )
+        typer.echo(f"Interrupted. {_KEPT}", err=True)
         if supervisor.in_child():
             supervisor.leave(INTERRUPTED_EXIT_CODE)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None

@@ -89,8 +89,7 @@ def _check_tie_break(value: object) -> object:
             Problem(
                 (),
                 expected="'lexicographic', 'first_id' or 'huggingface'",
-                hint="first_seen depends on the order of the text, which counts don't keep. "
-                "Use bpe_core.train_bpe for it.",
+                hint="first_seen depends on the order of the text, which counts don't keep.",
             )
         )
     return value

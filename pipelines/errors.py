@@ -22,6 +22,7 @@ from bpe_core.errors import BpeError
 
 CORE_ERROR_EXIT_CODE = 9
 INTERRUPTED_EXIT_CODE = 130
+TERMINATED_EXIT_CODE = 143
 
 
 class PipelineError(BpeError):

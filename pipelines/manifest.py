@@ -189,7 +189,7 @@ def _check_present(directory: Directory, manifest: Mapping[str, Any]) -> None:
             expected=f"{len(listed)} files with the sizes in {MANIFEST}",
             found=f"{len(wrong)} missing or of another size: " + ", ".join(wrong[:_FILES_SHOWN]),
             where=directory.url,
-            hint="Restore them, or make this stage anew with --restart.",
+            hint=f"Restore them, or make them anew: {_restart(directory)}.",
         )
 
 
@@ -198,7 +198,7 @@ def _check_same(directory: Directory, found: Mapping[str, Any], identity: Identi
     changed += [f"input {d}" for d in differences(_flat(found["inputs"]), _flat(identity.inputs))]
     marks = found.get("marks") or (directory.read_json(RUN) or {}).get("marks", {})
     changed += [
-        f"input {label}: changed since ({marks[label]} → {mark})"
+        f"input {label}: as large as before, but changed since ({marks[label]} → {mark})"
         for label, mark in identity.marks.items()
         if marks.get(label, mark) != mark and found["inputs"].get(label) == identity.inputs[label]
     ]
@@ -212,9 +212,14 @@ def _check_same(directory: Directory, found: Mapping[str, Any], identity: Identi
         + shown
         + (f"\n    and {more} more" if more > 0 else ""),
         where=directory.url,
-        hint="Choose another output, go back to the old configuration, or make it anew with "
-        "--restart.",
+        hint="Choose another output, go back to the old configuration, or make this stage anew: "
+        f"{_restart(directory)}.",
     )
+
+
+def _restart(directory: Directory) -> str:
+    stage = {"counts": "count", "tokenizer": "train"}.get(directory.url.rpartition("/")[2])
+    return f"`beam-bpe {stage or 'encode'} CONFIG --restart`"
 
 
 def _flat(inputs: Mapping[str, int]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -19,6 +18,7 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.worker import sdk_worker
 
+from bpe_core.cores import usable_cores
 from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
@@ -47,7 +47,7 @@ def pipeline(config: BeamConfig, beam_args: Sequence[str] = ()) -> Iterator[beam
         BpeError: what our code raised on a worker, as it was raised there.
         ConfigError: an option that Beam does not know.
     """
-    options = _options(config, beam_args)
+    options = options_of(config, beam_args)
     _keep_errors_for_the_caller()
     with (
         _our_errors(),
@@ -100,10 +100,15 @@ class _Failure:
 FAILURE = _Failure()
 
 
-def _options(config: BeamConfig, beam_args: Sequence[str]) -> PipelineOptions:
+def options_of(config: BeamConfig, beam_args: Sequence[str] = ()) -> PipelineOptions:
+    """The options of a local pipeline.
+
+    Raises:
+        ConfigError: one that Beam does not know, or that has a wrong value.
+    """
     given = {
         "direct_running_mode": "multi_threading",
-        "direct_num_workers": config.workers or len(os.sched_getaffinity(0)),
+        "direct_num_workers": config.workers or usable_cores(),
         **config.options,
     }
     options = PipelineOptions([*_flags(given), *beam_args])

@@ -27,6 +27,9 @@ ByteArray = NDArray[np.uint8]
 
 _COMPRESSED_READ_BYTES: Final = 1 << 18
 
+# So little at a time that an error tells its place well.
+_TEXT_READ_BYTES: Final = 1 << 16
+
 
 class Stream(Protocol):
     """Bytes one after the other; `at_end`: it is known that nothing follows."""
@@ -193,12 +196,14 @@ class _DecompressedStream:
         done = 0
         while done < len(view):
             try:
-                got = self._text.readinto(view[done:])
+                got = self._text.readinto(view[done : done + _TEXT_READ_BYTES])
             except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
                 raise InputError(
                     "A compressed input file is corrupt or cut short.",
-                    expected=f"{self._file.compression} data up to the end of the file",
-                    found=f"{error} after {self._position:,} bytes of decompressed text",
+                    expected=f"{self._file.compression} data up to byte {self._file.size:,}, the "
+                    "end of the file",
+                    found=f"{error}, after {self._position:,} bytes of text, when compressed data "
+                    f"was read up to byte {self._stored.tell():,}",
                     where=self._file.url,
                     hint="Get the file again or leave it out of input.files; if it is compressed "
                     "in another way or not at all, set input.compression.",

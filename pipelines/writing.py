@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core import BPETokenizer
+from bpe_core.errors import SpecialTokenError
 from bpe_core.special_tokens import special_set
 from pipelines import progress
 from pipelines.batches import DocumentBatch
@@ -155,8 +156,8 @@ class DocumentEncoder:
         self._allowed: Literal["all", "none"] = (
             "all" if special_tokens_in_text == "split" else "none"
         )
-        self._prepend = [] if prepend is None else [special_tokens[prepend]]
-        self._append = [] if append is None else [special_tokens[append]]
+        self._prepend = _affix(special_tokens, "prepend", prepend)
+        self._append = _affix(special_tokens, "append", append)
 
     @classmethod
     def of_job(cls, job: EncodeJob) -> DocumentEncoder:
@@ -192,6 +193,17 @@ class DocumentEncoder:
             source=batch.source,
             part=batch.part,
         )
+
+
+def _affix(special_tokens: Mapping[str, int], key: str, token: str | None) -> list[int]:
+    if token is None:
+        return []
+    if token not in special_tokens:
+        raise SpecialTokenError(
+            f"{key}: expected a special token of the tokenizer "
+            f"({', '.join(map(repr, special_tokens)) or 'it has none'}), found {token!r}"
+        )
+    return [special_tokens[token]]
 
 
 def load_tokenizer(url: str, fingerprint: str) -> BPETokenizer:
@@ -455,6 +467,7 @@ def tokens_content(entries: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     validation = [entry["validation"] for entry in ordered if entry["validation"]]
     files = train + validation
     return {
+        "corpus": totals.corpus_fingerprint,
         "files": {
             "train": train,
             "validation": validation,

@@ -107,21 +107,17 @@ py::array_t<Id> to_array(IdBuffer<Id>&& ids) {
   return py::array_t<Id>(size, memory, owner);
 }
 
-std::optional<Pattern> pattern_from_name(const std::string& name) {
+Pattern pattern_from_name(const std::string& name) {
   if (name == "gpt2") return Pattern::gpt2;
   if (name == "cl100k") return Pattern::cl100k;
   if (name == "cl100k_tiktoken") return Pattern::cl100k_tiktoken;
   if (name == "o200k") return Pattern::o200k;
   if (name == "qwen2") return Pattern::qwen2;
   if (name == "none") return Pattern::none;
-  return std::nullopt;
+  throw std::invalid_argument("no native scanner is called " + name);
 }
 
-Scanner scanner_from_name(const std::string& name) {
-  const std::optional<Pattern> pattern = pattern_from_name(name);
-  if (!pattern) throw std::invalid_argument("no native scanner is called " + name);
-  return scanner_for(*pattern);
-}
+Scanner scanner_from_name(const std::string& name) { return scanner_for(pattern_from_name(name)); }
 
 void raise_from_errors(const char* class_name, const std::string& message) {
   const py::object type = py::module_::import("bpe_core.errors").attr(class_name);
@@ -145,8 +141,10 @@ void translate_exception(std::exception_ptr pointer) {
 // ---------------------------------------------------------------------------------------------
 // Text
 
-Int64Array split_pretokens(const std::string& pattern, const py::buffer& buffer, size_t capacity) {
-  const Scanner scanner = scanner_from_name(pattern);
+Int64Array split_pretokens(const std::string& pattern, const py::buffer& buffer, size_t capacity,
+                           bool portable) {
+  const Scanner scanner =
+      portable ? portable_scanner_for(pattern_from_name(pattern)) : scanner_from_name(pattern);
   if (capacity == 0) throw std::invalid_argument("capacity must be at least 1");
   const BytesView data(buffer);
   std::vector<int64_t> result;
@@ -681,7 +679,8 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "The native core of bpe_core; see the modules that use it.";
   py::register_exception_translator(&translate_exception);
 
-  m.def("split_pretokens", &split_pretokens, "pattern"_a, "data"_a, "capacity"_a = 256);
+  m.def("split_pretokens", &split_pretokens, "pattern"_a, "data"_a, "capacity"_a = 256,
+        "portable"_a = false);
   m.def(
       "utf8_valid_prefix",
       [](const py::buffer& buffer) {

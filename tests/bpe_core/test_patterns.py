@@ -47,8 +47,10 @@ def ends_by_regex(pattern: str, text: str) -> list[int]:
 
 def check(pattern: str, text: str, capacity: int = 256) -> None:
     data = text.encode()
-    found = split_pretokens(pattern, data, capacity).tolist()
-    assert found == ends_by_regex(pattern, text), (pattern, text)
+    expected = ends_by_regex(pattern, text)
+    for portable in (False, True):
+        found = split_pretokens(pattern, data, capacity, portable).tolist()
+        assert found == expected, (pattern, text, portable)
 
 
 def check_all(text: str) -> None:

@@ -22,13 +22,14 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "data"
 SEPARATOR = "<|endoftext|>"
 
-WORDS = "the cat sat on a mat and thought of 12 don't-s café 漢字 in Ünïcode\n".split(" ")
+TEXT = "the cat sat on a mat and thought of 12 don't-s café 漢字 in Ünïcode\n"
 
 
 def some_text(documents: int, words: int = 60, start: int = 0) -> list[bytes]:
     """Different documents of words, the same at every call."""
+    known = TEXT.split(" ")
     return [
-        " ".join(WORDS[(d * 7 + w * (w + d)) % len(WORDS)] for w in range(words)).encode()
+        " ".join(known[(d * 7 + w * (w + d)) % len(known)] for w in range(words)).encode()
         for d in range(start, start + documents)
     ]
 

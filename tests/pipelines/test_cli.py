@@ -188,8 +188,10 @@ def test_debug_shows_the_traceback_of_an_error(in_child: Run) -> None:
     def fail(*_: object, **__: object) -> None:
         raise errors.InputError("Broken.")
 
-    with pytest.raises(errors.InputError):
-        in_child(fail, "plan", QUICKSTART, "--debug")
+    code, _, shown = in_child(fail, "plan", QUICKSTART, "--debug")
+    assert code == errors.InputError.exit_code
+    assert "Traceback" in shown
+    assert shown.endswith("error: Broken.\n")
 
 
 def test_a_wrong_configuration_is_told_before_a_child_is_started(

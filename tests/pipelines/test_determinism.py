@@ -43,9 +43,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_with_any_number_of_workers(
-    workers: int, tmp_path: Path, expected: dict[str, str]
-) -> None:
+def test_with_any_number_of_workers(workers: int, tmp_path: Path, expected: dict[str, str]) -> None:
     build.build(quickstart(tmp_path, beam={"workers": workers}))
     assert checksums(tmp_path / "out") == expected
 

@@ -16,7 +16,9 @@ from pipelines.manifest import Identity
 from pipelines.storage import Directory
 
 IDENTITY = Identity(
-    configuration={"a": {"b": 1}}, inputs={"x.txt": 5, "y.txt": 6}, marks={"x.txt": "1", "y.txt": "2"}
+    configuration={"a": {"b": 1}},
+    inputs={"x.txt": 5, "y.txt": 6},
+    marks={"x.txt": "1", "y.txt": "2"},
 )
 OURS = r"part-\d+"
 
@@ -102,9 +104,7 @@ def test_many_differences_are_shown_in_part(directory: Directory) -> None:
 @pytest.mark.parametrize(
     ("name", "text"), [("thesis.docx", ""), ("manifest.json", '{"name": "an extension"}')]
 )
-def test_files_that_no_build_wrote_are_refused(
-    name: str, text: str, directory: Directory
-) -> None:
+def test_files_that_no_build_wrote_are_refused(name: str, text: str, directory: Directory) -> None:
     directory.write_bytes(name, text.encode())
     with pytest.raises(OutputError, match="no build of this tool wrote") as error:
         manifest.finished_manifest(directory, IDENTITY)

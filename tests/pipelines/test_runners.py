@@ -40,21 +40,21 @@ def run(action: Any, mode: str = "multi_threading", elements: int = 1) -> None:
 
 
 def test_the_pinned_runner_uses_threads_and_the_workers_asked_for() -> None:
-    options = runners._options(BeamConfig(workers=3), ()).get_all_options()
+    options = runners.options_of(BeamConfig(workers=3)).get_all_options()
     assert options["direct_running_mode"] == "multi_threading"
     assert options["direct_num_workers"] == 3
-    assert runners._options(BeamConfig(), ()).get_all_options()["direct_num_workers"] >= 1
+    assert runners.options_of(BeamConfig()).get_all_options()["direct_num_workers"] >= 1
 
 
 def test_the_command_line_wins_over_the_configuration() -> None:
     configured = BeamConfig(workers=3, options={"direct_num_workers": 4, "job_name": "a"})
-    options = runners._options(configured, ("--direct_num_workers=5",)).get_all_options()
+    options = runners.options_of(configured, ("--direct_num_workers=5",)).get_all_options()
     assert (options["direct_num_workers"], options["job_name"]) == (5, "a")
 
 
 def test_options_may_be_flags_lists_negations_and_two_words() -> None:
     configured = BeamConfig(options={"streaming": False, "experiments": ["a", "b"]})
-    options = runners._options(
+    options = runners.options_of(
         configured, ("--direct_runner_bundle_repeat", "2", "--no_save_main_session")
     ).get_all_options()
     assert options["experiments"] == ["a", "b"]
@@ -82,7 +82,7 @@ def test_options_that_would_have_no_effect_are_refused(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(ConfigError) as error:
-        runners._options(BeamConfig(options=options), arguments)
+        runners.options_of(BeamConfig(options=options), arguments)
     assert shown in str(error.value)
     assert "beam.options, or after --" in str(error.value)
     assert capfd.readouterr() == ("", "")
@@ -187,7 +187,7 @@ def test_when_a_worker_fails_the_others_stop_before_their_next_task(failing: int
     tasks: list[int] = []
 
     _LOCAL["failed"], _LOCAL["tasks"] = failed, tasks
-    with pytest.raises(InputError, match="where: a.txt"), runners.pipeline(config()) as pipeline:
+    with pytest.raises(InputError, match="Bad file"), runners.pipeline(config()) as pipeline:
         (
             pipeline
             | "Make" >> beam.Create(range(12), reshuffle=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-
 
 import pytest
 import xxhash
@@ -41,7 +41,9 @@ def test_what_is_written_can_be_read(directory: Directory) -> None:
     assert directory.sizes() == {"x": 10}
     directory.write_json("j", {"b": [1, "é"], "a": None})
     assert directory.read_json("j") == {"b": [1, "é"], "a": None}
-    assert directory.read_bytes("j") == '{\n  "a": null,\n  "b": [\n    1,\n    "é"\n  ]\n}\n'.encode()
+    assert (
+        directory.read_bytes("j") == '{\n  "a": null,\n  "b": [\n    1,\n    "é"\n  ]\n}\n'.encode()
+    )
 
 
 def test_what_is_not_there_is_nothing(directory: Directory) -> None:
@@ -116,7 +118,9 @@ def test_only_an_empty_directory_is_removed_as_empty(local: Directory) -> None:
     assert not Path(local.url).exists()
 
 
-@pytest.mark.parametrize(("text", "found"), [("{", "Expecting"), ("[1]", "list"), ("", "Expecting")])
+@pytest.mark.parametrize(
+    ("text", "found"), [("{", "Expecting"), ("[1]", "list"), ("", "Expecting")]
+)
 def test_damaged_json_is_an_error_that_names_the_file(
     text: str, found: str, directory: Directory
 ) -> None:
@@ -138,19 +142,24 @@ def test_a_full_disk_is_told_with_what_to_do(
     assert local.sizes() == {}
 
 
-def test_an_output_that_is_a_file_is_an_error_for_reading_and_writing(tmp_path: Path) -> None:
+ACTIONS: dict[str, Callable[[Directory], object]] = {
+    "create": Directory.create,
+    "sizes": lambda directory: (directory / "a").sizes(),
+    "read_json": lambda directory: directory.read_json("x"),
+    "read_bytes": lambda directory: directory.read_bytes("x"),
+    "write_bytes": lambda directory: directory.write_bytes("x", b""),
+}
+
+
+@pytest.mark.parametrize("below", ["", "/b"])
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+def test_an_output_that_is_a_file_is_an_error(
+    action: Callable[[Directory], object], below: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
-    for directory in (Directory(url=str(tmp_path / "file")), Directory(url=str(tmp_path / "file/b"))):
-        for action in (
-            directory.create,
-            lambda: (directory / "a").sizes(),
-            lambda: directory.read_json("x"),
-            lambda: directory.read_bytes("x"),
-            lambda: directory.write_bytes("x", b""),
-        ):
-            with pytest.raises(OutputError) as error:
-                action()
-            assert str(tmp_path / "file") in str(error.value)
+    with pytest.raises(OutputError) as error:
+        action(Directory(url=f"{tmp_path}/file{below}"))
+    assert str(tmp_path / "file") in str(error.value)
 
 
 def test_storage_options_are_never_shown_and_travel_to_workers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Iterator
@@ -146,9 +147,7 @@ def test_prepend_and_append_stand_around_each_document(
         assert row["input_ids"] == [first, *tokenizer.encode(document.decode())]
 
 
-def test_the_metadata_says_what_the_file_was_made_from(
-    job: EncodeJob, config: BuildConfig
-) -> None:
+def test_the_metadata_says_what_the_file_was_made_from(job: EncodeJob, config: BuildConfig) -> None:
     (entry, *_) = write_all(job, works_of(config))
     file = pq.ParquetFile(job.tokens.path(entry["train"]["name"]))
     said = {key.decode(): value.decode() for key, value in file.metadata.metadata.items()}
@@ -185,9 +184,7 @@ def test_writing_a_task_again_gives_the_same_bytes(job: EncodeJob, config: Build
     assert checksums(Path(job.tokens.url)) == before
 
 
-def test_a_task_without_rows_has_its_file(
-    tmp_path: Path, tokenizer_directory: Path
-) -> None:
+def test_a_task_without_rows_has_its_file(tmp_path: Path, tokenizer_directory: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": [b"", b"", b"x" * 500, b"y"]})
     config = config_for(tmp_path, input={"range_bytes": 100}, encode={"validation_fraction": 0.5})
     works = works_of(config)
@@ -301,7 +298,7 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
         patch.setattr(writing, "_ROW_GROUP_TOKENS", tokens)
         job = _bare_job(name)
         with TokenFile(job, "f.parquet", {}) as file:
-            for begin, end in zip(places, places[1:], strict=False):
+            for begin, end in itertools.pairwise(places):
                 lengths = sizes[begin:end]
                 file.add(
                     TokenRows(

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# The native code under the compiler's sanitizers: builds the extension in a temporary copy and runs
+# the tests that reach it.
+#
+#   tests/sanitize.sh                     all of these
+#   tests/sanitize.sh address,undefined   memory errors and undefined behaviour
+#   tests/sanitize.sh thread              data races, in the tests that use threads
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=${PYTHON:-$PWD/.venv/bin/python}
+compiler=${CXX:-g++}
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+cp -r bpe_core tests examples setup.py pyproject.toml README.md LICENSE "$copy"
+cd "$copy"
+
+native=(
+  tests/bpe_core/test_{documents,merge_learner,native_counting,native_encoder,patterns}.py
+  tests/bpe_core/test_{counts,special_tokens,tokenizer,training,utf8}.py
+)
+
+build() {
+  rm -rf build bpe_core/*.so
+  BPE_SANITIZE=$1 "$python" setup.py --quiet build_ext --inplace
+}
+
+# The sanitizers' libraries must come first in the interpreter, which is not built with them, and
+# the C++ library with them, whose functions they replace. Each object has memory of its own from
+# malloc, so that reading beyond its end is seen. Interpreters leave memory behind: no leaks are told.
+run() {
+  local preload="" library
+  for library in "$1" libstdc++.so; do
+    preload+="$("$compiler" -print-file-name="$library") "
+  done
+  shift
+  LD_PRELOAD=$preload PYTHONMALLOC=malloc \
+    ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 \
+    UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+    TSAN_OPTIONS=halt_on_error=1 \
+    setarch --addr-no-randomize "$python" -m pytest -p no:cacheprovider -o timeout=1200 "$@"
+}
+
+for sanitizers in "${@:-address,undefined thread}"; do
+  for sanitizer in $sanitizers; do
+    echo "== $sanitizer"
+    build "$sanitizer"
+    case $sanitizer in
+      thread) run libtsan.so tests/bpe_core -k "thread or threads" ;;
+      *) run libasan.so "${native[@]}" -k "not time and not equal_the_reference[" ;;
+    esac
+  done
+done
