@@ -398,7 +398,7 @@ class _Build:
 
         try:
             return formats.load_tokenizer(self._tokenizer_directory.url)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise ConfigError(
                 "There is no tokenizer.",
                 expected="a directory with tokenizer.arrow",

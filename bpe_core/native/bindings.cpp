@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -625,22 +626,31 @@ class PyEncoder {
         failures[i] = std::current_exception();
       }
     };
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < parts; ++i) threads.emplace_back(run, i);
-    run(0);
-    for (std::thread& thread : threads) thread.join();
+    in_threads(parts, run);
     for (const std::exception_ptr& failure : failures) {
       if (failure) std::rethrow_exception(failure);
     }
-    IdBuffer<Id> all = std::move(buffers[0]);
-    for (size_t i = 1; i < parts; ++i) {
-      const int64_t before = static_cast<int64_t>(all.size());
-      for (size_t k = cuts[i]; k < cuts[i + 1]; ++k) offsets[k] += before;
-      all.reserve_more(buffers[i].size());
-      std::copy_n(buffers[i].data(), buffers[i].size(), all.end());
-      all.advance(buffers[i].size());
-    }
+    if (parts == 1) return std::move(buffers[0]);
+    std::vector<size_t> before(parts + 1, 0);
+    for (size_t i = 0; i < parts; ++i) before[i + 1] = before[i] + buffers[i].size();
+    IdBuffer<Id> all;
+    all.reserve_more(before[parts]);
+    in_threads(parts, [&](size_t i) {
+      for (size_t k = cuts[i]; k < cuts[i + 1]; ++k) offsets[k] += static_cast<int64_t>(before[i]);
+      std::copy_n(buffers[i].data(), buffers[i].size(), all.end() + before[i]);
+      buffers[i] = IdBuffer<Id>();
+    });
+    all.advance(before[parts]);
     return all;
+  }
+
+  // Calls run(i) for i of 0 to n - 1, each in a thread, one of them this.
+  template <class Run>
+  static void in_threads(size_t n, const Run& run) {
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < n; ++i) threads.emplace_back(std::cref(run), i);
+    run(0);
+    for (std::thread& thread : threads) thread.join();
   }
 
   // Cuts of the documents into parts of about equal bytes: one a thread, and none below 64 KiB.
@@ -778,7 +788,7 @@ PYBIND11_MODULE(_native, m) {
                                                 unknown_id, pattern, cache_entries);
            }),
            "byte_ids"_a, "left"_a, "right"_a, "result"_a, "unknown_id"_a = -1, "pattern"_a = "gpt2",
-           "cache_entries"_a = size_t{1} << 20)
+           "cache_entries"_a = size_t{1} << 21)
       .def("set_whole_tokens", &PyEncoder::set_whole_tokens, "keys"_a, "offsets"_a, "ids"_a)
       .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,
            "specials"_a, "prepend"_a = std::vector<uint32_t>{},

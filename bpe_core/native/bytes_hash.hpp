@@ -2,6 +2,7 @@
 // words, longer ones elsewhere; both are hashed by folded 64x64-bit multiplication.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,10 @@ inline constexpr size_t kShortKeyBytes = 16;
 struct ShortKey {
   uint64_t low;
   uint64_t high;
+
+  bool operator==(const ShortKey& other) const {
+    return ((low ^ other.low) | (high ^ other.high)) == 0;
+  }
 };
 
 inline uint64_t load_u64(const uint8_t* bytes) {
@@ -23,14 +28,22 @@ inline uint64_t load_u64(const uint8_t* bytes) {
   return word;
 }
 
+// The words that keep a key's first n bytes, for n of 0 to 16.
+inline constexpr auto kKeyMasks = [] {
+  std::array<ShortKey, kShortKeyBytes + 1> masks{};
+  for (size_t n = 1; n <= kShortKeyBytes; ++n) {
+    masks[n].low = n < 8 ? ~uint64_t{0} >> (64 - 8 * n) : ~uint64_t{0};
+    masks[n].high = n <= 8 ? 0 : ~uint64_t{0} >> (128 - 8 * n);
+  }
+  return masks;
+}();
+
 // Loads `length` (1 to 16) bytes. `readable` bytes may be read from `bytes` on: with 16 or more,
 // two unconditional loads are masked; at the end of a buffer the bytes are copied instead.
 inline ShortKey load_short_key(const uint8_t* bytes, size_t length, size_t readable) {
   if (readable >= kShortKeyBytes) [[likely]] {
-    const uint64_t low = load_u64(bytes);
-    const uint64_t high = load_u64(bytes + 8);
-    if (length <= 8) return {low & (~uint64_t{0} >> (64 - 8 * length)), 0};
-    return {low, high & (~uint64_t{0} >> (128 - 8 * length))};
+    const ShortKey& mask = kKeyMasks[length];
+    return {load_u64(bytes) & mask.low, load_u64(bytes + 8) & mask.high};
   }
   uint8_t padded[kShortKeyBytes] = {};
   std::memcpy(padded, bytes, length);

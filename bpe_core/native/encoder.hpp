@@ -58,6 +58,7 @@ class IdBuffer {
     if (moved == nullptr) throw std::bad_alloc();
     data_ = static_cast<Id*>(moved);
     capacity_ = capacity;
+    advise_huge_pages(data_, capacity * sizeof(Id));
   }
 
   Id* data_ = nullptr;
@@ -103,32 +104,34 @@ class Encoder {
 
    private:
     friend class Encoder;
-    static constexpr size_t kInlineIds = 3;
-    static constexpr uint8_t kSpilled = 255;
+    static constexpr size_t kKeyBytes = 15;
+
+    // A pre-token and its ids. The key of one of up to 15 bytes is these bytes and, in the last
+    // byte, their number; that of a longer one is its hash and its length, and its bytes are
+    // compared in the ring.
     struct Entry {
-      uint64_t low;
-      uint64_t high;
-      uint32_t ids[kInlineIds];
-      uint8_t length;  // 0: free
-      uint8_t count;   // kSpilled: ids are {place in spilled_ids_, number, generation}
-      uint16_t unused;
+      ShortKey key;       // all zero: free
+      uint8_t value[16];  // ids and, in the last one or two bytes, their number; 0: in the ring
     };
-    struct LongEntry {
-      uint64_t hash;
-      uint32_t key_at;
-      uint32_t length;  // 0: free
-      uint32_t ids_at;
-      uint32_t count;
+
+    // Where ids and bytes are that an entry has no room for. The newest overwrite the oldest.
+    class Ring {
+     public:
+      Ring();
+      // Returns the place of n words to write, at most 1,024.
+      uint64_t append(size_t n);
+      bool holds(uint64_t place) const { return next_ - place <= kWords; }
+      uint32_t* at(uint64_t place) { return words_.data() + place % kWords; }
+
+     private:
+      static constexpr size_t kWords = size_t{1} << 22;
+      ZeroedArray<uint32_t> words_;
+      uint64_t next_ = 0;
     };
 
     ZeroedArray<Entry> entries_;  // buckets of two
     size_t bucket_mask_;
-    std::vector<uint32_t> spilled_ids_;  // never grows: when full, a new generation begins
-    uint32_t generation_ = 0;
-    ZeroedArray<LongEntry> long_entries_;
-    size_t long_size_ = 0;
-    std::vector<uint8_t> long_keys_;
-    std::vector<uint32_t> long_ids_;
+    Ring ring_;
     std::vector<uint32_t> ids_;  // of the pre-token at hand
   };
 
@@ -156,31 +159,39 @@ class Encoder {
  private:
   static constexpr uint32_t kNoRank = UINT32_MAX;
 
+  size_t filter_byte(size_t hash) const;
   uint32_t rank_of(uint32_t left, uint32_t right) const;
+  void prefetch_rank(uint32_t left, uint32_t right) const;
   void merge_pretoken(const uint8_t* bytes, size_t length, std::vector<uint32_t>& ids) const;
   size_t merge_short(const uint8_t* bytes, size_t length, uint32_t* symbols) const;
   void merge_long(const uint8_t* bytes, size_t length, std::vector<uint32_t>& ids) const;
   uint32_t id_of(uint32_t symbol) const;
   const uint32_t* whole_token(const uint8_t* bytes, size_t length) const;
   size_t merge_to_ids(const uint8_t* bytes, size_t length, uint32_t* ids) const;
+  static uint64_t cache_key(const uint8_t* bytes, size_t length, size_t readable, ShortKey& key);
   template <class Id>
+  void encode_text(Workspace& workspace, const uint8_t* text, size_t size, size_t readable,
+                   IdBuffer<Id>& ids) const;
+  template <class Id, class Inline>
   void encode_segment(Workspace& workspace, const uint8_t* text, size_t size, size_t readable,
                       IdBuffer<Id>& ids) const;
-  template <class Id>
-  void encode_missed(Workspace& workspace, const uint8_t* bytes, size_t length, ShortKey key,
-                     size_t bucket, Id*& out) const;
-  template <class Id>
-  void encode_long(Workspace& workspace, const uint8_t* bytes, size_t length, Id*& out) const;
+  template <class Id, class Inline>
+  Id* encode_rare(Workspace& workspace, const uint8_t* bytes, size_t length, ShortKey key,
+                  size_t bucket, Id* out) const;
 
   // Symbols are numbered densely: the 256 bytes, then the other tokens. A rule is one word:
-  // left, right and rank in 21 bits each.
+  // left, right and rank + 1 in 21 bits each; 0 is free.
   std::vector<uint32_t> id_of_symbol_;
   std::vector<uint32_t> result_of_rank_;
-  std::vector<uint64_t> rules_;
+  ZeroedArray<uint64_t> rules_;
   size_t rule_mask_ = 0;
+  // A bit for the hash of every rule's pair. Most pairs have no rule: this says so of nearly all
+  // of them, and stays in the nearer caches.
+  std::vector<uint8_t> rule_filter_;
   std::vector<uint32_t> byte_pair_ranks_;  // 256 x 256
   std::unordered_map<std::string, uint32_t> whole_;
   int64_t unknown_id_;
+  bool ids_of_16_bits_ = true;  // how the cache holds them; others are in its ring
   Scanner scanner_;
 };
 

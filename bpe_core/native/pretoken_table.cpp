@@ -161,10 +161,14 @@ void PretokenTable::add_segment(const uint8_t* text, size_t size, size_t readabl
   }
 }
 
-// While a table grows, the old and the twice as large new one exist together.
+// While the table or the arena grows, the old and the twice as large new one exist together.
 bool PretokenTable::is_full(size_t memory_limit) const {
-  const size_t grown = entries_.size() * sizeof(Entry) * 3 + arena_.capacity();
-  return grown > memory_limit && size_ * 9 > entries_.size() * 4;
+  // With less than a small table needs, each document would fill it.
+  const size_t limit = std::max(memory_limit, 2 * kFirstCapacity * sizeof(Entry));
+  const bool table_grows = size_ * 9 > entries_.size() * 4;
+  const bool arena_grows = arena_.size() * 9 > arena_.capacity() * 8;
+  const size_t table_bytes = entries_.size() * sizeof(Entry) * (table_grows ? 3 : 1);
+  return table_bytes + arena_.capacity() * (arena_grows ? 3 : 1) > limit;
 }
 
 size_t PretokenTable::add_documents(const uint8_t* data, size_t size, const int64_t* starts,

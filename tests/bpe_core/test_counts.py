@@ -132,6 +132,18 @@ def test_a_regular_expression_counts_as_the_named_pattern_does(name: str, text: 
     assert of_documents([text], pattern=custom, special_tokens=SPECIALS) == expected
 
 
+def test_names_of_files_are_files_and_other_texts_are_documents(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"text")
+    for source in (path, str(path), [path], [str(path)], (path,)):
+        assert dict(count_pretokens(source).items()) == {b"text": 1}
+    documents = [str(path), "text"]
+    assert count_pretokens(documents, pattern="none").total() == 2
+    assert dict(count_pretokens(iter([str(path)]), pattern="none").items()) == {
+        str(path).encode(): 1
+    }
+
+
 def test_text_that_a_regular_expression_leaves_out_is_counted() -> None:
     assert of_documents(["ab, cd"], pattern=r"\w+") == {b"ab": 1, b", ": 1, b"cd": 1}
 

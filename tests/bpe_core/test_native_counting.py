@@ -147,6 +147,21 @@ def test_counting_stops_at_the_memory_limit_after_whole_documents() -> None:
     assert total == reference.count_pretokens(d.decode() for d in documents)
 
 
+def test_long_pretokens_count_toward_the_memory_limit() -> None:
+    rng = random.Random(12)
+    documents = [bytes(rng.choices(b"abcdefgh", k=10_000)) for _ in range(1000)]
+    data, starts, ends = joined(documents)
+    table = PretokenTable("gpt2", [])
+    limit = 1 << 20
+    first = flushes = 0
+    while first < len(documents):
+        first, _ = table.add_documents(data, starts, ends, first, limit)
+        assert table.memory_bytes <= limit
+        table.clear()
+        flushes += 1
+    assert flushes < 100
+
+
 def test_a_cleared_table_gives_its_memory_back() -> None:
     table = PretokenTable("gpt2", [])
     empty = table.memory_bytes

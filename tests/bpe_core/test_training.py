@@ -79,6 +79,16 @@ def test_merges_of_a_corpus_equal_those_of_hugging_face(
     assert found.merges == huggingface_merges(documents, 2000)
 
 
+@settings(max_examples=60)
+@given(documents=st.lists(texts, max_size=4), merges=st.integers(1, 40))
+def test_merges_of_random_text_equal_those_of_hugging_face(
+    documents: list[str], merges: int
+) -> None:
+    counted = count_pretokens(iter(documents))
+    found = train_from_counts(counted, 256 + merges, tie_break="huggingface")
+    assert found.merges == huggingface_merges(documents, merges)
+
+
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 @settings(max_examples=100)
 @given(
