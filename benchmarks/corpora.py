@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -64,6 +64,17 @@ def texts(*, quick: bool) -> list[Text]:
         _written(name, beginning(data, QUICK_BYTES) if quick else data, quick)
         for name, data in found.items()
     ]
+
+
+def joined(texts: Sequence[Text], *, quick: bool) -> Text:
+    """All texts as one."""
+    if len(texts) == 1:
+        return texts[0]
+    return _written("all", b"".join(_ended(text.read()) for text in texts), quick)
+
+
+def _ended(data: bytes) -> bytes:
+    return data if data.endswith(SEPARATOR) else data + SEPARATOR
 
 
 def _written(name: str, data: bytes, quick: bool) -> Text:

@@ -31,12 +31,12 @@ _POLL_SECONDS = 0.02
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[tuple[Case, Sequence[str]]]:
     """What is measured, each with the sides that are only stated."""
     size = QUICK_VOCAB_SIZE if quick else VOCAB_SIZE
-    for text in texts:
-        for stage in ("train", "encode"):
-            work = f"beam-bpe {stage}, whole process"
-            tokenizer = str(corpora.MADE / f"{text.name}-{size}")
-            options = {"stage": stage, "vocab_size": size, "tokenizer": tokenizer}
-            yield Case(work, text.name, text.path, text.bytes, 2, options), ()
+    text = corpora.joined(texts, quick=quick)
+    tokenizer = str(corpora.MADE / f"{text.name}-{size}")
+    for stage in ("train", "encode"):
+        work = f"beam-bpe {stage}, whole process"
+        options = {"stage": stage, "vocab_size": size, "tokenizer": tokenizer}
+        yield Case(work, text.name, text.path, text.bytes, 2, options), ()
 
 
 def prepare(case: Case) -> None:

@@ -219,7 +219,7 @@ def train_from_counts(
         tie_break,
         min_frequency,
         max_token_bytes or 0,
-        [bytes(token) for token in forbidden_tokens],
+        _checked_forbidden(forbidden_tokens),
     )
     results: dict[int, TrainingResult] = {}
     with _display(progress, max(sizes, default=0) - len(specials) - 256) as show:
@@ -257,6 +257,14 @@ def _check_vocab_size(vocab_size: int, specials: tuple[str, ...]) -> None:
             f"vocab_size: expected at least {least} (256 bytes and {len(specials)} special "
             f"tokens), found {vocab_size}"
         )
+
+
+def _checked_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
+    listed = list(tokens)
+    for token in listed:
+        if not isinstance(token, bytes):
+            raise TrainingError(f"forbidden_tokens: expected several bytes, found {token!r}")
+    return listed
 
 
 def _check_options(tie_break: str, min_frequency: int, max_token_bytes: int | None) -> None:

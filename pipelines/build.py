@@ -331,9 +331,7 @@ class _Build:
         from pipelines.counting import load_counts
 
         tokenizer = self._config.tokenizer
-        counts = load_counts(self._counts, counted)
-        if tokenizer.min_count > 1:
-            counts = counts.prune(tokenizer.min_count)
+        counts = load_counts(self._counts, counted, min_count=tokenizer.min_count)
         wanted = tokenizer.vocab_size - 256 - len(tokenizer.special_tokens)
         with progress.shown("learning merges", wanted) as show:
             result = train_from_counts(

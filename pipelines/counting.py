@@ -19,17 +19,19 @@ from typing import Any, ClassVar
 from weakref import WeakSet
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
 from bpe_core._native import CountMerger, PretokenTable
 from bpe_core.counts import FORMAT_VERSION, PretokenCounts, add_custom_pretokens, columns_to_arrow
 from bpe_core.errors import BpeError
+from bpe_core.memory import available_memory, training_memory
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
 from pipelines import progress
 from pipelines.batches import DocumentBatch
-from pipelines.errors import IncompleteCountsError, InputError, OutputError
+from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
 from pipelines.identity import fingerprint
 from pipelines.rejects import RejectFile
 from pipelines.storage import Directory
@@ -520,13 +522,23 @@ def _write_shard(
     }
 
 
-def load_counts(directory: Directory, manifest: Mapping[str, Any]) -> PretokenCounts:
+def load_counts(
+    directory: Directory, manifest: Mapping[str, Any], *, min_count: int = 1
+) -> PretokenCounts:
     """The counts of a finished stage, as its manifest lists them.
+
+    Args:
+        directory: of the shards.
+        manifest: of the stage.
+        min_count: pre-tokens that occur less often are left out.
 
     Raises:
         OutputError: a shard is missing or damaged.
+        TooLargeError: learning merges from them would take more memory than there is.
     """
     tables = []
+    rows = key_bytes = 0
+    available = available_memory()
     for shard in manifest["shards"]:
         data = directory.read_bytes(shard["name"])
         found = xxhash.xxh3_128_hexdigest(data)
@@ -538,13 +550,35 @@ def load_counts(directory: Directory, manifest: Mapping[str, Any]) -> PretokenCo
                 where=directory.path(shard["name"]),
                 hint="Count anew: `beam-bpe count CONFIG --restart`.",
             )
-        tables.append(pq.read_table(pa.BufferReader(data)))
+        table = pq.read_table(pa.BufferReader(data))
+        if min_count > 1:
+            table = table.filter(pc.greater_equal(table["count"], min_count))
+        tables.append(table)
+        rows += table.num_rows
+        key_bytes += pc.sum(pc.binary_length(table["pretoken"])).as_py() or 0
+        needed = training_memory(rows, key_bytes)
+        if available is not None and needed > available:
+            raise _too_large(rows, len(tables), manifest, needed, available)
     metadata = {
         key.decode().removeprefix("bpe."): value.decode()
         for key, value in (tables[0].schema.metadata or {}).items()
     }
     table = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
     return PretokenCounts(table, {**metadata, "fingerprint": manifest["fingerprint"]})
+
+
+def _too_large(
+    rows: int, shards: int, manifest: Mapping[str, Any], needed: int, available: int
+) -> TooLargeError:
+    return TooLargeError(
+        "Learning merges from these counts would take more memory than there is.",
+        expected=f"at most {available / 2**30:,.1f} GiB, what is available",
+        found=f"about {needed / 2**30:,.1f} GiB for the {rows:,} pre-tokens of the first {shards} "
+        f"of {len(manifest['shards'])} shards",
+        where="the merge stage, which is one process",
+        hint="Raise tokenizer.min_count to leave out rare pre-tokens, or train on a machine with "
+        "more memory: the counts are finished and need not be made again.",
+    )
 
 
 def count_tasks(job: CountJob, works: Sequence[TaskWork]) -> Iterator[tuple[int, bytes]]:

@@ -8,7 +8,8 @@
         ├── OutputError                  the output can't be written                              5
         ├── RejectLimitError             more documents rejected than allowed                     6
         ├── IncompleteCountsError        a count shard lacks tasks or holds one twice             7
-        └── WorkerDiedError              the process doing the work died of a signal              8
+        ├── WorkerDiedError              the process doing the work died of a signal              8
+        └── TooLargeError                a stage would take more memory than there is            10
 
 0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
 by SIGTERM.
@@ -109,6 +110,12 @@ class WorkerDiedError(PipelineError):
     """The process that does the work was killed by a signal or left without saying how it ended."""
 
     exit_code = 8
+
+
+class TooLargeError(PipelineError):
+    """A stage would take more memory than there is; refused before it takes it."""
+
+    exit_code = 10
 
 
 def exit_code_of(error: BaseException) -> int:

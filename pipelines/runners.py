@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import io
-import logging
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from functools import cache
 from typing import Any
 
 import apache_beam as beam
@@ -16,7 +17,7 @@ from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
-from apache_beam.runners.worker import sdk_worker
+from apache_beam.runners.worker import data_plane, sdk_worker
 
 from bpe_core.cores import usable_cores
 from bpe_core.errors import BpeError
@@ -70,11 +71,16 @@ class _Failure:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """While a local pipeline runs. Elsewhere a failed bundle may be tried again."""
-        self._watched = True
+        self._watched, self._error = True, None
         try:
             yield
         finally:
-            self._watched, self._error = False, None
+            self._watched = False
+
+    def note(self, error: Exception) -> None:
+        """Remembers the error, if a pipeline runs and it is its first."""
+        if self._watched and self._error is None:
+            self._error = error
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -82,18 +88,22 @@ class _Failure:
         try:
             yield
         except Exception as error:
-            if self._watched and self._error is None:
-                self._error = error
+            self.note(error)
             raise
 
     @property
     def happened(self) -> bool:
-        """Whether there was an error."""
-        return self._error is not None
+        """Whether there was an error in the pipeline that runs."""
+        return self._watched and self._error is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the pipeline that runs, or the last one, failed with an error of ours."""
+        return isinstance(self._error, BpeError)
 
     def raise_again(self) -> None:
         """Raises the error if there was one."""
-        if self._error is not None:
+        if self._watched and self._error is not None:
             raise self._error
 
 
@@ -183,23 +193,29 @@ def _our_errors() -> Iterator[None]:
         raise ours from error
 
 
+@cache
 def _keep_errors_for_the_caller() -> None:
-    """Keeps Beam's workers from printing and logging tracebacks of our errors as well.
+    """Keeps Beam's workers from showing tracebacks of our errors, and of those that follow.
 
-    For good: workers may still fail when the pipeline has failed.
+    For good: when a pipeline has failed, its workers fail too, because it is gone.
     """
     sdk_worker.print = _print_others
-    for logger in (sdk_worker._LOGGER, common._LOGGER):
-        logger.addFilter(_is_not_ours)
+    for logger in (sdk_worker._LOGGER, common._LOGGER, data_plane._LOGGER):
+        logger.addFilter(lambda record: _is_of_others(record.msg, record.getMessage()))
+    show = threading.excepthook
+    threading.excepthook = lambda failed: None if FAILURE.is_ours else show(failed)
 
 
 def _print_others(text: object, **keywords: Any) -> None:
-    if _error_of(str(text)) is None:
+    if _is_of_others(text, str(text)):
         print(text, **keywords)
 
 
-def _is_not_ours(record: logging.LogRecord) -> bool:
-    return not isinstance(record.msg, BpeError) and _error_of(record.getMessage()) is None
+def _is_of_others(shown: object, text: str) -> bool:
+    ours = shown if isinstance(shown, BpeError) else _error_of(text)
+    if ours is not None:
+        FAILURE.note(ours)
+    return ours is None and not FAILURE.is_ours
 
 
 def _error_of(text: str) -> BpeError | None:

@@ -127,6 +127,7 @@ void PretokenTable::add_segment(const uint8_t* text, size_t size, size_t readabl
   ShortKey keys[kBatch];
   uint64_t hashes[kBatch];
   uint8_t lengths[kBatch];
+  const size_t longest = max_pretoken_bytes == 0 ? SIZE_MAX : max_pretoken_bytes;
   size_t pos = 0;
   while (pos < size) {
     const size_t found = scanner(text, size, pos, ends, kBatch);
@@ -134,7 +135,9 @@ void PretokenTable::add_segment(const uint8_t* text, size_t size, size_t readabl
     size_t short_keys = 0;
     for (size_t i = 0; i < found; ++i) {
       const size_t length = ends[i] - pos;
-      if (length <= kShortKeyBytes) [[likely]] {
+      if (length > longest) [[unlikely]] {
+        too_long.push_back({document, segment_begin + pos, length});
+      } else if (length <= kShortKeyBytes) [[likely]] {
         const ShortKey key = load_short_key(text + pos, length, readable - pos);
         const uint64_t hash = hash_short_key(key, length);
         keys[short_keys] = key;
@@ -142,8 +145,6 @@ void PretokenTable::add_segment(const uint8_t* text, size_t size, size_t readabl
         lengths[short_keys] = static_cast<uint8_t>(length);
         ++short_keys;
         __builtin_prefetch(&entries_[hash & mask_], 1);
-      } else if (max_pretoken_bytes != 0 && length > max_pretoken_bytes) {
-        too_long.push_back({document, segment_begin + pos, length});
       } else {
         add_long(text + pos, length, 1);
       }

@@ -162,6 +162,11 @@ def test_long_pretokens_count_toward_the_memory_limit() -> None:
     assert flushes < 100
 
 
+def test_with_hardly_any_memory_a_table_still_holds_many_documents() -> None:
+    data, starts, ends = joined([b"%d" % i for i in range(1000)])
+    assert PretokenTable("gpt2", []).add_documents(data, starts, ends, 0, 1) == (1000, [])
+
+
 def test_a_cleared_table_gives_its_memory_back() -> None:
     table = PretokenTable("gpt2", [])
     empty = table.memory_bytes
@@ -181,6 +186,9 @@ def test_pretokens_above_the_limit_are_told_and_not_counted() -> None:
     data, starts, ends = joined(documents)
     assert table.add_documents(data, starts, ends) == (3, [(0, 1, 31), (2, 3, 21)])
     assert dict(rows_of(table.columns())) == {b"a": 1, b"d" * 20: 1}
+    small = PretokenTable("gpt2", [], max_pretoken_bytes=2)
+    assert small.add_documents(*joined([b"ab abc"])) == (1, [(0, 2, 4)])
+    assert dict(rows_of(small.columns())) == {b"ab": 1}
 
 
 def test_pretokens_found_elsewhere_are_counted() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import reference, special_tokens
+from bpe_core import reference
 from bpe_core._native import SpecialSet
 from bpe_core.errors import SpecialTokenError
 from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
@@ -107,7 +107,3 @@ def test_native_misuse_is_refused() -> None:
         SpecialSet([b"a"], [0]).find_first(b"abc", np.array([0]), np.array([4]))
     assert SpecialSet([b"a", b"\xff"], [7, 9]).ids == [7, 9]
     assert SpecialSet([b"\xff"], [0]).find_all(b"a\xff\xff") == [(1, 2, 0), (2, 3, 0)]
-
-
-def test_everything_here_is_documented() -> None:
-    assert special_tokens.__all__ == ["check_special_tokens", "special_set", "split_special_tokens"]

@@ -325,6 +325,8 @@ def test_unusable_sizes_are_refused(vocab_size: Any, message: str, text_file: Pa
         ({"tie_break": "first_seen"}, "first_seen needs the order of the text"),
         ({"tie_break": "random"}, "tie_break: expected lexicographic"),
         ({"min_frequency": 0}, "min_frequency: expected at least 1, found 0"),
+        ({"forbidden_tokens": ["ab"]}, "forbidden_tokens: expected several bytes, found 'ab'"),
+        ({"forbidden_tokens": b"ab"}, "forbidden_tokens: expected several bytes, found 97"),
         ({"max_token_bytes": 0}, "max_token_bytes: expected at least 1, found 0"),
     ],
 )

@@ -183,7 +183,7 @@ beam: {workers: "4", runner: FlinkRunner}
         "input[1].invalid_utf8\n  expected: 'reject', 'replace' or 'error'\n  found: 'rejct'",
         "Did you mean reject?",
         "did you mean 'gpt2'?",
-        "bpe_core.train_bpe",
+        "which counts don't keep",
         "counts.shards\n  expected: at most 65536",
         "counts.memory\n  expected: at least 65536\n  found: 1024",
         "encode.validation_fraction\n  expected: less than 1",

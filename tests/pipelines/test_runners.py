@@ -12,6 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.runners.worker import data_plane, sdk_worker
 from build_support import ROOT
 
 from bpe_core.errors import FormatError
@@ -135,6 +136,30 @@ def test_our_errors_come_back_whole_and_nothing_else_is_shown(
     assert type(error.value) is kind
     assert str(error.value) == text
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_follows_from_an_error_of_ours_is_not_shown(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """When a pipeline has failed, Beam's other workers fail because it is gone."""
+
+    def fail_in_beam() -> None:
+        sdk_worker.print("Traceback …\nKeyError: 'bundle_7'", file=sys.stderr)
+        data_plane._LOGGER.error("Failed to read inputs in the data plane.")
+        thread = threading.Thread(target=lambda: {}["gone"])
+        thread.start()
+        thread.join()
+
+    with pytest.raises(InputError):
+        run(fail_plainly)
+    fail_in_beam()
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+    run(lambda element: None)
+    sdk_worker.print("Traceback …\nKeyError: 'bundle_7'", file=sys.stderr)
+    data_plane._LOGGER.error("Failed to read inputs in the data plane.")
+    assert "bundle_7" in capfd.readouterr().err
+    assert len(caplog.records) == 1
 
 
 def fail_unexpectedly(element: int) -> None:

@@ -1,4 +1,4 @@
-"""Memory of whole builds. Run with `make soak`."""
+"""Whole builds of long texts: memory, documents, bytes. Run with `make soak`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from build_support import EXAMPLES, ROOT
+import zstandard
+from build_support import EXAMPLES, ROOT, SEPARATOR, checksums, config_for
+
+from bpe_core import BPETokenizer
+from pipelines import build
 
 pytestmark = pytest.mark.soak
 
@@ -17,17 +22,23 @@ MB = 1_000_000
 SAMPLE_SECONDS = 0.05
 
 
-def prose() -> bytes:
-    """The 64 MB text where it is, else what is in the examples."""
-    shared = ROOT.parent / "shared" / "data"
-    for packed in (Path("/tmp/data/prose.txt"), shared / "prose.txt"):
-        if packed.exists():
-            return packed.read_bytes()
-    return b"".join(path.read_bytes() for path in sorted(EXAMPLES.glob("*.txt")))
+def text_of(name: str) -> bytes | None:
+    """A text of the shared data, None where it is not."""
+    packed = ROOT.parent / "shared" / "data" / f"{name}.txt.zst"
+    if not packed.exists():
+        return None
+    with packed.open("rb") as file:
+        return zstandard.ZstdDecompressor().stream_reader(file).read()
+
+
+def long_text() -> bytes:
+    """64 MB of prose where they are, else what is in the examples."""
+    examples = (path.read_bytes() for path in sorted(EXAMPLES.glob("*.txt")))
+    return text_of("prose") or b"".join(examples)
 
 
 def write_text(path: Path, size: int) -> None:
-    text = prose()
+    text = long_text()
     with path.open("wb") as file:
         for start in range(0, size, len(text)):
             file.write(text[: size - start])
@@ -89,3 +100,40 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         f"ratio {large / small:.3f}"
     )
     assert large <= 1.2 * small
+
+
+@pytest.mark.parametrize(("name", "pattern"), [("prose", "gpt2"), ("multilingual", "o200k")])
+def test_rows_decode_to_the_source_documents_with_any_number_of_workers(
+    name: str, pattern: str, tmp_path: Path
+) -> None:
+    text = text_of(name)
+    if text is None:
+        pytest.skip("needs ../shared/data")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / f"{name}.txt").write_bytes(text)
+    made = []
+    for workers in (1, 2, 4):
+        config = config_for(
+            tmp_path,
+            output=str(tmp_path / f"out-{workers}"),
+            input={"range_bytes": 4 << 20},
+            tokenizer={"vocab_size": 16000, "pattern": pattern},
+            counts={"memory": "8MiB", "shards": 16},
+            beam={"workers": workers},
+        )
+        build.build(config)
+        made.append(checksums(tmp_path / f"out-{workers}"))
+    assert made[0] == made[1] == made[2]
+    tokenizer = BPETokenizer.load(tmp_path / "out-1" / "tokenizer")
+    offset, documents = 0, iter(text.split(SEPARATOR.encode()))
+    for path in sorted((tmp_path / "out-1" / "tokens").glob("train-*")):
+        table = pq.read_table(path, columns=["input_ids", "offset"])
+        for ids, place in zip(table["input_ids"], table["offset"].to_pylist(), strict=True):
+            document = next(documents)
+            while not document:
+                offset += len(SEPARATOR)
+                document = next(documents)
+            assert place == offset
+            assert tokenizer.decode_bytes(ids.values.to_numpy()[:-1]) == document
+            offset += len(document) + len(SEPARATOR)
+    assert not any(documents)

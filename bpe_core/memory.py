@@ -1,0 +1,54 @@
+"""How much memory training takes and how much there is, to refuse early what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["available_memory", "training_memory"]
+
+# Measured with 32,000 merges: 12.7 bytes on 458,000 pre-tokens of English, 13.4 on 418,000 of many
+# languages; the rest is rounding up.
+_LEARNER_BYTES = 14
+_FIXED_BYTES = 16 << 20
+# A count, an offset, and both once more while columns are joined.
+_COLUMN_BYTES = 32
+
+
+def training_memory(pretokens: int, pretoken_bytes: int) -> int:
+    """About how many bytes of memory learning merges takes.
+
+    Args:
+        pretokens: distinct ones.
+        pretoken_bytes: their bytes together.
+    """
+    learner = _LEARNER_BYTES * (pretoken_bytes + pretokens)
+    return _FIXED_BYTES + learner + 2 * pretoken_bytes + _COLUMN_BYTES * pretokens
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that this process could still take; None where the system does not say.
+
+    The smaller of what the machine and what the control group has left.
+    """
+    found = [_machine_memory(), _group_memory()]
+    return min((value for value in found if value is not None), default=None)
+
+
+def _machine_memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    fields = dict(line.split(":", 1) for line in lines)
+    text = fields.get("MemAvailable", "").removesuffix("kB").strip()
+    return int(text) << 10 if text.isdigit() else None
+
+
+def _group_memory() -> int | None:
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        current = (group / "memory.current").read_text().strip()
+    except OSError:
+        return None
+    return int(limit) - int(current) if limit.isdigit() and current.isdigit() else None
