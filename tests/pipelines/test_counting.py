@@ -29,7 +29,7 @@ from bpe_core.errors import CountOverflowError
 from pipelines import counting
 from pipelines.config import BuildConfig
 from pipelines.counting import CountJob, TaskCounter, count_tasks, load_counts, usable_commits
-from pipelines.errors import IncompleteCountsError, InputError, OutputError
+from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
 from pipelines.identity import fingerprint
 from pipelines.work import TaskWork
 
@@ -481,6 +481,25 @@ def test_a_damaged_shard_is_not_trained_on(job: CountJob, works: list[TaskWork])
 
 
 # --- memory of the tables
+
+
+def test_counts_too_large_for_the_merge_stage_are_refused_with_the_estimate(
+    job: CountJob, works: list[TaskWork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = finish_counting(job, works)
+    manifest = {"shards": entries, "fingerprint": "0"}
+    monkeypatch.setattr(counting, "available_memory", lambda: 1 << 20)
+    with pytest.raises(TooLargeError, match="tokenizer.min_count"):
+        load_counts(job.counts, manifest)
+
+
+def test_rare_pretokens_are_left_out_while_counts_are_loaded(
+    job: CountJob, works: list[TaskWork]
+) -> None:
+    manifest = {"shards": finish_counting(job, works), "fingerprint": "0"}
+    kept = load_counts(job.counts, manifest, min_count=20)
+    assert dict(kept.items()) == dict(load_counts(job.counts, manifest).prune(20).items())
+    assert 0 < len(kept) < len(load_counts(job.counts, manifest))
 
 
 def test_counters_at_work_share_the_memory() -> None:
