@@ -329,11 +329,12 @@ class _Build:
         from bpe_core import formats, train_from_counts
         from pipelines import progress
         from pipelines.counting import load_counts
+        from pipelines.supervisor import current_task
 
         tokenizer = self._config.tokenizer
         counts = load_counts(self._counts, counted, min_count=tokenizer.min_count)
         wanted = tokenizer.vocab_size - 256 - len(tokenizer.special_tokens)
-        with progress.shown("learning merges", wanted) as show:
+        with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
             result = train_from_counts(
                 counts,
                 tokenizer.vocab_size,

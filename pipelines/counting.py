@@ -366,9 +366,10 @@ def merge_shard(job: CountJob, shard: int, descriptors: Sequence[bytes]) -> dict
     )
     scratch: list[str] = []
     try:
-        while len(sections) > MERGED_AT_ONCE:
-            sections = _merge_round(job, sections, scratch)
-        entry = _write_shard(job, shard, sections, totals)
+        with current_task(f"merging shard {shard} of {job.shards} of the counts"):
+            while len(sections) > MERGED_AT_ONCE:
+                sections = _merge_round(job, sections, scratch)
+            entry = _write_shard(job, shard, sections, totals)
     finally:
         for name in scratch:
             job.runs.remove(name)

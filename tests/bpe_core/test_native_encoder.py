@@ -62,22 +62,30 @@ def rule_lists(draw: st.DrawFn) -> list[Rule]:
 
 
 @settings(max_examples=300)
-@given(rules=rule_lists(), text=st.text("ab", min_size=1, max_size=120), cache=st.integers(0, 4))
+@given(
+    rules=rule_lists(),
+    text=st.text("ab", min_size=1, max_size=120),
+    cache=st.integers(0, 4),
+    # Ids of 16, 24 and 32 bits are held in different ways.
+    first_id=st.sampled_from([0, 2**16 - 310, 2**16, 2**24 - 310, 2**24, 2**31 - 500]),
+)
 def test_the_rule_that_comes_first_applies_at_its_leftmost_place(
-    rules: list[Rule], text: str, cache: int
+    rules: list[Rule], text: str, cache: int, first_id: int
 ) -> None:
     data = text.encode()
-    native = encoder(rules, pattern="none", cache_entries=cache)
-    expected = merged(data, rules, dict(enumerate(range(256))))
+    shifted = [(left + first_id, right + first_id, made + first_id) for left, right, made in rules]
+    byte_ids = BYTE_IDS + first_id
+    native = encoder(shifted, byte_ids, pattern="none", cache_entries=cache)
+    expected = merged(data, shifted, dict(enumerate(byte_ids.tolist())))
     for _ in range(2):
         assert encoded(native, [data]) == [expected]
     assert native.encode_text(text, NO_SPECIALS) == expected
-    spans = encoder(rules, pattern=None)
+    spans = encoder(shifted, byte_ids, pattern=None)
     ids, _ = spans.encode_spans(data, np.array([0]), np.array([len(data)]), np.array([-1]))
     assert ids.tolist() == expected
 
 
-@pytest.mark.parametrize("size", [*range(1, 20), 47, 48, 49, 50, 255, 256, 257])
+@pytest.mark.parametrize("size", [*range(1, 20), 47, 48, 49, 63, 64, 65, 255, 256, 257])
 def test_every_length_is_merged_alike(size: int) -> None:
     # Lengths at which another cache, or another way to merge, takes over.
     rules = [(97, 97, 300), (300, 300, 301), (97, 98, 302), (301, 97, 303)]
@@ -105,26 +113,29 @@ def test_a_tiny_cache_changes_no_ids(documents: list[str], cache: int) -> None:
     assert encoded(small, data) == encoded(small, data) == encoded(large, data) == expected
 
 
-def test_more_ids_than_the_cache_holds_for_pretokens_of_many_ids() -> None:
-    # 16 ids each: after 65,536 of them the oldest are forgotten, while their entries remain.
-    words = [b"%016x" % (i * 0x9E3779B97F4A7C15 % 2**64) for i in range(90_000)]
-    native = encoder(pattern="none")
-    again = words[:5] * 3 + words[-5:] + words[40_000:40_010]
-    documents = [*words, *again, *words[:100]]
-    assert encoded(native, documents) == unmerged(documents)
-    assert encoded(native, documents) == unmerged(documents)
+@pytest.mark.parametrize("pattern", ["none", None])
+@pytest.mark.parametrize(
+    ("number", "length"), [(300_000, 15), (250_000, 16), (60_000, 64), (14_000, 256), (600, 257)]
+)
+def test_more_pretokens_than_the_cache_holds(number: int, length: int, pattern: str | None) -> None:
+    # So many ids that the places of the first ones are taken by others, while their entries stay.
+    words = np.random.default_rng(length).integers(0, 256, (number, length), np.uint8)
+    order = np.concatenate([np.arange(number), np.arange(50), np.arange(number)[-50:]])
+    order = np.concatenate([order, order[:100]])
+    data = words[order].tobytes()
+    starts = np.arange(len(order)) * length
+    native = encoder(pattern=pattern)
+    for _ in range(2):
+        if pattern is None:
+            spans = np.full(len(order), -1)
+            ids, offsets = native.encode_spans(data, starts, starts + length, spans)
+        else:
+            ids, offsets = native.encode_documents(data, starts, starts + length, NO_SPECIALS)
+        assert ids.astype(np.uint8).tobytes() == data
+        assert np.array_equal(offsets, np.append(starts, len(data)))
 
 
-@pytest.mark.parametrize(("number", "length"), [(30_000, 17), (5_000, 256), (600, 257)])
-def test_more_long_pretokens_than_the_cache_holds(number: int, length: int) -> None:
-    rng = random.Random(length)
-    words = [rng.randbytes(length) for _ in range(number)]
-    native = encoder(pattern="none")
-    documents = [word for pair in pairwise(words) for word in pair] + words[:100]
-    assert encoded(native, documents) == unmerged(documents)
-
-
-def test_short_pretokens_of_a_custom_pattern_share_the_cache_of_long_ones() -> None:
+def test_pretokens_of_every_length_share_the_cache() -> None:
     rng = random.Random(9)
     words = [rng.randbytes(rng.randrange(1, 30)) for _ in range(30_000)]
     data, starts, ends = joined(words)
@@ -148,18 +159,21 @@ def test_a_cache_remembers_no_pretoken_that_failed() -> None:
 def test_unknown_bytes_get_the_id_given() -> None:
     ids = BYTE_IDS.copy()
     ids[ord("x")] = -1
-    native = encoder([(97, 98, 300)], ids, unknown_id=7)
-    documents = [b"xabx", b"x", b"ab" + b"x" * 60]
-    expected = [[7, 300, 7], [7], [300] + [7] * 60]
-    assert encoded(native, documents * 2) == expected * 2
+    for unknown in (7, 2**16, 2**24, 2**31 - 1):
+        native = encoder([(97, 98, 300)], ids, unknown_id=unknown)
+        documents = [b"xabx", b"x", b"ab" + b"x" * 60]
+        expected = [[unknown, 300, unknown], [unknown], [300] + [unknown] * 60]
+        assert encoded(native, documents * 2) == expected * 2
 
 
 def test_whole_tokens_are_taken_as_they_are() -> None:
     native = encoder([(97, 98, 300)], pattern="none")
     long = b"z" * 60
-    native.set_whole_tokens(b"aba" + long, np.array([0, 3, 63]), np.array([400, 401], np.uint32))
+    tokens = np.array([400, 2**31 - 1], np.uint32)
+    native.set_whole_tokens(b"aba" + long, np.array([0, 3, 63]), tokens)
     documents = [b"aba", b"abab", long, long + b"z"]
-    assert encoded(native, documents) == [[400], [300, 300], [401], [122] * 61]
+    expected = [[400], [300, 300], [2**31 - 1], [122] * 61]
+    assert encoded(native, documents * 2) == expected * 2
 
 
 # ---- documents, threads, dtypes

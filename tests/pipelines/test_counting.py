@@ -489,7 +489,7 @@ def test_counts_too_large_for_the_merge_stage_are_refused_with_the_estimate(
     entries = finish_counting(job, works)
     manifest = {"shards": entries, "fingerprint": "0"}
     monkeypatch.setattr(counting, "available_memory", lambda: 1 << 20)
-    with pytest.raises(TooLargeError, match="tokenizer.min_count"):
+    with pytest.raises(TooLargeError, match=r"tokenizer\.min_count"):
         load_counts(job.counts, manifest)
 
 
