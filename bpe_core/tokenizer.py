@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -193,6 +194,11 @@ class BPETokenizer:
     def __len__(self) -> int:
         """The number of tokens, special ones too."""
         return len(self._model)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Native tables are made anew where it is unpickled, in another process for example.
+        unknown_id = None if self._unknown_id < 0 else self._unknown_id
+        return functools.partial(type(self).from_model, unknown_id=unknown_id), (self._model,)
 
     def __repr__(self) -> str:
         return f"BPETokenizer({self._model!r})"
@@ -557,6 +563,8 @@ def _joined(
         buffer, offsets = documents
         if isinstance(offsets, np.ndarray) and not isinstance(buffer, str):
             return buffer, np.ascontiguousarray(offsets, np.int64)
+    if isinstance(documents, (str, bytes)):
+        raise TypeError(f"documents: expected a list of them, found one {type(documents).__name__}")
     parts = [_utf8(document) for document in documents]  # type: ignore[arg-type]
     bounds = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=bounds[1:])

@@ -563,6 +563,7 @@ def load_counts(
     metadata = {
         key.decode().removeprefix("bpe."): value.decode()
         for key, value in (tables[0].schema.metadata or {}).items()
+        if key not in (b"bpe.shard", b"bpe.format")
     }
     table = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
     return PretokenCounts(table, {**metadata, "fingerprint": manifest["fingerprint"]})

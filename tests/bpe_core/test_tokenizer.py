@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
@@ -631,3 +632,18 @@ def test_iterables_are_not_kept(either: BPETokenizer) -> None:
     documents: Iterable[str] = ["a", "b"]
     ids, _ = either.encode_batch_to_numpy(documents)  # type: ignore[arg-type]
     assert either.decode(ids) == "ab"
+
+
+def test_a_pickled_tokenizer_encodes_alike() -> None:
+    vocab = {i: bytes([i]) for i in range(255)} | {256: b"ab"}
+    original = BPETokenizer(vocab, [(b"a", b"b")], ["<s>"], unknown_id=7)
+    copy = pickle.loads(pickle.dumps(original))
+    assert copy.encode("ab<s>c") == original.encode("ab<s>c")
+    assert copy.encode(b"\xff") == original.encode(b"\xff") == [7]
+
+
+@pytest.mark.parametrize("text", ["abc", b"abc"])
+def test_one_text_is_no_list_of_documents(text: str | bytes) -> None:
+    tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
+    with pytest.raises(TypeError, match="a list of them"):
+        tokenizer.encode_batch_to_numpy(text)  # type: ignore[arg-type]
