@@ -44,6 +44,7 @@ BYTE_TOKENS: Final = 256
 UINT16_IDS: Final = 1 << 16
 LARGEST_VOCABULARY: Final = (1 << 31) - 1
 SMALLEST_MEMORY: Final = 1 << 16
+LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
 
 _UNITS: Final = {
     "B": 1,
@@ -185,10 +186,10 @@ class _Section(BaseModel):
 class SourceConfig(_Section):
     """One source of documents: files of one kind that are read in one way."""
 
-    name: Text | None = Field(
+    name: Annotated[Text, Field(pattern=r"^[^/]*$")] | None = Field(
         default=None,
-        description="Name of the source in the output's column `source`. Needed, and different "
-        "for each, when there is more than one source.",
+        description="Name of the source in the output's column `source`, without /. Needed, and "
+        "different for each, when there is more than one source.",
     )
     files: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] = Field(
         description="Paths, globs or fsspec URLs of the files. Relative ones are relative to the "
@@ -216,10 +217,10 @@ class SourceConfig(_Section):
         "Bytes of input in one task, the unit of work, of resuming and of output: one token file "
         "each.",
     )
-    max_document_bytes: Size = _size(
+    max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = _size(
         "1GiB",
         "Longest document, in bytes, that is read whole, as the pattern `none` and custom "
-        "patterns need.",
+        "patterns need; at most 2,000,000,000, since a row holds fewer than 2^31 ids.",
     )
     storage_options: Options = _options("Options of the fsspec file system of `files`.")
 

@@ -117,6 +117,7 @@ class Directory:
                     yield HashingFile(file)
                 except BaseException:
                     file.discard()
+                    file.closed = True  # or its end would upload what is left in its buffer
                     raise
                 file.close()
 

@@ -79,7 +79,6 @@ def test_from_another_folder_by_a_relative_path(tmp_path: Path, expected: dict[s
         {"input": {"range_bytes": 64 << 10}},
         {"input": {"range_bytes": 64 << 20}},
         {"counts": {"checkpoint_bytes": 1}},
-        {"counts": {"memory": 1 << 16}},
         {"counts": {"memory": 1 << 16, "checkpoint_bytes": 100_000}, "beam": {"workers": 4}},
     ],
     ids=str,

@@ -528,7 +528,8 @@ def test_a_compressed_file_that_is_cut_short_is_an_error_wherever_it_ends(
             with pytest.raises(InputError) as caught:
                 read(file, ReadOptions(separator=separator))
             assert file.url in str(caught.value)
-            assert "bytes of decompressed text" in str(caught.value)
+            assert "bytes of text" in str(caught.value)
+            assert f"compressed data was read up to byte {file.size:,}" in str(caught.value)
 
 
 @pytest.mark.parametrize("compression", COMPRESS)
