@@ -111,6 +111,17 @@ def _check_pattern(value: object) -> object:
     return value
 
 
+def _check_source_name(name: str) -> str:
+    if "/" in name:
+        raise refusal(
+            Problem(
+                (),
+                expected="a name without /, which stands between source and file in the output",
+            )
+        )
+    return name
+
+
 def _check_separator(separator: str) -> str:
     if _overlaps_itself(separator.encode()):
         raise refusal(
@@ -186,7 +197,7 @@ class _Section(BaseModel):
 class SourceConfig(_Section):
     """One source of documents: files of one kind that are read in one way."""
 
-    name: Annotated[Text, Field(pattern=r"^[^/]*$")] | None = Field(
+    name: Annotated[Text, AfterValidator(_check_source_name)] | None = Field(
         default=None,
         description="Name of the source in the output's column `source`, without /. Needed, and "
         "different for each, when there is more than one source.",
