@@ -633,14 +633,18 @@ class PyEncoder {
     if (parts == 1) return std::move(buffers[0]);
     std::vector<size_t> before(parts + 1, 0);
     for (size_t i = 0; i < parts; ++i) before[i + 1] = before[i] + buffers[i].size();
-    IdBuffer<Id> all;
-    all.reserve_more(before[parts]);
+    // Appended to the first part's: it has room for as many ids as its documents have bytes, so it
+    // is seldom moved, and fresh memory costs more than copying.
+    IdBuffer<Id> all = std::move(buffers[0]);
+    all.reserve_more(before[parts] - before[1]);
+    Id* const out = all.end() - before[1];
     in_threads(parts, [&](size_t i) {
+      if (i == 0) return;
       for (size_t k = cuts[i]; k < cuts[i + 1]; ++k) offsets[k] += static_cast<int64_t>(before[i]);
-      std::copy_n(buffers[i].data(), buffers[i].size(), all.end() + before[i]);
+      std::copy_n(buffers[i].data(), buffers[i].size(), out + before[i]);
       buffers[i] = IdBuffer<Id>();
     });
-    all.advance(before[parts]);
+    all.advance(before[parts] - before[1]);
     return all;
   }
 
