@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
@@ -222,7 +223,7 @@ def train_from_counts(
         _checked_forbidden(forbidden_tokens),
     )
     results: dict[int, TrainingResult] = {}
-    with _display(progress, max(sizes, default=0) - len(specials) - 256) as show:
+    with _shown(progress, max(sizes, default=0) - len(specials) - 256) as show:
         for size in sorted(set(sizes)):
             _learn(learner, size - len(specials), show)
             results[size] = _result(learner, specials, tie_break, counts)
@@ -296,18 +297,14 @@ def _result(
     symbols = [learner.symbol(i) for i in range(learner.num_symbols)]
     left, right, result, merge_counts = learner.merges()
     rows: NDArray[np.int64] = np.column_stack([left, right, result]).astype(np.int64) + first
-    # After a merge that reused an id, a pair can come up once more: it is one rule, at its first
-    # rank.
-    _, first_places = np.unique(rows[:, 0] << 32 | rows[:, 1], return_index=True)
-    rules = np.sort(first_places)
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = TokenizerModel.from_tokens(
         enumerate(symbols, first),
-        map(tuple, rows[rules].tolist()),
+        map(tuple, rows.tolist()),
         special_tokens={token: i for i, token in enumerate(specials)},
         pattern=counts.metadata.get("pattern", "gpt2"),
         tie_break=tie_break,
-        merge_counts=merge_counts[rules].tolist(),
+        merge_counts=merge_counts.tolist(),
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
     )
@@ -319,26 +316,16 @@ def _result(
     )
 
 
-class _display:  # noqa: N801 - used like a function
-    """Calls `progress`, or shows a bar, or does nothing."""
-
-    def __init__(self, progress: Progress, wanted: int) -> None:
-        self._progress = progress
-        self._wanted = wanted
-
-    def __enter__(self) -> Callable[[int], None]:
-        if callable(self._progress):
-            function = self._progress
-            return lambda made: function(made, self._wanted)
-        if not self._progress:
-            return lambda made: None
+@contextmanager
+def _shown(progress: Progress, wanted: int) -> Iterator[Callable[[int], None]]:
+    """Tells `progress` of the merges made, or shows a bar, or does nothing."""
+    if callable(progress):
+        yield lambda made: progress(made, wanted)
+    elif not progress:
+        yield lambda made: None
+    else:
         from rich.progress import Progress as Bar
 
-        self._bar = Bar()
-        self._bar.start()
-        task = self._bar.add_task("learning merges", total=self._wanted)
-        return lambda made: self._bar.update(task, completed=made)
-
-    def __exit__(self, *exc_info: object) -> None:
-        if hasattr(self, "_bar"):
-            self._bar.stop()
+        with Bar() as bar:
+            task = bar.add_task("learning merges", total=wanted)
+            yield lambda made: bar.update(task, completed=made)
