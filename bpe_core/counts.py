@@ -24,6 +24,7 @@ from bpe_core._native import (
     safe_cut,
     utf8_valid_prefix,
 )
+from bpe_core.buffers import joined
 from bpe_core.cores import usable_cores
 from bpe_core.errors import FormatError, InvalidUtf8Error, TrainingError
 from bpe_core.patterns import resolve_pattern, split_custom
@@ -391,16 +392,15 @@ def _document_batches(documents: Iterable[str | bytes], errors: Errors) -> Itera
         parts.append(_repaired(raw, errors, f"document {index}", 0))
         size += len(parts[-1])
         if size >= _BATCH_BYTES:
-            yield _joined(parts)
+            yield _batch_of(parts)
             parts, size = [], 0
     if parts:
-        yield _joined(parts)
+        yield _batch_of(parts)
 
 
-def _joined(parts: list[bytes]) -> _Batch:
-    bounds = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part) for part in parts], out=bounds[1:])
-    return b"".join(parts), bounds[:-1], bounds[1:]
+def _batch_of(documents: list[bytes]) -> _Batch:
+    data, offsets = joined(documents)
+    return data, offsets[:-1], offsets[1:]
 
 
 def _file_batches(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet, cut_lookahead, safe_cut
+from bpe_core.buffers import joined
 from bpe_core.errors import (
     InvalidTokenizerError,
     InvalidUtf8Error,
@@ -270,7 +271,7 @@ class BPETokenizer:
             >>> ids.tolist(), offsets.tolist()
             ([97, 98, 99], [0, 2, 2, 3])
         """
-        data, bounds = _joined(documents)
+        data, bounds = _buffer_of(documents)
         ids, offsets = self._encode(
             data, bounds[:-1], bounds[1:], allowed_special, num_threads=num_threads
         )
@@ -391,7 +392,7 @@ class BPETokenizer:
             resolved.native,
         )
         if model.ignore_merges:
-            keys, offsets = _token_columns(model)
+            keys, offsets = joined(model.token_bytes.to_pylist())
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
         self._all_specials = self._special_set(frozenset(model.special_tokens))
@@ -555,7 +556,7 @@ def _check_spans(size: int, starts: NDArray[np.int64], ends: NDArray[np.int64]) 
         )
 
 
-def _joined(
+def _buffer_of(
     documents: Documents,
 ) -> tuple[bytes | memoryview | NDArray[np.uint8], NDArray[np.int64]]:
     """The documents as one buffer and the offsets in it."""
@@ -565,10 +566,7 @@ def _joined(
             return buffer, np.ascontiguousarray(offsets, np.int64)
     if isinstance(documents, (str, bytes)):
         raise TypeError(f"documents: expected a list of them, found one {type(documents).__name__}")
-    parts = [_utf8(document) for document in documents]  # type: ignore[arg-type]
-    bounds = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part) for part in parts], out=bounds[1:])
-    return b"".join(parts), bounds
+    return joined([_utf8(document) for document in documents])  # type: ignore[arg-type]
 
 
 def _byte_ids(model: TokenizerModel) -> NDArray[np.int64]:
@@ -577,13 +575,6 @@ def _byte_ids(model: TokenizerModel) -> NDArray[np.int64]:
     for row in np.flatnonzero(single):
         ids[model.token_bytes[row].as_py()[0]] = model.token_ids[row]
     return ids
-
-
-def _token_columns(model: TokenizerModel) -> tuple[bytes, NDArray[np.int64]]:
-    tokens = model.token_bytes.to_pylist()
-    offsets = np.zeros(len(tokens) + 1, np.int64)
-    np.cumsum([len(token) for token in tokens], out=offsets[1:])
-    return b"".join(tokens), offsets
 
 
 def _special_ids(
