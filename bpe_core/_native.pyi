@@ -95,6 +95,7 @@ class Encoder:
         unknown_id: int = -1,
         pattern: str | None = "gpt2",
         cache_entries: int = ...,
+        portable: bool = ...,
     ) -> None: ...
     def set_whole_tokens(self, keys: _Bytes, offsets: _Int64, ids: NDArray[np.uint32]) -> None: ...
     def encode_documents(

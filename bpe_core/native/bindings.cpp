@@ -19,6 +19,7 @@
 
 #include "count_runs.hpp"
 #include "documents.hpp"
+#include "encode_parallel.hpp"
 #include "encoder.hpp"
 #include "merge_learner.hpp"
 #include "pretoken_table.hpp"
@@ -101,11 +102,9 @@ py::array_t<T> to_array(std::vector<T>&& values) {
 
 template <class Id>
 py::array_t<Id> to_array(IdBuffer<Id>&& ids) {
-  ids.shrink();
-  const auto size = static_cast<py::ssize_t>(ids.size());
-  Id* memory = ids.release();
-  py::capsule owner(memory, [](void* p) { std::free(p); });
-  return py::array_t<Id>(size, memory, owner);
+  auto* owned = new IdBuffer<Id>(std::move(ids));
+  py::capsule owner(owned, [](void* p) { delete static_cast<IdBuffer<Id>*>(p); });
+  return py::array_t<Id>(static_cast<py::ssize_t>(owned->size()), owned->data(), owner);
 }
 
 Pattern pattern_from_name(const std::string& name) {
@@ -118,7 +117,10 @@ Pattern pattern_from_name(const std::string& name) {
   throw std::invalid_argument("no native scanner is called " + name);
 }
 
-Scanner scanner_from_name(const std::string& name) { return scanner_for(pattern_from_name(name)); }
+Scanner scanner_from_name(const std::string& name, bool portable = false) {
+  const Pattern pattern = pattern_from_name(name);
+  return portable ? portable_scanner_for(pattern) : scanner_for(pattern);
+}
 
 void raise_from_errors(const char* class_name, const std::string& message) {
   const py::object type = py::module_::import("bpe_core.errors").attr(class_name);
@@ -144,8 +146,7 @@ void translate_exception(std::exception_ptr pointer) {
 
 Int64Array split_pretokens(const std::string& pattern, const py::buffer& buffer, size_t capacity,
                            bool portable) {
-  const Scanner scanner =
-      portable ? portable_scanner_for(pattern_from_name(pattern)) : scanner_from_name(pattern);
+  const Scanner scanner = scanner_from_name(pattern, portable);
   if (capacity == 0) throw std::invalid_argument("capacity must be at least 1");
   const BytesView data(buffer);
   std::vector<int64_t> result;
@@ -463,7 +464,7 @@ std::vector<MergeRule> rules_from_columns(const py::array_t<uint32_t, py::array:
   }
   std::vector<MergeRule> rules(n);
   for (size_t i = 0; i < n; ++i) {
-    rules[i] = {left.data()[i], right.data()[i], result.data()[i], static_cast<uint32_t>(i)};
+    rules[i] = {left.data()[i], right.data()[i], result.data()[i]};
   }
   return rules;
 }
@@ -471,19 +472,17 @@ std::vector<MergeRule> rules_from_columns(const py::array_t<uint32_t, py::array:
 class PyEncoder {
  public:
   PyEncoder(const Int64Array& byte_ids, std::vector<MergeRule> rules, int64_t unknown_id,
-            const std::optional<std::string>& pattern, size_t cache_entries)
-      : encoder_(checked_byte_ids(byte_ids), rules, unknown_id,
-                 pattern ? scanner_from_name(*pattern) : nullptr),
+            const std::optional<std::string>& pattern, size_t cache_entries, bool portable)
+      : encoder_(MergeRules(checked_byte_ids(byte_ids), rules, unknown_id),
+                 pattern ? scanner_from_name(*pattern, portable) : nullptr, portable),
         native_(pattern.has_value()),
-        cache_entries_(cache_entries) {
-    idle_.push_back(std::make_unique<Encoder::Workspace>(cache_entries_));
-  }
+        workspaces_(cache_entries) {}
 
   void set_whole_tokens(const py::buffer& buffer, const Int64Array& offsets,
                         const py::array_t<uint32_t, py::array::c_style>& ids) {
     const BytesView keys(buffer);
     check_key_offsets(keys, offsets, ids.size());
-    std::unordered_map<std::string, uint32_t> whole;
+    WholeTokens whole;
     for (py::ssize_t i = 0; i < ids.size(); ++i) {
       const int64_t begin = offsets.data()[i];
       whole.emplace(std::string(reinterpret_cast<const char*>(keys.data()) + begin,
@@ -525,7 +524,7 @@ class PyEncoder {
     IdBuffer<uint32_t> ids;
     int64_t offset;
     const auto run = [&] {
-      WorkspaceLease lease(*this);
+      WorkspacePool::Lease lease(workspaces_);
       encoder_.encode_documents(lease.get(), documents, specials.matcher(), specials.ids(), {}, ids,
                                 &offset);
     };
@@ -553,7 +552,7 @@ class PyEncoder {
     std::vector<int64_t> offsets(spans.n + 1, 0);
     {
       py::gil_scoped_release release;
-      WorkspaceLease lease(*this);
+      WorkspacePool::Lease lease(workspaces_);
       encoder_.encode_spans(lease.get(), spans, special_ids.data(), ids, offsets.data() + 1);
     }
     return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
@@ -569,30 +568,6 @@ class PyEncoder {
     return result;
   }
 
-  // A workspace of its own for each call at work, kept for later calls.
-  class WorkspaceLease {
-   public:
-    explicit WorkspaceLease(PyEncoder& owner) : owner_(owner) {
-      {
-        const std::lock_guard lock(owner_.mutex_);
-        if (!owner_.idle_.empty()) {
-          workspace_ = std::move(owner_.idle_.back());
-          owner_.idle_.pop_back();
-        }
-      }
-      if (!workspace_) workspace_ = std::make_unique<Encoder::Workspace>(owner_.cache_entries_);
-    }
-    ~WorkspaceLease() {
-      const std::lock_guard lock(owner_.mutex_);
-      owner_.idle_.push_back(std::move(workspace_));
-    }
-    Encoder::Workspace& get() { return *workspace_; }
-
-   private:
-    PyEncoder& owner_;
-    std::unique_ptr<Encoder::Workspace> workspace_;
-  };
-
   template <class Id>
   py::tuple encode_as(const DocumentSpans& documents, const SpecialSet& specials,
                       const Affixes& affixes, int num_threads) {
@@ -600,87 +575,23 @@ class PyEncoder {
     IdBuffer<Id> ids;
     {
       py::gil_scoped_release release;
-      ids = encode_parallel<Id>(documents, specials, affixes, num_threads, offsets.data() + 1);
+      const auto encode = [&](const DocumentSpans& part, Workspace& workspace,
+                              IdBuffer<Id>& part_ids, int64_t* part_offsets) {
+        encoder_.encode_documents(workspace, part, specials.matcher(), specials.ids(), affixes,
+                                  part_ids, part_offsets);
+      };
+      const size_t threads =
+          num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
+      encode_in_threads(encode, workspaces_, documents,
+                        affixes.prepend.size() + affixes.append.size(), threads, ids,
+                        offsets.data() + 1);
     }
     return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
   }
 
-  template <class Id>
-  IdBuffer<Id> encode_parallel(const DocumentSpans& documents, const SpecialSet& specials,
-                               const Affixes& affixes, int num_threads, int64_t* offsets) {
-    const auto encode_part = [&](const DocumentSpans& part, IdBuffer<Id>& ids, int64_t* at) {
-      WorkspaceLease lease(*this);
-      encoder_.encode_documents(lease.get(), part, specials.matcher(), specials.ids(), affixes, ids,
-                                at);
-    };
-    const std::vector<size_t> cuts = even_cuts(documents, num_threads);
-    const size_t parts = cuts.size() - 1;
-    std::vector<IdBuffer<Id>> buffers(parts);
-    std::vector<std::exception_ptr> failures(parts);
-    const auto run = [&](size_t i) {
-      try {
-        const DocumentSpans part{documents.data, documents.size, documents.starts + cuts[i],
-                                 documents.ends + cuts[i], cuts[i + 1] - cuts[i]};
-        encode_part(part, buffers[i], offsets + cuts[i]);
-      } catch (...) {
-        failures[i] = std::current_exception();
-      }
-    };
-    in_threads(parts, run);
-    for (const std::exception_ptr& failure : failures) {
-      if (failure) std::rethrow_exception(failure);
-    }
-    if (parts == 1) return std::move(buffers[0]);
-    std::vector<size_t> before(parts + 1, 0);
-    for (size_t i = 0; i < parts; ++i) before[i + 1] = before[i] + buffers[i].size();
-    // Appended to the first part's: it has room for as many ids as its documents have bytes, so it
-    // is seldom moved, and fresh memory costs more than copying.
-    IdBuffer<Id> all = std::move(buffers[0]);
-    all.reserve_more(before[parts] - before[1]);
-    Id* const out = all.end() - before[1];
-    in_threads(parts, [&](size_t i) {
-      if (i == 0) return;
-      for (size_t k = cuts[i]; k < cuts[i + 1]; ++k) offsets[k] += static_cast<int64_t>(before[i]);
-      std::copy_n(buffers[i].data(), buffers[i].size(), out + before[i]);
-      buffers[i] = IdBuffer<Id>();
-    });
-    all.advance(before[parts] - before[1]);
-    return all;
-  }
-
-  // Calls run(i) for i of 0 to n - 1, each in a thread, one of them this.
-  template <class Run>
-  static void in_threads(size_t n, const Run& run) {
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < n; ++i) threads.emplace_back(std::cref(run), i);
-    run(0);
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  // Cuts of the documents into parts of about equal bytes: one a thread, and none below 64 KiB.
-  static std::vector<size_t> even_cuts(const DocumentSpans& documents, int num_threads) {
-    int64_t bytes = 0;
-    for (size_t i = 0; i < documents.n; ++i) bytes += documents.ends[i] - documents.starts[i];
-    int64_t parts = num_threads > 0 ? num_threads : std::thread::hardware_concurrency();
-    parts = std::clamp<int64_t>(parts, 1, std::max<int64_t>(1, bytes >> 16));
-    std::vector<size_t> cuts = {0};
-    int64_t done = 0;
-    for (size_t i = 0; i < documents.n; ++i) {
-      done += documents.ends[i] - documents.starts[i];
-      if (done * parts >= bytes * static_cast<int64_t>(cuts.size()) &&
-          static_cast<int64_t>(cuts.size()) < parts) {
-        cuts.push_back(i + 1);
-      }
-    }
-    cuts.push_back(documents.n);
-    return cuts;
-  }
-
   Encoder encoder_;
   bool native_;
-  size_t cache_entries_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Encoder::Workspace>> idle_;
+  WorkspacePool workspaces_;
 };
 
 }  // namespace
@@ -783,16 +694,17 @@ PYBIND11_MODULE(_native, m) {
       });
 
   py::class_<PyEncoder>(m, "Encoder")
-      .def(py::init([](const Int64Array& byte_ids,
-                       const py::array_t<uint32_t, py::array::c_style>& left,
-                       const py::array_t<uint32_t, py::array::c_style>& right,
-                       const py::array_t<uint32_t, py::array::c_style>& result, int64_t unknown_id,
-                       const std::optional<std::string>& pattern, size_t cache_entries) {
-             return std::make_unique<PyEncoder>(byte_ids, rules_from_columns(left, right, result),
-                                                unknown_id, pattern, cache_entries);
-           }),
+      .def(py::init(
+               [](const Int64Array& byte_ids, const py::array_t<uint32_t, py::array::c_style>& left,
+                  const py::array_t<uint32_t, py::array::c_style>& right,
+                  const py::array_t<uint32_t, py::array::c_style>& result, int64_t unknown_id,
+                  const std::optional<std::string>& pattern, size_t cache_entries, bool portable) {
+                 return std::make_unique<PyEncoder>(byte_ids,
+                                                    rules_from_columns(left, right, result),
+                                                    unknown_id, pattern, cache_entries, portable);
+               }),
            "byte_ids"_a, "left"_a, "right"_a, "result"_a, "unknown_id"_a = -1, "pattern"_a = "gpt2",
-           "cache_entries"_a = size_t{1} << 21)
+           "cache_entries"_a = size_t{1} << 21, "portable"_a = false)
       .def("set_whole_tokens", &PyEncoder::set_whole_tokens, "keys"_a, "offsets"_a, "ids"_a)
       .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,
            "specials"_a, "prepend"_a = std::vector<uint32_t>{},

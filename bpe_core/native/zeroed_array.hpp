@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
@@ -14,16 +15,6 @@
 #endif
 
 namespace bpe {
-
-// Asks for huge pages under memory that is large enough to gain by them.
-inline void advise_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
-#if defined(__linux__)
-  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + kHugePage - 1) & ~(kHugePage - 1);
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + bytes) & ~(kHugePage - 1);
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
-}
 
 // T must be trivial, with all-zero bytes as a valid value.
 template <class T>
@@ -43,8 +34,11 @@ class ZeroedArray {
       return;
     }
 #endif
-    data_ = static_cast<T*>(std::calloc(size, sizeof(T)));
-    if (data_ == nullptr && size != 0) throw std::bad_alloc();
+    // A multiple of the alignment, and not nothing.
+    const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
+    data_ = static_cast<T*>(std::aligned_alloc(kAlignment, rounded));
+    if (data_ == nullptr) throw std::bad_alloc();
+    std::memset(static_cast<void*>(data_), 0, rounded);
   }
   ZeroedArray(ZeroedArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
@@ -74,6 +68,8 @@ class ZeroedArray {
 
  private:
   static constexpr size_t kHugePage = size_t{2} << 20;
+  static constexpr size_t kAlignment = 64;
+  static_assert(alignof(T) <= kAlignment);
 
   T* data_ = nullptr;
   size_t size_ = 0;

@@ -68,33 +68,67 @@ def rule_lists(draw: st.DrawFn) -> list[Rule]:
     cache=st.integers(0, 4),
     # Ids of 16, 24 and 32 bits are held in different ways.
     first_id=st.sampled_from([0, 2**16 - 310, 2**16, 2**24 - 310, 2**24, 2**31 - 500]),
+    portable=st.booleans(),
 )
 def test_the_rule_that_comes_first_applies_at_its_leftmost_place(
-    rules: list[Rule], text: str, cache: int, first_id: int
+    rules: list[Rule], text: str, cache: int, first_id: int, portable: bool
 ) -> None:
     data = text.encode()
     shifted = [(left + first_id, right + first_id, made + first_id) for left, right, made in rules]
     byte_ids = BYTE_IDS + first_id
-    native = encoder(shifted, byte_ids, pattern="none", cache_entries=cache)
+    native = encoder(shifted, byte_ids, pattern="none", cache_entries=cache, portable=portable)
     expected = merged(data, shifted, dict(enumerate(byte_ids.tolist())))
     for _ in range(2):
         assert encoded(native, [data]) == [expected]
     assert native.encode_text(text, NO_SPECIALS) == expected
-    spans = encoder(shifted, byte_ids, pattern=None)
+    spans = encoder(shifted, byte_ids, pattern=None, portable=portable)
     ids, _ = spans.encode_spans(data, np.array([0]), np.array([len(data)]), np.array([-1]))
     assert ids.tolist() == expected
 
 
-@pytest.mark.parametrize("size", [*range(1, 20), 47, 48, 49, 63, 64, 65, 255, 256, 257])
-def test_every_length_is_merged_alike(size: int) -> None:
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize(
+    "size",
+    [
+        *range(1, 20),
+        *range(31, 34),
+        *range(47, 50),
+        *range(63, 66),
+        *range(127, 130),
+        255,
+        256,
+        257,
+    ],
+)
+def test_every_length_is_merged_alike(size: int, portable: bool) -> None:
     # Lengths at which another cache, or another way to merge, takes over.
     rules = [(97, 97, 300), (300, 300, 301), (97, 98, 302), (301, 97, 303)]
     rng = random.Random(size)
     for text in [b"a" * size, bytes(rng.choice(b"ab") for _ in range(size))]:
-        native = encoder(rules, pattern="none")
+        native = encoder(rules, pattern="none", portable=portable)
         expected = merged(text, rules, dict(enumerate(range(256))))
         assert encoded(native, [text, text]) == [expected, expected]
         assert native.encode_text(b"", NO_SPECIALS) == []
+
+
+@given(
+    rules=rule_lists(),
+    lengths=st.lists(st.integers(1, 140), max_size=80),
+    seed=st.integers(0, 9),
+    cache=st.integers(0, 64),
+)
+def test_pretokens_merged_at_the_same_time_have_the_ids_they_have_alone(
+    rules: list[Rule], lengths: list[int], seed: int, cache: int
+) -> None:
+    rng = random.Random(seed)
+    words = [" " + "".join(rng.choices("ab", k=length)) for length in lengths]
+    data = "".join(words).encode()
+    byte_ids = dict(enumerate(range(256)))
+    expected = [id_ for word in words for id_ in merged(word.encode(), rules, byte_ids)]
+    for portable in (False, True):
+        native = encoder(rules, cache_entries=cache, portable=portable)
+        for _ in range(2):
+            assert encoded(native, [data]) == [expected]
 
 
 # ---- caches

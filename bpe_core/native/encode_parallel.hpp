@@ -1,0 +1,188 @@
+// Encoding documents in threads, with the same result as in one.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "encoder.hpp"
+
+namespace bpe {
+
+// Workspaces that are not in use, kept for later calls.
+class WorkspacePool {
+ public:
+  explicit WorkspacePool(size_t cache_entries) : cache_entries_(cache_entries) {}
+
+  // A workspace of one's own, for a time.
+  class Lease {
+   public:
+    explicit Lease(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    ~Lease() { pool_.give(std::move(workspace_)); }
+    Workspace& get() { return *workspace_; }
+
+   private:
+    WorkspacePool& pool_;
+    std::unique_ptr<Workspace> workspace_;
+  };
+
+ private:
+  std::unique_ptr<Workspace> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        std::unique_ptr<Workspace> workspace = std::move(idle_.back());
+        idle_.pop_back();
+        return workspace;
+      }
+    }
+    return std::make_unique<Workspace>(cache_entries_);
+  }
+
+  void give(std::unique_ptr<Workspace> workspace) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(workspace));
+  }
+
+  size_t cache_entries_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> idle_;
+};
+
+// encode(documents, workspace, ids, offsets) appends the ids of documents, and writes the number of
+// ids after each to the offsets.
+
+// Runs of documents of about equal bytes, dealt to threads in order. Each is encoded into memory of
+// its thread, which stays in the nearer caches, and copied to its place as soon as it is known how
+// many ids there are before it.
+template <class Id>
+class ParallelEncoding {
+ public:
+  template <class Encode>
+  ParallelEncoding(const Encode& encode, WorkspacePool& pool, const DocumentSpans& documents,
+                   size_t most_ids, size_t num_threads, IdBuffer<Id>& ids, int64_t* offsets)
+      : documents_(documents), ids_(ids), offsets_(offsets) {
+    cut_into_runs(num_threads);
+    ids.reserve_more(most_ids);
+    std::vector<std::thread> threads;
+    const auto run = [&] { work(encode, pool); };
+    for (size_t i = 1; i < std::min(num_threads, num_runs()); ++i) threads.emplace_back(run);
+    run();
+    for (std::thread& thread : threads) thread.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  static constexpr size_t kMostRunBytes = size_t{1} << 19;
+  static constexpr size_t kLeastRunBytes = size_t{1} << 14;
+  static constexpr size_t kRunsOfThread = 8;
+
+  size_t num_runs() const { return cuts_.size() - 1; }
+
+  void cut_into_runs(size_t num_threads) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < documents_.n; ++i) bytes += documents_.bytes_of(i);
+    const size_t target =
+        std::clamp(bytes / (num_threads * kRunsOfThread), kLeastRunBytes, kMostRunBytes);
+    cuts_ = {0};
+    size_t run = 0;
+    for (size_t i = 0; i < documents_.n; ++i) {
+      run += documents_.bytes_of(i);
+      if (run < target && i + 1 < documents_.n) continue;
+      cuts_.push_back(i + 1);
+      run = 0;
+    }
+  }
+
+  template <class Encode>
+  void work(const Encode& encode, WorkspacePool& pool) {
+    WorkspacePool::Lease lease(pool);
+    IdBuffer<Id> ids;
+    for (size_t i = next_++; i < num_runs(); i = next_++) {
+      try {
+        ids.clear();
+        encode(documents_.slice(cuts_[i], cuts_[i + 1]), lease.get(), ids, offsets_ + cuts_[i]);
+      } catch (...) {
+        fail(i);
+        return;
+      }
+      if (!place(i, ids)) return;
+    }
+  }
+
+  // Returns false if another run has failed.
+  bool place(size_t i, const IdBuffer<Id>& ids) {
+    Id* out;
+    int64_t before;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return placed_ == i || failure_; });
+      if (failure_) return false;
+      out = ids_.end();
+      before = static_cast<int64_t>(ids_.size());
+      ids_.advance(ids.size());
+      ++placed_;
+    }
+    changed_.notify_all();
+    std::copy_n(ids.data(), ids.size(), out);
+    for (size_t k = cuts_[i]; k < cuts_[i + 1]; ++k) offsets_[k] += before;
+    return true;
+  }
+
+  // The failure of the first run counts, as in one thread. Runs before it are at work already.
+  void fail(size_t i) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_ || i < failed_) {
+        failure_ = std::current_exception();
+        failed_ = i;
+      }
+    }
+    next_ = num_runs();
+    changed_.notify_all();
+  }
+
+  const DocumentSpans documents_;
+  IdBuffer<Id>& ids_;
+  int64_t* offsets_;
+  std::vector<size_t> cuts_;
+  std::atomic<size_t> next_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t placed_ = 0;
+  std::exception_ptr failure_;
+  size_t failed_ = 0;
+};
+
+// Encodes documents, each with `affixes` ids more than it has bytes at most, in up to num_threads
+// threads.
+template <class Id, class Encode>
+void encode_in_threads(const Encode& encode, WorkspacePool& pool, const DocumentSpans& documents,
+                       size_t affixes, size_t num_threads, IdBuffer<Id>& ids, int64_t* offsets) {
+  constexpr size_t kMostBytes = size_t{1} << 28;  // that room is made for at a time
+  if (num_threads <= 1) {
+    WorkspacePool::Lease lease(pool);
+    encode(documents, lease.get(), ids, offsets);
+    return;
+  }
+  for (size_t from = 0, to; from < documents.n; from = to) {
+    size_t most_ids = 0;
+    for (to = from; to < documents.n && (to == from || most_ids < kMostBytes); ++to) {
+      most_ids += documents.bytes_of(to) + affixes;
+    }
+    ParallelEncoding<Id>(encode, pool, documents.slice(from, to), most_ids, num_threads, ids,
+                         offsets + from);
+  }
+}
+
+}  // namespace bpe

@@ -1,0 +1,171 @@
+// Encoding what stands between two special tokens: pre-tokens are looked up in a cache, and those
+// that it lacks are merged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "id_buffer.hpp"
+#include "id_cache.hpp"
+#include "merge_batch.hpp"
+#include "merge_rules.hpp"
+#include "scanner.hpp"
+#include "scanner_masks.hpp"
+
+namespace bpe {
+
+using WholeTokens = std::unordered_map<std::string, uint32_t>;
+
+// What encoding needs of a tokenizer.
+struct EncoderParts {
+  const MergeRules& rules;
+  const WholeTokens& whole;  // pre-tokens that are a token whatever the merges make of them
+  Scanner scan;
+  BatchMerger merge_batch;
+};
+
+// Cache and scratch memory of one thread at a time.
+struct Workspace {
+  static constexpr size_t kItems = 32;
+
+  explicit Workspace(size_t cache_entries) : cache(cache_entries), items(kItems) {}
+
+  IdCache cache;
+  std::vector<BatchItem> items;
+  std::vector<uint32_t> ids;  // of the pre-token at hand
+};
+
+// Pre-tokens that are looked up together: the memory of all is asked for before any is needed.
+struct LookupBatch {
+  static constexpr size_t kMost = 256;
+
+  const uint8_t* text;
+  size_t readable;
+  size_t size;
+  size_t bounds[kMost + 1];
+  alignas(32) ShortKey keys[kMost];
+  IdCache::Line* lines[kMost];
+
+  const uint8_t* bytes(size_t i) const { return text + bounds[i]; }
+  size_t length(size_t i) const { return bounds[i + 1] - bounds[i]; }
+};
+
+// The ids of pre-token i of the batch, which are not in place in its line of the cache. Valid until
+// the next call. Throws UnknownByte.
+template <class Inline>
+IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const LookupBatch& batch,
+                      size_t i) {
+  IdCache& cache = workspace.cache;
+  const uint8_t* const bytes = batch.bytes(i);
+  const size_t length = batch.length(i);
+  const bool is_cached = length <= IdCache::kLongestPretoken;
+  const auto find = [&](size_t k) {
+    return cache.find_elsewhere<Inline>(batch.lines[k], batch.keys[k], batch.bytes(k),
+                                        batch.length(k));
+  };
+  const auto insert = [&](size_t k, const IdsView& ids) {
+    cache.insert<Inline>(batch.lines[k], batch.keys[k], batch.bytes(k), batch.length(k), ids.data,
+                         ids.size);
+    return ids;
+  };
+  if (is_cached) {
+    const IdsView found = find(i);
+    if (found.data != nullptr) return found;
+  }
+  if (!parts.whole.empty()) {
+    const auto found = parts.whole.find(std::string(reinterpret_cast<const char*>(bytes), length));
+    if (found != parts.whole.end()) {
+      const IdsView ids = {&found->second, 1};
+      return is_cached ? insert(i, ids) : ids;
+    }
+  }
+  if (length > BatchItem::kMostBytes) {
+    parts.rules.merge(bytes, length, workspace.ids);
+    const IdsView ids = {workspace.ids.data(), workspace.ids.size()};
+    return is_cached ? insert(i, ids) : ids;
+  }
+  // Where one is missing others often are: they are merged at the same time.
+  size_t indices[Workspace::kItems];
+  size_t n = 0;
+  for (size_t k = i; k < batch.size && n < Workspace::kItems; ++k) {
+    if (batch.length(k) > BatchItem::kMostBytes) continue;
+    if (k > i && (!parts.whole.empty() || IdCache::is_in(*batch.lines[k], batch.keys[k]) ||
+                  find(k).data != nullptr)) {
+      continue;
+    }
+    BatchItem& item = workspace.items[n];
+    item.bytes = batch.bytes(k);
+    item.length = batch.length(k);
+    item.readable = batch.readable - batch.bounds[k];
+    indices[n++] = k;
+  }
+  parts.merge_batch(parts.rules, workspace.items.data(), n);
+  for (size_t k = 0; k < n; ++k) {
+    insert(indices[k], {workspace.items[k].ids, workspace.items[k].count});
+  }
+  return {workspace.items[0].ids, workspace.items[0].count};
+}
+
+// Encodes one segment and appends its ids. Isa: see PortableLookup.
+template <class Isa, class Id, class Inline>
+BPE_ALWAYS_INLINE void encode_segment(const EncoderParts& parts, Workspace& workspace,
+                                      const uint8_t* text, size_t size, size_t readable,
+                                      IdBuffer<Id>& ids) {
+  IdCache& cache = workspace.cache;
+  LookupBatch batch;
+  batch.text = text;
+  batch.readable = readable;
+  for (size_t pos = 0; pos < size; pos = batch.bounds[batch.size]) {
+    if (cache.is_crowded()) cache.grow(&Isa::hash);
+    uint8_t* const lines = reinterpret_cast<uint8_t*>(cache.lines());
+    const uint64_t offset_mask = cache.offset_mask();
+    batch.bounds[0] = pos;
+    batch.size = parts.scan(text, size, pos, batch.bounds + 1, LookupBatch::kMost);
+    for (size_t i = 0; i < batch.size; ++i) {
+      const size_t length = batch.length(i);
+      uint64_t hash;
+      if (length <= IdCache::kLongestKey) [[likely]] {
+        hash = Isa::load_key(batch.bytes(i), length, readable - batch.bounds[i], batch.keys[i]);
+      } else {
+        hash = IdCache::long_key(batch.bytes(i), length, batch.keys[i]);
+      }
+      batch.lines[i] = reinterpret_cast<IdCache::Line*>(lines + (hash & offset_mask));
+      __builtin_prefetch(batch.lines[i]);
+    }
+    // No pre-token has more ids than bytes; a hit always writes out a whole value.
+    ids.reserve_more(batch.bounds[batch.size] - pos + IdCache::kMostWritten);
+    Id* out = ids.end();
+    for (size_t i = 0; i < batch.size; ++i) {
+      const uint8_t* const value = Isa::find(*batch.lines[i], batch.keys[i]);
+      if (value != nullptr) [[likely]] {
+        Isa::template write<Inline>(value, out);
+        out += value[15];
+        continue;
+      }
+      const IdsView found = find_or_merge<Inline>(parts, workspace, batch, i);
+      for (size_t k = 0; k < found.size; ++k) *out++ = static_cast<Id>(found.data[k]);
+    }
+    ids.advance(static_cast<size_t>(out - ids.end()));
+  }
+}
+
+template <class Id>
+using SegmentEncoder = void (*)(const EncoderParts& parts, Workspace& workspace,
+                                const uint8_t* text, size_t size, size_t readable,
+                                IdBuffer<Id>& ids);
+
+// Segment encoders by what ids they write and how the cache holds them.
+struct SegmentEncoders {
+  SegmentEncoder<uint16_t> narrow;          // ids of up to 16 bits, as uint16
+  SegmentEncoder<uint32_t> narrow_in_wide;  // the same, as uint32
+  SegmentEncoder<uint32_t> wide;            // others
+};
+
+// All nullptr where it was not compiled. May be used only where cpu_looks_up_with_avx2().
+SegmentEncoders avx2_segment_encoders();
+bool cpu_looks_up_with_avx2();
+
+}  // namespace bpe

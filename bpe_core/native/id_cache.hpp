@@ -1,0 +1,235 @@
+// A cache of bounded size from pre-token to ids.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "bytes_hash.hpp"
+#include "zeroed_array.hpp"
+
+namespace bpe {
+
+// Ids in the 16 bytes of a value: up to 7 of 16 bits, or 5 of 24, and in the last byte their
+// number. What writes them out writes all, and as many of them count as there are.
+struct Ids16 {
+  static constexpr size_t kIds = 7;
+  static constexpr uint32_t kLargestId = 0xFFFF;
+
+  static uint32_t load(const uint8_t* value, size_t i) {
+    uint16_t id;
+    std::memcpy(&id, value + 2 * i, sizeof id);
+    return id;
+  }
+  static void store(uint32_t id, uint8_t* value, size_t i) {
+    const uint16_t narrow = static_cast<uint16_t>(id);
+    std::memcpy(value + 2 * i, &narrow, sizeof narrow);
+  }
+};
+
+struct Ids24 {
+  static constexpr size_t kIds = 5;
+  static constexpr uint32_t kLargestId = 0xFFFFFF;
+
+  static uint32_t load(const uint8_t* value, size_t i) {
+    uint32_t id = 0;
+    std::memcpy(&id, value + 3 * i, 3);
+    return id;
+  }
+  static void store(uint32_t id, uint8_t* value, size_t i) { std::memcpy(value + 3 * i, &id, 3); }
+};
+
+// Ids somewhere else; none were found if data is nullptr.
+struct IdsView {
+  const uint32_t* data = nullptr;
+  size_t size = 0;
+};
+
+class IdCache {
+ public:
+  static constexpr size_t kLongestKey = 15;        // of those whose bytes are the key
+  static constexpr size_t kLongestPretoken = 256;  // longer ones are not cached
+  static constexpr size_t kMostWritten = 8;        // ids that a value may be written out as
+
+  // Two pre-tokens and their ids. The key of one of up to 15 bytes is these bytes and, in the last
+  // byte, their number; that of a longer one is its hash and its length. If the ids are in the
+  // ring, and so not in the value, the key has kInRing set: it is not equal to one looked up.
+  struct alignas(64) Line {
+    ShortKey keys[2];  // all zero: free
+    uint8_t values[2][16];
+  };
+
+  // Begins small and grows up to `most_entries`.
+  explicit IdCache(size_t most_entries) {
+    while (most_lines_ * 2 < most_entries) most_lines_ *= 2;
+    lines_ = ZeroedArray<Line>(std::min(most_lines_, kFirstLines));
+  }
+
+  // The key of a longer pre-token than kLongestKey, and the hash that gives its line.
+  static uint64_t long_key(const uint8_t* bytes, size_t length, ShortKey& key) {
+    const uint64_t hash = length <= kLongestPretoken ? hash_long_key(bytes, length) : 0;
+    key = {hash, kLong | length};
+    return hash;
+  }
+
+  Line* lines() { return lines_.data(); }
+  // The place of a hash's line among the bytes of lines().
+  size_t offset_mask() const { return (lines_.size() - 1) * sizeof(Line); }
+
+  // Whether the cache would be faster if it grew.
+  bool is_crowded() const { return used_ * 2 > lines_.size() && lines_.size() < most_lines_; }
+
+  // Moves all entries to a larger array. hash: of a short key.
+  template <class Hash>
+  void grow(const Hash& hash) {
+    ZeroedArray<Line> old(std::min(most_lines_, lines_.size() * kGrowth));
+    std::swap(lines_, old);
+    used_ = 0;
+    for (size_t i = 0; i < old.size(); ++i) {
+      for (size_t k = 0; k < 2; ++k) {
+        ShortKey key = old[i].keys[k];
+        if (is_free(key)) continue;
+        const bool is_long = (key.high & kLong) == kLong;
+        ShortKey plain = {key.low, key.high & ~kInRing};
+        const uint64_t hashed = is_long ? key.low : hash(plain);
+        place(lines_.data() + (hashed & offset_mask()) / sizeof(Line), key, old[i].values[k]);
+      }
+    }
+  }
+
+  // Whether the line has the ids of a key in place.
+  static bool is_in(const Line& line, const ShortKey& key) {
+    return line.keys[0] == key || line.keys[1] == key;
+  }
+
+  // The ids of a pre-token that are not in place in its line: they are in the ring, or in the line
+  // beside. Valid until the next call.
+  template <class Inline>
+  IdsView find_elsewhere(Line* line, const ShortKey& key, const uint8_t* bytes, size_t length) {
+    for (ShortKey& found : line->keys) {
+      if (found != in_ring(key)) continue;
+      const IdsView ids = ids_in_ring(line->values[&found - line->keys], bytes, length);
+      if (ids.data != nullptr) return ids;
+    }
+    if (has_room(*line)) return {};  // so nothing had to go beside
+    Line* const other = beside(line);
+    for (size_t k = 0; k < 2; ++k) {
+      IdsView ids;
+      if (other->keys[k] == key) {
+        ids = {decoded_, other->values[k][15]};
+        for (size_t i = 0; i < Inline::kIds; ++i) decoded_[i] = Inline::load(other->values[k], i);
+      } else if (other->keys[k] == in_ring(key)) {
+        ids = ids_in_ring(other->values[k], bytes, length);
+      }
+      if (ids.data == nullptr) continue;
+      // It was looked up again: it moves to where it is found sooner.
+      std::swap(other->keys[k], line->keys[1]);
+      std::swap(other->values[k], line->values[1]);
+      return ids;
+    }
+    return {};
+  }
+
+  // Adds the n ids of a pre-token of at most kLongestPretoken bytes.
+  template <class Inline>
+  void insert(Line* line, const ShortKey& key, const uint8_t* bytes, size_t length,
+              const uint32_t* ids, size_t n) {
+    if (is_in(*line, key) || find_elsewhere<Inline>(line, key, bytes, length).data != nullptr) {
+      return;
+    }
+    uint8_t value[16] = {};
+    const bool is_short = length <= kLongestKey;
+    if (is_short && n <= Inline::kIds && *std::max_element(ids, ids + n) <= Inline::kLargestId) {
+      for (size_t i = 0; i < n; ++i) Inline::store(ids[i], value, i);
+      value[15] = static_cast<uint8_t>(n);
+      place(line, key, value);
+      return;
+    }
+    const RingPlace there = {ring_.append(n + (is_short ? 0 : (length + 3) / 4)), n};
+    uint32_t* const words = ring_.at(there.place);
+    std::copy_n(ids, n, words);
+    if (!is_short) std::memcpy(words + n, bytes, length);
+    std::memcpy(value, &there, sizeof value);
+    place(line, in_ring(key), value);
+  }
+
+ private:
+  static constexpr size_t kFirstLines = size_t{1} << 13;
+  static constexpr size_t kGrowth = 16;
+  static constexpr uint64_t kInRing = uint64_t{0x80} << 56;
+  static constexpr uint64_t kLong = uint64_t{0x7F} << 56;
+
+  // Where ids and bytes are that a line has no room for. The newest overwrite the oldest.
+  class Ring {
+   public:
+    // Returns the place of n words to write, at most 1,024.
+    uint64_t append(size_t n) {
+      if (words_.size() == 0) words_ = ZeroedArray<uint32_t>(kWords);
+      const uint64_t left = kWords - next_ % kWords;
+      if (left < n) next_ += left;
+      const uint64_t place = next_;
+      next_ += n;
+      return place;
+    }
+    bool holds(uint64_t place) const { return next_ - place <= kWords; }
+    uint32_t* at(uint64_t place) { return words_.data() + place % kWords; }
+
+   private:
+    static constexpr size_t kWords = size_t{1} << 22;
+    ZeroedArray<uint32_t> words_;
+    uint64_t next_ = 0;
+  };
+
+  struct RingPlace {
+    uint64_t place;
+    uint64_t count;
+  };
+  static_assert(sizeof(RingPlace) == sizeof(Line::values[0]));
+
+  static bool is_free(const ShortKey& key) { return key.high == 0; }
+  static bool has_room(const Line& line) { return is_free(line.keys[0]) || is_free(line.keys[1]); }
+  static ShortKey in_ring(const ShortKey& key) { return {key.low, key.high | kInRing}; }
+
+  Line* beside(Line* line) {
+    return lines_.data() + (static_cast<size_t>(line - lines_.data()) ^ 1);
+  }
+
+  IdsView ids_in_ring(const uint8_t* value, const uint8_t* bytes, size_t length) {
+    RingPlace there;
+    std::memcpy(&there, value, sizeof there);
+    if (!ring_.holds(there.place)) return {};
+    const uint32_t* words = ring_.at(there.place);
+    if (length > kLongestKey && std::memcmp(words + there.count, bytes, length) != 0) return {};
+    return {words, there.count};
+  }
+
+  void place(Line* line, const ShortKey& key, const uint8_t* value) {
+    Line* const other = beside(line);
+    const auto set = [&](Line* at, size_t k) {
+      at->keys[k] = key;
+      std::memcpy(at->values[k], value, sizeof at->values[k]);
+    };
+    for (Line* at : {line, other}) {
+      for (size_t k = 0; k < 2; ++k) {
+        if (!is_free(at->keys[k]) && at->keys[k] != key) continue;
+        used_ += is_free(at->keys[k]);
+        set(at, k);
+        return;
+      }
+    }
+    // What came first in a line is mostly what is frequent: it stays, but for one time in sixteen.
+    const size_t turn = turn_++;
+    set((turn & 1) != 0 ? other : line, (turn & 30) != 0 ? 1 : 0);
+  }
+
+  ZeroedArray<Line> lines_;
+  size_t most_lines_ = 2;  // so that there is a line beside
+  size_t used_ = 0;
+  size_t turn_ = 0;
+  Ring ring_;
+  uint32_t decoded_[kMostWritten];
+};
+
+}  // namespace bpe
