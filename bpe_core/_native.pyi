@@ -41,7 +41,11 @@ class SpecialSet:
 
 class PretokenTable:
     def __init__(
-        self, pattern: str | None, special_tokens: Sequence[bytes], max_pretoken_bytes: int = 0
+        self,
+        pattern: str | None,
+        special_tokens: Sequence[bytes],
+        max_pretoken_bytes: int = 0,
+        portable: bool = ...,
     ) -> None: ...
     def add_documents(
         self, data: _Bytes, starts: _Int64, ends: _Int64, first: int = 0, memory_limit: int = 0

@@ -260,8 +260,9 @@ std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t
 class PyPretokenTable {
  public:
   PyPretokenTable(const std::optional<std::string>& pattern,
-                  std::vector<std::string> special_tokens, size_t max_pretoken_bytes)
-      : scanner_(pattern ? scanner_from_name(*pattern) : nullptr),
+                  std::vector<std::string> special_tokens, size_t max_pretoken_bytes, bool portable)
+      : table_(portable),
+        scanner_(pattern ? scanner_from_name(*pattern, portable) : nullptr),
         specials_(std::move(special_tokens)),
         max_pretoken_bytes_(max_pretoken_bytes) {}
 
@@ -654,8 +655,8 @@ PYBIND11_MODULE(_native, m) {
   m.def("safe_cut", &safe_cut_of, "text"_a, "at_end"_a, "limit"_a, "specials"_a);
 
   py::class_<PyPretokenTable>(m, "PretokenTable")
-      .def(py::init<std::optional<std::string>, std::vector<std::string>, size_t>(), "pattern"_a,
-           "special_tokens"_a, "max_pretoken_bytes"_a = 0)
+      .def(py::init<std::optional<std::string>, std::vector<std::string>, size_t, bool>(),
+           "pattern"_a, "special_tokens"_a, "max_pretoken_bytes"_a = 0, "portable"_a = false)
       .def("add_documents", &PyPretokenTable::add_documents, "data"_a, "starts"_a, "ends"_a,
            "first"_a = 0, "memory_limit"_a = 0)
       .def("add_spans", &PyPretokenTable::add_spans, "data"_a, "starts"_a, "ends"_a)

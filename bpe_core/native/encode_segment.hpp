@@ -127,10 +127,10 @@ BPE_ALWAYS_INLINE void encode_segment(const EncoderParts& parts, Workspace& work
     for (size_t i = 0; i < batch.size; ++i) {
       const size_t length = batch.length(i);
       uint64_t hash;
-      if (length <= IdCache::kLongestKey) [[likely]] {
-        hash = Isa::load_key(batch.bytes(i), length, readable - batch.bounds[i], batch.keys[i]);
+      if (has_short_key(batch.bytes(i), length)) [[likely]] {
+        hash = Isa::make(batch.bytes(i), length, readable - batch.bounds[i], batch.keys[i]);
       } else {
-        hash = IdCache::long_key(batch.bytes(i), length, batch.keys[i]);
+        hash = make_long_key(batch.bytes(i), length, batch.keys[i]);
       }
       batch.lines[i] = reinterpret_cast<IdCache::Line*>(lines + (hash & offset_mask));
       __builtin_prefetch(batch.lines[i]);
@@ -164,8 +164,7 @@ struct SegmentEncoders {
   SegmentEncoder<uint32_t> wide;            // others
 };
 
-// All nullptr where it was not compiled. May be used only where cpu_looks_up_with_avx2().
+// All nullptr where it was not compiled. May be used only where cpu_has_avx2_and_aes().
 SegmentEncoders avx2_segment_encoders();
-bool cpu_looks_up_with_avx2();
 
 }  // namespace bpe

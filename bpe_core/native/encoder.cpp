@@ -22,17 +22,7 @@ void write_ids(IdBuffer<Id>& ids, const std::vector<uint32_t>& values) {
   for (uint32_t value : values) ids.push_back(static_cast<Id>(value));
 }
 
-// How a segment encoder makes keys and looks them up.
-struct PortableLookup {
-  static uint64_t hash(const ShortKey& key) { return hash_short_key(key, 0); }
-
-  // Makes the key of a pre-token of up to 15 bytes; returns its hash.
-  static uint64_t load_key(const uint8_t* bytes, size_t length, size_t readable, ShortKey& key) {
-    key = load_short_key(bytes, length, readable);
-    key.high |= static_cast<uint64_t>(length) << 56;
-    return hash(key);
-  }
-
+struct PortableLookup : PortableKeys {
   // The value of a key in its line, or nullptr.
   static const uint8_t* find(const IdCache::Line& line, const ShortKey& key) {
     const bool is_first = line.keys[0] == key;
@@ -64,7 +54,7 @@ Encoder::Encoder(MergeRules rules, Scanner scanner, bool portable)
       scanner_(scanner != nullptr ? scanner : scan_whole),
       merge_batch_(merge_batch_portable),
       segment_encoders_(kPortableSegmentEncoders) {
-  if (portable || !cpu_looks_up_with_avx2()) return;
+  if (portable || !cpu_has_avx2_and_aes()) return;
   merge_batch_ = avx2_batch_merger();
   segment_encoders_ = avx2_segment_encoders();
 }

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "bytes_hash.hpp"
+#include "pretoken_key.hpp"
 #include "zeroed_array.hpp"
 
 namespace bpe {
@@ -49,13 +49,11 @@ struct IdsView {
 
 class IdCache {
  public:
-  static constexpr size_t kLongestKey = 15;        // of those whose bytes are the key
   static constexpr size_t kLongestPretoken = 256;  // longer ones are not cached
   static constexpr size_t kMostWritten = 8;        // ids that a value may be written out as
 
-  // Two pre-tokens and their ids. The key of one of up to 15 bytes is these bytes and, in the last
-  // byte, their number; that of a longer one is its hash and its length. If the ids are in the
-  // ring, and so not in the value, the key has kInRing set: it is not equal to one looked up.
+  // Two pre-tokens and their ids. If these are in the ring, and so not in the value, kTableKey is
+  // set in the key: it is not equal to one looked up.
   struct alignas(64) Line {
     ShortKey keys[2];  // all zero: free
     uint8_t values[2][16];
@@ -65,13 +63,6 @@ class IdCache {
   explicit IdCache(size_t most_entries) {
     while (most_lines_ * 2 < most_entries) most_lines_ *= 2;
     lines_ = ZeroedArray<Line>(std::min(most_lines_, kFirstLines));
-  }
-
-  // The key of a longer pre-token than kLongestKey, and the hash that gives its line.
-  static uint64_t long_key(const uint8_t* bytes, size_t length, ShortKey& key) {
-    const uint64_t hash = length <= kLongestPretoken ? hash_long_key(bytes, length) : 0;
-    key = {hash, kLong | length};
-    return hash;
   }
 
   Line* lines() { return lines_.data(); }
@@ -91,9 +82,8 @@ class IdCache {
       for (size_t k = 0; k < 2; ++k) {
         ShortKey key = old[i].keys[k];
         if (is_free(key)) continue;
-        const bool is_long = (key.high & kLong) == kLong;
-        ShortKey plain = {key.low, key.high & ~kInRing};
-        const uint64_t hashed = is_long ? key.low : hash(plain);
+        const uint64_t hashed =
+            is_long(key) ? key.low : hash(ShortKey{key.low, key.high & ~kTableKey});
         place(lines_.data() + (hashed & offset_mask()) / sizeof(Line), key, old[i].values[k]);
       }
     }
@@ -110,7 +100,7 @@ class IdCache {
   IdsView find_elsewhere(Line* line, const ShortKey& key, const uint8_t* bytes, size_t length) {
     for (ShortKey& found : line->keys) {
       if (found != in_ring(key)) continue;
-      const IdsView ids = ids_in_ring(line->values[&found - line->keys], bytes, length);
+      const IdsView ids = ids_in_ring(line->values[&found - line->keys], key, bytes, length);
       if (ids.data != nullptr) return ids;
     }
     if (has_room(*line)) return {};  // so nothing had to go beside
@@ -121,7 +111,7 @@ class IdCache {
         ids = {decoded_, other->values[k][15]};
         for (size_t i = 0; i < Inline::kIds; ++i) decoded_[i] = Inline::load(other->values[k], i);
       } else if (other->keys[k] == in_ring(key)) {
-        ids = ids_in_ring(other->values[k], bytes, length);
+        ids = ids_in_ring(other->values[k], key, bytes, length);
       }
       if (ids.data == nullptr) continue;
       // It was looked up again: it moves to where it is found sooner.
@@ -140,7 +130,7 @@ class IdCache {
       return;
     }
     uint8_t value[16] = {};
-    const bool is_short = length <= kLongestKey;
+    const bool is_short = !is_long(key);
     if (is_short && n <= Inline::kIds && *std::max_element(ids, ids + n) <= Inline::kLargestId) {
       for (size_t i = 0; i < n; ++i) Inline::store(ids[i], value, i);
       value[15] = static_cast<uint8_t>(n);
@@ -158,8 +148,6 @@ class IdCache {
  private:
   static constexpr size_t kFirstLines = size_t{1} << 13;
   static constexpr size_t kGrowth = 16;
-  static constexpr uint64_t kInRing = uint64_t{0x80} << 56;
-  static constexpr uint64_t kLong = uint64_t{0x7F} << 56;
 
   // Where ids and bytes are that a line has no room for. The newest overwrite the oldest.
   class Ring {
@@ -188,20 +176,20 @@ class IdCache {
   };
   static_assert(sizeof(RingPlace) == sizeof(Line::values[0]));
 
-  static bool is_free(const ShortKey& key) { return key.high == 0; }
   static bool has_room(const Line& line) { return is_free(line.keys[0]) || is_free(line.keys[1]); }
-  static ShortKey in_ring(const ShortKey& key) { return {key.low, key.high | kInRing}; }
+  static ShortKey in_ring(const ShortKey& key) { return {key.low, key.high | kTableKey}; }
 
   Line* beside(Line* line) {
     return lines_.data() + (static_cast<size_t>(line - lines_.data()) ^ 1);
   }
 
-  IdsView ids_in_ring(const uint8_t* value, const uint8_t* bytes, size_t length) {
+  IdsView ids_in_ring(const uint8_t* value, const ShortKey& key, const uint8_t* bytes,
+                      size_t length) {
     RingPlace there;
     std::memcpy(&there, value, sizeof there);
     if (!ring_.holds(there.place)) return {};
     const uint32_t* words = ring_.at(there.place);
-    if (length > kLongestKey && std::memcmp(words + there.count, bytes, length) != 0) return {};
+    if (is_long(key) && std::memcmp(words + there.count, bytes, length) != 0) return {};
     return {words, there.count};
   }
 

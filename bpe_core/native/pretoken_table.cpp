@@ -6,24 +6,36 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "bytes_hash.hpp"
+#include "count_segment.hpp"
+#include "scanner_blocks.hpp"
 #include "xxh3.hpp"
 
 namespace bpe {
 namespace {
 
-constexpr size_t kFirstCapacity = size_t{1} << 12;
-constexpr size_t kBatch = 64;  // pre-tokens hashed and prefetched together
+constexpr size_t kFirstLines = size_t{1} << 11;
+constexpr size_t kBatch = 64;         // entries of another table that are looked up together
+constexpr size_t kEntriesOfLine = 2;  // on average, when the table grows
+constexpr int kLowCountBits = 32;
 
 uint64_t big_endian(uint64_t word) { return __builtin_bswap64(word); }
 
-void checked_add(int64_t& sum, int64_t count, const uint8_t* key, size_t length) {
-  int64_t result;
-  if (__builtin_add_overflow(sum, count, &result)) {
-    throw_count_overflow(key, length);
+struct PortableCountKeys : PortableKeys {
+  static size_t find(const ShortKey* keys, const ShortKey& key) {
+    size_t slot = 3;
+    for (size_t i = 0; i < 3; ++i) slot = keys[i] == key ? i : slot;
+    return slot;
   }
-  sum = result;
+};
+
+constexpr PretokenTable::Kernel kPortableCountKernel = {
+    SegmentCounter<PortableCountKeys>::add_segment, PortableCountKeys::hash};
+
+std::string to_string(const uint8_t* key, size_t length) {
+  return std::string(reinterpret_cast<const char*>(key), length);
 }
 
 }  // namespace
@@ -42,133 +54,138 @@ void throw_count_overflow(const uint8_t* key, size_t length) {
                             " bytes) does not fit 64 bits");
 }
 
-PretokenTable::PretokenTable() : entries_(kFirstCapacity), mask_(kFirstCapacity - 1) {}
+PretokenTable::PretokenTable(bool portable)
+    : kernel_(portable || !cpu_has_avx2_and_aes() ? kPortableCountKernel : avx2_count_kernel()),
+      lines_(kFirstLines),
+      mask_(kFirstLines - 1) {}
 
-void PretokenTable::clear() { *this = PretokenTable(); }
+void PretokenTable::clear() {
+  const Kernel kernel = kernel_;
+  *this = PretokenTable();
+  kernel_ = kernel;
+}
+
+const uint8_t* PretokenTable::long_bytes(const ShortKey& key, size_t& length) const {
+  const uint8_t* const record = arena_.data() + (key.high & ~(kTableKey | kLongKey));
+  length = load_u64(record);
+  return record + sizeof(uint64_t);
+}
 
 void PretokenTable::grow() {
-  ZeroedArray<Entry> larger(entries_.size() * 2);
-  const size_t mask = larger.size() - 1;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const Entry& entry = entries_[i];
-    if (entry.length == 0) continue;
-    const uint64_t hash = entry.length <= kShortKeyBytes
-                              ? hash_short_key({entry.low, entry.high}, entry.length)
-                              : entry.high;
-    size_t at = hash & mask;
-    while (larger[at].length != 0) at = (at + 1) & mask;
-    larger[at] = entry;
+  ZeroedArray<Line> old(lines_.size() * 2);
+  std::swap(lines_, old);
+  mask_ = lines_.size() - 1;
+  for (size_t i = 0; i < old.size(); ++i) {
+    for (size_t slot = 0; slot < old[i].used; ++slot) {
+      const ShortKey& key = old[i].keys[slot];
+      Line* line = &line_of(is_long(key) ? key.low : kernel_.hash(key));
+      while (line->used == kSlots) line = &after(*line);
+      line->keys[line->used] = key;
+      line->counts[line->used] = old[i].counts[slot];
+      ++line->used;
+    }
   }
-  entries_ = std::move(larger);
-  mask_ = mask;
 }
 
-// Keeps the table at most half full after n more keys.
+// Keeps some places free after n more keys.
 void PretokenTable::reserve_batch(size_t n) {
-  while ((size_ + n) * 2 > entries_.size()) grow();
+  while (size_ + n > lines_.size() * kEntriesOfLine) grow();
 }
 
-PretokenTable::Entry& PretokenTable::find_short(ShortKey key, size_t length, uint64_t hash) {
-  size_t at = hash & mask_;
-  while (true) {
-    Entry& entry = entries_[at];
-    if (entry.low == key.low && entry.high == key.high && entry.length == length) return entry;
-    if (entry.length == 0) return entry;
-    at = (at + 1) & mask_;
+PretokenTable::Lookup PretokenTable::lookup(const uint8_t* bytes, size_t length) const {
+  Lookup wanted = {{}, 0, bytes, length};
+  if (has_short_key(bytes, length)) {
+    PortableKeys::make(bytes, length, length, wanted.key);
+    wanted.hash = kernel_.hash(wanted.key);
+  } else {
+    wanted.hash = make_long_key(bytes, length, wanted.key);
   }
+  return wanted;
 }
 
-void PretokenTable::add_long(const uint8_t* key, size_t length, int64_t count) {
-  const uint64_t hash = hash_long_key(key, length);
-  size_t at = hash & mask_;
-  while (true) {
-    Entry& entry = entries_[at];
-    if (entry.length == 0) {
-      entry = {arena_.size(), hash, length, count};
-      arena_.insert(arena_.end(), key, key + length);
-      ++size_;
-      return;
+bool PretokenTable::is_at(const Line& line, size_t slot, const Lookup& wanted) const {
+  const ShortKey& key = line.keys[slot];
+  if (!is_long(wanted.key)) return key == wanted.key;
+  if (!is_long(key) || key.low != wanted.key.low) return false;
+  size_t length;
+  const uint8_t* const bytes = long_bytes(key, length);
+  return length == wanted.length && std::memcmp(bytes, wanted.bytes, length) == 0;
+}
+
+// The low bits of a key's count; a key that is not there yet is added, for which there must be
+// room.
+uint32_t& PretokenTable::count_of(const Lookup& wanted) {
+  Line* line = &line_of(wanted.hash);
+  for (;; line = &after(*line)) {
+    for (size_t slot = 0; slot < line->used; ++slot) {
+      if (is_at(*line, slot, wanted)) return line->counts[slot];
     }
-    if (entry.high == hash && entry.length == length &&
-        std::memcmp(arena_.data() + entry.low, key, length) == 0) {
-      checked_add(entry.count, count, key, length);
-      return;
-    }
-    at = (at + 1) & mask_;
+    if (line->used < kSlots) break;
   }
+  const size_t slot = line->used++;
+  line->keys[slot] = wanted.key;
+  if (is_long(wanted.key)) {
+    line->keys[slot].high = kTableKey | kLongKey | arena_.size();
+    const uint64_t length = wanted.length;
+    const auto* const prefix = reinterpret_cast<const uint8_t*>(&length);
+    arena_.insert(arena_.end(), prefix, prefix + sizeof length);
+    arena_.insert(arena_.end(), wanted.bytes, wanted.bytes + wanted.length);
+  }
+  ++size_;
+  return line->counts[slot];
+}
+
+// After the low bits of a count have become 0.
+void PretokenTable::carry(const uint8_t* key, size_t length) {
+  high_counts_[to_string(key, length)] += int64_t{1} << kLowCountBits;
+}
+
+void PretokenTable::add_lookup(const Lookup& wanted, int64_t count) {
+  uint32_t& low = count_of(wanted);
+  int64_t sum = low;
+  if (!high_counts_.empty()) {
+    const auto high = high_counts_.find(to_string(wanted.bytes, wanted.length));
+    if (high != high_counts_.end()) sum += high->second;
+  }
+  if (__builtin_add_overflow(sum, count, &sum)) throw_count_overflow(wanted.bytes, wanted.length);
+  low = static_cast<uint32_t>(sum);
+  if (sum != low) high_counts_[to_string(wanted.bytes, wanted.length)] = sum - low;
 }
 
 void PretokenTable::add(const uint8_t* key, size_t length, int64_t count) {
   if (length == 0) throw std::invalid_argument("a pre-token must not be empty");
   reserve_batch(1);
-  if (length > kShortKeyBytes) return add_long(key, length, count);
-  const ShortKey short_key = load_short_key(key, length, length);
-  Entry& entry = find_short(short_key, length, hash_short_key(short_key, length));
-  if (entry.length == 0) {
-    entry = {short_key.low, short_key.high, length, 0};
-    ++size_;
-  }
-  checked_add(entry.count, count, key, length);
+  add_lookup(lookup(key, length), count);
 }
 
 void PretokenTable::add_table(const PretokenTable& other) {
-  for (size_t i = 0; i < other.entries_.size(); ++i) {
-    const Entry& entry = other.entries_[i];
-    if (entry.length == 0) continue;
-    const Row row = other.row(static_cast<uint32_t>(i));
-    add(row.key, row.length, row.count);
-  }
-}
-
-void PretokenTable::add_segment(const uint8_t* text, size_t size, size_t readable, Scanner scanner,
-                                size_t max_pretoken_bytes, size_t document, size_t segment_begin,
-                                std::vector<LongPretoken>& too_long) {
-  size_t ends[kBatch];
-  ShortKey keys[kBatch];
-  uint64_t hashes[kBatch];
-  uint8_t lengths[kBatch];
-  const size_t longest = max_pretoken_bytes == 0 ? SIZE_MAX : max_pretoken_bytes;
-  size_t pos = 0;
-  while (pos < size) {
-    const size_t found = scanner(text, size, pos, ends, kBatch);
-    reserve_batch(found);
-    size_t short_keys = 0;
-    for (size_t i = 0; i < found; ++i) {
-      const size_t length = ends[i] - pos;
-      if (length > longest) [[unlikely]] {
-        too_long.push_back({document, segment_begin + pos, length});
-      } else if (length <= kShortKeyBytes) [[likely]] {
-        const ShortKey key = load_short_key(text + pos, length, readable - pos);
-        const uint64_t hash = hash_short_key(key, length);
-        keys[short_keys] = key;
-        hashes[short_keys] = hash;
-        lengths[short_keys] = static_cast<uint8_t>(length);
-        ++short_keys;
-        __builtin_prefetch(&entries_[hash & mask_], 1);
-      } else {
-        add_long(text + pos, length, 1);
-      }
-      pos = ends[i];
+  std::vector<Lookup> batch;
+  std::vector<int64_t> counts;
+  const auto add_batch = [&] {
+    reserve_batch(batch.size());
+    for (const Lookup& wanted : batch) __builtin_prefetch(&line_of(wanted.hash), 1);
+    for (size_t i = 0; i < batch.size(); ++i) add_lookup(batch[i], counts[i]);
+    batch.clear();
+    counts.clear();
+  };
+  for (size_t i = 0; i < other.lines_.size(); ++i) {
+    for (size_t slot = 0; slot < other.lines_[i].used; ++slot) {
+      const Row added = other.row(static_cast<uint32_t>(i * kSlots + slot));
+      batch.push_back(lookup(added.key, added.length));
+      counts.push_back(added.count);
     }
-    for (size_t i = 0; i < short_keys; ++i) {
-      Entry& entry = find_short(keys[i], lengths[i], hashes[i]);
-      if (entry.length == 0) [[unlikely]] {
-        entry = {keys[i].low, keys[i].high, lengths[i], 0};
-        ++size_;
-      }
-      // Text of 2^63 bytes would be needed to overflow by ones; sums of counts are checked in add.
-      ++entry.count;
-    }
+    if (batch.size() >= kBatch) add_batch();
   }
+  add_batch();
 }
 
 // While the table or the arena grows, the old and the twice as large new one exist together.
 bool PretokenTable::is_full(size_t memory_limit) const {
   // With less than a small table needs, each document would fill it.
-  const size_t limit = std::max(memory_limit, 2 * kFirstCapacity * sizeof(Entry));
-  const bool table_grows = size_ * 9 > entries_.size() * 4;
+  const size_t limit = std::max(memory_limit, 2 * kFirstLines * sizeof(Line));
+  const bool table_grows = size_ * 9 > lines_.size() * kEntriesOfLine * 8;
   const bool arena_grows = arena_.size() * 9 > arena_.capacity() * 8;
-  const size_t table_bytes = entries_.size() * sizeof(Entry) * (table_grows ? 3 : 1);
+  const size_t table_bytes = lines_.size() * sizeof(Line) * (table_grows ? 3 : 1);
   return table_bytes + arena_.capacity() * (arena_grows ? 3 : 1) > limit;
 }
 
@@ -181,15 +198,17 @@ size_t PretokenTable::add_documents(const uint8_t* data, size_t size, const int6
     const uint8_t* text = data + starts[i];
     const size_t length = static_cast<size_t>(ends[i] - starts[i]);
     const size_t readable = size - static_cast<size_t>(starts[i]);
+    const auto add = [&](size_t from, size_t to) {
+      kernel_.add_segment(*this, {text + from, to - from, readable - from, i, from}, scanner,
+                          max_pretoken_bytes, too_long);
+    };
     size_t begin = 0;
     SpecialMatch match;
     while (specials.find(text, length, begin, match)) {
-      add_segment(text + begin, match.begin - begin, readable - begin, scanner, max_pretoken_bytes,
-                  i, begin, too_long);
+      add(begin, match.begin);
       begin = match.end;
     }
-    add_segment(text + begin, length - begin, readable - begin, scanner, max_pretoken_bytes, i,
-                begin, too_long);
+    add(begin, length);
     if (memory_limit != 0 && is_full(memory_limit)) return i + 1;
   }
   return n;
@@ -197,29 +216,43 @@ size_t PretokenTable::add_documents(const uint8_t* data, size_t size, const int6
 
 int64_t PretokenTable::total() const {
   int64_t sum = 0;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].length == 0) continue;
-    if (__builtin_add_overflow(sum, entries_[i].count, &sum)) {
+  const auto add = [&](int64_t count) {
+    if (__builtin_add_overflow(sum, count, &sum)) {
       throw std::overflow_error("the sum of all counts does not fit 64 bits");
     }
+  };
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    for (size_t slot = 0; slot < lines_[i].used; ++slot) add(lines_[i].counts[slot]);
   }
+  for (const auto& [key, count] : high_counts_) add(count);
   return sum;
 }
 
-PretokenTable::Row PretokenTable::row(uint32_t index) const {
-  const Entry& entry = entries_[index];
-  const uint8_t* key = entry.length <= kShortKeyBytes ? reinterpret_cast<const uint8_t*>(&entry.low)
-                                                      : arena_.data() + entry.low;
-  return {key, entry.length, entry.count};
+PretokenTable::Row PretokenTable::row(uint32_t entry) const {
+  const Line& line = lines_[entry / kSlots];
+  const ShortKey& key = line.keys[entry % kSlots];
+  Row row = {reinterpret_cast<const uint8_t*>(&key), 0, line.counts[entry % kSlots]};
+  if (is_long(key)) {
+    row.key = long_bytes(key, row.length);
+  } else {
+    row.length = length_of_short_key(key);
+  }
+  if (!high_counts_.empty()) {
+    const auto high = high_counts_.find(to_string(row.key, row.length));
+    if (high != high_counts_.end()) row.count += high->second;
+  }
+  return row;
 }
 
 std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) const {
   std::vector<std::vector<uint32_t>> result(shards);
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].length == 0) continue;
-    const Row key = row(static_cast<uint32_t>(i));
-    const size_t shard = shards == 1 ? 0 : xxh3_128(key.key, key.length).low % shards;
-    result[shard].push_back(static_cast<uint32_t>(i));
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    for (size_t slot = 0; slot < lines_[i].used; ++slot) {
+      const uint32_t entry = static_cast<uint32_t>(i * kSlots + slot);
+      const Row key = row(entry);
+      const size_t shard = shards == 1 ? 0 : xxh3_128(key.key, key.length).low % shards;
+      result[shard].push_back(entry);
+    }
   }
   // Two big-endian words order the first 16 bytes as memcmp does; only longer keys go on.
   struct Sortable {

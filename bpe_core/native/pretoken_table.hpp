@@ -1,13 +1,13 @@
-// Counting pre-tokens: an open-addressing table from bytes to a 64-bit count. Keys of up to 16
-// bytes lie in the entry itself, longer ones in an arena.
+// Counting pre-tokens: a hash table from bytes to a 64-bit count.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "bytes_hash.hpp"
+#include "pretoken_key.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
 #include "zeroed_array.hpp"
@@ -26,7 +26,24 @@ struct LongPretoken {
 
 class PretokenTable {
  public:
-  PretokenTable();
+  // A part of a document without special tokens.
+  struct Segment {
+    const uint8_t* text;
+    size_t size;
+    size_t readable;  // bytes that may be read, of which `size` count
+    size_t document;
+    size_t begin;  // in the document
+  };
+
+  // What is done in different ways on different CPUs.
+  struct Kernel {
+    void (*add_segment)(PretokenTable& table, const Segment& segment, Scanner scanner,
+                        size_t max_pretoken_bytes, std::vector<LongPretoken>& too_long);
+    uint64_t (*hash)(const ShortKey& key);  // of a short key
+  };
+
+  // portable: without what only some CPUs can do.
+  explicit PretokenTable(bool portable = false);
 
   // Counts the pre-tokens of documents data[starts[i], ends[i]), cut at special tokens, from
   // document `first` on, until `memory_limit` (0: none) would be passed. Returns the number of the
@@ -46,7 +63,7 @@ class PretokenTable {
 
   size_t size() const { return size_; }
   int64_t total() const;
-  size_t memory_bytes() const { return entries_.size() * sizeof(Entry) + arena_.capacity(); }
+  size_t memory_bytes() const { return lines_.size() * sizeof(Line) + arena_.capacity(); }
 
   // The entries' numbers by shard (low half of xxh3-128 of the key, modulo shards), each sorted by
   // bytes.
@@ -60,26 +77,50 @@ class PretokenTable {
   Row row(uint32_t entry) const;
 
  private:
-  struct Entry {
-    uint64_t low;     // short keys: bytes 0-7; long keys: place in the arena
-    uint64_t high;    // short keys: bytes 8-15; long keys: the hash
-    uint64_t length;  // 0: free
-    int64_t count;
+  template <class Keys>
+  friend struct SegmentCounter;
+
+  static constexpr size_t kSlots = 3;
+
+  // A cache line of entries, filled from the front; what finds its line full goes into the next.
+  // The key of a long pre-token holds its hash and, with kTableKey and kLongKey, its place in the
+  // arena. What a count has above 32 bits is in high_counts_.
+  struct alignas(64) Line {
+    ShortKey keys[kSlots];
+    uint32_t counts[kSlots];
+    uint32_t used;
   };
 
-  void add_segment(const uint8_t* text, size_t size, size_t readable, Scanner scanner,
-                   size_t max_pretoken_bytes, size_t document, size_t segment_begin,
-                   std::vector<LongPretoken>& too_long);
-  void add_long(const uint8_t* key, size_t length, int64_t count);
-  Entry& find_short(ShortKey key, size_t length, uint64_t hash);
+  // What a key is hashed and compared as.
+  struct Lookup {
+    ShortKey key;
+    uint64_t hash;
+    const uint8_t* bytes;
+    size_t length;
+  };
+
+  Line& line_of(uint64_t hash) { return lines_[hash & mask_]; }
+  Line& after(Line& line) { return lines_[static_cast<size_t>(&line - lines_.data() + 1) & mask_]; }
+  Lookup lookup(const uint8_t* bytes, size_t length) const;
+  bool is_at(const Line& line, size_t slot, const Lookup& wanted) const;
+  uint32_t& count_of(const Lookup& wanted);
+  void add_lookup(const Lookup& wanted, int64_t count);
+  void carry(const uint8_t* key, size_t length);
+  const uint8_t* long_bytes(const ShortKey& key, size_t& length) const;
   bool is_full(size_t memory_limit) const;
   void grow();
   void reserve_batch(size_t n);
 
-  ZeroedArray<Entry> entries_;
+  Kernel kernel_;
+  ZeroedArray<Line> lines_;
   size_t mask_ = 0;
   size_t size_ = 0;
-  std::vector<uint8_t> arena_;
+  std::vector<uint8_t> arena_;  // of each long pre-token the length, in 8 bytes, and the bytes
+  std::unordered_map<std::string, int64_t> high_counts_;  // multiples of 2^32
 };
+
+// Its functions are nullptr where it was not compiled. May be used only where
+// cpu_has_avx2_and_aes().
+PretokenTable::Kernel avx2_count_kernel();
 
 }  // namespace bpe

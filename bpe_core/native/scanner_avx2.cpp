@@ -147,6 +147,8 @@ bool cpu_has_avx2() {
          __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && has_lzcnt();
 }
 
+bool cpu_has_avx2_and_aes() { return cpu_has_avx2() && __builtin_cpu_supports("aes"); }
+
 bool cpu_extracts_fast() {
   __builtin_cpu_init();
   return !__builtin_cpu_is("bdver4") && !__builtin_cpu_is("znver1") && !__builtin_cpu_is("znver2");
@@ -160,6 +162,7 @@ namespace bpe {
 
 Scanner avx2_scanner_for(Pattern, bool) { return nullptr; }
 bool cpu_has_avx2() { return false; }
+bool cpu_has_avx2_and_aes() { return false; }
 bool cpu_extracts_fast() { return false; }
 
 }  // namespace bpe

@@ -17,6 +17,7 @@ namespace bpe {
 // gather and scatter bits slowly (AMD before Zen 3) it leaves text above ASCII to that one.
 Scanner avx2_scanner_for(Pattern pattern, bool extracts_fast);
 bool cpu_has_avx2();
+bool cpu_has_avx2_and_aes();
 bool cpu_extracts_fast();
 
 // What an instruction set finds in 64 bytes, a bit a byte.

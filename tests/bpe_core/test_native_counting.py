@@ -95,6 +95,41 @@ def test_many_keys_are_kept_apart_while_the_table_grows() -> None:
     assert rows_of(table_of(rows).columns()) == sorted(rows)
 
 
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("length", [1, 14, 15, 16, 17])
+def test_keys_that_differ_in_their_last_byte_are_different(length: int, portable: bool) -> None:
+    # A key holds 16 bytes, the last of which may also say how many of them count.
+    documents = [b"k" * (length - 1) + bytes([last]) for last in range(256)]
+    data, starts, ends = joined(documents)
+    table = PretokenTable("none", [], portable=portable)
+    for i in range(256):
+        for _ in range(i % 3 + 1):
+            table.add_documents(data, starts[i : i + 1], ends[i : i + 1])
+    assert rows_of(table.columns()) == [(key, i % 3 + 1) for i, key in enumerate(documents)]
+
+
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("key", [b"a", b"b" * 40])
+def test_counts_go_on_above_32_bits(key: bytes, portable: bool) -> None:
+    table = PretokenTable("none", [], portable=portable)
+    data, starts, ends = joined([key, b"other"])
+    for i, count in enumerate([2**32 - 2, 2**32, 2**40 + 5]):
+        table.add_counts(key, np.array([0, len(key)]), np.array([count]))
+        for _ in range(4):
+            table.add_documents(data, starts, ends)
+        expected = sum([2**32 - 2, 2**32, 2**40 + 5][: i + 1]) + 4 * (i + 1)
+        assert rows_of(table.columns()) == [(key, expected), (b"other", 4 * (i + 1))]
+        assert table.total() == expected + 4 * (i + 1)
+    # As many others that the table has to grow.
+    others = [str(i).encode() for i in range(20_000)]
+    table.add_documents(*joined(others))
+    assert dict(rows_of(table.columns()))[key] == expected
+    twice = PretokenTable("none", [], portable=not portable)
+    twice.add_table(table)
+    twice.add_table(table)
+    assert dict(rows_of(twice.columns()))[key] == 2 * expected
+
+
 def test_keys_that_differ_in_zero_bytes_at_the_end_are_different() -> None:
     rows = [(b"a" + b"\x00" * n, n + 1) for n in range(30)]
     rows += [(b"\x00" * n, n) for n in range(1, 30)]
