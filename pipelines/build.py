@@ -6,9 +6,12 @@ Beam is imported only where a pipeline runs.
 
 from __future__ import annotations
 
+import gc
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -92,6 +95,23 @@ def build(
             whole.discard_counts()
     whole.encode()
     return whole.summary
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """For the import of Beam, of which a third would be looking for garbage.
+
+    Its objects stay: they are set aside, so that later collections leave them out.
+    """
+    if "apache_beam" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,9 +236,10 @@ class _Build:
         return manifest
 
     def _run_count(self, identity: Identity) -> _Made:
-        from pipelines import counting, progress, runners
-        from pipelines.transforms import CountPretokens, ReadTasks
-        from pipelines.work import TaskWork
+        with _importing():
+            from pipelines import counting, progress, runners
+            from pipelines.transforms import CountPretokens, ReadTasks
+            from pipelines.work import TaskWork
 
         works = [TaskWork.of_plan(self._plan, task) for task in self._plan.tasks]
         job = self._count_job(identity, [work.hash for work in works])
@@ -460,15 +481,17 @@ class _Build:
         self._note_tokens(manifest)
 
     def _run_encode(self, identity: Identity, model: TokenizerModel, counted: str | None) -> _Made:
-        from pipelines import progress, runners, writing
-        from pipelines.transforms import ReadTasks, WriteTokenShards
-        from pipelines.work import TaskWork
+        with _importing():
+            from pipelines import progress, runners, writing
+            from pipelines.transforms import ReadTasks, WriteTokenShards
+            from pipelines.work import TaskWork
 
         works = [TaskWork.of_plan(self._plan, task) for task in self._plan.tasks]
         job = self._encode_job(identity, model)
         finished = writing.finished_entries(job, len(works))
         left = [work for work in works if work.index not in finished]
         if left:
+            writing.keep_tokenizer(job.tokenizer, model)
             with (
                 progress.shown("encoding tasks", len(left)),
                 runners.pipeline(self._config.beam, self._beam_args) as pipeline,

@@ -175,19 +175,18 @@ def _run(
 ) -> None:
     """Run a stage in a supervised child process or, in that child, the stage itself."""
     with _errors_shown(debug):
-        if supervisor.in_child():
-            supervisor.enter_child()
-            if debug:
-                import faulthandler
-
-                faulthandler.enable()
-        loaded = _load(config, overrides)
-        _check_beam_options(beam_options or ())
         if not supervisor.in_child():
             code = supervisor.run_in_child(context.obj)
             if code == TERMINATED_EXIT_CODE:
                 typer.echo(f"Terminated. {_KEPT}", err=True)
             raise typer.Exit(code)
+        supervisor.enter_child()
+        if debug:
+            import faulthandler
+
+            faulthandler.enable()
+        loaded = _load(config, overrides)
+        _check_beam_options(beam_options or ())
         _leave_out_warning_of_beam()
         from rich.console import Console
 
@@ -198,6 +197,7 @@ def _run(
         summary = run(loaded, restart=restart, beam_args=tuple(beam_options or ()))
         following = _next_command(stage, context.obj, summary)
         show_summary(replace(summary, next_command=following), Console())
+        supervisor.leave(0)
 
 
 def _next_command(stage: Stage, given: Sequence[str], summary: BuildSummary) -> str | None:

@@ -8,6 +8,7 @@ alone.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import time
@@ -104,6 +105,7 @@ def finish_stage(
     directory: Directory, identity: Identity, content: Mapping[str, Any], run: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Writes `run.json` and then the manifest; gives the manifest."""
+    system = os.uname()  # platform.platform() would start a process
     directory.write_json(
         RUN,
         {
@@ -114,7 +116,7 @@ def finish_stage(
             "software": {
                 "python": platform.python_version(),
                 "apache-beam": version("apache-beam"),
-                "system": platform.platform(),
+                "system": f"{system.sysname} {system.release} {system.machine}",
             },
         },
     )

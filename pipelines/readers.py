@@ -101,7 +101,7 @@ def read_range(
     Example: of a file with the text `one|two|three`, separator `|`, the range [2, 6) holds the
     document `two` alone.
     """
-    with StreamPair(file, storage_options or {}, options.read_bytes) as streams:
+    with StreamPair(file, storage_options or {}, options.read_bytes, byte_range.end) as streams:
         yield from _RangeReader(file, byte_range, options, streams).batches()
 
 

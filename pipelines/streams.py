@@ -9,7 +9,9 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
+import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
@@ -51,18 +53,40 @@ class Stream(Protocol):
         """Close the file."""
 
 
-def open_stream(file: InputFile, storage_options: Mapping[str, Any], read_bytes: int) -> Stream:
-    """The text of a file as a stream; `read_bytes`: how much is fetched at once from far away."""
-    if file.compression is None:
-        return _StoredStream(file, storage_options, read_bytes)
-    return _DecompressedStream(file, storage_options, read_bytes)
+def open_stream(
+    file: InputFile,
+    storage_options: Mapping[str, Any],
+    read_bytes: int,
+    read_ahead_to: int = sys.maxsize,
+) -> Stream:
+    """The text of a file as a stream.
+
+    Args:
+        file: as planned.
+        storage_options: of its file system.
+        read_bytes: how much is fetched at once from far away.
+        read_ahead_to: beyond this byte nothing is read before it is asked for.
+    """
+    if file.compression is not None:
+        return _ReadAhead(_DecompressedStream(file, storage_options, read_bytes), read_bytes)
+    stored = _StoredStream(file, storage_options, read_bytes)
+    # What lies on a local disk the system itself reads ahead.
+    return stored if stored.is_local else _ReadAhead(stored, read_bytes, read_ahead_to)
 
 
 class StreamPair:
     """Two streams of one file: `first`, and `behind`, opened when it is first asked for."""
 
-    def __init__(self, file: InputFile, storage_options: Mapping[str, Any], read_bytes: int):
-        self._open: Callable[[], Stream] = lambda: open_stream(file, storage_options, read_bytes)
+    def __init__(
+        self,
+        file: InputFile,
+        storage_options: Mapping[str, Any],
+        read_bytes: int,
+        read_ahead_to: int = sys.maxsize,
+    ):
+        self._open: Callable[[], Stream] = lambda: open_stream(
+            file, storage_options, read_bytes, read_ahead_to
+        )
         self.first = self._open()
         self._behind: Stream | None = None
 
@@ -148,6 +172,11 @@ class _StoredStream:
         self._handle, self._filesystem = _open_file(file, storage_options, read_bytes)
 
     @property
+    def is_local(self) -> bool:
+        """Whether the file is on a disk of this machine."""
+        return isinstance(self._filesystem, LocalFileSystem)
+
+    @property
     def at_end(self) -> bool:
         return self._position >= self._file.size
 
@@ -223,6 +252,74 @@ class _DecompressedStream:
 
     def close(self) -> None:
         self._stored.close()
+
+
+class _ReadAhead:
+    """A stream of which a thread reads the next bytes while the last ones are worked on.
+
+    At most `chunk_bytes` are read ahead, up to byte `until`, and only when one read follows
+    another. An error comes with the read that meets it.
+    """
+
+    def __init__(self, stream: Stream, chunk_bytes: int, until: int = sys.maxsize):
+        self._stream = stream
+        self._chunk_bytes = chunk_bytes
+        self._until = until
+        self._position = 0
+        self._follows = False  # whether a read was the last thing done
+        self._thread = ThreadPoolExecutor(1, "read-ahead")
+        # What is being read, or else the rest of what was.
+        self._coming: Future[ByteArray] | None = None
+        self._chunk: ByteArray = np.empty(0, np.uint8)
+
+    @property
+    def at_end(self) -> bool:
+        return self._coming is None and not len(self._chunk) and self._stream.at_end
+
+    def available(self, amount: int) -> int:
+        return amount
+
+    def read_into(self, target: ByteArray) -> int:
+        self._await()
+        done = min(len(self._chunk), len(target))
+        target[:done] = self._chunk[:done]
+        self._chunk = self._chunk[done:]
+        if done < len(target):
+            done += self._stream.read_into(target[done:])
+        self._position += done
+        if self._follows and not len(self._chunk) and not self._stream.at_end:
+            self._begin_chunk()
+        self._follows = True
+        return done
+
+    def skip_to(self, offset: int) -> None:
+        self._await()
+        skipped = offset - self._position
+        if 0 <= skipped <= len(self._chunk):
+            self._chunk = self._chunk[skipped:]
+        else:
+            self._chunk = self._chunk[:0]
+            self._stream.skip_to(offset)
+        self._position = offset
+        self._follows = False
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self._stream.close()
+
+    def _begin_chunk(self) -> None:
+        amount = min(self._chunk_bytes, self._until - self._position)
+        if amount > 0:
+            self._coming = self._thread.submit(self._read_chunk, amount)
+
+    def _read_chunk(self, amount: int) -> ByteArray:
+        chunk = np.empty(self._stream.available(amount), np.uint8)
+        return chunk[: self._stream.read_into(chunk)]
+
+    def _await(self) -> None:
+        if self._coming is not None:
+            coming, self._coming = self._coming, None
+            self._chunk = coming.result()
 
 
 class _Text(Protocol):

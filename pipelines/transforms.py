@@ -44,10 +44,13 @@ class ReadTasks(beam.PTransform):  # type: ignore[misc]
             work.index: sum(end - start for _, start, end in work.parts) for work in self.works
         }
         ordered = sorted(self.works, key=lambda work: (-sizes[work.index], work.index))
+        numbered = list(enumerate(work.to_bytes() for work in ordered))
+        # Keys of their own: what Reshuffle does for those who have none, with a third less to run.
         return (
             begin
-            | "Tasks" >> beam.Create([work.to_bytes() for work in ordered], reshuffle=False)
-            | "Deal" >> beam.Reshuffle().with_input_types(bytes).with_output_types(bytes)
+            | "Tasks" >> beam.Create(numbered, reshuffle=False).with_output_types(tuple[int, bytes])
+            | "Deal" >> beam.GroupByKey()
+            | "Dealt" >> beam.FlatMapTuple(lambda _, tasks: tasks).with_output_types(bytes)
         )
 
 

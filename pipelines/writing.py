@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -20,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bpe_core import BPETokenizer
+from bpe_core import BPETokenizer, formats
 from bpe_core.errors import SpecialTokenError
+from bpe_core.model import TokenizerModel
 from bpe_core.special_tokens import special_set
 from pipelines import progress
 from pipelines.batches import DocumentBatch
@@ -213,24 +213,28 @@ def load_tokenizer(url: str, fingerprint: str) -> BPETokenizer:
         DifferentConfigurationError: another tokenizer is there than the fingerprint says.
     """
     with _LOADING:
-        return _load_tokenizer(url, fingerprint)
+        if (url, fingerprint) not in _LOADED:
+            model = formats.load_tokenizer(url)
+            if model.fingerprint != fingerprint:
+                raise DifferentConfigurationError(
+                    "The tokenizer has changed since the build was planned.",
+                    expected=f"fingerprint {fingerprint}",
+                    found=model.fingerprint,
+                    where=url,
+                    hint="Run the command again.",
+                )
+            keep_tokenizer(url, model)
+        return _LOADED[url, fingerprint]
+
+
+def keep_tokenizer(url: str, model: TokenizerModel) -> None:
+    """Has the workers of this process take the tokenizer from here, and no other from before."""
+    _LOADED.clear()
+    _LOADED[url, model.fingerprint] = BPETokenizer.from_model(model)
 
 
 _LOADING = threading.Lock()
-
-
-@lru_cache(maxsize=1)
-def _load_tokenizer(url: str, fingerprint: str) -> BPETokenizer:
-    tokenizer = BPETokenizer.load(url)
-    if tokenizer.model.fingerprint != fingerprint:
-        raise DifferentConfigurationError(
-            "The tokenizer has changed since the build was planned.",
-            expected=f"fingerprint {fingerprint}",
-            found=tokenizer.model.fingerprint,
-            where=url,
-            hint="Run the command again.",
-        )
-    return tokenizer
+_LOADED: dict[tuple[str, str], BPETokenizer] = {}
 
 
 class TokenFile:
@@ -289,14 +293,9 @@ class TokenFile:
     def _write_row_group(self) -> None:
         parts = self._pending
         lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-        offsets = np.zeros(len(lengths) + 1, np.int32)
-        np.cumsum(lengths, out=offsets[1:])
         columns = {
-            "input_ids": pa.ListArray.from_arrays(
-                pa.array(offsets),
-                pa.array(np.concatenate([part.ids for part in parts])),
-                type=self._schema.field("input_ids").type,
-            ),
+            # A chunk for each batch: the ids stay where they were written.
+            "input_ids": pa.chunked_array([_lists(part, self._schema) for part in parts]),
             "num_tokens": pa.array(lengths.astype(np.int32)),
             "num_bytes": pa.array(np.concatenate([part.num_bytes for part in parts])),
             "source": _sources(parts),
@@ -307,16 +306,17 @@ class TokenFile:
         }
         self._writer.write_table(pa.table(columns, schema=self._schema))
         self.rows += len(lengths)
-        self.tokens += int(offsets[-1])
+        self.tokens += self._pending_tokens
         self.text_bytes += int(sum(part.num_bytes.sum() for part in parts))
         self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
 
-    def finish_rows(self) -> None:
-        """Writes the last row group, and what is known of the whole file into its footer."""
+    def finish(self) -> None:
+        """Completes the bytes; the file still has its temporary name."""
         if self._pending:
             self._write_row_group()
         totals = {"rows": self.rows, "tokens": self.tokens, "bytes": self.text_bytes}
         self._writer.add_key_value_metadata({"bpe.totals": json.dumps(totals)})
+        self._writer.close()
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -330,10 +330,6 @@ class TokenFile:
             "bytes": self._file.size,
             "xxh3_128": self._file.hexdigest,
         }
-
-    def close_writer(self) -> None:
-        """Completes the bytes; the file still has its temporary name."""
-        self._writer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -378,9 +374,8 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
                 for file, part in _split(kept, train, validation, job.validation_fraction):
                     file.add(encoder.encode(part))
             if validation is not None:
-                validation.finish_rows()
-        train.finish_rows()
-        train.close_writer()
+                validation.finish()
+        train.finish()
         entry["totals"] = totals.to_json()
         entry["train"] = train.entry
         entry["validation"] = None if validation is None else validation.entry
@@ -422,6 +417,14 @@ def _slice(rows: TokenRows, first: int, end: int) -> TokenRows:
         places=rows.places[first:end],
         source=rows.source,
         part=rows.part,
+    )
+
+
+def _lists(rows: TokenRows, schema: pa.Schema) -> pa.ListArray:
+    return pa.ListArray.from_arrays(
+        pa.array(rows.offsets.astype(np.int32)),
+        pa.array(rows.ids),
+        type=schema.field("input_ids").type,
     )
 
 

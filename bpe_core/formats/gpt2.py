@@ -6,6 +6,7 @@ after a line `#version: 0.2`. The pair holds neither the pattern nor which entri
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -84,7 +85,7 @@ def vocab_merges_bytes(model: TokenizerModel) -> tuple[bytes, bytes]:
             "pre-token which is a token stays whole (ignore_merges)"
         )
     vocab = dump_json(entries_of(model))
-    lines = [" ".join(map(to_stand_ins, pair)) for pair in model.merge_bytes]
+    lines = [" ".join(pair) for pair in merges_of(model)]
     return vocab, "".join(f"{line}\n" for line in [_HEADER, *lines]).encode()
 
 
@@ -94,7 +95,7 @@ def entries_of(model: TokenizerModel) -> dict[str, int]:
     Raises:
         CannotHoldError: a special token's text is also the stand-ins of an ordinary token.
     """
-    texts = {i: to_stand_ins(token) for i, token in model.tokens}
+    texts = _texts_of(model)
     entries = {text: i for i, text in texts.items()}
     for text, special_id in model.special_tokens.items():
         if text in entries:
@@ -105,6 +106,20 @@ def entries_of(model: TokenizerModel) -> dict[str, int]:
             )
         texts[special_id] = text
     return {texts[i]: i for i in sorted(texts)}
+
+
+def merges_of(model: TokenizerModel) -> list[tuple[str, str]]:
+    """The two sides of each merge in stand-ins, in order of rank."""
+    texts = _texts_of(model)
+    return [(texts[left], texts[right]) for left, right, _ in model.merges.tolist()]
+
+
+def _texts_of(model: TokenizerModel) -> dict[int, str]:
+    """The ordinary tokens in stand-ins, by id."""
+    tokens = model.tokens
+    text = to_stand_ins(b"".join(token for _, token in tokens))  # a character a byte
+    ends = itertools.accumulate(len(token) for _, token in tokens)
+    return {i: text[end - len(token) : end] for (i, token), end in zip(tokens, ends, strict=True)}
 
 
 def bytes_of_entries(

@@ -20,7 +20,13 @@ from bpe_core.formats.files import (
     read_json_object,
     write_file,
 )
-from bpe_core.formats.gpt2 import bytes_of_entries, entries_of, is_ordinary, merge_of
+from bpe_core.formats.gpt2 import (
+    bytes_of_entries,
+    entries_of,
+    is_ordinary,
+    merge_of,
+    merges_of,
+)
 from bpe_core.formats.oniguruma import first_difference
 from bpe_core.formats.ranks import why_not_ranks
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
@@ -74,7 +80,7 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
                 "byte_fallback": False,
                 "ignore_merges": model.ignore_merges,
                 "vocab": entries,
-                "merges": [list(map(to_stand_ins, pair)) for pair in model.merge_bytes],
+                "merges": list(map(list, merges_of(model))),
             },
         }
     )

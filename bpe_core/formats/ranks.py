@@ -26,6 +26,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bpe_core._native import Encoder
+from bpe_core.buffers import joined
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
@@ -113,6 +115,8 @@ def why_not_ranks(model: TokenizerModel) -> str | None:
     longest = max(map(len, by_id.values()), default=0)
     if longest > MAX_TOKEN_BYTES:
         return f"a token has {longest} bytes; beyond {MAX_TOKEN_BYTES} it is not checked"
+    if _reached_by_its_only_merge(model):
+        return None
     joins = merges_of_ranks({token: i for i, token in by_id.items()})
     merges = set(map(tuple, model.merges.tolist()))
     for join in joins:
@@ -130,6 +134,29 @@ def why_not_ranks(model: TokenizerModel) -> str | None:
             "give that id to a pre-token of these bytes"
         )
     return None
+
+
+def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
+    """Whether each token above a byte is made by one merge and by merging its own bytes.
+
+    Then, results being in order of id, ranks mean the same. Of tokens in this order: as long as
+    two parts of a token's bytes are joined into an earlier token, that is its only join and its
+    only merge, in ranks and merges alike; so the last join is the token's own merge.
+    """
+    tokens = model.tokens
+    longer = [(i, token) for i, token in tokens if len(token) > 1]
+    if sorted(model.merges[:, 2].tolist()) != [i for i, _ in longer]:
+        return False
+    byte_ids = np.full(256, -1, np.int64)
+    for i, token in tokens:
+        if len(token) == 1:
+            byte_ids[token[0]] = i
+    left, right, result = model.merges.astype(np.uint32).T.copy()
+    encoder = Encoder(byte_ids, left, right, result, MAX_ID, None)
+    data, offsets = joined([token for _, token in longer])
+    no_specials = np.full(len(longer), -1, np.int64)
+    ids, _ = encoder.encode_spans(data, offsets[:-1], offsets[1:], no_specials)
+    return bool(np.array_equal(ids, [i for i, _ in longer]))
 
 
 def merges_of_ranks(ranks: Mapping[bytes, int]) -> list[Merge]:

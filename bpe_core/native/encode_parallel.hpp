@@ -63,8 +63,8 @@ class WorkspacePool {
 // ids after each to the offsets.
 
 // Runs of documents of about equal bytes, dealt to threads in order. Each is encoded into memory of
-// its thread, which stays in the nearer caches, and copied to its place as soon as it is known how
-// many ids there are before it.
+// its own, which stays in the nearer caches, and copied to its place when it is known how many ids
+// there are before it.
 template <class Id>
 class ParallelEncoding {
  public:
@@ -73,6 +73,8 @@ class ParallelEncoding {
                    size_t most_ids, size_t num_threads, IdBuffer<Id>& ids, int64_t* offsets)
       : documents_(documents), ids_(ids), offsets_(offsets) {
     cut_into_runs(num_threads);
+    waiting_.resize(num_runs());
+    is_done_.resize(num_runs(), false);
     ids.reserve_more(most_ids);
     std::vector<std::thread> threads;
     const auto run = [&] { work(encode, pool); };
@@ -86,6 +88,7 @@ class ParallelEncoding {
   static constexpr size_t kMostRunBytes = size_t{1} << 19;
   static constexpr size_t kLeastRunBytes = size_t{1} << 14;
   static constexpr size_t kRunsOfThread = 8;
+  static constexpr size_t kMostAhead = 16;  // runs done while one before them is not
 
   size_t num_runs() const { return cuts_.size() - 1; }
 
@@ -107,35 +110,62 @@ class ParallelEncoding {
   template <class Encode>
   void work(const Encode& encode, WorkspacePool& pool) {
     WorkspacePool::Lease lease(pool);
-    IdBuffer<Id> ids;
     for (size_t i = next_++; i < num_runs(); i = next_++) {
+      IdBuffer<Id> ids = take_buffer();
       try {
-        ids.clear();
         encode(documents_.slice(cuts_[i], cuts_[i + 1]), lease.get(), ids, offsets_ + cuts_[i]);
       } catch (...) {
         fail(i);
         return;
       }
-      if (!place(i, ids)) return;
+      if (!hand_in(i, std::move(ids))) return;
     }
   }
 
-  // Returns false if another run has failed.
-  bool place(size_t i, const IdBuffer<Id>& ids) {
+  IdBuffer<Id> take_buffer() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return {};
+    IdBuffer<Id> ids = std::move(idle_.back());
+    idle_.pop_back();
+    ids.clear();
+    return ids;
+  }
+
+  // Copies what now has a place: this run, or those that wait for it, or none yet. Returns false if
+  // a run has failed.
+  bool hand_in(size_t i, IdBuffer<Id> ids) {
+    {
+      std::unique_lock lock(mutex_);
+      waiting_[i] = std::move(ids);
+      is_done_[i] = true;
+      // So that not all of the ids may come to wait for one thread.
+      changed_.wait(lock, [&] { return i < placed_ + kMostAhead || failure_; });
+    }
+    while (place_next()) {
+    }
+    const std::lock_guard lock(mutex_);
+    return !failure_;
+  }
+
+  bool place_next() {
+    size_t i;
+    IdBuffer<Id> ids;
     Id* out;
     int64_t before;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return placed_ == i || failure_; });
-      if (failure_) return false;
+      const std::lock_guard lock(mutex_);
+      if (failure_ || placed_ == num_runs() || !is_done_[placed_]) return false;
+      i = placed_++;
+      ids = std::move(waiting_[i]);
       out = ids_.end();
       before = static_cast<int64_t>(ids_.size());
       ids_.advance(ids.size());
-      ++placed_;
     }
     changed_.notify_all();
     std::copy_n(ids.data(), ids.size(), out);
     for (size_t k = cuts_[i]; k < cuts_[i + 1]; ++k) offsets_[k] += before;
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(ids));
     return true;
   }
 
@@ -159,7 +189,10 @@ class ParallelEncoding {
   std::atomic<size_t> next_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  size_t placed_ = 0;
+  size_t placed_ = 0;  // as many runs have a place
+  std::vector<IdBuffer<Id>> waiting_;
+  std::vector<bool> is_done_;
+  std::vector<IdBuffer<Id>> idle_;
   std::exception_ptr failure_;
   size_t failed_ = 0;
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -89,6 +90,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     status.mkdir()
     monkeypatch.setenv(supervisor.STATUS_VARIABLE, str(status))
     monkeypatch.setattr(supervisor, "enter_child", lambda: None)
+    monkeypatch.setattr(supervisor, "leave", sys.exit)
 
     def run_(stage: str, config: BuildConfig, *arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as left:
@@ -132,6 +134,18 @@ def manifest_of(config: BuildConfig, stage: str) -> dict[str, Any]:
 
 
 # --- what a build makes
+
+
+def test_no_garbage_is_collected_while_beam_is_imported_and_it_is_again_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "apache_beam")
+    assert gc.isenabled()
+    with pytest.raises(ImportError), build._importing():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
+    gc.unfreeze()
 
 
 def test_the_quickstart_decodes_to_its_source_documents_byte_for_byte(tmp_path: Path) -> None:

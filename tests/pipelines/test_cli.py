@@ -30,6 +30,7 @@ def in_child(
     """Runs the command in this process, as the supervised child, with a stand-in of the stages."""
     monkeypatch.setenv(supervisor.STATUS_VARIABLE, str(tmp_path))
     monkeypatch.setattr(supervisor, "enter_child", lambda: None)
+    monkeypatch.setattr(supervisor, "leave", sys.exit)
 
     def run(stage: Callable[..., Any], *arguments: object) -> tuple[int, str, str]:
         stand_in = types.ModuleType("pipelines.build")
@@ -194,23 +195,29 @@ def test_debug_shows_the_traceback_of_an_error(in_child: Run) -> None:
     assert shown.endswith("error: Broken.\n")
 
 
-def test_a_wrong_configuration_is_told_before_a_child_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(supervisor, "run_in_child", lambda arguments: pytest.fail("started"))
-    for arguments in (
-        ["build", str(tmp_path / "absent.yaml")],
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "absent.yaml"],
         ["build", str(QUICKSTART), "--set", "tokenizer.vocab=3"],
         ["build", str(QUICKSTART), "extra"],
         ["plan", str(QUICKSTART), "--set", "counts.shards=0"],
-    ):
-        with pytest.raises(SystemExit) as left:
-            main(arguments)
-        assert left.value.code == 2
-        out, err = capfd.readouterr()
-        assert out == ""
-        assert err.startswith("error: ")
-        assert "Traceback" not in err
+    ],
+)
+def test_a_wrong_configuration_is_told_before_a_stage_begins(
+    arguments: list[str], in_child: Run
+) -> None:
+    code, out, err = in_child(lambda *_, **__: pytest.fail("begun"), *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+
+
+def test_a_wrong_configuration_is_told_once_by_the_whole_command() -> None:
+    done = command("build", QUICKSTART, "--set", "tokenizer.vocab=3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("error: ") == 1
+    assert "Traceback" not in done.stderr
 
 
 def test_an_unknown_option_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.runners.worker import data_plane, sdk_worker
+from apache_beam.runners.worker import data_plane, sdk_worker, statesampler
 from build_support import ROOT
 
 from bpe_core.errors import FormatError
@@ -35,6 +35,19 @@ def run(action: Any, mode: str = "multi_threading", elements: int = 1) -> None:
             | "Deal" >> beam.Reshuffle()
             | "Act" >> beam.Map(action)
         )
+
+
+_SLEEPS: list[int] = []
+
+
+def note_the_sleep_of_the_sampler(_: int) -> None:
+    _SLEEPS.append(statesampler.get_current_tracker().sampling_period_ms)
+
+
+def test_the_sampler_that_a_stage_waits_for_at_its_end_sleeps_only_shortly() -> None:
+    run(note_the_sleep_of_the_sampler)
+    assert _SLEEPS
+    assert max(_SLEEPS) <= 10
 
 
 # --- options

@@ -53,6 +53,23 @@ def test_leaving_does_not_wait_for_busy_threads() -> None:
     assert time.monotonic() - started < PATIENCE_SECONDS
 
 
+def test_the_child_keeps_the_memory_that_it_has_unless_the_environment_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000000")
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    body = """
+        names = "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"
+        open(os.environ["SEEN"], "w").write(" ".join(os.environ[name] for name in names))
+        note_orderly_end()
+    """
+    assert supervisor.supervise(child(body)) == 0
+    trim, mmap = map(int, (tmp_path / "seen").read_text().split())
+    assert trim > 100_000_000
+    assert mmap == 1_000_000
+
+
 def test_a_segmentation_fault_is_reported_with_its_signal_and_task() -> None:
     report = str(death("""
         with current_task("count a.txt bytes 0 to 9"):

@@ -310,8 +310,7 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
                         part=0,
                     )
                 )
-            file.finish_rows()
-            file.close_writer()
+            file.finish()
         metadata = pq.ParquetFile(Path(name) / "f.parquet").metadata
         groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         table = pq.read_table(Path(name) / "f.parquet")
@@ -503,6 +502,15 @@ def test_a_task_that_fails_leaves_no_file(
     with pytest.raises(InputError):
         write_task(job, works_of(config)[0])
     assert checksums(Path(job.tokens.url)) == {}
+
+
+def test_a_process_has_the_tokenizer_once(job: EncodeJob, tmp_path: Path) -> None:
+    loaded = writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint)
+    assert writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint) is loaded
+    writing.keep_tokenizer(str(tmp_path / "absent"), loaded.model)
+    kept = writing.load_tokenizer(str(tmp_path / "absent"), job.tokenizer_fingerprint)
+    assert kept.model is loaded.model
+    assert writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint) is not loaded
 
 
 def test_another_tokenizer_than_planned_is_refused(
