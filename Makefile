@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard bpe_core/native/*.cpp bpe_core/native/*.hpp)
+MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py)
+BENCH := out/bench-venv
+CODE := out/benchmarks/code-1gb.txt
 
-.PHONY: help quickstart test soak lint format types schema tables bench bench-quick sanitize sdist clean
+.PHONY: help quickstart test soak lint format types schema tables bench bench-data bench-quick sanitize sdist clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -20,8 +23,10 @@ $(VENV)/installed-lint: $(VENV)/installed
 	$(BIN)/python -m pip install -qq --no-build-isolation --editable ".[lint]"
 	touch $@
 
-$(VENV)/installed-bench: $(VENV)/installed
-	$(BIN)/python -m pip install -qq --no-build-isolation --editable ".[bench]"
+# The benchmarks have an environment of their own, with other tokenizers and the package installed.
+$(BENCH)/installed: benchmarks/requirements.txt pyproject.toml setup.py $(NATIVE) $(MODULES)
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python benchmarks/install.py
 	touch $@
 
 ## make quickstart   train a tokenizer on examples/data and encode it into out/quickstart
@@ -62,12 +67,18 @@ tables: $(VENV)/installed
 	$(BIN)/python bpe_core/native/generate_unicode_tables.py
 
 ## make bench        the benchmarks, beside other tokenizers; results in benchmarks/results.json
-bench: $(VENV)/installed-bench
-	$(BIN)/python benchmarks/run.py
+bench: $(BENCH)/installed
+	$(BENCH)/bin/python benchmarks/run.py
 
-## make bench-quick  the same on less text, in under two minutes; changes no file
-bench-quick: $(VENV)/installed-bench
-	$(BIN)/python benchmarks/run.py --quick
+## make bench-data   1 GB of source code for them, from Debian's packages
+bench-data: $(CODE)
+
+$(CODE): | $(BENCH)/installed
+	$(BENCH)/bin/python benchmarks/fetch_code.py
+
+## make bench-quick  the same on little text, in under two minutes; changes no file
+bench-quick: $(BENCH)/installed
+	$(BENCH)/bin/python benchmarks/run.py --quick
 
 ## make sanitize     the native tests under the address and undefined-behaviour sanitizers
 sanitize: $(VENV)/installed

@@ -1,23 +1,27 @@
 """The texts and vocabularies that the benchmarks use.
 
-English and multilingual text come from ../shared/data when that is there. Source code is made from
-this machine: the standard library and the installed packages. Without shared data the corpus of
-examples/data stands in for English.
+English and multilingual text come from ../shared/data when that is there; without it the corpus of
+examples/data stands in for English. Source code is the corpus that fetch_code.py makes, and of it
+documents spread evenly for the text of 64 MB; without it the Python files of this machine.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sysconfig
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import zstandard
+
+if TYPE_CHECKING:
+    from bpe_core import BPETokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 MADE = ROOT / "out" / "benchmarks"  # where texts are unpacked and made
+CODE_CORPUS = MADE / "code-1gb.txt"  # what fetch_code.py makes
 
 SEPARATOR = b"<|endoftext|>"
 CODE_BYTES = 64_000_000
@@ -25,6 +29,8 @@ QUICK_BYTES = 8_000_000
 VOCAB_SIZE = 32_000  # that is trained
 QUICK_VOCAB_SIZE = 8_000
 PATTERNS = {"r50k": "gpt2", "cl100k": "cl100k", "o200k": "o200k"}
+SPECIAL_IDS = {"r50k": 50256, "cl100k": 100257, "o200k": 199999}  # of SEPARATOR
+_BLOCK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,6 @@ class Text:
     path: str
     bytes: int
 
-    def read(self) -> bytes:
-        return Path(self.path).read_bytes()
-
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -47,38 +50,106 @@ class Vocabulary:
     path: str
     pattern: str
 
+    def load(self) -> BPETokenizer:
+        """A new tokenizer of ours; where the vocabulary has SEPARATOR, it is a special token."""
+        from bpe_core import BPETokenizer
+
+        special_id = SPECIAL_IDS.get(self.name)
+        specials = None if special_id is None else {SEPARATOR.decode(): special_id}
+        return BPETokenizer.from_tiktoken(self.path, pattern=self.pattern, special_tokens=specials)
+
+    @property
+    def saved(self) -> Path:
+        """Where `save` puts it."""
+        return MADE / f"{self.name}-saved"
+
+    def save(self) -> None:
+        """Writes it in all formats."""
+        self.load().save(self.saved)
+
 
 def texts(*, quick: bool) -> list[Text]:
-    """Every text there is, each at most QUICK_BYTES if `quick`; made when it is not there yet."""
+    """English, multilingual text and code, made when not there yet; `quick`: a little English."""
     MADE.mkdir(parents=True, exist_ok=True)
-    found = {}
+    made = []
     for name in ("prose", "multilingual"):
         packed = SHARED / f"{name}.txt.zst"
         if packed.is_file():
-            found[name] = zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()).read()
-    if not found:
-        found["kjv"] = example_text(ROOT / "examples" / "data")
-    paths = sysconfig.get_paths()
-    found["code"] = source_text([Path(paths["stdlib"]), Path(paths["purelib"])], CODE_BYTES)
-    return [
-        _written(name, beginning(data, QUICK_BYTES) if quick else data, quick)
-        for name, data in found.items()
-    ]
+            data = zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()).read()
+            made.append(_written(name, data))
+    if not made:
+        made.append(_written("kjv", example_text(ROOT / "examples" / "data")))
+    if quick:
+        return [part_of(made[0], QUICK_BYTES)]
+    return [*made, _code()]
 
 
-def joined(texts: Sequence[Text], *, quick: bool) -> Text:
-    """All texts as one."""
+def _code() -> Text:
+    if CODE_CORPUS.is_file():
+        return _written("code", spread(documents(CODE_CORPUS), _size(CODE_CORPUS), CODE_BYTES))
+    from fetch_code import corpus, python_sources
+
+    return _written("code", b"".join(corpus(python_sources(), CODE_BYTES)))
+
+
+def large(texts: Sequence[Text]) -> Text:
+    """The corpus of code if it is there, else all texts as one."""
+    if CODE_CORPUS.is_file():
+        return Text("code, 1 GB", str(CODE_CORPUS), _size(CODE_CORPUS))
     if len(texts) == 1:
         return texts[0]
-    return _written("all", b"".join(_ended(text.read()) for text in texts), quick)
+    return _written("all", b"".join(_ended(Path(text.path).read_bytes()) for text in texts))
+
+
+def part_of(text: Text, limit: int) -> Text:
+    """Documents spread evenly over a text, at most `limit` bytes."""
+    if text.bytes <= limit:
+        return text
+    size = f"{limit // 1_000_000} MB"
+    return _written(f"{text.name}, {size}", spread(documents(text.path), text.bytes, limit))
+
+
+def documents(path: str | Path) -> Iterator[bytes]:
+    """Those of a file that are not empty; a few MB of it are in memory at a time."""
+    rest = b""
+    with Path(path).open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            *whole, rest = (rest + block).split(SEPARATOR)
+            yield from filter(None, whole)
+    if rest:
+        yield rest
+
+
+def spread(documents: Iterable[bytes], size: int, limit: int) -> bytes:
+    """Every n-th document, with SEPARATOR after it, at most `limit` bytes.
+
+    Args:
+        documents: in order.
+        size: of all of them, with separators.
+        limit: n is the smallest for which so many bytes hold its share of `size`.
+    """
+    every = -(-size // limit)
+    parts: list[bytes] = []
+    room = limit
+    for index, document in enumerate(documents):
+        if index % every == 0:
+            room -= len(document) + len(SEPARATOR)
+            if room < 0:
+                break
+            parts += [document, SEPARATOR]
+    return b"".join(parts)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def _ended(data: bytes) -> bytes:
     return data if data.endswith(SEPARATOR) else data + SEPARATOR
 
 
-def _written(name: str, data: bytes, quick: bool) -> Text:
-    path = MADE / f"{name}{'-quick' if quick else ''}.txt"
+def _written(name: str, data: bytes) -> Text:
+    path = MADE / f"{name.replace(', ', '-').replace(' ', '').lower()}.txt"
     if not path.is_file() or path.read_bytes() != data:
         path.write_bytes(data)
     return Text(name, str(path), len(data))
@@ -95,50 +166,6 @@ def example_text(directory: Path) -> bytes:
     return b"".join(parts)
 
 
-def source_text(directories: Iterable[Path], limit: int) -> bytes:
-    """Python files, in order of path below their directory, each content once, at most `limit`.
-
-    A file that is not UTF-8 or has the separator in it is left out.
-    """
-    seen: set[bytes] = set()
-    parts: list[bytes] = []
-    size = 0
-    for data in _sources(directories):
-        digest = hashlib.blake2b(data, digest_size=16).digest()
-        if digest in seen or SEPARATOR in data or not data or not _is_utf8(data):
-            continue
-        if size + len(data) + len(SEPARATOR) > limit:
-            break
-        seen.add(digest)
-        parts += [data, SEPARATOR]
-        size += len(data) + len(SEPARATOR)
-    return b"".join(parts)
-
-
-def _sources(directories: Iterable[Path]) -> Iterator[bytes]:
-    for directory in directories:
-        files = directory.rglob("*.py")
-        for path in sorted(files, key=lambda path: path.relative_to(directory).as_posix()):
-            # The standard library's directory may have that of installed packages in it.
-            if "site-packages" not in path.relative_to(directory).parts:
-                yield path.read_bytes()
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def beginning(data: bytes, limit: int) -> bytes:
-    """The documents at the beginning of a text that fit into `limit` bytes."""
-    if len(data) <= limit:
-        return data
-    return data[: data.rfind(SEPARATOR, 0, limit) + len(SEPARATOR)]
-
-
 def vocabularies(text: Text) -> list[Vocabulary]:
     """The published vocabularies that are there; else one of 8,192 ids, trained on the text."""
     published = [
@@ -146,13 +173,16 @@ def vocabularies(text: Text) -> list[Vocabulary]:
         for name, pattern in PATTERNS.items()
         if (path := SHARED / "vocab" / f"{name}_base.tiktoken").is_file()
     ]
-    if published:
-        return published
+    return published or [_trained(text)]
+
+
+@functools.cache
+def _trained(text: Text) -> Vocabulary:
     from bpe_core import count_pretokens, train_from_counts
 
-    directory = MADE / f"{text.name}-8k"
+    directory = MADE / "trained-8k"
     train_from_counts(count_pretokens(Path(text.path)), 8192).tokenizer().save(directory)
-    return [Vocabulary("trained-8k", str(directory / "tokenizer.tiktoken"), "gpt2")]
+    return Vocabulary("trained-8k", str(directory / "tokenizer.tiktoken"), "gpt2")
 
 
 def as_json(value: Text | Vocabulary) -> dict[str, str | int]:

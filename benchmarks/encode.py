@@ -1,12 +1,12 @@
 """How fast are documents in memory encoded to one array of ids?
 
-The first pass is that of a new tokenizer, the second the same again. Both sides get the whole text
-and split it at the separator themselves.
+The first pass is that of a new tokenizer, the second the same again. We and gigatoken get the whole
+text and split it at the separator; the others get a list of documents, and less text.
 """
 
 from __future__ import annotations
 
-import sys
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,28 +14,57 @@ from typing import Any
 
 import corpora
 import numpy as np
-from corpora import SEPARATOR, Text
-from measure import OURS, Case, Outcome, child_main
+import peers
+from corpora import SEPARATOR, Text, Vocabulary
+from measure import OURS, Case, Outcome, Outputs, Target, script_main
 
-from bpe_core import BPETokenizer
 from bpe_core._native import split_documents
 
-SIDES_IN_ORDER = (OURS, "gigatoken")
-_SPECIAL_IDS = {"r50k": 50256, "cl100k": 100257, "o200k": 199999}
-_STATED_BYTES = 8_000_000
+_STATED = {  # with the vocabularies that they have
+    "tiktoken": ("r50k", "cl100k", "o200k", "trained-8k"),
+    "quicktok-v1": ("cl100k", "o200k"),
+    "bpe-openai": ("cl100k", "o200k"),
+    "tokenizers": ("r50k", "cl100k", "o200k", "trained-8k"),
+}
+_STATED_BYTES = 4_000_000
 
 
-def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[tuple[Case, Sequence[str]]]:
-    """What is measured, each with the sides that are only stated."""
+def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
+    """What is measured: gigatoken on the whole texts, the others on a part of them."""
     for text in texts:
-        for index, vocabulary in enumerate(corpora.vocabularies(text)):
-            if index > 0 and quick:
-                break
-            options = corpora.as_json(vocabulary)
-            work = f"encode {vocabulary.name}, STEP"
-            for threads in (1,) if index > 0 or quick else (1, 2):
-                case = Case(work, text.name, text.path, text.bytes, threads, options)
-                yield case, ("tiktoken",) if index == 0 and threads == 1 else ()
+        for vocabulary in corpora.vocabularies(texts[0])[: 1 if quick else None]:
+            for threads in (1,) if quick else (1, 2):
+                yield _case(text, vocabulary, threads, (OURS, "gigatoken"))
+    if quick:
+        return
+    for text in texts:
+        for vocabulary in corpora.vocabularies(texts[0]):
+            part = corpora.part_of(text, _STATED_BYTES)
+            others = [peer for peer, names in _STATED.items() if vocabulary.name in names]
+            for threads in (1, 2):
+                yield _case(part, vocabulary, threads, (OURS, *others))
+
+
+def _case(text: Text, vocabulary: Vocabulary, threads: int, sides: Sequence[str]) -> Case:
+    return Case(
+        work=f"encode {vocabulary.name}, STEP",
+        text=text.name,
+        path=text.path,
+        bytes=text.bytes,
+        threads=threads,
+        sides=sides,
+        targets={"gigatoken": [Target(1.5, 1.1)]},
+        headline=["first pass", "second pass"]
+        if "gigatoken" in sides and threads == 1 and vocabulary.name == "o200k"
+        else [],
+        options=corpora.as_json(vocabulary),
+    )
+
+
+def prepare(case: Case) -> None:
+    """Makes the tokenizer.json that Hugging Face's library reads."""
+    if "tokenizers" in case.sides and case.threads == 1:
+        _vocabulary(case).save()
 
 
 def _passes(encode: Callable[[], Any]) -> tuple[dict[str, float], Any]:
@@ -49,12 +78,12 @@ def _passes(encode: Callable[[], Any]) -> tuple[dict[str, float], Any]:
     return seconds, encoded
 
 
+def _vocabulary(case: Case) -> Vocabulary:
+    return Vocabulary(**case.options)
+
+
 def encode_ours(case: Case) -> Outcome:
-    name = case.options["name"]
-    special = {SEPARATOR.decode(): _SPECIAL_IDS[name]} if name in _SPECIAL_IDS else None
-    tokenizer = BPETokenizer.from_tiktoken(
-        case.options["path"], pattern=case.options["pattern"], special_tokens=special
-    )
+    tokenizer = _vocabulary(case).load()
     data = Path(case.path).read_bytes()
 
     def encode() -> Any:
@@ -79,43 +108,81 @@ def encode_gigatoken(case: Case) -> Outcome:
     import awkward
     import gigatoken
 
-    path = case.options["path"]
-    if case.options["name"] in _SPECIAL_IDS:
-        tokenizer = gigatoken.Tokenizer.from_tiktoken(path)
+    vocabulary = _vocabulary(case)
+    if vocabulary.name in corpora.SPECIAL_IDS:
+        tokenizer = gigatoken.Tokenizer.from_tiktoken(vocabulary.path)
     else:
-        tokenizer = gigatoken.Tokenizer.from_tiktoken(path, case.options["pattern"])
+        tokenizer = gigatoken.Tokenizer.from_tiktoken(vocabulary.path, vocabulary.pattern)
     source = gigatoken.BytesSource(Path(case.path).read_bytes(), separator=SEPARATOR)
     seconds, encoded = _passes(lambda: tokenizer.encode_batch(source, parallel=case.threads > 1))
     return Outcome(
         seconds,
         lambda: {
             "ids": awkward.to_numpy(awkward.flatten(encoded)),
-            "lengths": awkward.to_numpy(awkward.num(encoded)).astype(np.int64),
+            "lengths": awkward.to_numpy(awkward.num(encoded)),
         },
     )
 
 
 def encode_tiktoken(case: Case) -> Outcome:
-    import tiktoken
-    from tiktoken.load import load_tiktoken_bpe
-
-    from bpe_core import PATTERNS
-
-    encoding = tiktoken.Encoding(
-        "benchmark",
-        pat_str=PATTERNS[case.options["pattern"]],
-        mergeable_ranks=load_tiktoken_bpe(case.options["path"]),
-        special_tokens={},
-    )
-    data = corpora.beginning(Path(case.path).read_bytes(), _STATED_BYTES)
-    documents = data.decode().split(SEPARATOR.decode())
-    seconds, _ = _passes(
+    encoding = peers.tiktoken_encoding(_vocabulary(case))
+    documents = _documents(case)
+    seconds, encoded = _passes(
         lambda: encoding.encode_ordinary_batch(documents, num_threads=case.threads)
     )
-    return Outcome(seconds, bytes=len(data))
+    return Outcome(seconds, lambda: of_lists(encoded))
 
 
-SIDES = {OURS: encode_ours, "gigatoken": encode_gigatoken, "tiktoken": encode_tiktoken}
+def encode_quicktok(case: Case) -> Outcome:
+    import quicktok
+
+    encoding = quicktok.get_encoding(f"{case.options['name']}_base")
+    documents = _documents(case)
+    seconds, (ids, offsets) = _passes(lambda: encoding.encode_batch(documents, case.threads))
+    return Outcome(seconds, lambda: {"ids": ids, "lengths": np.diff(offsets)})
+
+
+def encode_bpe_openai(case: Case) -> Outcome:
+    import bpe_openai
+
+    encoding = bpe_openai.get_encoding(f"{case.options['name']}_base")
+    documents = _documents(case)
+    seconds, encoded = _passes(
+        lambda: encoding.encode_ordinary_batch(documents, num_threads=case.threads)
+    )
+    return Outcome(seconds, lambda: of_lists(encoded))
+
+
+def encode_tokenizers(case: Case) -> Outcome:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(_vocabulary(case).saved / "tokenizer.json"))
+    documents = _documents(case)
+    seconds, encoded = _passes(
+        lambda: tokenizer.encode_batch_fast(documents, add_special_tokens=False)
+    )
+    return Outcome(seconds, lambda: of_lists([encoding.ids for encoding in encoded]))
+
+
+def _documents(case: Case) -> list[str]:
+    return [document.decode() for document in corpora.documents(case.path)]
+
+
+def of_lists(encoded: Sequence[Sequence[int]]) -> Outputs:
+    """The ids of many texts, and how many each has."""
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    ids = np.fromiter(itertools.chain.from_iterable(encoded), np.int64, int(lengths.sum()))
+    return {"ids": ids, "lengths": lengths}
+
+
+SIDES = {
+    OURS: encode_ours,
+    "gigatoken": encode_gigatoken,
+    "tiktoken": encode_tiktoken,
+    "quicktok-v1": encode_quicktok,
+    "bpe-openai": encode_bpe_openai,
+    "tokenizers": encode_tokenizers,
+}
 
 if __name__ == "__main__":
-    child_main(SIDES, sys.argv[1:])
+    script_main(SIDES)

@@ -1,13 +1,19 @@
-"""The peer of `beam-bpe encode`: gigatoken and pyarrow, encoding and writing at the same time.
+"""The peer of `beam-bpe encode`: gigatoken and pyarrow, two threads that both encode and write.
 
-Usage: encode_to_parquet.py TOKENIZER_JSON TEXT OUTPUT
+Usage: encode_to_parquet.py TOKENIZER_JSON TEXT DIRECTORY
+
+The threads take pieces of the text in turn and have a file each. Tried and slower: one piece at a
+time encoded on two threads while the piece before is written; a process for each half of the text;
+pieces of 32 MiB and more, whose memory is new each time.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import awkward as ak
@@ -17,59 +23,96 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SEPARATOR = b"<|endoftext|>"
-PIECE_BYTES = 16 << 20
+PIECE_BYTES = 8 << 20
+THREADS = 2
 IDS = pa.list_(pa.field("element", pa.uint16(), nullable=False))
-SCHEMA = pa.schema([pa.field("input_ids", IDS), pa.field("num_tokens", pa.int32())])
+SCHEMA = pa.schema(
+    [
+        pa.field("input_ids", IDS, nullable=False),
+        pa.field("num_tokens", pa.int32(), nullable=False),
+        pa.field("num_bytes", pa.int64(), nullable=False),
+        pa.field("source", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("part", pa.int32(), nullable=False),
+    ]
+)
 
 
-def pieces(path: Path) -> Iterator[bytes]:
-    """The text in pieces that end with a separator."""
+def pieces(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The text in pieces that end with a separator, each with its place."""
+    at = 0
     rest = b""
     with path.open("rb") as file:
         while block := file.read(PIECE_BYTES):
             text = rest + block
-            cut = text.rfind(SEPARATOR)
-            if cut < 0:
+            end = text.rfind(SEPARATOR) + len(SEPARATOR)
+            if end < len(SEPARATOR):
                 rest = text
                 continue
-            yield text[: cut + len(SEPARATOR)]
-            rest = text[cut + len(SEPARATOR) :]
+            yield at, text[:end]
+            at += end
+            rest = text[end:]
     if rest:
-        yield rest
+        yield at, rest
 
 
-def to_table(encoded: ak.Array) -> pa.Table:
-    lengths = ak.to_numpy(ak.num(encoded)).astype(np.int32)
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    ids = ak.to_numpy(ak.flatten(encoded)).astype(np.uint16)
-    column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), type=IDS)
-    return pa.table([column, pa.array(lengths)], schema=SCHEMA)
+def places(text: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Where the documents that are not empty begin, and their sizes."""
+    ends = [match.start() for match in re.finditer(re.escape(SEPARATOR), text)]
+    if not text.endswith(SEPARATOR):
+        ends.append(len(text))
+    starts = np.array([0, *(end + len(SEPARATOR) for end in ends[:-1])])
+    sizes = np.array(ends) - starts
+    return starts[sizes > 0], sizes[sizes > 0]
 
 
-def main(tokenizer_path: str, text: str, output: str) -> None:
+def to_table(encoded: ak.Array, at: int, text: bytes, source: str) -> pa.Table:
+    """The columns that beam-bpe writes."""
+    layout = ak.to_layout(encoded)  # its arrays without a copy
+    offsets = np.asarray(layout.offsets.data)
+    ids = np.asarray(layout.content.data)[: offsets[-1]].astype(np.uint16)
+    starts, sizes = places(text)
+    zeros = pa.array(np.zeros(len(starts), np.int32))
+    columns = [
+        pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(ids), type=IDS),
+        pa.array(np.diff(offsets).astype(np.int32)),
+        pa.array(sizes),
+        pa.DictionaryArray.from_arrays(zeros, pa.array([source])),
+        pa.array(starts + at),
+        zeros,
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def main(tokenizer_path: str, text: str, directory: str) -> None:
+    """Writes a file a thread."""
     tokenizer = gigatoken.Tokenizer(tokenizer_path)
-    with (
-        pq.ParquetWriter(
-            output,
+    path = Path(text)
+    waiting = pieces(path)
+    lock = threading.Lock()
+
+    def work(number: int) -> None:
+        with pq.ParquetWriter(
+            f"{directory}/tokens-{number}.parquet",
             SCHEMA,
             compression="zstd",
             compression_level=1,
-            use_dictionary=False,
+            use_dictionary=["source"],
             use_byte_stream_split=["input_ids.list.element"],
             write_statistics=False,
-        ) as writer,
-        ThreadPoolExecutor(1) as pool,  # a row group is written while the next piece is encoded
-    ):
-        written: Future[None] | None = None
-        for piece in pieces(Path(text)):
-            source = gigatoken.BytesSource(piece, separator=SEPARATOR)
-            table = to_table(tokenizer.encode_batch(source, parallel=True))
-            if written is not None:
-                written.result()
-            written = pool.submit(writer.write_table, table)
-        if written is not None:
-            written.result()
+        ) as writer:
+            while True:
+                with lock:
+                    piece = next(waiting, None)
+                if piece is None:
+                    return
+                at, data = piece
+                source = gigatoken.BytesSource(data, separator=SEPARATOR)
+                encoded = tokenizer.encode_batch(source, parallel=False)
+                writer.write_table(to_table(encoded, at, data, path.name))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, range(THREADS)))
 
 
 if __name__ == "__main__":

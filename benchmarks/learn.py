@@ -5,26 +5,32 @@ gigatoken: its whole training less the counting phase that it logs.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import peers
 from corpora import QUICK_VOCAB_SIZE, SEPARATOR, VOCAB_SIZE, Text
-from measure import OURS, Case, Outcome, child_main
+from measure import OURS, Case, Outcome, Target, script_main
 
 from bpe_core import count_pretokens, train_from_counts
 
-SIDES_IN_ORDER = (OURS, "gigatoken")
 
-
-def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[tuple[Case, Sequence[str]]]:
-    """What is measured, each with the sides that are only stated."""
+def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
+    """What is measured."""
     size = QUICK_VOCAB_SIZE if quick else VOCAB_SIZE
-    work = f"learn {size:,} ids from counts"
     for text in texts:
-        yield Case(work, text.name, text.path, text.bytes, 1, {"vocab_size": size}), ()
+        yield Case(
+            work=f"learn {size:,} ids from counts",
+            text=text.name,
+            path=text.path,
+            bytes=text.bytes,
+            threads=1,
+            targets={"gigatoken": [Target(4.0, 3.0)]},
+            unit="s",
+            headline=["learn"] if text is texts[0] else [],
+            options={"vocab_size": size},
+        )
 
 
 def learn_ours(case: Case) -> Outcome:
@@ -47,4 +53,4 @@ def learn_gigatoken(case: Case) -> Outcome:
 SIDES = {OURS: learn_ours, "gigatoken": learn_gigatoken}
 
 if __name__ == "__main__":
-    child_main(SIDES, sys.argv[1:])
+    script_main(SIDES)

@@ -7,6 +7,7 @@ changes on the machine meanwhile befalls all sides alike.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import os
@@ -14,7 +15,9 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,21 +25,55 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import peers
 
 OURS = "bpe-beam"
-PACKAGES = (OURS, "gigatoken", "tiktoken", "tokenizers", "apache-beam", "pyarrow", "numpy")
+ROUNDS = 5
+_HASHED_BLOCKS = 2000
+PACKAGES = (OURS, *peers.MODULES, "apache-beam", "pyarrow", "numpy")
+
+Outputs = Mapping[str, Sequence[Any] | np.ndarray]
 
 
 @dataclass(frozen=True)
+class Target:
+    """How many times less than another side ours shall need.
+
+    Attributes:
+        ratio: that is aimed at.
+        least: that is acceptable.
+        of: "seconds" or "peak_bytes".
+    """
+
+    ratio: float
+    least: float
+    of: str = "seconds"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What ours shall stay below: so many "seconds" or "peak_bytes"."""
+
+    most: float
+    of: str = "peak_bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """What is measured.
 
     Attributes:
-        work: what is done, for the table.
+        work: what is done, for the table; STEP in it is replaced by each step's name.
         text: name of the text.
         path: of its file.
         bytes: of the text.
         threads: that each side may use.
+        sides: ours, then what it is compared with; those without a target are only stated.
+        targets: by side.
+        limits: for ours.
+        not_compared: sides whose result can't be compared with ours, with the reason.
+        unit: of the figures: "MB/s", "s" or "µs"; seconds are those of one call for the last.
+        headline: the steps whose rows are in the short table.
         options: what else the question's functions need.
     """
 
@@ -45,7 +82,18 @@ class Case:
     path: str
     bytes: int
     threads: int
+    sides: Sequence[str] = (OURS, "gigatoken")
+    targets: Mapping[str, Sequence[Target]] = field(default_factory=dict)
+    limits: Sequence[Limit] = ()
+    not_compared: Mapping[str, str] = field(default_factory=dict)
+    unit: str = "MB/s"
+    headline: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """What a child needs to know of it."""
+        names = ("work", "text", "path", "bytes", "threads", "options")
+        return json.dumps({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
@@ -55,104 +103,163 @@ class Outcome:
     Attributes:
         seconds: of each step.
         outputs: what must be the same on both sides, by name; called only where it is compared.
+            Names that only one side has are not compared.
         peak_bytes: largest resident memory of the step's processes together.
-        bytes: of the text that was gone through, where that is only its beginning; else 0.
     """
 
     seconds: Mapping[str, float]
-    outputs: Callable[[], Mapping[str, Sequence[Any] | np.ndarray]] = dict
+    outputs: Callable[[], Outputs] = dict
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
-    bytes: int = 0
 
 
 Side = Callable[[Case], Outcome]
 
 
-def measure(
-    question: ModuleType, case: Case, sides: Sequence[str], *, stated: Sequence[str], rounds: int
-) -> list[dict[str, Any]]:
+class SideFailedError(Exception):
+    """A side could not do the work; the message says why."""
+
+
+def measure(question: ModuleType, case: Case, rounds: int) -> list[dict[str, Any]]:
     """Rows of results of a case, one a step.
 
-    Args:
-        question: the module with SIDES.
-        case: what is measured.
-        sides: ours and the peer, measured `rounds` times after a warm-up in which their outputs
-            are compared.
-        stated: others, run once.
-        rounds: samples of each side.
+    Every side runs once without being timed, and its result is compared with ours. A side that is
+    not installed or fails is named in the rows as missing.
     """
     script = str(question.__file__)
-    digests = {side: _sample(script, side, case, check=True)["digests"] for side in sides}
-    difference = None
-    if len(sides) == 2:
-        ours, theirs = (digests[side] for side in sides)
-        if any(ours[key] != theirs[key] for key in ours.keys() & theirs.keys()):
-            difference = _child(script, "--explain", ",".join(sides), case)["difference"]
-    samples: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+    load = round(os.getloadavg()[0], 2)
+    ours, *others = case.sides
+    digests = {ours: _child(script, "--check", ours, case)["digests"]}
+    missing: dict[str, str] = {}
+    same: dict[str, str | None] = {}
+    for side in others:
+        if not peers.is_installed(side):
+            missing[side] = "not installed"
+            continue
+        try:
+            digests[side] = _child(script, "--check", side, case)["digests"]
+        except SideFailedError as error:
+            missing[side] = str(error)
+        else:
+            same[side] = case.not_compared.get(side) or _difference(script, case, digests, side)
+    samples: dict[str, list[dict[str, Any]]] = {side: [] for side in digests}
     for _ in range(rounds):
-        for side in sides:
-            samples[side].append(_sample(script, side, case))
-    for side in stated:
-        samples[side] = [_sample(script, side, case)]
-    steps = samples[sides[0]][0]["seconds"]
-    return [_row(case, step, samples, difference) for step in steps]
+        for side in list(samples):
+            try:
+                samples[side].append(_child(script, "--sample", side, case))
+            except SideFailedError as error:
+                missing[side] = str(error)
+                del samples[side]
+    steps = samples[ours][0]["seconds"]
+    return [
+        {
+            "question": question.__name__,
+            **_row(case, step, samples),
+            "same": {side: found for side, found in same.items() if side in samples},
+            "missing": missing,
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "load_before": load,
+        }
+        for step in steps
+    ]
 
 
-def _row(
-    case: Case, step: str, samples: Mapping[str, list[dict[str, Any]]], difference: str | None
-) -> dict[str, Any]:
-    sides = {
-        side: _summary([run for run in runs if step in run["seconds"]], step, case)
-        for side, runs in samples.items()
-        if any(step in run["seconds"] for run in runs)
-    }
-    row = {
+def _difference(
+    script: str, case: Case, digests: Mapping[str, Mapping[str, str]], side: str
+) -> str | None:
+    ours, theirs = digests[case.sides[0]], digests[side]
+    common = ours.keys() & theirs.keys()
+    if not common:
+        raise ValueError(f"{script}: {side} gives nothing that can be compared with ours")
+    if all(ours[name] == theirs[name] for name in common):
+        return None
+    found: str = _child(script, "--explain", f"{case.sides[0]},{side}", case)["difference"]
+    return found
+
+
+def _row(case: Case, step: str, samples: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    sides = {side: _summary(runs, step, case) for side, runs in samples.items()}
+    ours, *others = case.sides
+    comparisons = [
+        {
+            "against": side,
+            "of": target.of,
+            "ratio": _ratio(sides, (side, ours), target.of),
+            "target": target.ratio,
+            "least": target.least,
+        }
+        for side in others
+        for target in case.targets.get(side, ())
+    ]
+    limits = [
+        {"of": limit.of, "most": limit.most, "found": _figure(sides[ours], limit.of)}
+        for limit in case.limits
+    ]
+    return {
         "work": case.work.replace("STEP", step),
         "text": case.text,
         "threads": case.threads,
+        "unit": case.unit,
+        "headline": step in case.headline,
         "sides": sides,
-        "difference": difference,
+        "comparisons": comparisons,
+        "limits": limits,
     }
-    ours, *others = list(sides)
-    if others:
-        row["ratio"] = round(sides[others[0]]["median"] / sides[ours]["median"], 3)
-    return row
+
+
+def _figure(side: Mapping[str, Any], of: str) -> float:
+    figure: float = side["peak_bytes"] if of == "peak_bytes" else side["median"]
+    return figure
+
+
+def _ratio(sides: Mapping[str, Mapping[str, Any]], names: tuple[str, str], of: str) -> float | None:
+    """Of the first side's figure to the second's; None if one is missing."""
+    if not sides.keys() >= set(names):
+        return None
+    above, below = (_figure(sides[name], of) for name in names)
+    return round(above / below, 3)
 
 
 def _summary(runs: Sequence[Mapping[str, Any]], step: str, case: Case) -> dict[str, Any]:
     seconds = [run["seconds"][step] for run in runs]
-    size = runs[0]["bytes"] or case.bytes
-    median = statistics.median(seconds) * case.bytes / size
     summary = {
-        "median": round(median, 5),
-        "lowest": round(min(seconds) * case.bytes / size, 5),
-        "highest": round(max(seconds) * case.bytes / size, 5),
+        "median": _short(statistics.median(seconds)),
+        "lowest": _short(min(seconds)),
+        "highest": _short(max(seconds)),
         "runs": len(seconds),
-        "mb_per_second": round(case.bytes / median / 1e6, 1),
     }
+    if case.unit == "MB/s":
+        summary["mb_per_second"] = round(case.bytes / statistics.median(seconds) / 1e6, 1)
     peaks = [run["peak_bytes"][step] for run in runs if step in run["peak_bytes"]]
     if peaks:
         summary["peak_bytes"] = int(statistics.median(peaks))
     return summary
 
 
-def _sample(script: str, side: str, case: Case, *, check: bool = False) -> dict[str, Any]:
-    return _child(script, "--check" if check else "--sample", side, case)
+def _short(seconds: float) -> float:
+    return float(f"{seconds:.4g}")
 
 
 def _child(script: str, what: str, side: str, case: Case) -> dict[str, Any]:
     environment = {**os.environ, "RAYON_NUM_THREADS": str(case.threads)}
-    command = [sys.executable, script, what, side, json.dumps(vars(case))]
+    command = [sys.executable, script, what, side, case.to_json()]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{script} {what} {side} failed on {case}:\n{done.stderr}")
+        message = f"{Path(script).name} {what} {side} failed on {case.work}, {case.text}"
+        if side.partition(",")[0] == case.sides[0]:
+            raise RuntimeError(f"{message}:\n{done.stderr}")
+        print(f"{message}:\n{done.stderr}", file=sys.stderr)
+        raise SideFailedError(f"failed: {(done.stderr.splitlines() or ['no message'])[-1]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def child_main(sides: Mapping[str, Side], arguments: Sequence[str]) -> None:
-    """What a question's script does when `measure` starts it."""
-    what, names, given = arguments
+def script_main(sides: Mapping[str, Side]) -> None:
+    """What a question's script does: all its cases, or as a child of `measure` one sample."""
+    if not sys.argv[1:] or sys.argv[1] not in ("--check", "--sample", "--explain"):
+        question = Path(sys.argv[0])
+        run = str(question.with_name("run.py"))
+        os.execv(sys.executable, [sys.executable, run, "--only", question.stem, *sys.argv[1:]])
+    what, names, given = sys.argv[1:]
     case = Case(**json.loads(given))
     if what == "--explain":
         ours, theirs = (sides[name](case).outputs() for name in names.split(","))
@@ -163,35 +270,56 @@ def child_main(sides: Mapping[str, Side], arguments: Sequence[str]) -> None:
     sample = {
         "seconds": dict(outcome.seconds),
         "peak_bytes": dict(outcome.peak_bytes),
-        "bytes": outcome.bytes,
         "digests": {name: digest(output) for name, output in outputs.items()},
     }
     print(json.dumps(sample))
 
 
 def digest(output: Sequence[Any] | np.ndarray) -> str:
-    """Of a list, or of an array's values."""
-    data = output.tobytes() if isinstance(output, np.ndarray) else repr(output).encode()
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    """Of a list, or of an array's values whatever its integer type."""
+    hasher = hashlib.blake2b(digest_size=16)
+    if isinstance(output, np.ndarray):
+        for begin in range(0, len(output), 1 << 22):
+            hasher.update(output[begin : begin + (1 << 22)].astype(np.int64).tobytes())
+    else:
+        for item in output:
+            hasher.update(repr(item).encode())
+    return hasher.hexdigest()
 
 
-def first_difference(
-    ours: Mapping[str, Sequence[Any] | np.ndarray], theirs: Mapping[str, Sequence[Any] | np.ndarray]
-) -> str | None:
+def first_difference(ours: Outputs, theirs: Outputs) -> str | None:
     """Where two sides' outputs begin to differ, in words; None if they don't."""
     for name in ours.keys() & theirs.keys():
         left, right = ours[name], theirs[name]
-        common = min(len(left), len(right))
+        sizes = len(left), len(right)
         if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-            unequal = np.flatnonzero(left[:common] != right[:common])
-            at = int(unequal[0]) if len(unequal) else common
+            unequal = np.flatnonzero(left[: min(sizes)] != right[: min(sizes)])
+            at = int(unequal[0]) if len(unequal) else min(sizes)
         else:
-            at = next((i for i in range(common) if left[i] != right[i]), common)
-        if at < common:
-            return f"{name} differ from number {at} on: {left[at]!r} here, {right[at]!r} there"
-        if len(left) != len(right):
-            return f"{len(left)} {name} here, {len(right)} there, equal as far as both go"
+            at = next((i for i in range(min(sizes)) if left[i] != right[i]), min(sizes))
+        if at < min(sizes):
+            here, there = (_plain(values[at]) for values in (left, right))
+            return f"{name} differ from number {at:,} on: {here!r} here, {there!r} there"
+        if sizes[0] != sizes[1]:
+            return f"{sizes[0]} {name} here, {sizes[1]} there, equal as far as both go"
     return None
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def peak() -> int:
+    """This process's largest resident memory."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes where there is no /proc
+    for line in status.read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def machine() -> dict[str, Any]:
@@ -208,16 +336,40 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
-        "load_before": round(os.getloadavg()[0], 2),
+        "two_threads": _two_threads(),
     }
+
+
+def _two_threads() -> float:
+    """How many times the work of one thread two do that share nothing and stay in the caches."""
+    block = bytes(1 << 15)
+
+    def work() -> None:
+        hasher = hashlib.blake2b()  # which lets other threads run
+        for _ in range(_HASHED_BLOCKS):
+            hasher.update(block)
+
+    def seconds(count: int) -> float:
+        threads = [threading.Thread(target=work) for _ in range(count)]
+        begun = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - begun
+
+    pairs = [(seconds(1), seconds(2)) for _ in range(ROUNDS)]
+    return round(2 * min(one for one, _ in pairs) / min(two for _, two in pairs), 2)
 
 
 def versions() -> dict[str, str]:
     """Of Python and of the packages measured."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
+    return {"python": platform.python_version(), **dict(_installed(PACKAGES))}
+
+
+def _installed(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
         try:
-            found[name] = version(name)
+            yield name, version(name)
         except PackageNotFoundError:
             continue
-    return found

@@ -1,7 +1,8 @@
-"""gigatoken as it is used here, and what it logs."""
+"""Other tokenizers as they are used here."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import tempfile
@@ -11,10 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from corpora import SEPARATOR
+from corpora import SEPARATOR, SPECIAL_IDS, Vocabulary
 
+MODULES = {  # of each side that is a package
+    "gigatoken": "gigatoken",
+    "tiktoken": "tiktoken",
+    "tokenizers": "tokenizers",
+    "quicktok-v1": "quicktok",
+    "bpe-openai": "bpe_openai",
+    "rustbpe": "rustbpe",
+    "bpeasy": "bpeasy",
+}
 _PHASE = re.compile(rb"Pretokenization took ([0-9.]+)(ns|\xc2\xb5s|us|ms|s)\b")
 _UNITS = {b"ns": 1e-9, b"us": 1e-6, b"\xc2\xb5s": 1e-6, b"ms": 1e-3, b"s": 1.0}
+
+
+def is_installed(side: str) -> bool:
+    """Whether a side can run here; one that is no package of its own can."""
+    return side not in MODULES or importlib.util.find_spec(MODULES[side]) is not None
 
 
 @dataclass(frozen=True)
@@ -63,3 +78,22 @@ def _stderr_to(log: BinaryIO) -> Iterator[None]:
     finally:
         os.dup2(saved, 2)
         os.close(saved)
+
+
+def tiktoken_encoding(vocabulary: Vocabulary) -> Any:
+    """tiktoken's own definition of a published encoding, with the ranks of the file."""
+    import tiktoken
+    from tiktoken.load import load_tiktoken_bpe
+    from tiktoken_ext import openai_public
+
+    from bpe_core import PATTERNS
+
+    ranks = load_tiktoken_bpe(vocabulary.path)
+    if vocabulary.name in SPECIAL_IDS:
+        # The definitions load the ranks from the network.
+        openai_public.load_tiktoken_bpe = lambda *_, **__: ranks
+        return tiktoken.Encoding(**getattr(openai_public, f"{vocabulary.name}_base")())
+    pattern = PATTERNS[vocabulary.pattern]
+    return tiktoken.Encoding(
+        vocabulary.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={}
+    )

@@ -1,68 +1,104 @@
-"""Runs all benchmarks; writes results.json and the table in README.md.
+"""Runs the benchmarks; writes results.json and the tables made from it.
 
-python benchmarks/run.py                   everything, about a quarter of an hour
-python benchmarks/run.py --quick           on little text, in under two minutes; writes nothing
-python benchmarks/run.py --only encode     one question; writes nothing
+python benchmarks/run.py                         everything
+python benchmarks/run.py --only encode --update  one question again; the other rows stay
+python benchmarks/run.py --only encode           one question; writes nothing
+python benchmarks/run.py --quick                 little text, under two minutes; writes nothing
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
+import time
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 import corpora
 import count
 import encode
 import learn
+import load
 import measure
 import pipeline
+import scale
+import short
 import table
 import train
 
-QUESTIONS = (count, learn, train, encode, pipeline)
-ROUNDS = 5
-QUICK_ROUNDS = 3
+QUESTIONS = (count, learn, train, encode, short, pipeline, scale, load)
+QUICK_ROUNDS = 2
 
 
 def main() -> None:
+    """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [question.__name__ for question in QUESTIONS]
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="QUESTION",
+        help=f"some questions, of {', '.join(names)}; writes nothing",
+    )
+    parser.add_argument("--update", action="store_true", help="with --only: write their rows")
     parser.add_argument("--quick", action="store_true", help="on little text; writes nothing")
-    parser.add_argument("--only", choices=names, help="one question; writes nothing")
+    parser.add_argument("--rounds", type=int, help=f"samples a side, {measure.ROUNDS} by default")
     arguments = parser.parse_args()
+    quick = arguments.quick
+    if quick and arguments.update:
+        parser.error("--update: results of --quick are not kept")
+    rounds = arguments.rounds or (QUICK_ROUNDS if quick else measure.ROUNDS)
+    write = arguments.update or (arguments.only == names and not quick)
     machine = measure.machine()
-    texts = corpora.texts(quick=arguments.quick)
-    rows = []
+    texts = corpora.texts(quick=quick)
+    if not quick and not corpora.CODE_CORPUS.is_file():
+        print("no corpus of code: `make bench-data` fetches it; smaller texts stand in for it")
     for question in QUESTIONS:
-        if arguments.only not in (None, question.__name__):
-            continue
-        chosen = texts[:1] if arguments.quick else texts
-        for case, stated in question.cases(chosen, quick=arguments.quick):
-            if question is pipeline:
-                pipeline.prepare(case)
-            new = measure.measure(
-                question,
-                case,
-                question.SIDES_IN_ORDER,
-                stated=stated,
-                rounds=QUICK_ROUNDS if arguments.quick else ROUNDS,
-            )
-            table.print_rows(new)
-            rows += [{"question": question.__name__, **row} for row in new]
-    if arguments.quick or arguments.only:
-        return
+        if question.__name__ in arguments.only:
+            begun = time.perf_counter()
+            rows = ask(question, texts, rounds, quick=quick)
+            print(f"{question.__name__}: {time.perf_counter() - begun:.0f} s", flush=True)
+            if write:
+                save(question.__name__, rows, texts, machine)
+
+
+def ask(
+    question: ModuleType, texts: Sequence[corpora.Text], rounds: int, *, quick: bool
+) -> list[dict[str, Any]]:
+    """The rows of a question, printed as they come."""
+    rows = []
+    for case in question.cases(texts, quick=quick):
+        if hasattr(question, "prepare"):
+            question.prepare(case)
+        new = measure.measure(question, case, rounds)
+        table.print_rows(new)
+        rows += new
+    return rows
+
+
+def save(
+    name: str,
+    rows: Sequence[dict[str, Any]],
+    texts: Sequence[corpora.Text],
+    machine: dict[str, Any],
+) -> None:
+    """Puts a question's rows in the place of those in results.json, and makes the tables anew."""
+    kept = json.loads(table.RESULTS.read_text())["rows"] if table.RESULTS.is_file() else []
+    order = [question.__name__ for question in QUESTIONS]
+    others = [row for row in kept if row["question"] != name and row["question"] in order]
+    large = corpora.large(texts)
     results = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine,
         "versions": measure.versions(),
-        "texts": {text.name: text.bytes for text in texts},
-        "rows": rows,
+        "texts": {text.name: text.bytes for text in (*texts, large)},
+        "rows": sorted([*others, *rows], key=lambda row: order.index(row["question"])),
     }
-    path = table.HERE / "results.json"
-    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    readme = table.HERE / "README.md"
-    readme.write_text(table.with_table(readme.read_text(), results))
+    table.RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    for path, content in table.pages(results).items():
+        path.write_text(content)
 
 
 if __name__ == "__main__":

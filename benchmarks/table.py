@@ -1,67 +1,216 @@
-"""The table in README.md, from results.json."""
+"""The tables in README.md and in the project's README.md, from results.json."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-BEGIN = "<!-- table: begin -->"
-END = "<!-- table: end -->"
+import corpora
+from measure import ROUNDS
+
 HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+BEGIN = "<!-- benchmarks: begin -->"
+END = "<!-- benchmarks: end -->"
 _SPREAD_SHOWN = 0.1
+_MET, _BELOW, _MISSED = "met", "below target", "**missed**"
+_STATED = ("tiktoken", "quicktok-v1", "bpe-openai", "tokenizers")
+
+Row = Mapping[str, Any]
 
 
 def render(results: Mapping[str, Any]) -> str:
-    """The table and what stands above it, in Markdown."""
+    """The tables and what stands above them, in Markdown."""
+    rows = results["rows"]
+    held = [row for row in rows if row["comparisons"]]
+    stated = [row for row in rows if not row["comparisons"] and not row["limits"]]
+    limited = [row for row in rows if row["limits"]]
+    verdicts = [
+        judge(item["ratio"], item["target"], item["least"])
+        for row in held
+        for item in row["comparisons"]
+        if item["ratio"] is not None
+    ]
+    met, below, missed = (verdicts.count(verdict) for verdict in (_MET, _BELOW, _MISSED))
+    parts = [
+        _environment(results),
+        f"Of {len(verdicts)} ratios {met} meet their target, {below} are below it and not below "
+        f"what is acceptable, {missed} miss.",
+        _table(
+            "work|text|threads|bpe-beam|against||ratio|target (least)||same result",
+            (line for row in held for line in _comparisons(row)),
+        ),
+        "Limits:",
+        _table(
+            "work|text|threads|found|limit|",
+            (line for row in limited for line in _limits(row)),
+        ),
+        "Stated without a target, on a part of each text:",
+        _table(f"work|text|threads|bpe-beam|{'|'.join(_STATED)}|same result", map(_stated, stated)),
+    ]
+    return "\n\n".join(parts)
+
+
+def render_short(results: Mapping[str, Any]) -> str:
+    """The table of the project's README.md."""
+    rows = [row for row in results["rows"] if row["headline"]]
+    lines = [line for row in rows for line in _headlines(row)]
+    machine = results["machine"]
+    few = any(side["runs"] < ROUNDS for row in rows for side in row["sides"].values())
+    warning = f" Provisional: some figures are of fewer than {ROUNDS} samples." if few else ""
+    return "\n\n".join(
+        [
+            f"On {machine['cpu']}, {machine['cores']} cores ({_dates(results['rows'])}).{warning}",
+            _table("work|text|threads|bpe-beam|against||ratio", lines),
+        ]
+    )
+
+
+def _environment(results: Mapping[str, Any]) -> str:
     machine = results["machine"]
     texts = ", ".join(f"{name} ({size / 1e6:.0f} MB)" for name, size in results["texts"].items())
     packages = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
-    lines = [
+    loads = [row["load_before"] for row in results["rows"]]
+    return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
-        f"{machine['system']}; {packages}. "
-        f"Texts: {texts}. Taken on {results['date']}, load before {machine['load_before']}.",
-        "",
-        "| work | text | threads | bpe-beam | gigatoken | ratio | same result | others |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [_line(row) for row in results["rows"]]
-    return "\n".join(lines)
+        f"{machine['system']}; {packages}. Two threads that only compute do "
+        f"{machine['two_threads']} times the work of one here. Texts: {texts}. "
+        f"Taken on {_dates(results['rows'])}, load before a row {min(loads)} to {max(loads)}."
+    )
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    ours, peer, *others = row["sides"].items()
+def _dates(rows: Sequence[Row]) -> str:
+    dates = sorted({row["date"] for row in rows})
+    return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+
+
+def _table(head: str, lines: Iterable[Sequence[str]]) -> str:
+    columns = head.split("|")
+    return "\n".join(map(_line, [columns, ["---"] * len(columns), *lines]))
+
+
+def _line(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
+
+
+def _names(row: Row) -> list[str]:
+    return [row["work"], row["text"], str(row["threads"])]
+
+
+def _comparisons(row: Row) -> Iterable[list[str]]:
+    """A line for each ratio, or peer that is missing."""
+    ours = next(iter(row["sides"]))
+    for item in row["comparisons"]:
+        peer, of, ratio = item["against"], item["of"], item["ratio"]
+        work, *where = _names(row)
+        asked = f"{item['target']:g} ({item['least']:g})"
+        start = [work + (", peak memory" if of == "peak_bytes" else ""), *where]
+        start += [_figure(row, ours, of), peer]
+        if ratio is None:
+            yield [*start, row["missing"][peer], "", asked, "", ""]
+        else:
+            verdict = judge(ratio, item["target"], item["least"])
+            same = row["same"][peer] or "yes"
+            yield [*start, _figure(row, peer, of), f"{ratio:.2f}", asked, verdict, same]
+
+
+def _headlines(row: Row) -> Iterable[list[str]]:
+    ours = next(iter(row["sides"]))
+    for item in row["comparisons"]:
+        peer, ratio = item["against"], item["ratio"]
+        if item["of"] == "seconds" and ratio is not None:
+            figures = [_figure(row, side, short=True) for side in (ours, peer)]
+            yield [*_names(row), figures[0], peer, figures[1], f"{ratio:.1f}"]
+    if not row["comparisons"]:
+        yield [*_names(row), _figure(row, ours, short=True), "", "", ""]
+
+
+def _limits(row: Row) -> Iterable[list[str]]:
+    for item in row["limits"]:
+        found, most = item["found"], item["most"]
+        seconds = item["of"] == "seconds"
+        shown = [f"{value:.2f} s" if seconds else _megabytes(value) for value in (found, most)]
+        verdict = _MET if found <= most else _MISSED
+        yield [*_names(row), *shown, verdict]
+
+
+def _stated(row: Row) -> list[str]:
+    ours = next(iter(row["sides"]))
     cells = [
-        row["work"],
-        row["text"],
-        str(row["threads"]),
-        _figure(ours[1]),
-        _figure(peer[1]),
-        f"{row['ratio']:.2f}",
-        "yes" if row["difference"] is None else row["difference"],
-        ", ".join(f"{name} {_figure(figures)}" for name, figures in others),
+        _figure(row, side) if side in row["sides"] else row["missing"].get(side, "")
+        for side in (ours, *_STATED)
     ]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    differences = [f"{peer}: {text}" for peer, text in row["same"].items() if text]
+    return [*_names(row), *cells, "; ".join(differences) or "yes"]
 
 
-def _figure(side: Mapping[str, Any]) -> str:
-    """Rate and seconds; the spread where it is large; memory where it was measured."""
-    text = f"{side['mb_per_second']:.4g} MB/s ({side['median']:.2f} s"
-    spread = (side["highest"] - side["lowest"]) / side["median"]
+def judge(ratio: float, target: float, least: float) -> str:
+    """How a ratio stands to what is asked of it."""
+    if ratio >= target:
+        return _MET
+    return _BELOW if ratio >= least else _MISSED
+
+
+def _figure(row: Row, side: str, of: str = "seconds", *, short: bool = False) -> str:
+    """Rate or time, or memory; the spread where it is large, the samples where they are few."""
+    figures = row["sides"][side]
+    if of == "peak_bytes":
+        return _megabytes(figures["peak_bytes"])
+    seconds = figures["median"]
+    text = f"{seconds * 1e6:.3g} µs" if row["unit"] == "µs" else f"{seconds:.3g} s"
+    if row["unit"] == "MB/s":
+        rate = f"{figures['mb_per_second']:.4g} MB/s"
+        text = rate if short else f"{rate}, {text}"
+    if short:
+        return text
+    spread = (figures["highest"] - figures["lowest"]) / seconds
     if spread > _SPREAD_SHOWN:
-        text += f", ±{spread / 2:.0%}"
-    if "peak_bytes" in side:
-        text += f", {side['peak_bytes'] / 1e6:.0f} MB"
-    return text + ")"
+        text += f" ±{spread / 2:.0%}"
+    if figures["runs"] < ROUNDS:
+        text += f" ({figures['runs']} of {ROUNDS} samples)"
+    return text
 
 
-def with_table(readme: str, results: Mapping[str, Any]) -> str:
-    """README.md with the table of these results."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{render(results)}\n\n{END}{after}"
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:.0f} MB"
 
 
-def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+def with_table(readme: str, table: str) -> str:
+    """A README with this between its marks."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"expected {BEGIN} and {END} in the README, found only one or none")
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+
+
+def pages(results: Mapping[str, Any]) -> dict[Path, str]:
+    """The files with tables, as they should be."""
+    tables = {
+        HERE / "README.md": render(results),
+        corpora.ROOT / "README.md": render_short(results),
+    }
+    return {path: with_table(path.read_text(), table) for path, table in tables.items()}
+
+
+def print_rows(rows: Iterable[Row]) -> None:
+    """What a run shows as it goes."""
     for row in rows:
-        print(_line(row), flush=True)
+        ours = next(iter(row["sides"]))
+        others = [
+            f"{side} {_figure(row, side)}"
+            + "".join(
+                f", ratio {item['ratio']:.2f} {judge(item['ratio'], item['target'], item['least'])}"
+                for item in row["comparisons"]
+                if item["against"] == side
+            )
+            + f" [{row['same'][side] or 'same result'}]"
+            for side in row["sides"]
+            if side != ours
+        ]
+        limits = [f"{'; '.join(line[3:])}" for line in _limits(row)]
+        missing = [f"{side}: {reason}" for side, reason in row["missing"].items()]
+        shown = [f"{ours} {_figure(row, ours)}", *others, *limits, *missing]
+        print(f"{', '.join(filter(None, _names(row)))} thread(s): {' | '.join(shown)}", flush=True)

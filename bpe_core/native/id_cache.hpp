@@ -59,32 +59,39 @@ class IdCache {
     uint8_t values[2][16];
   };
 
-  // Begins small and grows up to `most_entries`.
+  // Begins small and grows up to `most_entries`, in place.
   explicit IdCache(size_t most_entries) {
-    while (most_lines_ * 2 < most_entries) most_lines_ *= 2;
-    lines_ = ZeroedArray<Line>(std::min(most_lines_, kFirstLines));
+    size_t most_lines = kLeastLines;
+    while (most_lines * 2 < most_entries) most_lines *= 2;
+    lines_ = ZeroedArray<Line>(most_lines, kFirstLines * sizeof(Line));
+    used_lines_ = std::min(most_lines, kFirstLines);
   }
 
   Line* lines() { return lines_.data(); }
   // The place of a hash's line among the bytes of lines().
-  size_t offset_mask() const { return (lines_.size() - 1) * sizeof(Line); }
+  size_t offset_mask() const { return (used_lines_ - 1) * sizeof(Line); }
 
   // Whether the cache would be faster if it grew.
-  bool is_crowded() const { return used_ * 2 > lines_.size() && lines_.size() < most_lines_; }
+  bool is_crowded() const { return entries_ * 2 > used_lines_ && used_lines_ < lines_.size(); }
 
-  // Moves all entries to a larger array. hash: of a short key.
+  // Makes use of twice as many lines. What two lines side by side hold finds room in those and in
+  // the two as far behind them as there were lines. hash: of a short key.
   template <class Hash>
   void grow(const Hash& hash) {
-    ZeroedArray<Line> old(std::min(most_lines_, lines_.size() * kGrowth));
-    std::swap(lines_, old);
-    used_ = 0;
-    for (size_t i = 0; i < old.size(); ++i) {
-      for (size_t k = 0; k < 2; ++k) {
-        ShortKey key = old[i].keys[k];
-        if (is_free(key)) continue;
-        const uint64_t hashed =
-            is_long(key) ? key.low : hash(ShortKey{key.low, key.high & ~kTableKey});
-        place(lines_.data() + (hashed & offset_mask()) / sizeof(Line), key, old[i].values[k]);
+    const size_t old_lines = used_lines_;
+    used_lines_ *= 2;
+    entries_ = 0;
+    for (size_t i = 0; i < old_lines; i += 2) {
+      const Line old[2] = {lines_[i], lines_[i + 1]};
+      lines_[i] = lines_[i + 1] = {};
+      for (const Line& line : old) {
+        for (size_t k = 0; k < 2; ++k) {
+          const ShortKey& key = line.keys[k];
+          if (is_free(key)) continue;
+          const uint64_t hashed =
+              is_long(key) ? key.low : hash(ShortKey{key.low, key.high & ~kTableKey});
+          place(&lines_[(hashed & offset_mask()) / sizeof(Line)], key, line.values[k]);
+        }
       }
     }
   }
@@ -146,8 +153,8 @@ class IdCache {
   }
 
  private:
+  static constexpr size_t kLeastLines = 2;  // so that there is a line beside
   static constexpr size_t kFirstLines = size_t{1} << 13;
-  static constexpr size_t kGrowth = 16;
 
   // Where ids and bytes are that a line has no room for. The newest overwrite the oldest.
   class Ring {
@@ -202,7 +209,7 @@ class IdCache {
     for (Line* at : {line, other}) {
       for (size_t k = 0; k < 2; ++k) {
         if (!is_free(at->keys[k]) && at->keys[k] != key) continue;
-        used_ += is_free(at->keys[k]);
+        entries_ += is_free(at->keys[k]);
         set(at, k);
         return;
       }
@@ -213,8 +220,8 @@ class IdCache {
   }
 
   ZeroedArray<Line> lines_;
-  size_t most_lines_ = 2;  // so that there is a line beside
-  size_t used_ = 0;
+  size_t used_lines_;
+  size_t entries_ = 0;
   size_t turn_ = 0;
   Ring ring_;
   uint32_t decoded_[kMostWritten];

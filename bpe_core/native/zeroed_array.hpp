@@ -21,7 +21,8 @@ template <class T>
 class ZeroedArray {
  public:
   ZeroedArray() = default;
-  explicit ZeroedArray(size_t size) : size_(size) {
+  // small_pages: so many bytes at the beginning may be all that is used.
+  explicit ZeroedArray(size_t size, [[maybe_unused]] size_t small_pages = 0) : size_(size) {
     const size_t bytes = size * sizeof(T);
 #if defined(__linux__)
     if (bytes >= kHugePage) {
@@ -29,7 +30,7 @@ class ZeroedArray {
       void* memory =
           mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (memory == MAP_FAILED) throw std::bad_alloc();
-      madvise(memory, mapped_, MADV_HUGEPAGE);
+      madvise(static_cast<char*>(memory) + small_pages, mapped_ - small_pages, MADV_HUGEPAGE);
       data_ = static_cast<T*>(memory);
       return;
     }

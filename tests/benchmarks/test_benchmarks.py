@@ -2,20 +2,42 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from bpe_core import BPETokenizer
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+MODULES = ("corpora", "peers", "measure", "table", "fetch_code", "short", "run", "install")
+
+# A question with sides that do as their names say.
+QUESTION = """
+from measure import Case, Outcome, script_main
+
+def gives(value):
+    return lambda case: Outcome({"step": 1.0}, lambda: {"ids": [1, value]}, {"step": 100})
+
+def fails(case):
+    raise ValueError("no such vocabulary")
+
+SIDES = {"ours": gives(2), "same": gives(2), "other": gives(3), "failing": fails}
+
+if __name__ == "__main__":
+    script_main(SIDES)
+"""
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    monkeypatch.delitem(sys.modules, name, raising=False)
+    for module in MODULES:
+        monkeypatch.delitem(sys.modules, module, raising=False)
     return importlib.import_module(name)
 
 
@@ -29,86 +51,280 @@ def measure(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return load("measure", monkeypatch)
 
 
-def test_the_readme_has_the_table_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = load("table", monkeypatch)
-    results = json.loads((BENCHMARKS / "results.json").read_text())
-    readme = (BENCHMARKS / "README.md").read_text()
-    assert readme == table.with_table(readme, results), "run `make bench`, or undo the edit"
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return load("table", monkeypatch)
 
 
-def test_a_figure_that_misses_stands_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = load("table", monkeypatch)
+def results_with(*rows: dict[str, Any]) -> dict[str, Any]:
+    machine = {"cpu": "a CPU", "cores": 2, "memory_gib": 8, "system": "Linux", "two_threads": 1.9}
+    return {
+        "machine": machine,
+        "versions": {"python": "3.11"},
+        "texts": {"prose": 64_000_000},
+        "rows": list(rows),
+    }
+
+
+def row(**changes: Any) -> dict[str, Any]:
     side = {"median": 2.0, "lowest": 1.9, "highest": 2.5, "runs": 5, "mb_per_second": 32.0}
-    row: dict[str, Any] = {
+    comparison = {"against": "gigatoken", "of": "seconds", "ratio": 0.5}
+    return {
+        "question": "encode",
         "work": "encode | STEP",
         "text": "prose",
         "threads": 1,
-        "sides": {"bpe-beam": side, "gigatoken": {**side, "median": 1.0, "peak_bytes": 3_000_000}},
-        "difference": "ids differ from number 3 on",
-        "ratio": 0.5,
-    }
-    results = {
+        "unit": "MB/s",
+        "headline": True,
+        "sides": {"bpe-beam": side, "gigatoken": {**side, "median": 1.0, "mb_per_second": 64.0}},
+        "comparisons": [{**comparison, "target": 1.5, "least": 1.1}],
+        "limits": [],
+        "same": {"gigatoken": None},
+        "missing": {},
         "date": "2026-01-01",
-        "machine": {
-            "cpu": "a CPU",
-            "cores": 2,
-            "memory_gib": 8,
-            "system": "Linux x86_64",
-            "load_before": 0.1,
-        },
-        "versions": {"python": "3.11"},
-        "texts": {"prose": 64_000_000},
-        "rows": [row],
+        "load_before": 0.1,
+        **changes,
     }
-    last = table.render(results).splitlines()[-1]
-    assert last == (
-        "| encode \\| STEP | prose | 1 | 32 MB/s (2.00 s, ±15%) | 32 MB/s (1.00 s, ±30%, 3 MB) "
-        "| 0.50 | ids differ from number 3 on |  |"
+
+
+def line_with(text: str, page: str) -> str:
+    (line,) = [line for line in page.splitlines() if text in line]
+    return line
+
+
+def test_both_readmes_have_the_tables_of_the_results(table: ModuleType) -> None:
+    results = json.loads(table.RESULTS.read_text())
+    pages = table.pages(results)
+    assert {path.parent.name for path in pages} == {"benchmarks", BENCHMARKS.parent.name}
+    for path, page in pages.items():
+        assert path.read_text() == page, f"{path}: run `make bench`, or undo the edit"
+
+
+def test_every_row_has_what_the_tables_are_made_of(table: ModuleType) -> None:
+    results = json.loads(table.RESULTS.read_text())
+    for found in results["rows"]:
+        assert found.keys() == row().keys()
+
+
+def test_a_figure_that_misses_stands_in_the_table(table: ModuleType) -> None:
+    page = table.render(results_with(row(same={"gigatoken": "ids differ from number 3 on"})))
+    assert line_with("prose", page.split("\n\n", 2)[2]) == (
+        "| encode \\| STEP | prose | 1 | 32 MB/s, 2 s ±15% | gigatoken | 64 MB/s, 1 s ±30% "
+        "| 0.50 | 1.5 (1.1) | **missed** | ids differ from number 3 on |"
     )
+    assert "Of 1 ratios 0 meet their target" in page
+    short = table.render_short(results_with(row()))
+    assert line_with("prose", short).endswith("| 64 MB/s | 0.5 |")
 
 
-def test_source_text_is_the_same_whatever_the_order_of_files(
-    corpora: ModuleType, tmp_path: Path
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(1.5, "met"), (1.499, "below target"), (1.1, "below target"), (1.099, "**missed**")],
+)
+def test_a_ratio_is_judged_by_target_and_least(
+    ratio: float, verdict: str, table: ModuleType
 ) -> None:
-    files = {
-        "b.py": b"second",
-        "a/z.py": b"first",
-        "c.py": b"second",  # again
-        "d.py": b"\xff not UTF-8",
-        "e.py": b"with <|endoftext|> in it",
-        "f.txt": b"no source",
-        "site-packages/g.py": b"an installed package",
+    assert table.judge(ratio, 1.5, 1.1) == verdict
+
+
+def test_few_samples_are_said_to_be_few(table: ModuleType) -> None:
+    few = row()
+    few["sides"]["bpe-beam"]["runs"] = 2
+    assert "32 MB/s, 2 s ±15% (2 of 5 samples)" in table.render(results_with(few))
+    assert "Provisional" in table.render_short(results_with(few))
+    assert "Provisional" not in table.render_short(results_with(row()))
+
+
+def test_a_limit_stands_with_what_was_found(table: ModuleType) -> None:
+    limits = [
+        {"of": "peak_bytes", "most": 5e8, "found": 6.1e8},
+        {"of": "seconds", "most": 0.2, "found": 0.19},
+    ]
+    page = table.render(results_with(row(limits=limits)))
+    assert "| 610 MB | 500 MB | **missed** |" in page
+    assert "| 0.19 s | 0.20 s | met |" in page
+
+
+def test_a_missing_peer_stands_in_the_table(table: ModuleType) -> None:
+    alone = row(same={}, missing={"gigatoken": "not installed"})
+    alone["comparisons"][0]["ratio"] = None
+    del alone["sides"]["gigatoken"]
+    page = table.render(results_with(alone))
+    assert "| gigatoken | not installed |  | 1.5 (1.1) |" in page
+    assert "Of 0 ratios" in page
+    stated = row(comparisons=[], missing={"quicktok-v1": "not installed"}, same={"tiktoken": None})
+    stated["sides"]["tiktoken"] = stated["sides"].pop("gigatoken")
+    assert "| 64 MB/s, 1 s ±30% | not installed |" in table.render(results_with(stated))
+
+
+def test_a_page_without_marks_is_refused(table: ModuleType) -> None:
+    with pytest.raises(ValueError, match="benchmarks: begin"):
+        table.with_table("no marks", "table")
+
+
+@pytest.fixture
+def question(
+    measure: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> SimpleNamespace:
+    script = tmp_path / "question.py"
+    script.write_text(QUESTION)
+    monkeypatch.setenv("PYTHONPATH", str(BENCHMARKS))
+    return SimpleNamespace(__file__=str(script), __name__="question")
+
+
+def measured(measure: ModuleType, question: SimpleNamespace, *sides: str) -> dict[str, Any]:
+    targets = {side: [measure.Target(1.5, 1.1)] for side in sides[1:]}
+    case = measure.Case(
+        work="work, STEP", text="t", path="", bytes=9, threads=1, sides=sides, targets=targets
+    )
+    (found,) = measure.measure(question, case, 1)
+    return found
+
+
+def test_sides_with_the_same_result_are_compared(
+    measure: ModuleType, question: SimpleNamespace
+) -> None:
+    found = measured(measure, question, "ours", "same", "other")
+    assert found["work"] == "work, step"
+    assert found["same"] == {
+        "same": None,
+        "other": "ids differ from number 1 on: 2 here, 3 there",
     }
-    made = []
-    for number, names in enumerate((list(files), list(reversed(files)))):
-        directory = tmp_path / str(number)
-        for name in names:
-            path = directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(files[name])
-        made.append(corpora.source_text([directory], 1000))
-    assert made[0] == made[1] == b"first<|endoftext|>second<|endoftext|>"
+    assert [item["ratio"] for item in found["comparisons"]] == [1.0, 1.0]
 
 
-def test_source_text_takes_whole_files_up_to_the_limit(corpora: ModuleType, tmp_path: Path) -> None:
-    for name in "abc":
-        (tmp_path / f"{name}.py").write_bytes(name.encode() * 10)
-    one = 10 + len(corpora.SEPARATOR)
-    assert len(corpora.source_text([tmp_path], 2 * one)) == 2 * one
-    assert len(corpora.source_text([tmp_path], 2 * one - 1)) == one
+def test_a_peer_that_fails_is_missing_with_its_reason(
+    measure: ModuleType, question: SimpleNamespace
+) -> None:
+    found = measured(measure, question, "ours", "failing", "same")
+    assert found["missing"] == {"failing": "failed: ValueError: no such vocabulary"}
+    assert [item["ratio"] for item in found["comparisons"]] == [None, 1.0]
+    assert list(found["sides"]) == ["ours", "same"]
+
+
+def test_a_peer_that_is_not_installed_is_missing(
+    measure: ModuleType, question: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(measure.peers.MODULES, "same", "no_such_module")
+    found = measured(measure, question, "ours", "same")
+    assert found["missing"] == {"same": "not installed"}
+    assert found["comparisons"][0]["ratio"] is None
+
+
+def test_nothing_is_measured_when_ours_fails(
+    measure: ModuleType, question: SimpleNamespace
+) -> None:
+    with pytest.raises(RuntimeError, match="no such vocabulary"):
+        measured(measure, question, "failing", "same")
+
+
+def test_rows_of_one_question_replace_its_rows_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = load("run", monkeypatch)
+    monkeypatch.setattr(run.table, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(run.table, "pages", lambda results: {})
+    text = run.corpora.Text("prose", "", 1)
+    for question, rows in (("encode", 2), ("count", 1), ("encode", 1)):
+        made = [row(question=question, work=f"{question} {i}") for i in range(rows)]
+        run.save(question, made, [text], {})
+    saved = json.loads((tmp_path / "results.json").read_text())
+    assert [found["work"] for found in saved["rows"]] == ["count 0", "encode 0"]
+
+
+def test_every_question_says_what_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = load("run", monkeypatch)
+    text = run.corpora.Text("prose", str(BENCHMARKS / "README.md"), 1000)
+    monkeypatch.setattr(run.corpora, "large", lambda texts: text)
+    monkeypatch.setattr(run.corpora, "part_of", lambda text, limit: text)
+    vocabularies = [run.corpora.Vocabulary(name, "", "gpt2") for name in ("r50k", "o200k")]
+    monkeypatch.setattr(run.corpora, "vocabularies", lambda text: vocabularies)
+    for question in run.QUESTIONS:
+        for quick in (False, True):
+            cases = list(question.cases([text], quick=quick))
+            assert cases, question
+            for case in cases:
+                assert set(case.sides) <= question.SIDES.keys()
+                assert case.targets.keys() <= {*case.sides, "gigatoken"}
+                assert json.loads(case.to_json())["work"] == case.work
+
+
+def test_the_corpus_has_each_content_once_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch_code = load("fetch_code", monkeypatch)
+    monkeypatch.setattr(fetch_code, "MAX_FILE_BYTES", 20)
+    files = [b"one", b"", b"\xff not UTF-8", b"a<|endoftext|>b", b"one", b"x" * 21, b"two"]
+    one, two = b"one<|endoftext|>", b"two<|endoftext|>"
+    assert b"".join(fetch_code.corpus(files, 1000)) == one + two
+    assert b"".join(fetch_code.corpus(files, len(one + two))) == one + two
+    assert b"".join(fetch_code.corpus(files, len(one + two) - 1)) == one
+
+
+def test_source_files_come_in_order_of_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fetch_code = load("fetch_code", monkeypatch)
+    for name in ("b.py", "a/z.C", "c.txt", "a/d.rs", "e"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "link.py").symlink_to(tmp_path / "b.py")
+    found = [path.relative_to(tmp_path).as_posix() for path in fetch_code.source_files(tmp_path)]
+    assert found == ["a/d.rs", "a/z.C", "b.py"]
+
+
+def test_fetching_says_what_is_missing_on_other_systems(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fetch_code = load("fetch_code", monkeypatch)
+    monkeypatch.setattr(fetch_code, "CODE_CORPUS", tmp_path / "made" / "code.txt")
+    monkeypatch.setattr(fetch_code, "python_sources", lambda: iter([b"x = 1"]))
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match=r"apt-get, apt-cache, dpkg-deb not found") as stopped:
+        fetch_code.main()
+    assert "bench-data" in str(stopped.value)
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+def test_the_script_beside_encode_writes_every_document(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("gigatoken")
+    script = load("encode_to_parquet", monkeypatch)
+    vocab, merges = {i: bytes([i]) for i in range(256)} | {256: b"ab"}, [(b"a", b"b")]
+    BPETokenizer(vocab, merges, ["<|endoftext|>"]).save(tmp_path)
+    (tmp_path / "text").write_bytes(b"abc<|endoftext|><|endoftext|>b ab<|endoftext|>" * 9 + b"end")
+    monkeypatch.setattr(script, "PIECE_BYTES", 50)
+    script.main(str(tmp_path / "tokenizer.json"), str(tmp_path / "text"), str(tmp_path))
+    files = sorted(tmp_path.glob("*.parquet"))
+    rows = pq.ParquetDataset(files).read().sort_by("offset").to_pylist()
+    assert len(rows) == 19
+    assert [row["input_ids"] for row in rows[:2]] == [[256, 99], [98, 32, 256]]
+    assert [row["offset"] for row in rows[:3]] == [0, 29, 46]
+    assert [row["num_bytes"] for row in rows[-2:]] == [4, 3]
+    assert {(row["source"], row["part"]) for row in rows} == {("text", 0)}
 
 
 def test_the_example_text_is_the_whole_corpus(corpora: ModuleType) -> None:
     text = corpora.example_text(corpora.ROOT / "examples" / "data")
-    assert text == corpora.example_text(corpora.ROOT / "examples" / "data")
     assert text.count(corpora.SEPARATOR) == 1189
 
 
-def test_the_beginning_of_a_text_ends_with_a_document(corpora: ModuleType) -> None:
-    text = b"one<|endoftext|>two<|endoftext|>three"
-    assert corpora.beginning(text, 1000) == text
-    assert corpora.beginning(text, 33) == b"one<|endoftext|>two<|endoftext|>"
-    assert corpora.beginning(text, 31) == b"one<|endoftext|>"
+@pytest.mark.parametrize("block", [1, 2, 13, 1000])
+def test_documents_are_whole_wherever_blocks_end(
+    block: int, corpora: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpora, "_BLOCK_BYTES", block)
+    path = tmp_path / "text"
+    path.write_bytes(b"one<|endoftext|><|endoftext|>two <|end<|endoftext|>three")
+    assert list(corpora.documents(path)) == [b"one", b"two <|end", b"three"]
+
+
+def test_documents_are_taken_evenly_from_all_of_a_text(corpora: ModuleType) -> None:
+    documents = [b"%04d" % i for i in range(100)]
+    one = 4 + len(corpora.SEPARATOR)
+    taken = corpora.spread(documents, 100 * one, 20 * one)
+    assert taken == b"".join(b"%04d<|endoftext|>" % i for i in range(0, 100, 5))
+    assert corpora.spread(documents, 100 * one, 20 * one - 1).count(b"<") == 17  # every sixth
+    assert corpora.spread([b"a" * 9, *documents], 100 * one, 50 * one).count(b"<") == 49
 
 
 def test_the_first_difference_is_found(measure: ModuleType) -> None:
@@ -117,6 +333,48 @@ def test_the_first_difference_is_found(measure: ModuleType) -> None:
     assert "number 1" in measure.first_difference(same, {"ids": np.array([1, 5, 3])})
     assert "2 there" in measure.first_difference(same, {"ids": np.array([1, 2])})
     assert "number 0" in measure.first_difference(same, {"merges": [(b"a", b"c")]})
+
+
+def test_a_digest_is_of_the_values_whatever_their_type(measure: ModuleType) -> None:
+    values = np.arange(1000)
+    assert measure.digest(values.astype(np.uint16)) == measure.digest(values)
+    assert measure.digest(values) != measure.digest(values[1:])
+    assert measure.digest([b"a", b"b"]) != measure.digest([b"b", b"a"])
+
+
+def test_strings_are_cut_between_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = load("short", monkeypatch)
+    text = "aé漢😀" * 20
+    strings = short.strings(text.encode(), 7, 5)
+    assert text.startswith("".join(strings))
+    assert all(7 <= len(string.encode()) <= 10 for string in strings)
+
+
+def test_every_peer_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    install = load("install", monkeypatch)
+    peers = load("peers", monkeypatch)
+    lines = install.REQUIREMENTS.read_text().splitlines()
+    pinned = {line.partition("==")[0] for line in lines if not line.startswith("#")}
+    assert all("==" in line for line in lines if not line.startswith("#"))
+    assert set(install.PEERS) == peers.MODULES.keys() <= pinned
+
+
+def test_a_peer_that_cannot_be_installed_is_named_and_passed_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install = load("install", monkeypatch)
+    broken = "rustbpe"
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        failed = "--requirement" in command or command[-1].startswith(f"{broken}==")
+        return subprocess.CompletedProcess(command, int(failed))
+
+    monkeypatch.setattr(install.subprocess, "run", run)
+    install.main()
+    assert capsys.readouterr().out.startswith("rustbpe==0.1.0: can't be installed here")
+    broken = "numpy"
+    with pytest.raises(SystemExit, match="numpy"):
+        install.main()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,159 @@
+"""Running beam-bpe and other commands, and watching their memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import corpora
+import yaml
+from corpora import SEPARATOR
+from measure import Case
+
+_POLL_SECONDS = 0.02
+_QUICK_TASKS = 8  # of little text
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a command did.
+
+    Attributes:
+        seconds: from its start to its end.
+        peak_bytes: the largest sum of the resident memory of its processes.
+    """
+
+    seconds: float
+    peak_bytes: int
+
+
+def tokenizer_directory(case: Case) -> Path:
+    """Of the tokenizer that a case encodes with."""
+    return corpora.MADE / f"{Path(case.path).stem}-{case.options['vocab_size']}"
+
+
+def make_tokenizer(case: Case) -> None:
+    """Trains that tokenizer."""
+    from bpe_core import count_pretokens, train_from_counts
+
+    special = SEPARATOR.decode()
+    counts = count_pretokens(Path(case.path), special_tokens=[special])
+    result = train_from_counts(
+        counts, case.options["vocab_size"], [special], tie_break="huggingface"
+    )
+    result.tokenizer().save(tokenizer_directory(case))
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A directory on the disk that the texts are on; it goes with the last reference to it."""
+    return tempfile.TemporaryDirectory(dir=corpora.MADE)
+
+
+def beam_bpe(stage: str, case: Case, workers: int, directory: Path) -> Run:
+    """Runs a stage of a build in a directory, into `output` there."""
+    special = SEPARATOR.decode()
+    tokenizer: dict[str, Any] = {
+        "vocab_size": case.options["vocab_size"],
+        "tie_break": "huggingface",
+        "special_tokens": [special],
+    }
+    if stage == "encode":
+        tokenizer = {"path": str(tokenizer_directory(case))}
+    text: dict[str, Any] = {"files": [case.path], "separator": special}
+    if case.bytes < 2 * corpora.QUICK_BYTES:
+        text["range_bytes"] = case.bytes // _QUICK_TASKS
+    config = {
+        "output": str(directory / "output"),
+        "input": text,
+        "tokenizer": tokenizer,
+        "encode": {"append": None},
+        "beam": {"workers": workers},
+    }
+    path = directory / "build.yaml"
+    path.write_text(yaml.safe_dump(config))
+    command = [str(Path(sys.executable).with_name("beam-bpe")), stage, str(path)]
+    return run_and_watch(command)
+
+
+def stage_seconds(directory: Path) -> float:
+    """What a stage notes as its own time: without the start of Python and Beam."""
+    seconds: float = json.loads((directory / "run.json").read_text())["seconds"]
+    return seconds
+
+
+def file_checksums(directory: Path) -> list[tuple[str, str]]:
+    """The files of a stage's manifest with their checksums."""
+    manifest = json.loads((directory / "manifest.json").read_text())
+    return sorted(_checksums(manifest))
+
+
+def _checksums(value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        if "xxh3_128" in value:
+            yield value["name"], value["xxh3_128"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _checksums(item)
+
+
+def run_and_watch(command: Sequence[str]) -> Run:
+    """Runs a command to its end.
+
+    Raises:
+        RuntimeError: it failed; with what it wrote to standard error.
+    """
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    with _watching(lambda: tree_bytes(process.pid)) as largest:
+        _, errors = process.communicate()
+        seconds = time.perf_counter() - begun
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{errors.decode()}")
+    return Run(seconds, largest())
+
+
+@contextmanager
+def _watching(size: Callable[[], int]) -> Iterator[Callable[[], int]]:
+    """Asks for a size again and again; gives what tells the largest."""
+    largest = 0
+    finished = threading.Event()
+
+    def watch() -> None:
+        nonlocal largest
+        while not finished.wait(_POLL_SECONDS):
+            largest = max(largest, size())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield lambda: largest
+    finally:
+        finished.set()
+        watcher.join()
+
+
+def tree_bytes(root: int) -> int:
+    """Resident memory of a process and its descendants; what two share counts in both."""
+    total = 0
+    pending = [root]
+    while pending:
+        process = Path("/proc") / str(pending.pop())
+        try:
+            for line in (process / "status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    total += int(line.split()[1]) * 1024
+            for task in (process / "task").iterdir():
+                pending += map(int, (task / "children").read_text().split())
+        except OSError:  # it has ended
+            continue
+    return total
