@@ -1,11 +1,10 @@
 #include "merge_rules.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <queue>
 #include <stdexcept>
 #include <unordered_map>
-#include <utility>
+
+#include "long_merge.hpp"
 
 namespace bpe {
 namespace {
@@ -97,9 +96,8 @@ uint32_t MergeRules::find_rank(uint64_t key, size_t hash) const {
 }
 
 void MergeRules::merge(const uint8_t* bytes, size_t length, std::vector<uint32_t>& ids) const {
-  ids.clear();
   if (length > kShort) {
-    merge_long(bytes, length, ids);
+    merge_long(*this, bytes, length, ids);
     return;
   }
   ids.resize(kShort);
@@ -140,50 +138,6 @@ size_t MergeRules::merge_short(const uint8_t* bytes, size_t length, uint32_t* sy
     if (at + 1 < n) ranks[at] = rank_of(symbols[at], symbols[at + 1]);
   }
   return n;
-}
-
-void MergeRules::merge_long(const uint8_t* bytes, size_t length, std::vector<uint32_t>& ids) const {
-  // A linked list of symbols over the bytes' places, and a heap of (rank, place) whose entries are
-  // checked when they come up: near-linear for any length.
-  struct Node {
-    uint32_t symbol;
-    uint32_t before;
-    uint32_t after;
-    uint32_t rank;  // of the pair with the next symbol; kNoRank also for what was merged away
-  };
-  if (length > UINT32_MAX - 2) throw std::invalid_argument("a pre-token of over 4 GiB");
-  const uint32_t n = static_cast<uint32_t>(length);
-  std::vector<Node> nodes(n);
-  std::vector<uint64_t> first_entries;
-  for (uint32_t i = 0; i < n; ++i) {
-    nodes[i] = {bytes[i], i - 1, i + 1, kNoRank};
-    if (i + 1 == n) break;
-    const uint32_t rank = rank_of_bytes(bytes[i], bytes[i + 1]);
-    nodes[i].rank = rank;
-    if (rank != kNoRank) first_entries.push_back(static_cast<uint64_t>(rank) << 32 | i);
-  }
-  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> heap(
-      std::greater<>{}, std::move(first_entries));
-  const auto update = [&](uint32_t at) {
-    Node& node = nodes[at];
-    node.rank = node.after == n ? kNoRank : rank_of(node.symbol, nodes[node.after].symbol);
-    if (node.rank != kNoRank) heap.push(static_cast<uint64_t>(node.rank) << 32 | at);
-  };
-  while (!heap.empty()) {
-    const uint64_t top = heap.top();
-    heap.pop();
-    const uint32_t at = static_cast<uint32_t>(top);
-    if (nodes[at].rank != top >> 32) continue;
-    Node& node = nodes[at];
-    Node& merged = nodes[node.after];
-    node.symbol = result_of(node.rank);
-    merged.rank = kNoRank;
-    node.after = merged.after;
-    if (node.after != n) nodes[node.after].before = at;
-    update(at);
-    if (at != 0) update(node.before);
-  }
-  for (uint32_t at = 0; at != n; at = nodes[at].after) ids.push_back(id_of(nodes[at].symbol));
 }
 
 }  // namespace bpe

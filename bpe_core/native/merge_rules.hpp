@@ -90,10 +90,9 @@ class MergeRules {
   void merge(const uint8_t* bytes, size_t length, std::vector<uint32_t>& ids) const;
 
  private:
-  static constexpr size_t kShort = 64;  // longer pre-tokens merge by a heap
+  static constexpr size_t kShort = 64;  // longer pre-tokens: see long_merge.hpp
 
   size_t merge_short(const uint8_t* bytes, size_t length, uint32_t* symbols) const;
-  void merge_long(const uint8_t* bytes, size_t length, std::vector<uint32_t>& ids) const;
   void add_rule(uint32_t left, uint32_t right, uint32_t rank);
 
   std::vector<uint32_t> ids_;      // of the symbols
