@@ -37,7 +37,7 @@ mixed_texts = st.lists(
     st.sampled_from(
         [" ", "\n", "'", "s", "'ll", "A", "é", "́", "日本", "١", "7", "!?", "<s>", "<e>"]
     )
-    | st.characters(),
+    | st.characters(codec="utf-8"),
     max_size=25,
 ).map("".join)
 
