@@ -34,6 +34,7 @@ _STOP_REASONS: dict[str, str] = {
     "no_pairs_left": "no pair is left to merge",
 }
 _MERGES_A_STEP = 256  # between two calls of the progress display
+_MOST_TOKEN_BYTES = 2**31 - 1  # of all tokens together, as a model holds them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -285,9 +286,17 @@ def _check_options(tie_break: str, min_frequency: int, max_token_bytes: int | No
 
 
 def _learn(learner: MergeLearner, symbols: int, show: Callable[[int], None]) -> None:
-    while learner.learn(symbols, _MERGES_A_STEP):
+    goes_on = True
+    while goes_on:
+        goes_on = learner.learn(symbols, _MERGES_A_STEP)
+        if learner.symbol_bytes > _MOST_TOKEN_BYTES:
+            raise TrainingError(
+                f"tokens: expected at most {_MOST_TOKEN_BYTES:,} bytes in all, found more after "
+                f"{learner.num_symbols - 256:,} merges: the text is too small for the vocabulary, "
+                "and its few pre-tokens merge into single tokens; ask for a smaller vocab_size, "
+                "or give min_frequency=2 or max_token_bytes"
+            )
         show(learner.num_symbols - 256)
-    show(learner.num_symbols - 256)
 
 
 def _result(

@@ -689,6 +689,7 @@ PYBIND11_MODULE(_native, m) {
           },
           "symbol"_a)
       .def_property_readonly("num_symbols", &MergeLearner::num_symbols)
+      .def_property_readonly("symbol_bytes", &MergeLearner::symbol_bytes)
       .def_property_readonly("memory_bytes", &MergeLearner::memory_bytes)
       .def_property_readonly("stop_reason", [](const MergeLearner& learner) {
         return stop_reason_name(learner.stop_reason());

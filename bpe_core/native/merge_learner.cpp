@@ -45,6 +45,7 @@ class MergeLearner::Engine {
   virtual bool learn(size_t symbols, size_t max_steps) = 0;
   virtual std::string symbol(uint32_t id) const = 0;
   virtual size_t num_symbols() const = 0;
+  virtual size_t symbol_bytes() const = 0;
   virtual size_t memory_bytes() const = 0;
 
   std::vector<LearnedMerge> merges;
@@ -151,6 +152,7 @@ class PositionEngine final : public MergeLearner::Engine {
   }
 
   size_t num_symbols() const override { return symbols_.size() - 1; }
+  size_t symbol_bytes() const override { return symbol_bytes_; }
 
   size_t memory_bytes() const override {
     constexpr size_t kNodeBytes = 40;
@@ -212,6 +214,7 @@ class PositionEngine final : public MergeLearner::Engine {
     if (symbols_.size() > kMaxSymbols) throw std::overflow_error("more than 2^31 - 2 symbols");
     const auto symbol = static_cast<uint32_t>(symbols_.size());
     symbols_.push_back({begin, length});
+    symbol_bytes_ += length;
     lefts_.resize(symbols_.size());
     rights_.resize(symbols_.size());
     if (!symbols_by_hash_.empty()) add_to_hash(symbol);
@@ -600,6 +603,7 @@ class PositionEngine final : public MergeLearner::Engine {
   PositionCounts<Position> word_counts_;
 
   std::vector<Symbol> symbols_;
+  size_t symbol_bytes_ = 0;
   std::unordered_multimap<size_t, uint32_t> symbols_by_hash_;
 
   IndexContent content_ = IndexContent::nothing;
@@ -641,6 +645,7 @@ bool MergeLearner::learn(size_t symbols, size_t max_steps) {
 const std::vector<LearnedMerge>& MergeLearner::merges() const { return engine_->merges; }
 std::string MergeLearner::symbol(uint32_t id) const { return engine_->symbol(id); }
 size_t MergeLearner::num_symbols() const { return engine_->num_symbols(); }
+size_t MergeLearner::symbol_bytes() const { return engine_->symbol_bytes(); }
 StopReason MergeLearner::stop_reason() const { return engine_->stop_reason; }
 size_t MergeLearner::memory_bytes() const { return engine_->memory_bytes(); }
 

@@ -57,6 +57,7 @@ class MergeLearner {
   std::string symbol(
       uint32_t id) const;  // its bytes; throws std::invalid_argument if there is none
   size_t num_symbols() const;
+  size_t symbol_bytes() const;     // of all symbols together
   StopReason stop_reason() const;  // of the last call of learn that returned false
   size_t memory_bytes() const;     // allocated now
 

@@ -17,31 +17,45 @@ SpecialMatcher::SpecialMatcher(std::vector<std::string> tokens) : tokens_(std::m
     }
     max_bytes_ = std::max(max_bytes_, token.size());
   }
-  longest_first_.resize(tokens_.size());
-  std::iota(longest_first_.begin(), longest_first_.end(), 0u);
+  sorted_.resize(tokens_.size());
+  std::iota(sorted_.begin(), sorted_.end(), 0u);
+  std::ranges::sort(sorted_, {},
+                    [&](uint32_t index) -> const std::string& { return tokens_[index]; });
   const auto first_byte = [&](uint32_t index) { return static_cast<uint8_t>(tokens_[index][0]); };
-  std::stable_sort(longest_first_.begin(), longest_first_.end(), [&](uint32_t a, uint32_t b) {
-    if (first_byte(a) != first_byte(b)) return first_byte(a) < first_byte(b);
-    return tokens_[a].size() > tokens_[b].size();
-  });
-  for (uint32_t index : longest_first_) ++first_of_byte_[first_byte(index) + 1];
+  for (uint32_t index : sorted_) ++first_of_byte_[first_byte(index) + 1];
   std::partial_sum(first_of_byte_.begin(), first_of_byte_.end(), first_of_byte_.begin());
-  if (!tokens_.empty() && first_byte(longest_first_.front()) == first_byte(longest_first_.back())) {
-    only_first_byte_ = first_byte(longest_first_.front());
+  if (!tokens_.empty() && first_byte(sorted_.front()) == first_byte(sorted_.back())) {
+    only_first_byte_ = first_byte(sorted_.front());
   }
 }
 
 bool SpecialMatcher::match_at(const uint8_t* text, size_t size, size_t at,
                               SpecialMatch& match) const {
-  const uint8_t byte = text[at];
-  for (uint32_t i = first_of_byte_[byte]; i < first_of_byte_[byte + 1]; ++i) {
-    const std::string& token = tokens_[longest_first_[i]];
-    if (token.size() <= size - at && std::memcmp(text + at, token.data(), token.size()) == 0) {
-      match = {at, at + token.size(), longest_first_[i]};
+  // The tokens that begin with the `length` bytes at this place: fewer with each byte, however many
+  // begin alike.
+  const uint32_t* first = sorted_.data() + first_of_byte_[text[at]];
+  const uint32_t* last = sorted_.data() + first_of_byte_[text[at] + 1];
+  bool found = false;
+  for (size_t length = 1; first != last; ++length) {
+    if (tokens_[*first].size() == length) {
+      match = {at, at + length, *first++};
+      found = true;
+    }
+    if (length == size - at) break;
+    if (last - first == 1) {
+      const std::string& token = tokens_[*first];
+      if (token.size() > size - at || std::memcmp(text + at, token.data(), token.size()) != 0)
+        break;
+      match = {at, at + token.size(), *first};
       return true;
     }
+    const auto next = std::ranges::equal_range(
+        first, last, text[at + length], {},
+        [&](uint32_t index) { return static_cast<uint8_t>(tokens_[index][length]); });
+    first = next.begin();
+    last = next.end();
   }
-  return false;
+  return found;
 }
 
 bool SpecialMatcher::find(const uint8_t* text, size_t size, size_t from,
@@ -58,6 +72,7 @@ bool SpecialMatcher::find(const uint8_t* text, size_t size, size_t from,
     return false;
   }
   for (; from < size; ++from) {
+    if (first_of_byte_[text[from]] == first_of_byte_[text[from] + 1]) continue;
     if (match_at(text, size, from, match)) return true;
   }
   return false;

@@ -32,8 +32,8 @@ class SpecialMatcher {
   bool match_at(const uint8_t* text, size_t size, size_t at, SpecialMatch& match) const;
 
   std::vector<std::string> tokens_;
-  std::vector<uint32_t> longest_first_;           // indices, grouped by first byte
-  std::array<uint32_t, 257> first_of_byte_ = {};  // where each first byte's group begins
+  std::vector<uint32_t> sorted_;                  // indices, in the order of the tokens' bytes
+  std::array<uint32_t, 257> first_of_byte_ = {};  // where those of each first byte begin
   int only_first_byte_ = -1;                      // when all tokens begin alike: search by memchr
   size_t max_bytes_ = 0;
 };

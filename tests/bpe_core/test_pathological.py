@@ -176,7 +176,7 @@ def english(kjv: bytes, kjv_tokenizer: BPETokenizer) -> dict[str, float]:
 
 @pytest.mark.parametrize("pattern", ["gpt2", "none"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_no_text_takes_much_longer_than_english(
+def test_no_text_takes_much_more_time_than_english(
     name: str, pattern: str, english: dict[str, float], kjv_tokenizer: BPETokenizer
 ) -> None:
     found = seconds_a_byte(TEXTS[name](200_000), pattern, kjv_tokenizer.model, 300, runs=2)

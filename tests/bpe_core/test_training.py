@@ -359,3 +359,14 @@ def test_a_shuffled_corpus_gives_the_same_merges(kjv_documents: list[bytes]) -> 
     expected = train_from_counts(count_pretokens(documents), 600).merges
     random.Random(8).shuffle(documents)
     assert train_from_counts(count_pretokens(documents), 600).merges == expected
+
+
+def test_tokens_longer_in_all_than_a_model_holds_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bpe_core.training._MOST_TOKEN_BYTES", 10_000)
+    text = random.Random(1).choices("ab", k=3_000)
+    counts = count_pretokens(["".join(text)], pattern="none")
+    assert len(train_from_counts(counts, 300).merges) == 44
+    with pytest.raises(TrainingError, match="expected at most 10,000 bytes in all"):
+        train_from_counts(counts, 32_000)
