@@ -31,13 +31,8 @@ struct SegmentCounter {
       found = scanner(text, segment.size, pos, bounds + 1, kBatch);
       table.reserve_batch(found);
       for (size_t i = 0; i < found; ++i) {
-        const uint8_t* const bytes = text + bounds[i];
-        const size_t length = bounds[i + 1] - bounds[i];
-        if (has_short_key(bytes, length)) [[likely]] {
-          hashes[i] = Keys::make(bytes, length, segment.readable - bounds[i], keys[i]);
-        } else {
-          hashes[i] = make_long_key(bytes, length, keys[i]);
-        }
+        hashes[i] = make_key<Keys>(text + bounds[i], bounds[i + 1] - bounds[i],
+                                   segment.readable - bounds[i], keys[i]);
         __builtin_prefetch(&table.line_of(hashes[i]), 1);
       }
       for (size_t i = 0; i < found; ++i) {

@@ -125,13 +125,8 @@ BPE_ALWAYS_INLINE void encode_segment(const EncoderParts& parts, Workspace& work
     batch.bounds[0] = pos;
     batch.size = parts.scan(text, size, pos, batch.bounds + 1, LookupBatch::kMost);
     for (size_t i = 0; i < batch.size; ++i) {
-      const size_t length = batch.length(i);
-      uint64_t hash;
-      if (has_short_key(batch.bytes(i), length)) [[likely]] {
-        hash = Isa::make(batch.bytes(i), length, readable - batch.bounds[i], batch.keys[i]);
-      } else {
-        hash = make_long_key(batch.bytes(i), length, batch.keys[i]);
-      }
+      const uint64_t hash =
+          make_key<Isa>(batch.bytes(i), batch.length(i), readable - batch.bounds[i], batch.keys[i]);
       batch.lines[i] = reinterpret_cast<IdCache::Line*>(lines + (hash & offset_mask));
       __builtin_prefetch(batch.lines[i]);
     }

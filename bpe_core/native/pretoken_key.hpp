@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "bytes_hash.hpp"
+#include "scanner_masks.hpp"
 
 namespace bpe {
 
@@ -36,6 +37,15 @@ inline uint64_t make_long_key(const uint8_t* bytes, size_t length, ShortKey& key
   key.low = hash_long_key(bytes, length);
   key.high = kLongKey | (length & ~(uint64_t{0xFF} << 56));
   return key.low;
+}
+
+// The key of any pre-token; returns its hash. Keys: as PortableKeys.
+template <class Keys>
+BPE_ALWAYS_INLINE uint64_t make_key(const uint8_t* bytes, size_t length, size_t readable,
+                                    ShortKey& key) {
+  if (has_short_key(bytes, length)) [[likely]]
+    return Keys::make(bytes, length, readable, key);
+  return make_long_key(bytes, length, key);
 }
 
 // How short keys are made and hashed. `readable` bytes may be read, of which `length` count.
