@@ -70,7 +70,7 @@ class ReadOptions:
     special_tokens: tuple[bytes, ...] = ()
     cut: bool = True
     max_document_bytes: int = 1 << 30
-    read_bytes: int = 4 << 20
+    read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20
 
 

@@ -41,7 +41,7 @@ from pipelines.work import (
 ENTRIES = "_tasks"
 FORMAT_VERSION = "1"
 _ROW_GROUP_ROWS = 1 << 16
-_ROW_GROUP_TOKENS = 4 << 20
+_ROW_GROUP_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
