@@ -15,17 +15,22 @@ from bpe_core.errors import BpeError
 
 if TYPE_CHECKING:
     from bpe_core.counts import PretokenCounts, count_pretokens
-    from bpe_core.patterns import PATTERNS
+    from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
+    from bpe_core.patterns import PATTERNS, pattern_with_rules
     from bpe_core.tokenizer import BPETokenizer
     from bpe_core.training import TrainingResult, train_bpe, train_from_counts
 
 __all__ = [
     "PATTERNS",
     "BPETokenizer",
+    "BasicTokenizer",
     "BpeError",
+    "GPT4Tokenizer",
     "PretokenCounts",
+    "RegexTokenizer",
     "TrainingResult",
     "count_pretokens",
+    "pattern_with_rules",
     "train_bpe",
     "train_from_counts",
 ]
@@ -34,9 +39,13 @@ __all__ = [
 _MODULES = {
     "PATTERNS": "patterns",
     "BPETokenizer": "tokenizer",
+    "BasicTokenizer": "minbpe",
+    "GPT4Tokenizer": "minbpe",
     "PretokenCounts": "counts",
+    "RegexTokenizer": "minbpe",
     "TrainingResult": "training",
     "count_pretokens": "counts",
+    "pattern_with_rules": "patterns",
     "train_bpe": "training",
     "train_from_counts": "training",
 }

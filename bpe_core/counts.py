@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core._native import (
+    Normalizer,
+    OrderedPretokens,
     PretokenTable,
     SpecialSet,
     cut_lookahead,
@@ -27,10 +29,11 @@ from bpe_core._native import (
 from bpe_core.buffers import joined
 from bpe_core.cores import usable_cores
 from bpe_core.errors import FormatError, InvalidUtf8Error, TrainingError
-from bpe_core.patterns import resolve_pattern, split_custom
+from bpe_core.normalization import native_normalizer
+from bpe_core.patterns import Pattern, pattern_with_rules, resolve_pattern, split_custom
 from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
 
-__all__ = ["Errors", "PretokenCounts", "count_pretokens"]
+__all__ = ["Errors", "PretokenCounts", "count_pretokens", "ordered_pretokens"]
 
 Errors: TypeAlias = Literal["strict", "replace", "ignore"]
 Source: TypeAlias = "str | os.PathLike[str] | Iterable[str | bytes | os.PathLike[str]]"
@@ -46,7 +49,7 @@ _SCHEMA = pa.schema(
     ]
 )
 FORMAT_VERSION = "1"
-_HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer")
+_HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer", "normalize_quotes")
 
 
 class PretokenCounts:
@@ -142,7 +145,10 @@ class PretokenCounts:
         return _sorted(self._table).replace_schema_metadata(metadata)
 
     def columns(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-        """(bytes, offsets, counts): pre-token i is bytes[offsets[i]:offsets[i + 1]]."""
+        """(bytes, offsets, counts): pre-token i is bytes[offsets[i]:offsets[i + 1]].
+
+        In the order of the table or text these counts were made of.
+        """
         keys, offsets = _bytes_column(self._table["pretoken"])
         return keys, offsets, self._table["count"].to_numpy()
 
@@ -206,6 +212,10 @@ def count_pretokens(
     *,
     pattern: str = "gpt2",
     special_tokens: Iterable[str] = (),
+    normalizer: str | None = None,
+    normalize_quotes: bool = False,
+    split_categories: bool = False,
+    max_digits: int | None = None,
     errors: Errors = "strict",
     num_threads: int = 0,
 ) -> PretokenCounts:
@@ -219,20 +229,53 @@ def count_pretokens(
             documents (str or bytes). A file is one document; its bytes are read as they are.
         pattern: a name of `bpe_core.PATTERNS` or a regular expression.
         special_tokens: where text is cut, the longest first where one begins another.
+        normalizer: "nfc" or "nfkc": text between special tokens is brought into this Unicode
+            normalization form before it is split; None: it stays as it is.
+        normalize_quotes: typographic quotes become ' and " after that.
+        split_categories, max_digits: rules for the pattern; see `pattern_with_rules`.
         errors: what invalid UTF-8 does: "strict" raises, "replace" puts U+FFFD, "ignore" leaves
             the bytes out.
         num_threads: 0 for all cores.
 
     Raises:
         InvalidUtf8Error: invalid UTF-8, with errors="strict"; names the file or document and byte.
-        InvalidPatternError, SpecialTokenError: unusable arguments.
+        InvalidPatternError, InvalidTokenizerError, SpecialTokenError: unusable arguments.
 
     Example:
         >>> dict(count_pretokens(["low low lower"]).items())
         {b' low': 1, b' lower': 1, b'low': 1}
     """
     specials = check_special_tokens(special_tokens)
-    return _count(source, pattern, specials, (), errors, num_threads)
+    pattern = pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits)
+    how = _How(pattern, specials, (), normalizer, normalize_quotes)
+    return _count(source, how, errors, num_threads)
+
+
+def ordered_pretokens(
+    source: Source,
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Iterable[str] = (),
+    normalizer: str | None = None,
+    normalize_quotes: bool = False,
+    split_categories: bool = False,
+    max_digits: int | None = None,
+    errors: Errors = "strict",
+) -> PretokenCounts:
+    """Counts as `count_pretokens` does, in one thread; `columns` has them in order.
+
+    The pre-tokens stand in the order in which they first occur in the text, which training with
+    the tie-break `first_seen` needs. Arguments and errors are those of `count_pretokens`.
+
+    Example:
+        >>> keys, offsets, counts = ordered_pretokens(["low new low"]).columns()
+        >>> keys.tobytes(), offsets.tolist(), counts.tolist()
+        (b'low new low', [0, 3, 7, 11], [1, 1, 1])
+    """
+    specials = check_special_tokens(special_tokens)
+    pattern = pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits)
+    how = _How(pattern, specials, (), normalizer, normalize_quotes)
+    return _count(source, how, errors, in_order=True)
 
 
 def count_files(
@@ -241,60 +284,95 @@ def count_files(
     pattern: str,
     special_tokens: tuple[str, ...],
     separator: str | None,
+    normalizer: str | None,
+    normalize_quotes: bool,
     errors: Errors,
     num_threads: int,
+    in_order: bool = False,
 ) -> PretokenCounts:
-    """As `count_pretokens` of files, cut at `separator` as well."""
+    """As `count_pretokens` of files, or `ordered_pretokens`, cut at `separator` as well."""
     cuts = () if separator is None or separator in special_tokens else (separator,)
-    return _count([Path(p) for p in paths], pattern, special_tokens, cuts, errors, num_threads)
+    how = _How(pattern, special_tokens, cuts, normalizer, normalize_quotes)
+    return _count([Path(p) for p in paths], how, errors, num_threads, in_order)
+
+
+class _How(NamedTuple):
+    """How text becomes pre-tokens."""
+
+    pattern: str
+    special_tokens: tuple[str, ...]
+    separators: tuple[str, ...]
+    normalizer: str | None
+    normalize_quotes: bool
 
 
 def _count(
     source: Source,
-    pattern: str,
-    special_tokens: tuple[str, ...],
-    separators: tuple[str, ...],
+    how: _How,
     errors: Errors,
-    num_threads: int,
+    num_threads: int = 1,
+    in_order: bool = False,
 ) -> PretokenCounts:
     if errors not in ("strict", "replace", "ignore"):
         raise TrainingError(f"errors: expected strict, replace or ignore, found {errors!r}")
     if num_threads < 0:
         raise TrainingError(f"num_threads: expected 0 (all cores) or more, found {num_threads}")
-    resolved = resolve_pattern(pattern)
-    cuts = (*special_tokens, *separators)
-    counter = _Counter(resolved.native, resolved.regex, cuts, num_threads)
+    resolved = resolve_pattern(how.pattern)
+    cuts = (*how.special_tokens, *how.separators)
+    normalizer = native_normalizer(how.normalizer, how.normalize_quotes)
+    counter = _Counter(resolved, cuts, normalizer, num_threads, in_order)
     paths = _paths_of(source)
     if paths is None:
         batches = _document_batches(source, errors)  # type: ignore[arg-type]
     else:
         may_cut = resolved.native not in (None, "none")
-        batches = _file_batches(paths, special_set(cuts), may_cut, errors)
+        batches = _file_batches(paths, special_set(cuts), normalizer, may_cut, errors)
     metadata = {
-        "pattern": pattern,
-        "special_tokens": json.dumps(special_tokens, ensure_ascii=False),
+        "pattern": how.pattern,
+        "special_tokens": json.dumps(how.special_tokens, ensure_ascii=False),
         "unicode_version": resolved.unicode_version,
+        **normalization_metadata(how.normalizer, how.normalize_quotes),
     }
     return PretokenCounts(_table_of(counter.count(batches)), metadata)
+
+
+def normalization_metadata(normalizer: str | None, normalize_quotes: bool) -> dict[str, str]:
+    """What the metadata of counts say of normalization."""
+    return {
+        "normalizer": normalizer or "null",
+        "normalize_quotes": json.dumps(normalize_quotes),
+    }
 
 
 class _Counter:
     """Counts batches in threads that share nothing: a table each, added up at the end."""
 
     def __init__(
-        self, native: str | None, regex: str | None, cuts: tuple[str, ...], num_threads: int
+        self,
+        pattern: Pattern,
+        cuts: tuple[str, ...],
+        normalizer: Normalizer | None,
+        num_threads: int,
+        in_order: bool,
     ) -> None:
-        self._native = native
-        self._regex = regex
+        self._native = pattern.native
+        self._regex = pattern.regex
         self._cuts = cuts
+        self._normalizer = normalizer
         self._threads = num_threads or usable_cores()
+        self._in_order = in_order
         self._local = threading.local()
         self._tables: list[PretokenTable] = []
 
-    def count(self, batches: Iterator[_Batch]) -> PretokenTable:
+    def count(self, batches: Iterator[_Batch]) -> PretokenTable | OrderedPretokens:
+        if self._in_order:
+            ordered = OrderedPretokens(self._native, self._encoded_cuts(), self._normalizer)
+            for batch in batches:
+                self._add(ordered, batch)
+            return ordered
         if self._threads == 1 or self._native is None:
             for batch in batches:
-                self._add(batch)
+                self._add_to_own_table(batch)
         else:
             self._count_in_threads(batches)
         tables = self._tables or [self._new_table()]
@@ -307,7 +385,7 @@ class _Counter:
         with ThreadPoolExecutor(self._threads) as pool:
             pending: set[Future[None]] = set()
             for batch in batches:
-                pending.add(pool.submit(self._add, batch))
+                pending.add(pool.submit(self._add_to_own_table, batch))
                 if len(pending) > self._threads + 1:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     for future in done:
@@ -315,33 +393,40 @@ class _Counter:
             for future in pending:
                 future.result()
 
-    def _new_table(self) -> PretokenTable:
-        return PretokenTable(self._native, [token.encode() for token in self._cuts])
+    def _encoded_cuts(self) -> list[bytes]:
+        return [token.encode() for token in self._cuts]
 
-    def _add(self, batch: _Batch) -> None:
+    def _new_table(self) -> PretokenTable:
+        return PretokenTable(self._native, self._encoded_cuts(), normalizer=self._normalizer)
+
+    def _add_to_own_table(self, batch: _Batch) -> None:
         table: PretokenTable | None = getattr(self._local, "table", None)
         if table is None:
             table = self._local.table = self._new_table()
             self._tables.append(table)
+        self._add(table, batch)
+
+    def _add(self, table: PretokenTable | OrderedPretokens, batch: _Batch) -> None:
         if self._native is not None:
             table.add_documents(*batch)
             return
-        assert self._regex is not None
-        add_custom_pretokens(table, batch, self._regex, self._cuts)
+        add_custom_pretokens(table, batch, self._regex, self._cuts, self._normalizer)
 
 
 def add_custom_pretokens(
-    table: PretokenTable,
+    table: PretokenTable | OrderedPretokens,
     batch: _Batch,
     regex: str,
     special_tokens: tuple[str, ...],
+    normalizer: Normalizer | None = None,
     max_pretoken_bytes: int = 0,
 ) -> list[tuple[int, int, int]]:
     """Counts a batch by a custom pattern: `regex` finds the pre-tokens, the table counts them.
 
     Returns:
         (document, place in it, bytes) of the pre-tokens longer than max_pretoken_bytes (0: no
-        limit), which are not counted.
+        limit), which are not counted. A place in normalized text is counted from where its part
+        begins.
     """
     data, starts, ends = batch
     too_long: list[tuple[int, int, int]] = []
@@ -349,14 +434,15 @@ def add_custom_pretokens(
         at = 0
         for part, is_special in split_special_tokens(bytes(data[start:end]), special_tokens):
             if not is_special:
-                cuts = split_custom(regex, part.decode())
+                text = part if normalizer is None else normalizer.normalize(part)
+                cuts = split_custom(regex, text.decode())
                 begins, stops = cuts[:-1], cuts[1:]
                 if max_pretoken_bytes:
                     long = stops - begins > max_pretoken_bytes
                     places = zip(begins[long].tolist(), stops[long].tolist(), strict=True)
                     too_long += [(index, at + begin, stop - begin) for begin, stop in places]
                     begins, stops = begins[~long], stops[~long]
-                table.add_spans(part, begins, stops)
+                table.add_spans(text, begins, stops)
             at += len(part)
     return too_long
 
@@ -404,15 +490,19 @@ def _batch_of(documents: list[bytes]) -> _Batch:
 
 
 def _file_batches(
-    paths: list[Path], cuts: SpecialSet, may_cut: bool, errors: Errors
+    paths: list[Path],
+    cuts: SpecialSet,
+    normalizer: Normalizer | None,
+    may_cut: bool,
+    errors: Errors,
 ) -> Iterator[_Batch]:
     for path in paths:
-        for piece in _file_pieces(path, cuts, may_cut, errors):
+        for piece in _file_pieces(path, cuts, normalizer, may_cut, errors):
             yield piece, np.array([0], np.int64), np.array([len(piece)], np.int64)
 
 
 def _file_pieces(
-    path: Path, cuts: SpecialSet, may_cut: bool, errors: Errors
+    path: Path, cuts: SpecialSet, normalizer: Normalizer | None, may_cut: bool, errors: Errors
 ) -> Iterator[bytearray]:
     """The file's text in pieces that have the same pre-tokens as the whole."""
     lookahead = cut_lookahead(cuts)
@@ -421,7 +511,7 @@ def _file_pieces(
     for block in _valid_blocks(path, errors):
         text += block
         while may_cut and len(text) >= wanted + lookahead:
-            cut = safe_cut(text, False, len(text) - lookahead, cuts)
+            cut = safe_cut(text, False, len(text) - lookahead, cuts, normalizer)
             if cut is None:
                 wanted = 2 * len(text)  # no place yet: look again when there is as much more
                 break
@@ -515,7 +605,7 @@ def _bytes_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[n
     return keys, offsets
 
 
-def _table_of(table: PretokenTable) -> pa.Table:
+def _table_of(table: PretokenTable | OrderedPretokens) -> pa.Table:
     return columns_to_arrow(*table.columns())
 
 

@@ -4,7 +4,8 @@
 
     BpeError                      everything this project raises on purpose
     ├── InvalidPatternError       a split pattern that does not compile
-    ├── InvalidTokenizerError     a vocabulary, merges or special tokens that contradict each other
+    ├── InvalidTokenizerError     a vocabulary, merges or special tokens that contradict each
+    │                             other, or an unknown normalizer
     ├── InvalidUtf8Error          text that must be UTF-8 and is not
     ├── SpecialTokenError         a special token in text where it is not allowed
     ├── UnknownTokenError         a byte without an id, or an id without bytes
@@ -40,7 +41,7 @@ class InvalidPatternError(BpeError, ValueError):
 
 
 class InvalidTokenizerError(BpeError, ValueError):
-    """A vocabulary, merges or special tokens that contradict each other."""
+    """A vocabulary, merges or special tokens that contradict each other; an unknown normalizer."""
 
 
 class InvalidUtf8Error(BpeError, ValueError):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +15,22 @@ import xxhash
 from numpy.typing import NDArray
 
 from bpe_core.errors import InvalidTokenizerError
+from bpe_core.normalization import check_normalizer
 from bpe_core.patterns import resolve_pattern
 
-__all__ = ["MAX_ID", "TokenizerModel"]
+__all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel"]
 
 MAX_ID = 2**31 - 1
+MOST_TOKEN_BYTES = 2**31 - 1  # of all ordinary tokens together: what a BinaryArray holds
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenizerModel:
     """A byte-level BPE tokenizer as data; valid as soon as it exists.
 
-    Ordinary tokens are bytes and the results of merges: one id per byte sequence. Special tokens
-    are a space of their own: one may have the bytes of an ordinary token, under its own id.
+    Ordinary tokens are bytes and the results of merges: one id per byte sequence, or one for each
+    merge that makes it, as minbpe numbers them. Special tokens are a space of their own: one may
+    have the bytes of an ordinary token, under its own id.
 
     Encoding a pre-token starts with its single bytes and applies, as long as there is one, the
     merge of lowest rank, the leftmost place first. Of several merges that make the same bytes,
@@ -43,15 +46,26 @@ class TokenizerModel:
         ignore_merges: a pre-token that is itself a token is that token, whatever the merges make of
             it. It matters only where some token is not what its own bytes merge into.
         tie_break: how training chose between equally frequent pairs; None if unknown.
-        merge_counts: int64[m], how often each merge's pair occurred when it was learned, or None.
+        merge_counts: int64[m], how often each merge's pair occurred when it was learned (0 where
+            that is unknown), or None.
         stop_reason: why training stopped, or None.
         counts_fingerprint: fingerprint of the counts it was trained on, or None.
-        normalizer: reserved; None.
+        training_options: the other options of the training, JSON values by name (min_frequency,
+            max_token_bytes, forbidden_tokens, ...), or None.
+        normalizer: "nfc" or "nfkc": the Unicode normalization form into which text between special
+            tokens is brought before it is split; None: text stays as it is.
+        normalize_quotes: typographic quotes become ' and " after that.
+        prepend, append: ids of special tokens that belong around a single text. Encoding does not
+            add them; they are kept for who does, and for tokenizer.json.
+        nonspecial_tokens: those of `special_tokens` that tokenizer.json lists with `"special":
+            false`; decoders that leave out special tokens keep them.
 
     Raises:
         InvalidTokenizerError: ids out of 0 ... 2**31 - 1 or given twice, equal bytes under two
-            ordinary ids, a merge of unknown tokens or one whose parts do not make its result, an
-            empty special token, counts of another length than the merges.
+            ordinary ids that are not each the result of a merge, or under any two with
+            `ignore_merges`, a merge of unknown tokens or one whose parts do not make its result,
+            an empty special token, counts of another length than the merges, an unknown normalizer,
+            an id to prepend or append or a nonspecial token that is no special token's.
         InvalidPatternError: a pattern that is no name and does not compile.
 
     Example:
@@ -72,15 +86,23 @@ class TokenizerModel:
     merge_counts: NDArray[np.int64] | None = None
     stop_reason: str | None = None
     counts_fingerprint: str | None = None
-    normalizer: None = None
+    training_options: Mapping[str, Any] | None = None
+    normalizer: str | None = None
+    normalize_quotes: bool = False
+    prepend: tuple[int, ...] = ()
+    append: tuple[int, ...] = ()
+    nonspecial_tokens: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         specials = dict(sorted(self.special_tokens.items(), key=lambda item: item[1]))
         object.__setattr__(self, "special_tokens", specials)
         _check_specials(specials)
+        check_normalizer(self.normalizer)
+        _check_refer_to_specials(specials, self.prepend, self.append, self.nonspecial_tokens)
         _check_ids(self.token_ids, specials)
         _check_token_bytes(self.token_ids, self.token_bytes)
         self._check_merges()
+        self._check_equal_bytes()
         resolve_pattern(self.pattern)
         for name in ("token_ids", "merges", "merge_counts"):
             if (array := getattr(self, name)) is not None:
@@ -101,6 +123,12 @@ class TokenizerModel:
         merge_counts: Iterable[int] | None = None,
         stop_reason: str | None = None,
         counts_fingerprint: str | None = None,
+        training_options: Mapping[str, Any] | None = None,
+        normalizer: str | None = None,
+        normalize_quotes: bool = False,
+        prepend: Iterable[int] = (),
+        append: Iterable[int] = (),
+        nonspecial_tokens: Iterable[str] = (),
     ) -> TokenizerModel:
         """A model from plain Python values.
 
@@ -126,6 +154,12 @@ class TokenizerModel:
             merge_counts=None if merge_counts is None else _int64(list(merge_counts), "counts"),
             stop_reason=stop_reason,
             counts_fingerprint=counts_fingerprint,
+            training_options=training_options,
+            normalizer=normalizer,
+            normalize_quotes=normalize_quotes,
+            prepend=tuple(prepend),
+            append=tuple(append),
+            nonspecial_tokens=frozenset(nonspecial_tokens),
         )
 
     @classmethod
@@ -137,6 +171,8 @@ class TokenizerModel:
         *,
         pattern: str = "gpt2",
         ignore_merges: bool = False,
+        normalizer: str | None = None,
+        normalize_quotes: bool = False,
     ) -> TokenizerModel:
         """A model from a vocabulary and merges of bytes, in order of rank.
 
@@ -146,7 +182,7 @@ class TokenizerModel:
                 counts, as in GPT-2's and Hugging Face's encoders.
             special_tokens: text to id.
             pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-            ignore_merges: as the attribute of the class.
+            ignore_merges, normalizer, normalize_quotes: as the attributes of the class.
 
         Raises:
             InvalidTokenizerError: a merge of bytes that have no id; otherwise as the class does.
@@ -171,13 +207,16 @@ class TokenizerModel:
             special_tokens=special_tokens,
             pattern=pattern,
             ignore_merges=ignore_merges,
+            normalizer=normalizer,
+            normalize_quotes=normalize_quotes,
         )
 
     def with_special_tokens(self, special_tokens: Mapping[str, int]) -> TokenizerModel:
         """The same with these special tokens; ordinary tokens that have their ids are left out.
 
         Raises:
-            InvalidTokenizerError: a merge has one of these ids; otherwise as the class does.
+            InvalidTokenizerError: a merge has one of these ids, or none of them is one that the
+                tokenizer prepends or appends; otherwise as the class does.
         """
         special_ids = np.array(list(special_tokens.values()), np.int64)
         kept = ~np.isin(self.token_ids, special_ids)
@@ -186,16 +225,26 @@ class TokenizerModel:
             token_ids=self.token_ids[kept],
             token_bytes=self.token_bytes.filter(pa.array(kept)),
             special_tokens=special_tokens,
+            nonspecial_tokens=self.nonspecial_tokens & special_tokens.keys(),
         )
 
     @cached_property
     def fingerprint(self) -> str:
-        """XXH3-128, in hex, of all that decides ids: not of counts, tie-break or stop reason."""
+        """XXH3-128, in hex, of all that decides the ids of `encode`, and of nothing else."""
         digest = xxhash.xxh3_128()
         for part in self._fingerprinted():
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
         return digest.hexdigest()
+
+    @cached_property
+    def equal_ids(self) -> tuple[int, int] | None:
+        """Two ordinary ids of the same bytes, or None: formats keyed by bytes cannot hold such."""
+        if pc.count_distinct(self.token_bytes).as_py() == len(self.token_bytes):
+            return None
+        codes = _codes(self.token_bytes)
+        first, second = self.token_ids[codes == codes[_first_repeated(codes)]][:2].tolist()
+        return first, second
 
     @property
     def tokens(self) -> list[tuple[int, bytes]]:
@@ -267,12 +316,14 @@ class TokenizerModel:
 
     def _fingerprinted(self) -> Iterator[bytes | memoryview]:
         # The regular expression, not its name: llama3 and cl100k are one pattern.
-        settings = {
+        settings: dict[str, object] = {
             "pattern": resolve_pattern(self.pattern).regex,
             "normalizer": self.normalizer,
             "ignore_merges": self.ignore_merges,
             "special_tokens": dict(self.special_tokens),
         }
+        if self.normalize_quotes:  # only then: tokenizers without it keep their fingerprints
+            settings["normalize_quotes"] = True
         yield b"bpe tokenizer 1"
         yield json.dumps(settings, sort_keys=True).encode()
         yield self.token_ids.astype("<i8").tobytes()
@@ -317,6 +368,21 @@ class TokenizerModel:
                 f"{_shown(left[twice].as_py())} + {_shown(right[twice].as_py())}; leave one out"
             )
 
+    def _check_equal_bytes(self) -> None:
+        """Several ids of the same bytes must be told apart by the merges that make them."""
+        if self.equal_ids is None:
+            return
+        codes = _codes(self.token_bytes)
+        told_apart = np.isin(self.token_ids, self.merges[:, 2]) & (not self.ignore_merges)
+        wrong = np.flatnonzero((np.bincount(codes)[codes] > 1) & ~told_apart)
+        if len(wrong):
+            rows = np.flatnonzero(codes == codes[wrong[0]])
+            raise InvalidTokenizerError(
+                f"token ids {self.token_ids[rows[0]]} and {self.token_ids[rows[1]]} have the same "
+                f"bytes, {_shown(self.token_bytes[rows[0]].as_py())}; expected one ordinary id for "
+                "them, or a merge for each and no ignore_merges"
+            )
+
 
 def _check_specials(specials: Mapping[str, int]) -> None:
     for text, token_id in specials.items():
@@ -332,6 +398,25 @@ def _check_specials(specials: Mapping[str, int]) -> None:
             raise InvalidTokenizerError(
                 f"special token {text!r}: expected Unicode text, found a lone surrogate"
             ) from None
+
+
+def _check_refer_to_specials(
+    specials: Mapping[str, int],
+    prepend: tuple[int, ...],
+    append: tuple[int, ...],
+    nonspecial_tokens: frozenset[str],
+) -> None:
+    ids = set(specials.values())
+    for name, around in (("prepend", prepend), ("append", append)):
+        for token_id in around:
+            if token_id not in ids:
+                raise InvalidTokenizerError(
+                    f"{name}: expected ids of special tokens, found {token_id!r}"
+                )
+    if unknown := sorted(nonspecial_tokens - specials.keys()):
+        raise InvalidTokenizerError(
+            f"nonspecial_tokens: expected some of the special tokens, found {unknown[0]!r}"
+        )
 
 
 def _check_ids(token_ids: NDArray[np.int64], specials: Mapping[str, int]) -> None:
@@ -360,14 +445,12 @@ def _check_token_bytes(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> 
     if len(tokens) and not pc.min(pc.binary_length(tokens)).as_py():
         at = int(np.argmin(pc.binary_length(tokens).to_numpy()))
         raise InvalidTokenizerError(f"token id {token_ids[at]}: expected bytes, found none")
-    if pc.count_distinct(tokens).as_py() < len(tokens):
-        codes = tokens.dictionary_encode().indices.to_numpy()
-        twice = _first_repeated(codes) or 0
-        first, second = np.flatnonzero(codes == codes[twice])[:2]
-        raise InvalidTokenizerError(
-            f"token ids {token_ids[first]} and {token_ids[second]} have the same bytes, "
-            f"{_shown(tokens[twice].as_py())}; expected one ordinary id for them"
-        )
+
+
+def _codes(tokens: pa.BinaryArray) -> NDArray[np.int64]:
+    """A number for each token, the same for equal bytes."""
+    codes: NDArray[np.int64] = tokens.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return codes
 
 
 def _first_repeated(values: NDArray[np.integer]) -> int | None:

@@ -5,7 +5,8 @@ differ, this module says what is meant. Read it from top to bottom:
 
 1. documents: `split_documents`
 2. pre-tokens: `split_special`, `split_pretokens`, `count_pretokens`
-3. learning merges: `learn_merges`, and all of training together: `build_vocab`, `train`
+3. learning merges: `learn_merges` from bytes, `learn_symbol_merges` from any symbols, and all of
+   training together: `build_vocab`, `train`
 4. ids: `encode`, `encode_with_ranks`, `decode`
 5. long documents: `cut_places`
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import regex
 
@@ -27,6 +28,7 @@ from bpe_core.patterns import resolve_pattern
 
 __all__ = [
     "LearnedMerges",
+    "LearnedSymbols",
     "Pair",
     "TieBreak",
     "apply_merges",
@@ -38,7 +40,9 @@ __all__ = [
     "decode",
     "encode",
     "encode_with_ranks",
+    "is_blank",
     "learn_merges",
+    "learn_symbol_merges",
     "merge_pair",
     "printable_stand_ins",
     "split_documents",
@@ -49,7 +53,9 @@ __all__ = [
 
 Pair = tuple[bytes, bytes]
 TieBreak = Literal["lexicographic", "first_id", "huggingface", "first_seen"]
+StopReason = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
 AllowedSpecial = Literal["all", "none", "none_raise"] | Collection[str]
+Token = TypeVar("Token", int, bytes)
 
 
 # ---- documents
@@ -116,7 +122,8 @@ def split_pretokens(text: str, pattern: str) -> list[str]:
 
     Args:
         text: text without special tokens.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression of the `regex` module.
+        pattern: a name of `bpe_core.PATTERNS` or a regular expression of the `regex` module. Of a
+            chain (`bpe_core.patterns`), each step splits what the one before it left.
 
     Returns:
         The matches and, between them, what the pattern leaves unmatched; joined, they are the text.
@@ -126,9 +133,16 @@ def split_pretokens(text: str, pattern: str) -> list[str]:
         >>> split_pretokens("it's  here", "gpt2")
         ['it', "'s", ' ', ' here']
     """
+    pieces = [text] if text else []
+    for step in resolve_pattern(pattern).steps:
+        pieces = [part for piece in pieces for part in _split(piece, step)]
+    return pieces
+
+
+def _split(text: str, expression: str) -> list[str]:
     pretokens = []
     end = 0
-    for match in regex.finditer(resolve_pattern(pattern).regex, text):
+    for match in regex.finditer(expression, text):
         if match.end() == match.start():
             continue
         if match.start() > end:
@@ -167,7 +181,7 @@ class LearnedMerges(NamedTuple):
 
     merges: list[Pair]
     counts: list[int]
-    stop_reason: Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
+    stop_reason: StopReason
 
 
 def learn_merges(
@@ -178,7 +192,7 @@ def learn_merges(
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
     forbidden_tokens: Collection[bytes] = (),
-    base: Iterable[Pair] = (),
+    forbid_whitespace_tokens: bool = False,
 ) -> LearnedMerges:
     """Byte-pair encoding: merges the most frequent pair of adjacent tokens, again and again.
 
@@ -190,12 +204,12 @@ def learn_merges(
         num_tokens: the number of tokens, bytes included, at which to stop.
         tie_break: which of equally frequent pairs is merged. `lexicographic`: the greatest (bytes
             of left, bytes of right). `first_id`: the one whose tokens were made first, left before
-            right. `huggingface`: the same with single bytes in the order of
+            right. `huggingface`: the same with single bytes first, in the order of
             `printable_stand_ins`. `first_seen`: the one that comes first in the words as they are.
         min_frequency: stop when the best pair is rarer. A pair of count 0 is never merged.
         max_token_bytes: pairs whose result would be longer are passed over.
         forbidden_tokens: pairs whose result would be one of these are passed over.
-        base: merges made first, whatever their counts, as if they had been learned.
+        forbid_whitespace_tokens: pairs whose result `is_blank` are passed over.
 
     Example:
         >>> learn_merges([(b"abab", 1), (b"b", 5)], 257).merges
@@ -204,55 +218,124 @@ def learn_merges(
     Source: P. Gage, A New Algorithm for Data Compression, 1994; R. Sennrich, B. Haddow, A. Birch,
     Neural Machine Translation of Rare Words with Subword Units, 2016.
     """
-    split_words = [([bytes([byte]) for byte in word], count) for word, count in words]
-    tokens = {bytes([byte]): byte for byte in range(256)}  # in the order made
-    learned = LearnedMerges([], [], "vocab_size_reached")
-    order = _pair_order(tie_break, tokens)
+    learned = learn_symbol_merges(
+        [bytes([byte]) for byte in range(256)],
+        words,
+        num_tokens,
+        tie_break=tie_break,
+        min_frequency=min_frequency,
+        max_token_bytes=max_token_bytes,
+        forbidden_tokens=forbidden_tokens,
+        forbid_whitespace_tokens=forbid_whitespace_tokens,
+    )
+    merges = [(learned.symbols[left], learned.symbols[right]) for left, right, _ in learned.merges]
+    return LearnedMerges(merges, learned.counts, learned.stop_reason)
 
-    def merge(pair: Pair, count: int) -> None:
-        for word, _ in split_words:
-            merge_pair(word, pair)
-        tokens.setdefault(pair[0] + pair[1], len(tokens))
-        learned.merges.append(pair)
-        learned.counts.append(count)
 
-    def allowed(pair: Pair) -> bool:
-        token = pair[0] + pair[1]
-        short = max_token_bytes is None or len(token) <= max_token_bytes
-        return short and token not in forbidden_tokens
+class LearnedSymbols(NamedTuple):
+    """What `learn_symbol_merges` found: the bytes of all symbols, merges (left, right, result)."""
 
-    for pair in base:
-        merge(pair, count_pairs(split_words).get(pair, 0))
-    while len(tokens) < num_tokens:
+    symbols: list[bytes]
+    merges: list[tuple[int, int, int]]
+    counts: list[int]
+    stop_reason: StopReason
+
+
+def learn_symbol_merges(
+    initial: Sequence[bytes],
+    words: Iterable[tuple[Sequence[int], int]],
+    num_symbols: int,
+    *,
+    tie_break: TieBreak = "lexicographic",
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    forbidden_tokens: Collection[bytes] = (),
+    forbid_whitespace_tokens: bool = False,
+    always_new: bool = False,
+) -> LearnedSymbols:
+    """The same with any symbols in the place of the 256 bytes: characters, or tokens.
+
+    Args:
+        initial: the bytes of the symbols that there are, which are numbered from 0.
+        words: each as the numbers of its symbols, with its count.
+        num_symbols: the number of symbols at which to stop.
+        always_new: a merge makes a symbol of its own. Otherwise a result whose bytes are a symbol
+            already is that symbol (of several, the first), and the merge adds none.
+
+    The other arguments are those of `learn_merges`.
+
+    Example:
+        >>> learn_symbol_merges([b"a", b"bc", b"abc"], [([0, 1], 2)], 4).merges
+        [(0, 1, 2)]
+        >>> learn_symbol_merges([b"a", b"bc", b"abc"], [([0, 1], 2)], 4, always_new=True).merges
+        [(0, 1, 3)]
+    """
+    split_words = [(list(word), count) for word, count in words]
+    symbols = list(initial)
+    learned = LearnedSymbols(symbols, [], [], "vocab_size_reached")
+    order = _pair_order(tie_break, symbols)
+
+    def allowed(pair: tuple[int, int]) -> bool:
+        made = symbols[pair[0]] + symbols[pair[1]]
+        short = max_token_bytes is None or len(made) <= max_token_bytes
+        blank = forbid_whitespace_tokens and is_blank(made)
+        return short and not blank and made not in forbidden_tokens
+
+    while len(symbols) < num_symbols:
         pairs = {pair: n for pair, n in count_pairs(split_words).items() if allowed(pair)}
         if not pairs:
             return learned._replace(stop_reason="no_pairs_left")
         most = max(pairs.values())
         if most < min_frequency:
             return learned._replace(stop_reason="below_min_frequency")
-        merge(max((pair for pair, n in pairs.items() if n == most), key=order), most)
+        left, right = max((pair for pair, n in pairs.items() if n == most), key=order)
+        made = symbols[left] + symbols[right]
+        if always_new or made not in symbols:
+            symbols.append(made)
+            result = len(symbols) - 1
+        else:
+            result = symbols.index(made)
+        for word, _ in split_words:
+            merge_pair(word, (left, right), result)
+        learned.merges.append((left, right, result))
+        learned.counts.append(most)
     return learned
 
 
-def count_pairs(words: Iterable[tuple[Sequence[bytes], int]]) -> dict[Pair, int]:
+def is_blank(token: bytes) -> bool:
+    r"""Whether bytes are white space (White_Space) or control characters (Cc) alone.
+
+    Bytes that are not whole UTF-8 characters are not blank.
+
+    Example:
+        >>> is_blank(b" \n"), is_blank(b" a"), is_blank("\u2003".encode()), is_blank(b"\xe2\x80")
+        (True, False, True, False)
+    """
+    try:
+        return regex.fullmatch(r"[\p{White_Space}\p{Cc}]+", token.decode()) is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def count_pairs(words: Iterable[tuple[Sequence[Token], int]]) -> dict[tuple[Token, Token], int]:
     """How often each pair of adjacent tokens occurs, in the order of first occurrence.
 
     Args:
-        words: each as its tokens, with its count.
+        words: each as its tokens (their bytes or numbers), with its count.
     """
-    counts: dict[Pair, int] = {}
+    counts: dict[tuple[Token, Token], int] = {}
     for word, count in words:
         for pair in pairwise(word):
             counts[pair] = counts.get(pair, 0) + count
     return counts
 
 
-def merge_pair(word: list[bytes], pair: Pair) -> None:
-    """Joins every occurrence of a pair in a word, in place, left to right without overlap.
+def merge_pair(word: list[Token], pair: tuple[Token, Token], result: Token) -> None:
+    """Puts `result` in the place of a pair in a word, in place, left to right without overlap.
 
     Example:
         >>> word = [b"a", b"a", b"a"]
-        >>> merge_pair(word, (b"a", b"a"))
+        >>> merge_pair(word, (b"a", b"a"), b"aa")
         >>> word
         [b'aa', b'a']
     """
@@ -261,7 +344,7 @@ def merge_pair(word: list[bytes], pair: Pair) -> None:
     i = 0
     while i + 1 < len(word):
         if (word[i], word[i + 1]) == pair:
-            word[i : i + 2] = [pair[0] + pair[1]]
+            word[i : i + 2] = [result]
         i += 1
 
 
@@ -283,22 +366,22 @@ def printable_stand_ins() -> dict[int, str]:
     return stand_ins | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
-def _pair_order(tie_break: TieBreak, tokens: Mapping[bytes, int]) -> Callable[[Pair], Any]:
+def _pair_order(tie_break: TieBreak, symbols: Sequence[bytes]) -> Callable[[tuple[int, int]], Any]:
     """Of equally frequent pairs, the first with the greatest value is merged."""
     if tie_break == "lexicographic":
-        return lambda pair: pair
+        return lambda pair: (symbols[pair[0]], symbols[pair[1]], -pair[0], -pair[1])
     if tie_break == "first_seen":
         return lambda pair: 0
-    places: dict[bytes, int] = {}
-    if tie_break == "huggingface":
-        stand_ins = printable_stand_ins()
-        in_order = sorted(range(256), key=lambda byte: stand_ins[byte])
-        places = {bytes([byte]): place for place, byte in enumerate(in_order)}
+    if tie_break == "first_id":
+        return lambda pair: (-pair[0], -pair[1])
+    stand_ins = printable_stand_ins()
+    in_order = sorted(range(256), key=lambda byte: stand_ins[byte])
 
-    def place(token: bytes) -> int:
-        return places.get(token, tokens[token])
+    def place(symbol: int) -> int:
+        token = symbols[symbol]
+        return in_order.index(token[0]) if len(token) == 1 else 256 + symbol
 
-    return lambda pair: (-place(pair[0]), -place(pair[1]))
+    return lambda pair: (-place(pair[0]), -place(pair[1]), -pair[0], -pair[1])
 
 
 def build_vocab(special_tokens: Iterable[str], merges: Iterable[Pair]) -> dict[int, bytes]:

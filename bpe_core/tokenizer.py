@@ -7,6 +7,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain, count, islice
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -23,8 +24,10 @@ from bpe_core.errors import (
     UnknownTokenError,
 )
 from bpe_core.model import MAX_ID, TokenizerModel
+from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, split_custom
 from bpe_core.special_tokens import check_special_tokens, special_set
+from bpe_core.token_lengths import TokenLengths, character_places
 
 __all__ = ["AllowedSpecial", "BPETokenizer"]
 
@@ -35,7 +38,7 @@ Documents: TypeAlias = (
 )
 _Ids: TypeAlias = "NDArray[np.uint16] | NDArray[np.uint32]"
 
-_STREAM_BYTES = 1 << 16  # of text that encode_iterable gathers before it looks for a cut
+_STREAM_BYTES = 1 << 12  # of a stream's text (of str: characters) that are encoded at a time
 
 
 class BPETokenizer:
@@ -45,6 +48,9 @@ class BPETokenizer:
     leftmost. Special tokens are found in text first, the longest where one begins another, and
     become their ids.
 
+    A tokenizer never changes; many threads may use one at the same time. It can be pickled and
+    copied; two are equal if their models and their `unknown_id` are.
+
     Args:
         vocab: id to bytes; may hold special tokens too.
         merges: pairs of bytes in order of rank.
@@ -53,9 +59,13 @@ class BPETokenizer:
             result has an id of its own, which ordinary text never gets.
         pattern: a name of `bpe_core.PATTERNS` or a regular expression.
         unknown_id: given to bytes without an id; None: they are an error.
+        normalizer: "nfc" or "nfkc": text between special tokens is brought into this Unicode
+            normalization form (of Unicode 16.0) before it is split; None: it stays as it is.
+        normalize_quotes: typographic quotes become ' and " after that.
 
     Raises:
-        InvalidTokenizerError: vocabulary, merges and special tokens that contradict each other.
+        InvalidTokenizerError: vocabulary, merges and special tokens that contradict each other, or
+            an unknown normalizer.
         SpecialTokenError: an empty special token, or one given twice.
         InvalidPatternError: a pattern that does not compile.
 
@@ -76,10 +86,19 @@ class BPETokenizer:
         *,
         pattern: str = "gpt2",
         unknown_id: int | None = None,
+        normalizer: str | None = None,
+        normalize_quotes: bool = False,
     ) -> None:
         merges = list(merges)
         specials = _special_ids(vocab, merges, special_tokens or ())
-        model = TokenizerModel.from_vocab(vocab, merges, specials, pattern=pattern)
+        model = TokenizerModel.from_vocab(
+            vocab,
+            merges,
+            specials,
+            pattern=pattern,
+            normalizer=normalizer,
+            normalize_quotes=normalize_quotes,
+        )
         self._set_model(model, unknown_id)
 
     @classmethod
@@ -188,21 +207,55 @@ class BPETokenizer:
         return dict(self._model.special_tokens)
 
     @property
+    def prepend(self) -> tuple[int, ...]:
+        """The ids that belong before a text, as a tokenizer.json said; `encode` adds none."""
+        return self._model.prepend
+
+    @property
+    def append(self) -> tuple[int, ...]:
+        """The ids that belong after a text, as a tokenizer.json said; `encode` adds none."""
+        return self._model.append
+
+    @property
     def pattern(self) -> str:
         """The split pattern: a name of `bpe_core.PATTERNS` or a regular expression."""
         return self._model.pattern
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id given to bytes without one; None: they are an error."""
+        return None if self._unknown_id < 0 else self._unknown_id
+
+    @property
+    def normalizer(self) -> str | None:
+        """The Unicode normalization form of text before it is split: "nfc", "nfkc" or None."""
+        return self._model.normalizer
+
+    @property
+    def normalize_quotes(self) -> bool:
+        """Whether typographic quotes become ' and " before text is split."""
+        return self._model.normalize_quotes
 
     def __len__(self) -> int:
         """The number of tokens, special ones too."""
         return len(self._model)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BPETokenizer):
+            return NotImplemented
+        return self._model == other._model and self._unknown_id == other._unknown_id
+
+    def __hash__(self) -> int:
+        return hash((self._model, self._unknown_id))
+
     def __reduce__(self) -> tuple[object, ...]:
         # Native tables are made anew where it is unpickled, in another process for example.
-        unknown_id = None if self._unknown_id < 0 else self._unknown_id
-        return functools.partial(type(self).from_model, unknown_id=unknown_id), (self._model,)
+        make = functools.partial(type(self).from_model, unknown_id=self.unknown_id)
+        return make, (self._model,)
 
     def __repr__(self) -> str:
-        return f"BPETokenizer({self._model!r})"
+        unknown = "" if self.unknown_id is None else f", unknown_id={self.unknown_id}"
+        return f"BPETokenizer({self._model!r}{unknown})"
 
     def encode(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> list[int]:
         """The ids of a text.
@@ -322,33 +375,189 @@ class BPETokenizer:
             num_threads=num_threads,
         )
 
-    def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
+    def encode_iterable(self, iterable: Iterable[str] | Iterable[bytes]) -> Iterator[int]:
         """The ids of a text that comes in parts, such as an open file, lazily.
 
-        The ids are those of the parts joined, wherever the parts were cut: text is held back until
-        a place at which a cut changes nothing. Memory is bounded by the longest stretch without
-        such a place; for pattern none and custom patterns these are ends of special tokens only.
-        """
-        specials = self._specials("all")
-        lookahead = cut_lookahead(specials)
-        text = bytearray()
-        wanted = _STREAM_BYTES
-        for part in _utf8_parts(iterable):
-            text += part
-            if len(text) < wanted + lookahead:
-                continue
-            cut = self._cut(text, len(text) - lookahead, specials)
-            if cut is None:
-                wanted = 2 * len(text)  # look again when there is as much more
-                continue
-            yield from self.encode(bytes(text[:cut]))
-            del text[:cut]
-            wanted = _STREAM_BYTES
-        yield from self.encode(bytes(text))
+        The ids are those of the parts joined, wherever the parts were cut: in the middle of a
+        special token, of a run of spaces, of a surrogate pair or of a character's UTF-8. Text is
+        held back until a place at which a cut changes nothing. What memory it takes is there when
+        the tokenizer is made, but for some 100 kB, unless a stretch without such a place is longer
+        than that; for pattern none and custom patterns these are ends of special tokens only.
 
-    def count_tokens(self, text: str | bytes) -> int:
-        """The number of ids of a text."""
-        return len(self.encode_to_numpy(text))
+        Args:
+            iterable: str or UTF-8 bytes, as in `encode`.
+
+        Raises:
+            TypeError: no iterable, or a part that is neither str nor bytes; when it is reached.
+            UnknownTokenError: a byte without an id; when it is reached.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
+            >>> list(tokenizer.encode_iterable(["a<", "s>b"]))
+            [97, 256, 98]
+        """
+        parts: Iterator[str | bytes] = iter(iterable)  # at once: what is no iterable is refused
+        return chain.from_iterable(self._encoded_steps(_utf8_parts(parts), self._all_specials))
+
+    def encode_with_offsets(
+        self, text: str | bytes, allowed_special: AllowedSpecial = "all"
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The ids of a text, and where their tokens begin and end in it.
+
+        The offsets are in what was given: characters of a str, bytes of UTF-8 bytes. Token i is
+        text[offsets[i]:offsets[i + 1]], and these slices joined are the text. Of a character that
+        several tokens share, the whole belongs to the one with its first byte; the slices of the
+        others that end or lie inside of it have nothing of it, and may be empty.
+
+        Args:
+            text, allowed_special: as in `encode`.
+
+        Returns:
+            (ids uint32[n], offsets int64[n + 1]).
+
+        Raises:
+            SpecialTokenError, UnknownTokenError: as in `encode`.
+            ValueError: the normalizer changes the text.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
+            >>> ids, offsets = tokenizer.encode_with_offsets("é<s>!")
+            >>> ids.tolist(), offsets.tolist()
+            ([195, 169, 256, 33], [0, 1, 1, 4, 5])
+            >>> tokenizer.encode_with_offsets("é<s>!".encode())[1].tolist()
+            [0, 1, 2, 5, 6]
+        """
+        data = _utf8(text)
+        self._check_is_normal(data)
+        ids = self._marking.encode_to_numpy(data, allowed_special)
+        bounds = self._places(ids)
+        if self._marking is not self:
+            ids = np.where(ids == self._marking._unknown_id, self._unknown_id, ids)
+            ids = ids.astype(np.uint32)
+        return ids, character_places(text, data, bounds) if isinstance(text, str) else bounds
+
+    def truncate(self, text: str, max_tokens: int, allowed_special: AllowedSpecial = "all") -> str:
+        """The longest beginning of a text that consists of its first tokens, at most `max_tokens`.
+
+        It never ends inside a character, and encoded again it has at most `max_tokens` ids. For
+        that it may end some tokens earlier: before a character whose bytes are several tokens, or
+        where the text that follows decided how the beginning was split. Encoding stops soon after
+        `max_tokens` tokens, but for pattern none and custom patterns, which look at the whole text.
+
+        Args:
+            text: a str.
+            max_tokens: 0 or more.
+            allowed_special: as in `encode`.
+
+        Raises:
+            TypeError: the text is no str.
+            ValueError: `max_tokens` is negative, or the normalizer changes the text.
+            SpecialTokenError, UnknownTokenError: as in `encode`.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
+            >>> tokenizer.truncate("<s>né<s>", 3), tokenizer.truncate("<s>né<s>", 4)
+            ('<s>n', '<s>né')
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"expected a text as str, found {type(text).__name__}")
+        if max_tokens < 0:
+            raise ValueError(f"max_tokens: expected 0 or more, found {max_tokens}")
+        self._check_is_normal(_utf8(text))
+        specials = self._specials(allowed_special)
+        if allowed_special == "none_raise":
+            data = _utf8(text)
+            self._check_no_specials(data, np.array([0]), np.array([len(data)]))
+        steps = self._marking._encoded_steps(_utf8_parts([text]), specials)
+        ids = list(islice(chain.from_iterable(steps), max_tokens + 1))
+        if len(ids) <= max_tokens:
+            return text
+        bounds = self._places(np.array(ids[:max_tokens], np.int64))
+        head = text[: bounds[-1] + 1]  # no character has less than a byte
+        data = _utf8(head)
+        between = (np.frombuffer(data, np.uint8)[bounds] & 0xC0) != 0x80
+        for end in character_places(head, data, bounds[between])[::-1].tolist():
+            if self.count_tokens(text[:end], allowed_special) <= max_tokens:
+                return text[:end]
+        return ""
+
+    def normalize(self, text: str | bytes) -> str:
+        """The text as it is encoded: normalized, but for the special tokens in it.
+
+        It is what `decode` gives for the ids of `text`.
+
+        Example:
+            >>> vocab = {i: bytes([i]) for i in range(256)}
+            >>> BPETokenizer(vocab, [], ["<ﬁ>"], normalizer="nfkc").normalize("ﬁne<ﬁ>")
+            'fine<ﬁ>'
+        """
+        data = _utf8(text)
+        parts: list[str] = []
+        done = 0
+        for begin, end, _ in [*self._all_specials.find_all(data), (len(data), len(data), -1)]:
+            parts.append(self._normalized(data[done:begin].decode("utf-8", "replace")))
+            parts.append(data[begin:end].decode())
+            done = end
+        return "".join(parts)
+
+    def count_tokens(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> int:
+        """The number of ids of a text; arguments and errors are those of `encode`."""
+        return len(self.encode_to_numpy(text, allowed_special))
+
+    def count_tokens_batch(
+        self,
+        documents: Documents,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        num_threads: int = 0,
+    ) -> NDArray[np.int64]:
+        """int64[n], the number of ids of each document.
+
+        Arguments and errors are those of `encode_batch_to_numpy`.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
+            >>> tokenizer.count_tokens_batch(["ab", "", "c"]).tolist()
+            [2, 0, 1]
+        """
+        _, offsets = self.encode_batch_to_numpy(
+            documents, allowed_special=allowed_special, num_threads=num_threads
+        )
+        return np.diff(offsets)
+
+    def token_to_id(self, token: str | bytes) -> int | None:
+        """The id of one token, None if there is no such token.
+
+        A str is a special token if there is one of this text, or else an ordinary token; bytes are
+        an ordinary token, or else a special one. It matters only where both have the same bytes.
+
+        Raises:
+            TypeError: neither str nor bytes.
+
+        Example:
+            >>> tokenizer = BPETokenizer({0: b"a", 1: b"\\xff"}, [], ["<s>", "a"])
+            >>> tokenizer.token_to_id("<s>"), tokenizer.token_to_id(b"\\xff")
+            (2, 1)
+            >>> tokenizer.token_to_id("a"), tokenizer.token_to_id(b"a"), tokenizer.token_to_id("b")
+            (3, 0, None)
+        """
+        data = _utf8(token)
+        ordinary = self._ordinary_ids.get(data)
+        special = self._ids_of_specials.get(data)
+        first, second = (special, ordinary) if isinstance(token, str) else (ordinary, special)
+        return second if first is None else first
+
+    def id_to_bytes(self, token_id: int) -> bytes:
+        """The bytes of one id.
+
+        Raises:
+            UnknownTokenError: an id that the vocabulary does not have.
+
+        Example:
+            >>> BPETokenizer({0: b"a", 1: b"\\xff"}, []).id_to_bytes(1)
+            b'\\xff'
+        """
+        return self.decode_bytes((token_id,))
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
         """The bytes of ids.
@@ -368,10 +577,37 @@ class BPETokenizer:
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
         """The text of ids; bytes that are not UTF-8 become U+FFFD, or as `errors` says.
 
+        With a normalizer it is the normalized text (`normalize`), not the text as it was.
+
         Raises:
             UnknownTokenError: an id that the vocabulary does not have.
         """
         return self.decode_bytes(ids).decode("utf-8", errors)
+
+    @cached_property
+    def _ordinary_ids(self) -> dict[bytes, int]:
+        """The ids of ordinary tokens; of equal ones the least."""
+        return {token: token_id for token_id, token in reversed(self._model.tokens)}
+
+    @cached_property
+    def _ids_of_specials(self) -> dict[bytes, int]:
+        return {text.encode(): token_id for text, token_id in self._model.special_tokens.items()}
+
+    @cached_property
+    def _lengths(self) -> TokenLengths:
+        return TokenLengths(self._model)
+
+    @cached_property
+    def _marking(self) -> BPETokenizer:
+        """This tokenizer; if it gives unknown bytes an id that a token has, one that doesn't."""
+        if self.unknown_id is None:
+            return self
+        free = next(i for i in count() if i not in self.vocab)
+        return BPETokenizer.from_model(self._model, unknown_id=free)
+
+    def _places(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
+        """int64[n + 1], where the tokens of ids that `_marking` gave begin and end in bytes."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths.of(ids))])
 
     def _set_model(self, model: TokenizerModel, unknown_id: int | None) -> None:
         if unknown_id is not None and not 0 <= unknown_id <= MAX_ID:
@@ -380,6 +616,7 @@ class BPETokenizer:
             )
         self._model = model
         self._unknown_id = -1 if unknown_id is None else unknown_id
+        self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
         resolved = resolve_pattern(model.pattern)
         self._split_regex = None if resolved.native is not None else resolved.regex
         left, right, result = (model.merges[:, i].astype(np.uint32) for i in range(3))
@@ -390,6 +627,7 @@ class BPETokenizer:
             result,
             self._unknown_id,
             resolved.native,
+            normalizer=self._normalizer,
         )
         if model.ignore_merges:
             keys, offsets = joined(model.token_bytes.to_pylist())
@@ -491,13 +729,14 @@ class BPETokenizer:
             add_ids(prepend)
             done = 0
             for begin, stop, index in [*specials.find_all(text), (len(text), len(text), -1)]:
-                cuts = split_custom(self._split_regex or "", _decoded(text, done, begin))
-                add(cuts[:-1] + at + done, np.full(len(cuts) - 1, -1, np.int64))
+                part = self._normalized(_decoded(text, done, begin))
+                cuts = split_custom(self._split_regex or "", part)
+                add(cuts[:-1] + at, np.full(len(cuts) - 1, -1, np.int64))
+                texts.append(part.encode())
+                at += len(texts[-1])
                 if index >= 0:
-                    add(np.array([at + begin]), np.array([specials.ids[index]]))
+                    add_ids([specials.ids[index]])
                 done = stop
-            texts.append(text)
-            at += len(text)
             add_ids(append)
             spans_after.append(spans)
         begins = np.concatenate([*bounds, np.array([at], np.int64)])
@@ -505,11 +744,48 @@ class BPETokenizer:
         ids, offsets = self._encoder.encode_spans(b"".join(texts), begins[:-1], begins[1:], all_ids)
         return ids, offsets[np.array([0, *spans_after], np.int64)]
 
+    def _check_is_normal(self, data: bytes) -> None:
+        if self._normalizer is not None and self._normalizer.normalize(data) != data:
+            raise ValueError(
+                "text: expected one that the normalizer leaves as it is, since tokens are of the "
+                "normalized text, found another; give `tokenizer.normalize(text)`"
+            )
+
+    def _normalized(self, part: str) -> str:
+        """Text without special tokens, normalized."""
+        if self._normalizer is None:
+            return part
+        return self._normalizer.normalize(part.encode()).decode()
+
+    def _encoded_steps(self, parts: Iterable[bytes], specials: SpecialSet) -> Iterator[list[int]]:
+        """The ids of the parts joined, a few kB of text at a time."""
+        lookahead = cut_lookahead(specials)
+        text = bytearray()
+        wanted = _STREAM_BYTES
+        for part in parts:
+            text += part
+            while len(text) >= wanted + lookahead:
+                cut = self._cut(text, wanted, specials)
+                if cut is None:
+                    wanted = 2 * len(text)  # look again when there is as much more
+                    break
+                yield self._encoded_step(bytes(text[:cut]), specials)
+                del text[:cut]
+                wanted = _STREAM_BYTES
+        yield self._encoded_step(bytes(text), specials)
+
+    def _encoded_step(self, text: bytes, specials: SpecialSet) -> list[int]:
+        if self._split_regex is None:
+            return self._encoder.encode_text(text, specials, in_stream=True)
+        bounds = np.array([0, len(text)])
+        ids: list[int] = self._encode_custom(text, bounds[:1], bounds[1:], specials)[0].tolist()
+        return ids
+
     def _cut(self, text: bytearray, limit: int, specials: SpecialSet) -> int | None:
-        """The last place up to `limit` where a cut changes no ids, if there is one."""
+        """A place where a cut changes no ids, if there is one: the last up to `limit`, or else the
+        first after it. As much text as `cut_lookahead` says follows the limit."""
         if self._split_regex is None and self._model.pattern != "none":
-            cut = safe_cut(text, False, limit, specials)
-            return cut if cut is not None and cut <= limit else None
+            return safe_cut(text, False, limit, specials, self._normalizer)
         return max((end for _, end, _ in specials.find_all(text) if end <= limit), default=None)
 
 
@@ -526,14 +802,29 @@ def _utf8(text: str | bytes | memoryview | NDArray[np.uint8]) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def _utf8_parts(parts: Iterable[str]) -> Iterator[bytes]:
-    """The parts in UTF-8; a surrogate pair that was cut is put together."""
-    half = ""
-    for part in parts:
-        text = half + part
-        half = text[-1] if text and "\ud800" <= text[-1] < "\udc00" else ""
-        yield _utf8(text[: len(text) - len(half)])
-    yield _utf8(half)
+def _utf8_parts(parts: Iterable[str | bytes]) -> Iterator[bytes]:
+    """The text of the parts in UTF-8, cut anew; a surrogate pair that was cut is put together."""
+    gathered: list[str] = []
+    length = 0
+    for number, part in enumerate(parts):
+        if isinstance(part, str) and length + len(part) < _STREAM_BYTES:
+            gathered.append(part)
+            length += len(part)
+        elif isinstance(part, str):
+            for i in range(0, len(part), _STREAM_BYTES):
+                text = "".join([*gathered, part[i : i + _STREAM_BYTES]])
+                half = text[-1] if "\ud800" <= text[-1] < "\udc00" else ""
+                yield _utf8(text[: len(text) - len(half)])
+                gathered, length = [half], len(half)
+        elif isinstance(part, bytes):
+            yield _utf8("".join(gathered))
+            yield from (part[i : i + _STREAM_BYTES] for i in range(0, len(part), _STREAM_BYTES))
+            gathered, length = [], 0
+        else:
+            raise TypeError(
+                f"part {number} of the text: expected str or bytes, found {type(part).__name__}"
+            )
+    yield _utf8("".join(gathered))
 
 
 def _decoded(text: bytes, begin: int, end: int) -> str:

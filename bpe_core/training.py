@@ -6,17 +6,20 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from bpe_core._native import MergeLearner, separator_problem
 from bpe_core.counts import Errors, PretokenCounts, count_files
 from bpe_core.errors import TrainingError
-from bpe_core.model import TokenizerModel
+from bpe_core.extending import check_pattern, learner_after, with_new_special_tokens
+from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
+from bpe_core.patterns import pattern_with_rules
 from bpe_core.special_tokens import check_special_tokens
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StopReason", "TieBreak", "TrainingResult", "train_bpe", "train_from_counts"]
 
-TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface"]
+TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface", "first_seen"]
 StopReason: TypeAlias = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
 Progress: TypeAlias = "bool | Callable[[int, int], None]"
 
@@ -34,7 +37,6 @@ _STOP_REASONS: dict[str, str] = {
     "no_pairs_left": "no pair is left to merge",
 }
 _MERGES_A_STEP = 256  # between two calls of the progress display
-_MOST_TOKEN_BYTES = 2**31 - 1  # of all tokens together, as a model holds them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,8 +45,9 @@ class TrainingResult:
 
     Attributes:
         model: the tokenizer as data.
-        merges: the merged pairs in order.
-        merge_counts: how often each merge's pair occurred when it was merged.
+        merges: the merged pairs in order; those of a tokenizer that was extended come first.
+        merge_counts: how often each merge's pair occurred when it was merged; 0 where that is
+            unknown, of merges that an extended tokenizer came with.
         stop_reason: "vocab_size_reached", "below_min_frequency" or "no_pairs_left".
     """
 
@@ -55,7 +58,10 @@ class TrainingResult:
 
     @property
     def vocab(self) -> dict[int, bytes]:
-        """Id to bytes: special tokens in the order given, the 256 bytes, merges in order."""
+        """Id to bytes: special tokens in the order given, the 256 bytes, merges in order.
+
+        Of an extended tokenizer: its ids, then special tokens that it lacked, then new merges.
+        """
         return self.model.vocab
 
     def tokenizer(self) -> BPETokenizer:
@@ -75,9 +81,15 @@ def train_bpe(
     special_tokens: Iterable[str] = (),
     *,
     pattern: str = "gpt2",
+    normalizer: str | None = None,
+    normalize_quotes: bool = False,
+    split_categories: bool = False,
+    max_digits: int | None = None,
     tie_break: TieBreak = "lexicographic",
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
+    forbidden_tokens: Iterable[bytes] = (),
+    forbid_whitespace_tokens: bool = False,
     separator: str | bytes | None = None,
     errors: Errors = "strict",
     num_threads: int = 0,
@@ -90,10 +102,17 @@ def train_bpe(
         vocab_size: the number of ids to reach: special tokens, the 256 bytes and merges.
         special_tokens: where text is cut before counting; they are never counted or merged across.
         pattern: a name of `bpe_core.PATTERNS` or a regular expression.
+        normalizer, normalize_quotes, split_categories, max_digits: as in `count_pretokens`. A
+            tokenizer with these merges must be given the same normalizer, and as its pattern what
+            `pattern_with_rules` gives.
         tie_break: of equally frequent pairs, "lexicographic": the greatest (bytes, bytes);
-            "first_id": the smallest ids; "huggingface": as Hugging Face's trainer.
+            "first_id": the smallest ids; "huggingface": as Hugging Face's trainer; "first_seen":
+            the pair that comes first in the text as it is merged by then, as minbpe.
         min_frequency: of a pair; training stops below it.
         max_token_bytes: merges that would make a longer token are passed over.
+        forbidden_tokens: so are merges that would make one of these,
+        forbid_whitespace_tokens: and those that would make a token of white space (White_Space)
+            and control characters (Cc) alone. Bytes that are not whole UTF-8 are not such a token.
         separator: where text is cut as well; None: special tokens alone cut.
         errors: "strict", "replace" or "ignore" for invalid UTF-8.
         num_threads: for counting; 0 for all cores.
@@ -118,24 +137,25 @@ def train_bpe(
         if not Path(path).is_file():
             raise TrainingError(f"input_path: expected a file, found none at {os.fspath(path)!r}")
     specials = check_special_tokens(special_tokens)
-    _check_vocab_size(vocab_size, specials)
+    start = _start(specials, pattern)
+    _check_vocab_size(vocab_size, start)
+    options = _Options.checked(
+        tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens
+    )
     counts = count_files(
         paths,
-        pattern=pattern,
+        pattern=pattern_with_rules(
+            pattern, split_categories=split_categories, max_digits=max_digits
+        ),
         special_tokens=specials,
+        normalizer=normalizer,
+        normalize_quotes=normalize_quotes,
         separator=_checked_separator(separator),
         errors=errors,
         num_threads=num_threads,
+        in_order=tie_break == "first_seen",
     )
-    result = train_from_counts(
-        counts,
-        vocab_size,
-        specials,
-        tie_break=tie_break,
-        min_frequency=min_frequency,
-        max_token_bytes=max_token_bytes,
-        progress=progress,
-    )
+    result = _train(options.learner(counts), start, [vocab_size], counts, options, progress)[0]
     if len(result.model) < vocab_size:
         warnings.warn(
             f"training reached {len(result.model)} of {vocab_size} ids: {result.explain_stop()}",
@@ -154,6 +174,8 @@ def train_from_counts(
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
+    forbid_whitespace_tokens: bool = False,
+    base: BPETokenizer | None = None,
     progress: Progress = False,
 ) -> TrainingResult: ...
 
@@ -168,6 +190,8 @@ def train_from_counts(
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
+    forbid_whitespace_tokens: bool = False,
+    base: BPETokenizer | None = None,
     progress: Progress = False,
 ) -> list[TrainingResult]: ...
 
@@ -181,6 +205,8 @@ def train_from_counts(
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
+    forbid_whitespace_tokens: bool = False,
+    base: BPETokenizer | None = None,
     progress: Progress = False,
 ) -> TrainingResult | list[TrainingResult]:
     """Learns merges from counted pre-tokens.
@@ -197,12 +223,16 @@ def train_from_counts(
         vocab_size: the number of ids to reach, or several sizes: then the results are of one
             training, each a prefix of the next.
         special_tokens: they get the first ids, in the order given.
-        tie_break, min_frequency, max_token_bytes, progress: as in `train_bpe`.
-        forbidden_tokens: merges that would make one of these are passed over.
+        tie_break: as in `train_bpe`; `first_seen` needs the text.
+        min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, progress: as in
+            `train_bpe`.
+        base: a tokenizer to extend. It keeps its ids and merges, which come first; pre-tokens begin
+            as what it makes of them. Special tokens that it lacks and new tokens get ids after its
+            largest. `vocab_size` counts its ids too.
 
     Raises:
-        TrainingError: a vocabulary too small for the bytes and special tokens, or an unusable
-            argument.
+        TrainingError: a vocabulary too small for the bytes and special tokens, counts by another
+            pattern than base's, or an unusable argument.
         CountOverflowError: a pair's count does not fit 64 bits.
 
     Example:
@@ -212,24 +242,132 @@ def train_from_counts(
         ([(b'o', b'w'), (b'l', b'ow')], [7, 7])
     """
     specials = check_special_tokens(special_tokens)
+    if tie_break == "first_seen":
+        raise TrainingError(
+            "tie_break: first_seen needs the order of the text, which counts do not keep; expected "
+            "lexicographic, first_id or huggingface, or train_bpe"
+        )
+    options = _Options.checked(
+        tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, base
+    )
+    if options.base is None:
+        start = _start(specials, counts.metadata.get("pattern", "gpt2"))
+    else:
+        check_pattern(options.base, counts)
+        start = with_new_special_tokens(options.base, specials)
     sizes = list(vocab_size) if isinstance(vocab_size, Iterable) else [vocab_size]
     for size in sizes:
-        _check_vocab_size(size, specials)
-    _check_options(tie_break, min_frequency, max_token_bytes)
-    learner = MergeLearner(
-        *counts.columns(),
-        tie_break,
-        min_frequency,
-        max_token_bytes or 0,
-        _checked_forbidden(forbidden_tokens),
-    )
-    results: dict[int, TrainingResult] = {}
-    with _shown(progress, max(sizes, default=0) - len(specials) - 256) as show:
-        for size in sorted(set(sizes)):
-            _learn(learner, size - len(specials), show)
-            results[size] = _result(learner, specials, tie_break, counts)
-    found = [results[size] for size in sizes]
+        _check_vocab_size(size, start)
+    found = _train(options.learner(counts), start, sizes, counts, options, progress)
     return found if isinstance(vocab_size, Iterable) else found[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    tie_break: TieBreak
+    min_frequency: int
+    max_token_bytes: int | None
+    forbidden_tokens: list[bytes]
+    forbid_whitespace_tokens: bool
+    base: TokenizerModel | None
+
+    @classmethod
+    def checked(
+        cls,
+        tie_break: TieBreak,
+        min_frequency: int,
+        max_token_bytes: int | None,
+        forbidden_tokens: Iterable[bytes],
+        forbid_whitespace_tokens: bool,
+        base: BPETokenizer | None = None,
+    ) -> _Options:
+        if tie_break not in get_args(TieBreak):
+            raise TrainingError(
+                f"tie_break: expected {', '.join(get_args(TieBreak))}, found {tie_break!r}"
+            )
+        if min_frequency < 1:
+            raise TrainingError(f"min_frequency: expected at least 1, found {min_frequency}")
+        if max_token_bytes is not None and max_token_bytes < 1:
+            raise TrainingError(f"max_token_bytes: expected at least 1, found {max_token_bytes}")
+        return cls(
+            tie_break=tie_break,
+            min_frequency=min_frequency,
+            max_token_bytes=max_token_bytes,
+            forbidden_tokens=_checked_forbidden(forbidden_tokens),
+            forbid_whitespace_tokens=forbid_whitespace_tokens,
+            base=None if base is None else _model_of(base),
+        )
+
+    def learner(self, counts: PretokenCounts) -> MergeLearner:
+        if self.base is not None:
+            return learner_after(
+                self.base,
+                counts,
+                tie_break=self.tie_break,
+                min_frequency=self.min_frequency,
+                max_token_bytes=self.max_token_bytes or 0,
+                forbidden_tokens=self.forbidden_tokens,
+                forbid_whitespace_tokens=self.forbid_whitespace_tokens,
+            )
+        return MergeLearner(
+            *counts.columns(),
+            self.tie_break,
+            self.min_frequency,
+            self.max_token_bytes or 0,
+            self.forbidden_tokens,
+            forbid_whitespace_tokens=self.forbid_whitespace_tokens,
+        )
+
+    def recorded(self) -> dict[str, Any]:
+        """What the tokenizer's files say of them, beside the tie-break."""
+        base = self.base
+        return {
+            "min_frequency": self.min_frequency,
+            "max_token_bytes": self.max_token_bytes,
+            "forbidden_tokens": [_text_or_hex(token) for token in self.forbidden_tokens],
+            "forbid_whitespace_tokens": self.forbid_whitespace_tokens,
+            "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
+        }
+
+
+def _model_of(base: BPETokenizer) -> TokenizerModel:
+    model = getattr(base, "model", None)
+    if not isinstance(model, TokenizerModel):
+        raise TrainingError(f"base: expected a BPETokenizer, found {type(base).__name__}")
+    return model
+
+
+def _text_or_hex(token: bytes) -> str | dict[str, str]:
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return {"hex": token.hex()}
+
+
+def _start(specials: tuple[str, ...], pattern: str) -> TokenizerModel:
+    """What a new tokenizer has before the first merge."""
+    first = len(specials)
+    return TokenizerModel.from_tokens(
+        ((first + byte, bytes([byte])) for byte in range(256)),
+        special_tokens={token: i for i, token in enumerate(specials)},
+        pattern=pattern,
+    )
+
+
+def _train(
+    learner: MergeLearner,
+    start: TokenizerModel,
+    sizes: list[int],
+    counts: PretokenCounts,
+    options: _Options,
+    progress: Progress,
+) -> list[TrainingResult]:
+    results: dict[int, TrainingResult] = {}
+    with _shown(progress, max(sizes, default=len(start)) - len(start)) as show:
+        for size in sorted(set(sizes)):
+            _learn(learner, len(start.token_ids), size - len(start), show)
+            results[size] = _result(learner, start, counts, options)
+    return [results[size] for size in sizes]
 
 
 def _checked_separator(separator: str | bytes | None) -> str | None:
@@ -250,13 +388,14 @@ def _checked_separator(separator: str | bytes | None) -> str | None:
     return text
 
 
-def _check_vocab_size(vocab_size: int, specials: tuple[str, ...]) -> None:
-    least = 256 + len(specials)
+def _check_vocab_size(vocab_size: int, start: TokenizerModel) -> None:
     if isinstance(vocab_size, bool) or not isinstance(vocab_size, (int, np.integer)):
         raise TrainingError(f"vocab_size: expected an integer, found {vocab_size!r}")
-    if vocab_size < least:
+    if vocab_size < len(start):
+        ordinary, specials = len(start.token_ids), len(start.special_tokens)
         raise TrainingError(
-            f"vocab_size: expected at least {least} (256 bytes and {len(specials)} special "
+            f"vocab_size: expected at least {len(start)} ({ordinary} "
+            f"{'tokens of base' if len(start.merges) else 'bytes'} and {specials} special "
             f"tokens), found {vocab_size}"
         )
 
@@ -269,60 +408,57 @@ def _checked_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
     return listed
 
 
-def _check_options(tie_break: str, min_frequency: int, max_token_bytes: int | None) -> None:
-    if tie_break == "first_seen":
-        raise TrainingError(
-            "tie_break: first_seen needs the order of the text, which counts do not keep; expected "
-            "lexicographic, first_id or huggingface"
-        )
-    if tie_break not in ("lexicographic", "first_id", "huggingface"):
-        raise TrainingError(
-            f"tie_break: expected lexicographic, first_id or huggingface, found {tie_break!r}"
-        )
-    if min_frequency < 1:
-        raise TrainingError(f"min_frequency: expected at least 1, found {min_frequency}")
-    if max_token_bytes is not None and max_token_bytes < 1:
-        raise TrainingError(f"max_token_bytes: expected at least 1, found {max_token_bytes}")
-
-
-def _learn(learner: MergeLearner, symbols: int, show: Callable[[int], None]) -> None:
+def _learn(learner: MergeLearner, first: int, wanted: int, show: Callable[[int], None]) -> None:
+    """Learns up to so many new tokens; `first` is the number of those that there were."""
     goes_on = True
     while goes_on:
-        goes_on = learner.learn(symbols, _MERGES_A_STEP)
-        if learner.symbol_bytes > _MOST_TOKEN_BYTES:
+        goes_on = learner.learn(first + wanted, _MERGES_A_STEP)
+        if learner.symbol_bytes > MOST_TOKEN_BYTES:
             raise TrainingError(
-                f"tokens: expected at most {_MOST_TOKEN_BYTES:,} bytes in all, found more after "
-                f"{learner.num_symbols - 256:,} merges: the text is too small for the vocabulary, "
-                "and its few pre-tokens merge into single tokens; ask for a smaller vocab_size, "
-                "or give min_frequency=2 or max_token_bytes"
+                f"tokens: expected at most {MOST_TOKEN_BYTES:,} bytes in all, found more after "
+                f"{learner.num_symbols - first:,} merges: the text is too small for the "
+                "vocabulary, and its few pre-tokens merge into single tokens; ask for a smaller "
+                "vocab_size, or give min_frequency=2 or max_token_bytes"
             )
-        show(learner.num_symbols - 256)
+        show(learner.num_symbols - first)
 
 
 def _result(
-    learner: MergeLearner, specials: tuple[str, ...], tie_break: str, counts: PretokenCounts
+    learner: MergeLearner, start: TokenizerModel, counts: PretokenCounts, options: _Options
 ) -> TrainingResult:
-    first = len(specials)
-    symbols = [learner.symbol(i) for i in range(learner.num_symbols)]
-    left, right, result, merge_counts = learner.merges()
-    rows: NDArray[np.int64] = np.column_stack([left, right, result]).astype(np.int64) + first
+    first = len(start.token_ids)
+    new_tokens = [learner.symbol(i) for i in range(first, learner.num_symbols)]
+    new_ids = np.arange(len(new_tokens), dtype=np.int64) + start.max_id + 1
+    ids = np.concatenate([start.token_ids, new_ids])
+    left, right, result, new_counts = learner.merges()
+    merge_counts = np.concatenate([_counts_of(start), new_counts])
+    normalizer = counts.metadata.get("normalizer")
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
-    model = TokenizerModel.from_tokens(
-        enumerate(symbols, first),
-        map(tuple, rows.tolist()),
-        special_tokens={token: i for i, token in enumerate(specials)},
-        pattern=counts.metadata.get("pattern", "gpt2"),
-        tie_break=tie_break,
-        merge_counts=merge_counts.tolist(),
+    model = replace(
+        start,
+        token_ids=ids,
+        token_bytes=pa.concat_arrays([start.token_bytes, pa.array(new_tokens, pa.binary())]),
+        merges=np.concatenate([start.merges, ids[np.column_stack([left, right, result])]]),
+        tie_break=options.tie_break,
+        merge_counts=merge_counts,
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
+        normalizer=None if normalizer == "null" else normalizer,
+        normalize_quotes=counts.metadata.get("normalize_quotes") == "true",
+        training_options=options.recorded(),
     )
     return TrainingResult(
         model=model,
-        merges=[(symbols[a], symbols[b]) for a, b in zip(left, right, strict=True)],
+        merges=model.merge_bytes,
         merge_counts=merge_counts.tolist(),
         stop_reason=stop_reason,
     )
+
+
+def _counts_of(model: TokenizerModel) -> NDArray[np.int64]:
+    if model.merge_counts is None:
+        return np.zeros(len(model.merges), np.int64)
+    return model.merge_counts
 
 
 @contextmanager

@@ -375,9 +375,10 @@ class _Build:
             "vocab_size": len(result.model),
             "vocab_size_asked_for": tokenizer.vocab_size,
         }
-        not_written = formats.save_tokenizer(
-            result.model, self._tokenizer.url, {"training": training}
-        )
+        with self._tokenizer.output_errors(""):
+            not_written = formats.save_tokenizer(
+                result.model, self._tokenizer.url, {"training": training}
+            )
         training.pop("configuration")
         content = {
             **training,

@@ -299,7 +299,7 @@ class TaskCounter:
                     (batch.data.tobytes(), batch.starts, batch.ends),
                     self._custom,
                     self._job.special_tokens,
-                    self._job.max_pretoken_bytes,
+                    max_pretoken_bytes=self._job.max_pretoken_bytes,
                 )
                 done = len(batch)
             for place in too_long:

@@ -65,7 +65,7 @@ class Directory:
             OutputError: it can't be made or written to.
         """
         filesystem, root = self._located
-        with self._output_errors(""):
+        with self.output_errors(""):
             filesystem.makedirs(root, exist_ok=True)
             if self._is_local:  # a directory may be there and yet be closed to us
                 probe = Path(root) / f".probe-{secrets.token_hex(8)}"
@@ -100,7 +100,7 @@ class Directory:
             OutputError: the disk is full, or the storage refuses.
         """
         filesystem, root = self._located
-        with self._output_errors(name):
+        with self.output_errors(name):
             if self._is_local:
                 final = Path(root) / name
                 final.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +202,12 @@ class Directory:
             filesystem.rmdir(root)
 
     @contextmanager
-    def _output_errors(self, name: str) -> Iterator[None]:
+    def output_errors(self, name: str) -> Iterator[None]:
+        """Turns the errors of what writes into the directory into OutputError.
+
+        Args:
+            name: the file that is written; empty: the directory, or several.
+        """
         try:
             yield
         except OSError as error:

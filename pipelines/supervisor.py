@@ -35,8 +35,8 @@ _GRACE_SECONDS = 15.0
 _SAME_INTERRUPTION_SECONDS = 1.0
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Workers take and give back the same few buffers again and again, and memory that the system has to
-# clear first costs more than filling it: so the allocator (glibc's) keeps what it has, in few arenas,
-# and Arrow takes its memory from there too. Threads of BLAS, which numpy starts, have nothing to do.
+# clear first costs more than filling it: so the allocator (glibc's) keeps what it has, in two
+# arenas, and Arrow takes its memory there too. The threads of BLAS that numpy starts are of no use.
 _MEMORY_SETTINGS = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),

@@ -21,7 +21,13 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
 README = ROOT / "README.md"
 # Their Python runs from top to bottom, in one namespace, where `make quickstart` has been.
-RUNNABLE = [README, ROOT / "docs" / "errors.md", ROOT / "docs" / "loading.md"]
+RUNNABLE = [
+    README,
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("errors", "loading", "minbpe", "tokenizer", "training")
+    ),
+]
 # Libraries that the tests don't install.
 NOT_INSTALLED = {"datasets", "transformers"}
 

@@ -4,10 +4,12 @@
 file                holds                                           read by
 ==================  ==============================================  ===========================
 tokenizer.arrow     everything                                      this package
-tokenizer.json      ids, merges, special tokens, pattern            Hugging Face tokenizers
+tokenizer.json      ids, merges, special tokens, pattern,           Hugging Face tokenizers,
+                    normalizer, template                            transformers
 vocab.json,         ids and merges                                  GPT-2's encoder, transformers
 merges.txt
 tokenizer.tiktoken  ranks of ordinary tokens                        tiktoken
+*.model, *.vocab    ids, merges, special tokens, pattern            minbpe (the .vocab: people)
 training.json       what a person wants to know                     people
 ==================  ==============================================  ===========================
 
@@ -19,22 +21,31 @@ format cannot hold the tokenizer, with the reason. Paths are local ones or fsspe
 from __future__ import annotations
 
 from bpe_core.formats.arrow import read_arrow, write_arrow
+from bpe_core.formats.detection import FORMATS, FormatName, TokenizerFile, find_tokenizer
 from bpe_core.formats.directory import load_tokenizer, save_tokenizer
 from bpe_core.formats.files import CannotHoldError
 from bpe_core.formats.gpt2 import read_vocab_merges, write_vocab_merges
 from bpe_core.formats.huggingface import read_huggingface, write_huggingface
+from bpe_core.formats.minbpe import minbpe_bytes, read_minbpe, write_minbpe
 from bpe_core.formats.ranks import read_tiktoken, write_tiktoken
 
 __all__ = [
+    "FORMATS",
     "CannotHoldError",
+    "FormatName",
+    "TokenizerFile",
+    "find_tokenizer",
     "load_tokenizer",
+    "minbpe_bytes",
     "read_arrow",
     "read_huggingface",
+    "read_minbpe",
     "read_tiktoken",
     "read_vocab_merges",
     "save_tokenizer",
     "write_arrow",
     "write_huggingface",
+    "write_minbpe",
     "write_tiktoken",
     "write_vocab_merges",
 ]

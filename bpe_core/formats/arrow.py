@@ -9,14 +9,24 @@ result exists already is a row of its own with the same id and bytes.
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bpe_core.formats.files import Location, built, malformed, quoted, read_bytes, write_file
+from bpe_core.formats.files import (
+    Location,
+    built,
+    dump_json,
+    malformed,
+    quoted,
+    read_bytes,
+    write_file,
+)
 from bpe_core.model import TokenizerModel
+
+Item = TypeVar("Item", int, str)
 
 _FORMAT = "bpe-beam tokenizer"
 _VERSION = "1"
@@ -29,7 +39,7 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("count", pa.int64()),
 ]
 _SCHEMA = pa.schema(_FIELDS)
-_TEXTS = ("tie_break", "stop_reason", "counts_fingerprint")
+_TEXTS = ("tie_break", "stop_reason", "counts_fingerprint", "normalizer")
 
 
 def write_arrow(model: TokenizerModel, location: Location) -> None:
@@ -68,7 +78,11 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
         "pattern": model.pattern,
         "ignore_merges": json.dumps(model.ignore_merges),
         **{name: value for name in _TEXTS if (value := getattr(model, name)) is not None},
+        **({"normalize_quotes": "true"} if model.normalize_quotes else {}),
+        **{name: json.dumps(values) for name, values in _lists_of(model).items() if values},
     }
+    if model.training_options is not None:
+        metadata["training_options"] = dump_json(dict(model.training_options))
     schema = _SCHEMA.with_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
@@ -159,6 +173,12 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         tie_break=metadata.get("tie_break"),
         stop_reason=metadata.get("stop_reason"),
         counts_fingerprint=metadata.get("counts_fingerprint"),
+        training_options=_options(metadata, location),
+        normalizer=metadata.get("normalizer"),
+        normalize_quotes=metadata.get("normalize_quotes") == "true",
+        prepend=tuple(_list(metadata, "prepend", int, location)),
+        append=tuple(_list(metadata, "append", int, location)),
+        nonspecial_tokens=frozenset(_list(metadata, "nonspecial_tokens", str, location)),
     )
 
 
@@ -191,7 +211,42 @@ def _specials_of(rows: pa.Table, location: Location) -> dict[str, int]:
     return specials
 
 
+def _lists_of(model: TokenizerModel) -> dict[str, list[int] | list[str]]:
+    """What the metadata has as JSON lists, where they are not empty."""
+    return {
+        "prepend": list(model.prepend),
+        "append": list(model.append),
+        "nonspecial_tokens": sorted(model.nonspecial_tokens),
+    }
+
+
+def _list(metadata: dict[str, str], key: str, kind: type[Item], location: Location) -> list[Item]:
+    text = metadata.get(key, "[]")
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or any(type(value) is not kind for value in values):
+        raise malformed(
+            location, f"metadata {key!r}", f"a JSON list of {kind.__name__}", quoted(text)
+        )
+    return values
+
+
 def _text(metadata: dict[str, str], key: str, location: Location) -> str:
     if key not in metadata:
         raise malformed(location, "metadata", f"the key {key!r}", quoted(list(metadata)))
     return metadata[key]
+
+
+def _options(metadata: dict[str, str], location: Location) -> dict[str, Any] | None:
+    if "training_options" not in metadata:
+        return None
+    text = metadata["training_options"]
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise malformed(location, "metadata 'training_options'", "a JSON object", quoted(text))
+    return options

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from bpe_core.formats.arrow import arrow_bytes, read_arrow
 from bpe_core.formats.files import CannotHoldError, Location, dump_json, join, remove, write_files
 from bpe_core.formats.gpt2 import vocab_merges_bytes
-from bpe_core.formats.huggingface import huggingface_bytes
+from bpe_core.formats.huggingface import huggingface_bytes, tokenizer_config_bytes
 from bpe_core.formats.ranks import tiktoken_bytes
+from bpe_core.formats.tiktoken_call import call_name, tiktoken_call
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 
@@ -49,6 +50,12 @@ def save_tokenizer(
             contents |= zip(names, encode(model), strict=True)
         except CannotHoldError as error:
             not_written[" + ".join(names)] = str(error)
+    for main, (name, companion) in _COMPANIONS.items():
+        if main in contents:
+            try:
+                contents[name] = companion(model)
+            except CannotHoldError as error:
+                not_written[name] = str(error)
     contents["training.json"] = dump_json(
         {
             "tokenizer": _summary(model),
@@ -60,7 +67,7 @@ def save_tokenizer(
     )
     contents[_ARROW] = arrow_bytes(model)
     write_files(directory, contents)
-    for name in {name for names in _OTHERS for name in names} - set(contents):
+    for name in _NAMES - set(contents):
         remove(join(directory, name))
     return not_written
 
@@ -81,6 +88,16 @@ _OTHERS: dict[tuple[str, ...], Callable[[TokenizerModel], tuple[bytes, ...]]] = 
     ("tokenizer.tiktoken",): lambda model: (tiktoken_bytes(model),),
 }
 
+# What libraries want beside the file of a format.
+_COMPANIONS: dict[str, tuple[str, Callable[[TokenizerModel], bytes]]] = {
+    "tokenizer.json": ("tokenizer_config.json", tokenizer_config_bytes),
+    "tokenizer.tiktoken": (
+        call_name("tokenizer.tiktoken"),
+        lambda model: tiktoken_call(model, "tokenizer.tiktoken"),
+    ),
+}
+_NAMES = {name for names in _OTHERS for name in names} | {name for name, _ in _COMPANIONS.values()}
+
 
 def _summary(model: TokenizerModel) -> dict[str, object]:
     pattern = resolve_pattern(model.pattern)
@@ -92,11 +109,17 @@ def _summary(model: TokenizerModel) -> dict[str, object]:
         "merges": len(model.merges),
         "longest_token_bytes": max(lengths, default=0),
         "special_tokens": dict(model.special_tokens),
+        "nonspecial_tokens": sorted(model.nonspecial_tokens),
+        "prepend": list(model.prepend),
+        "append": list(model.append),
         "pattern": model.pattern,
         "pattern_regex": pattern.regex,
         "unicode_version": pattern.unicode_version,
+        "normalizer": model.normalizer,
+        "normalize_quotes": model.normalize_quotes,
         "ignore_merges": model.ignore_merges,
         "tie_break": model.tie_break,
         "stop_reason": model.stop_reason,
         "counts_fingerprint": model.counts_fingerprint,
+        "training_options": model.training_options,
     }

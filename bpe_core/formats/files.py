@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from bpe_core.errors import BpeError, FormatError, InvalidPatternError, InvalidTokenizerError
+from bpe_core.model import TokenizerModel
 
 Location = str | os.PathLike[str]
 Built = TypeVar("Built")
@@ -22,6 +23,20 @@ MAX_FILE_BYTES = 1 << 28
 
 class CannotHoldError(BpeError, ValueError):
     """A format that cannot hold this tokenizer; the message is the reason."""
+
+
+def refuse_normalization(model: TokenizerModel) -> None:
+    """For formats that cannot say that text is normalized.
+
+    Raises:
+        CannotHoldError: the tokenizer normalizes.
+    """
+    if model.normalizer is not None or model.normalize_quotes:
+        steps = [model.normalizer, "normalize_quotes" if model.normalize_quotes else None]
+        raise CannotHoldError(
+            f"text is normalized before it is split ({', '.join(filter(None, steps))}), and the "
+            "format has no normalizer"
+        )
 
 
 def join(directory: Location, name: str) -> str:
@@ -45,6 +60,21 @@ def read_bytes(location: Location) -> bytes:
             "found a larger one"
         )
     return data
+
+
+def names_in(location: Location) -> list[str] | None:
+    """The names of the files in a directory; None if the location is no directory.
+
+    Raises:
+        OSError: as listing it does.
+    """
+    local = _local_path(location)
+    if local is not None:
+        return [path.name for path in local.iterdir()] if local.is_dir() else None
+    fs, path = fsspec.core.url_to_fs(os.fspath(location))
+    if not fs.isdir(path):
+        return None
+    return [name.rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)]
 
 
 def write_files(directory: Location, contents: dict[str, bytes]) -> None:

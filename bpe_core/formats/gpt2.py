@@ -7,9 +7,15 @@ after a line `#version: 0.2`. The pair holds neither the pattern nor which entri
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bpe_core.errors import FormatError
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
@@ -19,10 +25,11 @@ from bpe_core.formats.files import (
     quoted,
     read_json_object,
     read_text,
+    refuse_normalization,
     write_file,
 )
-from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
-from bpe_core.model import TokenizerModel
+from bpe_core.formats.stand_ins import all_from_stand_ins, from_stand_ins, to_stand_ins
+from bpe_core.model import MAX_ID, TokenizerModel
 
 _HEADER = "#version: 0.2"
 
@@ -49,18 +56,23 @@ def read_vocab_merges(
         OSError: as opening them does.
     """
     entries = read_json_object(vocab_location)
-    merges = [
-        merge_of(merges_location, f"line {number}", line.split(" "))
-        for number, line in _merge_lines(read_text(merges_location))
-    ]
-    made = {left + right for left, right in merges}
+    lines = _merge_lines(read_text(merges_location))
+    merges = [line.split(" ") for _, line in lines]
+    made = set(map("".join, merges))
     asked = special_tokens if isinstance(special_tokens, Mapping) else list(special_tokens or ())
     specials = _special_ids(vocab_location, entries, asked, made)
     listed = {text for text in specials if not is_ordinary(text, made)}
-    vocab = bytes_of_entries(vocab_location, "", entries, listed)
+    tokens = OrdinaryTokens.of_entries(vocab_location, "", entries, listed)
+    rows = tokens.merges_of(merges_location, merges, lambda rank: f"line {lines[rank][0]}")
     return built(
         merges_location,
-        lambda: TokenizerModel.from_vocab(vocab, merges, specials, pattern=pattern),
+        lambda: TokenizerModel(
+            token_ids=tokens.ids,
+            token_bytes=tokens.tokens,
+            merges=rows,
+            special_tokens=specials,
+            pattern=pattern,
+        ),
     )
 
 
@@ -79,6 +91,7 @@ def write_vocab_merges(
 
 def vocab_merges_bytes(model: TokenizerModel) -> tuple[bytes, bytes]:
     """The contents of vocab.json and of merges.txt."""
+    refuse_normalization(model)
     if model.ignore_merges:
         raise CannotHoldError(
             "some token is not what its own bytes merge into, and the format cannot say that a "
@@ -93,8 +106,15 @@ def entries_of(model: TokenizerModel) -> dict[str, int]:
     """All tokens by their text, ordinary ones in stand-ins, special ones as they are; by id.
 
     Raises:
-        CannotHoldError: a special token's text is also the stand-ins of an ordinary token.
+        CannotHoldError: a special token's text is also the stand-ins of an ordinary token, or two
+            ordinary tokens have the same bytes.
     """
+    if model.equal_ids is not None:
+        first, second = model.equal_ids
+        raise CannotHoldError(
+            f"ids {first} and {second} have the same bytes, and the format tells tokens apart by "
+            "text"
+        )
     texts = _texts_of(model)
     entries = {text: i for i, text in texts.items()}
     for text, special_id in model.special_tokens.items():
@@ -122,44 +142,94 @@ def _texts_of(model: TokenizerModel) -> dict[int, str]:
     return {i: text[end - len(token) : end] for (i, token), end in zip(tokens, ends, strict=True)}
 
 
-def bytes_of_entries(
-    location: Location, where: str, entries: Mapping[str, Any], specials: Collection[str]
-) -> dict[int, bytes]:
-    """Id to bytes of the entries that are not special tokens.
+@dataclass(frozen=True, kw_only=True)
+class OrdinaryTokens:
+    """The entries of a vocabulary in stand-ins that are not special tokens.
 
-    Raises:
-        FormatError: a value that is no id, an id given twice, a key that is not of stand-ins.
+    Attributes:
+        ids: int64[n], ascending.
+        tokens: their bytes, n values.
+        by_text: id by the text of its entry.
     """
-    vocab: dict[int, bytes] = {}
-    for text, token_id in entries.items():
-        if type(token_id) is not int:
-            raise malformed(location, f"{where}{text!r}", "an id", quoted(token_id))
-        if text in specials:
-            continue
-        token = from_stand_ins(text)
-        if token is None:
+
+    ids: NDArray[np.int64]
+    tokens: pa.BinaryArray
+    by_text: Mapping[str, int]
+
+    @classmethod
+    def of_entries(
+        cls, location: Location, where: str, entries: Mapping[str, Any], specials: Collection[str]
+    ) -> OrdinaryTokens:
+        """The entries of a file, without those of special tokens.
+
+        Raises:
+            FormatError: a value that is no id, an id given twice, a key that is not of stand-ins.
+        """
+        for text, token_id in entries.items():
+            if type(token_id) is not int or not 0 <= token_id <= MAX_ID:
+                raise malformed(
+                    location, f"{where}{text!r}", f"an id of 0 ... {MAX_ID}", quoted(token_id)
+                )
+        by_text = {text: i for text, i in entries.items() if text not in specials}
+        texts = sorted(by_text, key=by_text.__getitem__)
+        tokens = all_from_stand_ins(texts)
+        if isinstance(tokens, int):
             raise malformed(
                 location,
-                f"{where}id {token_id}",
+                f"{where}id {by_text[texts[tokens]]}",
                 "printable stand-ins of bytes, or a special token that is named as one",
-                quoted(text),
+                quoted(texts[tokens]),
             )
-        if token_id in vocab:
-            raise malformed(location, f"{where}{text!r}", "each id once", f"id {token_id} again")
-        vocab[token_id] = token
-    return vocab
+        ids = np.fromiter(map(by_text.__getitem__, texts), np.int64, len(texts))
+        twice = np.flatnonzero(ids[1:] == ids[:-1])
+        if len(twice):
+            text = texts[int(twice[0]) + 1]
+            raise malformed(
+                location, f"{where}{text!r}", "each id once", f"id {by_text[text]} again"
+            )
+        return cls(ids=ids, tokens=tokens, by_text=by_text)
 
+    def merges_of(
+        self, location: Location, merges: Sequence[list[Any]], where: Callable[[int], str]
+    ) -> NDArray[np.int64]:
+        """The ids (left, right, result) of merges, each a list of its two sides.
 
-def merge_of(location: Location, where: str, parts: Sequence[object]) -> tuple[bytes, bytes]:
-    """The bytes of the two sides of a merge.
+        Of a pair given twice the last place counts, as in GPT-2's and Hugging Face's encoders.
 
-    Raises:
-        FormatError: it is not two texts of stand-ins.
-    """
-    sides = [from_stand_ins(part) if isinstance(part, str) else None for part in parts]
-    if len(sides) != 2 or not sides[0] or not sides[1]:
-        raise malformed(location, where, "two tokens in printable stand-ins", quoted(list(parts)))
-    return sides[0], sides[1]
+        Raises:
+            FormatError: one that is not two texts of stand-ins, or whose sides or result are no
+                ordinary tokens; `where` says where it stands in the file.
+        """
+        ids = self.by_text
+        texts = (text for left, right in merges for text in (left, right, left + right))
+        try:
+            found = np.fromiter((ids[text] for text in texts), np.int64, 3 * len(merges))
+        except (KeyError, TypeError, ValueError):
+            raise self._first_wrong_merge(location, merges, where) from None
+        found = found.reshape(-1, 3)
+        pairs = found[::-1, 0] << 32 | found[::-1, 1]
+        _, from_end = np.unique(pairs, return_index=True)
+        rows: NDArray[np.int64] = found[np.sort(len(found) - 1 - from_end)]
+        return rows
+
+    def _first_wrong_merge(
+        self, location: Location, merges: Sequence[list[Any]], where: Callable[[int], str]
+    ) -> FormatError:
+        for rank, merge in enumerate(merges):
+            sides = [from_stand_ins(side) if isinstance(side, str) else None for side in merge]
+            if len(sides) != 2 or not sides[0] or not sides[1]:
+                expected = "two tokens in printable stand-ins"
+                return malformed(location, where(rank), expected, quoted(merge))
+            left, right = merge
+            for text in (left, right, left + right):
+                if text not in self.by_text:
+                    return malformed(
+                        location,
+                        f"merge {rank}, {quoted(sides[0])} + {quoted(sides[1])}",
+                        "bytes of ordinary tokens",
+                        f"no id for {quoted(from_stand_ins(text))}; add it to the vocabulary",
+                    )
+        raise AssertionError("no merge is wrong")
 
 
 def _merge_lines(text: str) -> list[tuple[int, str]]:
@@ -177,7 +247,7 @@ def _special_ids(
     location: Location,
     entries: Mapping[str, Any],
     special_tokens: Sequence[str] | Mapping[str, int],
-    made: Collection[bytes],
+    made: Collection[str],
 ) -> dict[str, int]:
     listed = {
         text: entries[text]
@@ -196,7 +266,6 @@ def _special_ids(
     return listed | {text: free + i for i, text in enumerate(others)}
 
 
-def is_ordinary(text: str, made: Collection[bytes]) -> bool:
-    """Whether an entry of this text is a byte or the result of a merge."""
-    token = from_stand_ins(text)
-    return token is not None and (len(token) == 1 or token in made)
+def is_ordinary(text: str, made: Collection[str]) -> bool:
+    """Whether an entry of this text is a byte or the result of a merge, of those made."""
+    return text in made or (len(text) == 1 and from_stand_ins(text) is not None)

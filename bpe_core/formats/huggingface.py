@@ -8,6 +8,7 @@ pre-tokenizer splits by the pattern and then turns bytes into stand-ins.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from bpe_core.formats.files import (
@@ -21,25 +22,22 @@ from bpe_core.formats.files import (
     write_file,
 )
 from bpe_core.formats.gpt2 import (
-    bytes_of_entries,
+    OrdinaryTokens,
     entries_of,
     is_ordinary,
-    merge_of,
     merges_of,
 )
-from bpe_core.formats.oniguruma import first_difference
+from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
+from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, pattern_of, pre_tokenizer_of
 from bpe_core.formats.ranks import why_not_ranks
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
+from bpe_core.formats.template import around_of, post_processor_of
 from bpe_core.model import TokenizerModel
-from bpe_core.patterns import PATTERNS, resolve_pattern
 
-_BYTE_LEVEL = {
-    "type": "ByteLevel",
-    "add_prefix_space": False,
-    "trim_offsets": True,
-    "use_regex": False,
-}
-_NAMES = {regex: name for name, regex in reversed(PATTERNS.items())}
+_END_OF_TEXT = "<|endoftext|>"
+_NORMALIZERS = {"NFC": "nfc", "NFKC": "nfkc"}
+# Added tokens are compared in time quadratic in their length.
+_MAX_COMPARED = 256
 
 
 def write_huggingface(model: TokenizerModel, location: Location) -> None:
@@ -53,6 +51,11 @@ def write_huggingface(model: TokenizerModel, location: Location) -> None:
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
     """The contents of tokenizer.json."""
+    if model.normalize_quotes:
+        raise CannotHoldError(
+            "quotes are normalized (normalize_quotes); of the library's normalizers only NFC and "
+            "NFKC are written"
+        )
     missing = set(range(256)) - {token[0] for _, token in model.tokens if len(token) == 1}
     if missing:
         raise CannotHoldError(
@@ -65,11 +68,14 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "added_tokens": [_added_token(*item) for item in model.special_tokens.items()],
-            "normalizer": None,
-            "pre_tokenizer": _pre_tokenizer(model.pattern),
-            "post_processor": None,
-            "decoder": {**_BYTE_LEVEL, "use_regex": True},
+            "added_tokens": [
+                _added_token(text, i, text not in model.nonspecial_tokens)
+                for text, i in model.special_tokens.items()
+            ],
+            "normalizer": _normalizer_json(model.normalizer),
+            "pre_tokenizer": pre_tokenizer_of(model.pattern),
+            "post_processor": post_processor_of(model),
+            "decoder": {**BYTE_LEVEL, "use_regex": True},
             "model": {
                 "type": "BPE",
                 "dropout": None,
@@ -86,56 +92,78 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
     )
 
 
+def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
+    """The contents of tokenizer_config.json, which says `transformers` what is bos and eos.
+
+    They are the token that is put before, and the one that is put after a text. Where none is put
+    after it, `<|endoftext|>` is the eos if there is such a special token.
+    """
+    texts = {i: text for text, i in model.special_tokens.items()}
+    config: dict[str, object] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,  # true leaves out spaces when decoding
+    }
+    if len(model.prepend) == 1:
+        config["bos_token"] = texts[model.prepend[0]]
+    if len(model.append) == 1:
+        config["eos_token"] = texts[model.append[0]]
+    elif not model.append and _END_OF_TEXT in model.special_tokens:
+        config["eos_token"] = _END_OF_TEXT
+    return dump_json(config, indent=2)
+
+
 def read_huggingface(location: Location) -> TokenizerModel:
     """Reads a tokenizer.json of a byte-level BPE tokenizer.
 
-    All added tokens become special tokens. What a post-processor puts around a text is not part
-    of the tokenizer: ids are those of `encode(text, add_special_tokens=False)`.
+    All added tokens become special tokens; those with `"special": false` are the model's
+    `nonspecial_tokens`. What a template puts around a text is its `prepend` and `append`, which
+    encoding leaves out: ids are those of `encode(text, add_special_tokens=False)`.
 
     Raises:
         FormatError: the file is malformed, or has something that would change ids and that this
-            package does not do: a normalizer, another model than BPE, dropout, truncation, ….
+            package does not do: another normalizer than NFC and NFKC, another model than BPE,
+            dropout, truncation, ….
         OSError: as opening it does.
     """
     root = read_json_object(location)
-    for key in ("truncation", "padding", "normalizer"):
-        _expect(location, key, root.get(key), None)
-    model = _object(location, "model", root.get("model"))
-    vocab = _object(location, "model.vocab", model.get("vocab"))
+    for key in ("truncation", "padding"):
+        expect(location, key, root.get(key), None)
+    model = object_of(location, "model", root.get("model"))
+    vocab = object_of(location, "model.vocab", model.get("vocab"))
     _check_model(location, model, vocab)
-    pattern = _pattern_of(location, root.get("pre_tokenizer"))
-    decoder = _object(location, "decoder", root.get("decoder"))
-    _expect(location, "decoder.type", decoder.get("type"), "ByteLevel")
+    pattern = pattern_of(location, root.get("pre_tokenizer"))
+    decoder = object_of(location, "decoder", root.get("decoder"))
+    expect(location, "decoder.type", decoder.get("type"), "ByteLevel")
 
-    specials = _specials_of(location, root.get("added_tokens") or [], vocab)
-    ordinary = bytes_of_entries(location, "model.vocab, ", vocab, specials)
-    merges = [
-        merge_of(location, f"model.merges[{rank}]", _sides(merge))
-        for rank, merge in enumerate(_list(location, "model.merges", model.get("merges")))
-    ]
-    made = {left + right for left, right in merges}
-    for text, token_id in specials.items():
-        if text in vocab and is_ordinary(text, made):
-            raise malformed(
-                location,
-                f"added token {text!r}",
-                "an id that ordinary text does not get",
-                f"id {token_id}, a byte's or a merge's",
-            )
-    result = built(
+    normalizer = _normalizer_of(location, root.get("normalizer"))
+    added = list_of(location, "added_tokens", root.get("added_tokens") or [])
+    specials = _specials_of(location, added, vocab)
+    if normalizer is not None:
+        _check_found_as_they_stand(location, added)
+    prepend, append = around_of(location, root.get("post_processor"), set(specials.values()))
+    merges = [_sides(merge) for merge in list_of(location, "model.merges", model.get("merges"))]
+    _check_apart(location, specials, vocab, merges)
+    tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
+    rows = tokens.merges_of(location, merges, lambda rank: f"model.merges[{rank}]")
+    plain = built(
         location,
-        lambda: TokenizerModel.from_vocab(
-            ordinary,
-            merges,
-            specials,
+        lambda: TokenizerModel(
+            token_ids=tokens.ids,
+            token_bytes=tokens.tokens,
+            merges=rows,
+            special_tokens=specials,
             pattern=pattern,
             ignore_merges=model.get("ignore_merges", False),
+            normalizer=normalizer,
         ),
     )
-    return _without_idle_flag(result)
+    nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
+    return replace(
+        _without_idle_flag(plain), prepend=prepend, append=append, nonspecial_tokens=nonspecial
+    )
 
 
-def _added_token(text: str, token_id: int) -> dict[str, object]:
+def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
     return {
         "id": token_id,
         "content": text,
@@ -143,28 +171,37 @@ def _added_token(text: str, token_id: int) -> dict[str, object]:
         "lstrip": False,
         "rstrip": False,
         "normalized": False,
-        "special": True,
+        "special": special,
     }
 
 
-def _pre_tokenizer(pattern: str) -> dict[str, object]:
-    resolved = resolve_pattern(pattern)
-    if resolved.name == "none":
-        return dict(_BYTE_LEVEL)
-    if resolved.name == "gpt2":
-        return {**_BYTE_LEVEL, "use_regex": True}
-    if resolved.name is None and (difference := first_difference(pattern)) is not None:
-        raise CannotHoldError(
-            "the custom pattern may mean something else to Hugging Face's regex engine, from "
-            f"{difference!r} on"
-        )
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": resolved.regex},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    return {"type": "Sequence", "pretokenizers": [split, dict(_BYTE_LEVEL)]}
+def _normalizer_json(normalizer: str | None) -> dict[str, str] | None:
+    names = {name: type_ for type_, name in _NORMALIZERS.items()}
+    return None if normalizer is None else {"type": names[normalizer]}
+
+
+def _normalizer_of(location: Location, normalizer: Any) -> str | None:
+    if normalizer is None:
+        return None
+    steps = steps_of(location, "normalizer", normalizer, "normalizers")
+    types = [step.get("type") for step in steps]
+    if not types:
+        return None
+    if len(types) > 1 or types[0] not in _NORMALIZERS:
+        raise malformed(location, "normalizer", "null, NFC or NFKC", quoted(types))
+    return _NORMALIZERS[types[0]]
+
+
+def _check_found_as_they_stand(location: Location, added: list[Any]) -> None:
+    """With a normalizer, a normalized token is found in other texts than one that is not."""
+    for token in added:
+        if token.get("normalized", False):
+            raise malformed(
+                location,
+                f"added_tokens, 'normalized' of {quoted(token['content'])}",
+                "false, as there is a normalizer: special tokens are found in the text as it is",
+                "True",
+            )
 
 
 def _check_whole_pretokens(model: TokenizerModel) -> None:
@@ -180,7 +217,7 @@ def _check_whole_pretokens(model: TokenizerModel) -> None:
 
 
 def _check_model(location: Location, model: dict[str, Any], vocab: dict[str, Any]) -> None:
-    _expect(location, "model.type", model.get("type", "BPE"), "BPE")
+    expect(location, "model.type", model.get("type", "BPE"), "BPE")
     if model.get("dropout"):
         raise malformed(location, "model.dropout", "null", quoted(model["dropout"]))
     if not isinstance(model.get("ignore_merges", False), bool):
@@ -201,87 +238,80 @@ def _check_model(location: Location, model: dict[str, Any], vocab: dict[str, Any
         )
 
 
-def _pattern_of(location: Location, pre_tokenizer: Any) -> str:
-    steps = _object(location, "pre_tokenizer", pre_tokenizer)
-    if steps.get("type") == "Sequence":
-        members = _list(location, "pre_tokenizer.pretokenizers", steps.get("pretokenizers"))
-    else:
-        members = [steps]
-    chain = [_object(location, "pre_tokenizer", member) for member in members]
-    types = [member.get("type") for member in chain]
-    if types not in (["ByteLevel"], ["Split", "ByteLevel"]):
-        raise malformed(
-            location, "pre_tokenizer", "ByteLevel, or Split and ByteLevel", quoted(types)
-        )
-    byte_level = chain[-1]
-    _expect(location, "ByteLevel.add_prefix_space", byte_level.get("add_prefix_space", True), False)
-    use_regex = byte_level.get("use_regex", True)
-    if len(chain) == 1:
-        return "gpt2" if use_regex else "none"
-    _expect(location, "ByteLevel.use_regex, after a Split,", use_regex, False)
-    return _split_pattern(location, chain[0])
-
-
-def _split_pattern(location: Location, split: dict[str, Any]) -> str:
-    source = _object(location, "Split.pattern", split.get("pattern")).get("Regex")
-    if not isinstance(source, str):
-        raise malformed(location, "Split.pattern", '{"Regex": ...}', quoted(split.get("pattern")))
-    name = _NAMES.get(source)
-    behavior = split.get("behavior"), split.get("invert", False)
-    # To remove what does not match is to isolate matches, if the pattern matches everything.
-    isolates = behavior[0] == "Isolated" or (behavior == ("Removed", True) and name is not None)
-    if not isolates:
-        raise malformed(location, "Split.behavior and Split.invert", '"Isolated"', quoted(behavior))
-    if name is None and (difference := first_difference(source)) is not None:
-        raise malformed(
-            location,
-            "Split.pattern",
-            "a known pattern, or one that this package's regex engine reads as Hugging Face's does",
-            f"one that may differ from {difference!r} on",
-        )
-    return name or source
-
-
-def _specials_of(location: Location, added: Any, vocab: Mapping[str, Any]) -> dict[str, int]:
+def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any]) -> dict[str, int]:
     """The added tokens with the ids that the library gives them, checked against the stated."""
     specials: dict[str, int] = {}
-    normalized = set()
-    for i, entry in enumerate(_list(location, "added_tokens", added)):
+    by_flag: dict[bool, list[str]] = {False: [], True: []}
+    largest = len(vocab) - 1
+    for i, entry in enumerate(added):
         where = f"added_tokens[{i}]"
-        token = _object(location, where, entry)
+        token = object_of(location, where, entry)
         text = token.get("content")
         if not isinstance(text, str) or not text or text in specials:
             raise malformed(location, f"{where}.content", "a text, each once", quoted(text))
         for key in ("single_word", "lstrip", "rstrip"):
-            _expect(location, f"{where}.{key}", token.get(key, False), False)
-        given = vocab.get(text, max([len(vocab) - 1, *specials.values()]) + 1)
-        if token.get("id") != given:
+            expect(location, f"{where}.{key} of {text!r}", token.get(key, False), False)
+        for key in ("normalized", "special"):
+            expect(location, f"{where}.{key} of {text!r}", token.get(key, False), False, True)
+        given = vocab.get(text, largest + 1)
+        if type(given) is not int or token.get("id") != given:
             raise malformed(
                 location,
                 f"{where}.id of {text!r}",
                 f"{given}, which the library gives",
                 quoted(token.get("id")),
             )
+        largest = max(largest, given)
         specials[text] = given
-        normalized.add(bool(token.get("normalized", False)))
-    if len(normalized) > 1:
-        _check_no_overlap(location, list(specials))
+        by_flag[token.get("normalized", False)].append(text)
+    _check_no_overlap(location, by_flag[False], by_flag[True])
     return specials
 
 
-def _check_no_overlap(location: Location, texts: list[str]) -> None:
+def _check_no_overlap(location: Location, plain: list[str], normalized: list[str]) -> None:
     """The library looks for normalized tokens after the others; that shows where they overlap."""
-    whole = set(texts)
-    beginnings = {text[:n] for text in texts for n in range(1, len(text) + 1)}
-    for text in texts:
-        ends = any(text[i:] in beginnings for i in range(1, len(text)))
-        parts = (text[i:j] for i in range(len(text)) for j in range(i + 1, len(text) + 1))
-        if ends or any(part in whole for part in parts if part != text):
+    if not plain or not normalized:
+        return
+    longest = max(plain + normalized, key=len)
+    if len(longest) > _MAX_COMPARED:
+        raise malformed(
+            location,
+            "added_tokens",
+            f'"normalized" alike for all, or texts of at most {_MAX_COMPARED} characters',
+            f"both, and one of {len(longest)}",
+        )
+    for one, other in ((plain, normalized), (normalized, plain)):
+        whole = set(one)
+        beginnings = {text[:n] for text in one for n in range(1, len(text) + 1)}
+        for text in other:
+            ends = any(text[i:] in beginnings for i in range(len(text)))
+            parts = (text[i:j] for i in range(len(text)) for j in range(i + 1, len(text) + 1))
+            if ends or any(part in whole for part in parts):
+                raise malformed(
+                    location,
+                    "added_tokens",
+                    '"normalized" alike for all, as some overlap',
+                    f"both, and {text!r} overlaps another",
+                )
+
+
+def _check_apart(
+    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: list[Any]
+) -> None:
+    """Refuses an added token that is also what ordinary text becomes."""
+    # Only these can be the result of a merge.
+    asked = {text for text in specials if text in vocab and from_stand_ins(text) is not None}
+    try:
+        made = asked.intersection(map("".join, merges))
+    except TypeError:
+        made = set()  # a merge that is not of texts, which is reported where merges are read
+    for text in asked:
+        if is_ordinary(text, made):
             raise malformed(
                 location,
-                "added_tokens",
-                '"normalized" alike for all, as some overlap',
-                f"both, and {text!r} overlaps another",
+                f"added token {text!r}",
+                "an id that ordinary text does not get",
+                f"id {specials[text]}, a byte's or a merge's",
             )
 
 
@@ -289,13 +319,7 @@ def _without_idle_flag(model: TokenizerModel) -> TokenizerModel:
     """The model without `ignore_merges` where that changes nothing."""
     if not model.ignore_merges:
         return model
-    plain = TokenizerModel(
-        token_ids=model.token_ids,
-        token_bytes=model.token_bytes,
-        merges=model.merges,
-        special_tokens=model.special_tokens,
-        pattern=model.pattern,
-    )
+    plain = replace(model, ignore_merges=False)
     return plain if why_not_ranks(plain) is None else model
 
 
@@ -304,21 +328,3 @@ def _sides(merge: Any) -> list[Any]:
     if isinstance(merge, str):
         return merge.split(" ")
     return merge if isinstance(merge, list) else [merge]
-
-
-def _object(location: Location, where: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise malformed(location, where, "an object", quoted(value))
-    return value
-
-
-def _list(location: Location, where: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise malformed(location, where, "a list", quoted(value))
-    return value
-
-
-def _expect(location: Location, where: str, value: Any, expected: Any) -> None:
-    if value != expected:
-        shown = {None: "null", True: "true", False: "false"}.get(expected, repr(expected))
-        raise malformed(location, where, shown, quoted(value))

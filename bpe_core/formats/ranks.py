@@ -23,10 +23,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from bpe_core._native import Encoder
+from bpe_core._native import Encoder, last_joins
 from bpe_core.buffers import joined
 from bpe_core.formats.files import (
     CannotHoldError,
@@ -35,15 +39,13 @@ from bpe_core.formats.files import (
     malformed,
     quoted,
     read_bytes,
+    refuse_normalization,
     write_file,
 )
 from bpe_core.model import MAX_ID, TokenizerModel
 
-Merge = tuple[int, int, int]
-
 # Joining takes time quadratic in the length of a token. The longest published one has 128 bytes.
 MAX_TOKEN_BYTES = 4096
-_NEVER = MAX_ID + 1
 
 
 def read_tiktoken(
@@ -60,15 +62,16 @@ def read_tiktoken(
         FormatError: a line is not a token and a rank, or the tokens contradict each other.
         OSError: as opening it does.
     """
-    ranks = _read_ranks(location)
-    merges = merges_of_ranks(ranks)
-    unreached = sum(len(token) > 1 for token in ranks) > len(merges)
+    ids, tokens = _read_ranks(location)
+    merges = merges_of_ranks(ids, tokens)
+    unreached = int(np.sum(pc.binary_length(tokens).to_numpy() > 1)) > len(merges)
     return built(
         location,
-        lambda: TokenizerModel.from_tokens(
-            ((rank, token) for token, rank in ranks.items()),
-            merges,
-            special_tokens=special_tokens,
+        lambda: TokenizerModel(
+            token_ids=ids,
+            token_bytes=tokens,
+            merges=merges,
+            special_tokens=special_tokens or {},
             pattern=pattern,
             ignore_merges=unreached,
         ),
@@ -86,6 +89,7 @@ def write_tiktoken(model: TokenizerModel, location: Location) -> None:
 
 def tiktoken_bytes(model: TokenizerModel) -> bytes:
     """The contents of tokenizer.tiktoken."""
+    refuse_normalization(model)
     tokens = model.tokens
     missing = set(range(256)) - {token[0] for _, token in tokens if len(token) == 1}
     if missing:
@@ -101,9 +105,13 @@ def tiktoken_bytes(model: TokenizerModel) -> bytes:
 def why_not_ranks(model: TokenizerModel) -> str | None:
     """Why the ids of a tokenizer are not ranks that mean the same; None if they are.
 
-    They are if the merges' results are in order of id, if every last join of the ranks is among
-    the merges, and if each token is reached by its own bytes or `ignore_merges` is set.
+    They are if no two ids have the same bytes, if the merges' results are in order of id, if every
+    last join of the ranks is among the merges, and if each token is reached by its own bytes or
+    `ignore_merges` is set.
     """
+    if model.equal_ids is not None:
+        first, second = model.equal_ids
+        return f"ids {first} and {second} have the same bytes, and those have one rank"
     results = model.merges[:, 2]
     if np.any(np.diff(results) < 0):
         rank = int(np.argmax(np.diff(results) < 0)) + 1
@@ -117,16 +125,15 @@ def why_not_ranks(model: TokenizerModel) -> str | None:
         return f"a token has {longest} bytes; beyond {MAX_TOKEN_BYTES} it is not checked"
     if _reached_by_its_only_merge(model):
         return None
-    joins = merges_of_ranks({token: i for i, token in by_id.items()})
+    joins = merges_of_ranks(model.token_ids, model.token_bytes)
     merges = set(map(tuple, model.merges.tolist()))
-    for join in joins:
-        if join not in merges:
-            left, right, result = join
+    for left, right, result in joins.tolist():
+        if (left, right, result) not in merges:
             return (
                 f"ranks would join {by_id[left]!r} and {by_id[right]!r} into id {result}, which is "
                 "no merge of this tokenizer"
             )
-    unreached = {i for i, token in by_id.items() if len(token) > 1} - {join[2] for join in joins}
+    unreached = {i for i, token in by_id.items() if len(token) > 1}.difference(joins[:, 2].tolist())
     if unreached and not model.ignore_merges:
         token = by_id[min(unreached)]
         return (
@@ -159,50 +166,38 @@ def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
     return bool(np.array_equal(ids, [i for i, _ in longer]))
 
 
-def merges_of_ranks(ranks: Mapping[bytes, int]) -> list[Merge]:
-    """The last join of each token that its own bytes reach, (left, right, token), by rank.
+def merges_of_ranks(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> NDArray[np.int64]:
+    """The last join of each token that its own bytes reach, by rank.
+
+    Args:
+        token_ids: int64[n], ascending: ids, which are ranks.
+        tokens: their bytes, n values.
+
+    Returns:
+        int64[m, 3], the ids of (left, right, token): the two parts into which
+        `bpe_core.reference.apply_ranks` joins the token's bytes by the other ranks.
 
     Example:
-        >>> merges_of_ranks({b"a": 0, b"b": 1, b"ab": 2, b"abab": 3, b"bb": 4})
-        [(0, 1, 2), (2, 2, 3), (1, 1, 4)]
+        >>> tokens = pa.array([b"a", b"b", b"ab", b"abab", b"bb"], pa.binary())
+        >>> merges_of_ranks(np.arange(5), tokens).tolist()
+        [[0, 1, 2], [2, 2, 3], [1, 1, 4]]
     """
-    merges = []
-    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
-        parts = _before_last_join(token, ranks)
-        if len(parts) == 2 and parts[0] in ranks and parts[1] in ranks:
-            merges.append((ranks[parts[0]], ranks[parts[1]], rank))
-    return merges
+    left, right = last_joins(*joined(cast("list[bytes]", tokens.to_pylist())))
+    reached = left >= 0
+    return np.stack([token_ids[left[reached]], token_ids[right[reached]], token_ids[reached]], 1)
 
 
-def _before_last_join(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
-    """The parts of a token's bytes when two are left, or when none can be joined."""
-    parts = [token[i : i + 1] for i in range(len(token))]
-    joins = [ranks.get(token[i : i + 2], _NEVER) for i in range(len(token) - 1)]
-    while len(parts) > 2:
-        lowest = min(joins)
-        if lowest == _NEVER:
-            break
-        i = joins.index(lowest)
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        del joins[i]
-        if i > 0:
-            joins[i - 1] = ranks.get(parts[i - 1] + parts[i], _NEVER)
-        if i < len(joins):
-            joins[i] = ranks.get(parts[i] + parts[i + 1], _NEVER)
-    return parts
-
-
-def _read_ranks(location: Location) -> dict[bytes, int]:
+def _read_ranks(location: Location) -> tuple[NDArray[np.int64], pa.BinaryArray]:
+    """The ranks, ascending, and the tokens that have them."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(read_bytes(location).split(b"\n"), 1):
-        fields = line.split()
-        if not fields:
-            continue
         try:
-            encoded, digits = fields
-            token = base64.b64decode(encoded, validate=True)
+            encoded, digits = line.split()
+            token = binascii.a2b_base64(encoded, strict_mode=True)
             rank = int(digits) if digits.isdigit() else -1
-        except (binascii.Error, ValueError):
+        except ValueError:
+            if not line.strip():
+                continue
             token, rank = b"", -1
         if not token or not 0 <= rank <= MAX_ID:
             raise malformed(
@@ -220,4 +215,6 @@ def _read_ranks(location: Location) -> dict[bytes, int]:
         ranks[token] = rank
     if not ranks:
         raise malformed(location, "", "lines of a token in base64 and its rank", "none")
-    return ranks
+    ids = np.fromiter(ranks.values(), np.int64, len(ranks))
+    order = np.argsort(ids, kind="stable")
+    return ids[order], pa.array(ranks, pa.binary()).take(pa.array(order))

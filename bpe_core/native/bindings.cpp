@@ -22,7 +22,10 @@
 #include "encode_parallel.hpp"
 #include "encoder.hpp"
 #include "merge_learner.hpp"
+#include "normalizer.hpp"
+#include "ordered_pretokens.hpp"
 #include "pretoken_table.hpp"
+#include "rank_joins.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
 #include "utf8.hpp"
@@ -117,9 +120,30 @@ Pattern pattern_from_name(const std::string& name) {
   throw std::invalid_argument("no native scanner is called " + name);
 }
 
+// A pattern's name, or one with rules: "gpt2/max_digits=3", "gpt2/split_categories/max_digits=0".
 Scanner scanner_from_name(const std::string& name, bool portable = false) {
-  const Pattern pattern = pattern_from_name(name);
+  const size_t rules_at = name.find('/');
+  const Pattern pattern = pattern_from_name(name.substr(0, rules_at));
+  if (rules_at != std::string::npos) {
+    PatternRules rules;
+    rules.split_categories = name.find("/split_categories", rules_at) != std::string::npos;
+    const size_t digits_at = name.rfind('=') + 1;
+    rules.max_digits = static_cast<uint32_t>(std::stoul(name.substr(digits_at)));
+    return scanner_for(pattern, rules);
+  }
   return portable ? portable_scanner_for(pattern) : scanner_for(pattern);
+}
+
+Normalizer make_normalizer(const std::optional<std::string>& form, bool quotes) {
+  if (!form) return Normalizer(NormalizationForm::none, quotes);
+  if (*form == "nfc") return Normalizer(NormalizationForm::nfc, quotes);
+  if (*form == "nfkc") return Normalizer(NormalizationForm::nfkc, quotes);
+  throw std::invalid_argument("no normalization form is called " + *form);
+}
+
+// None stands for a normalizer that changes nothing.
+Normalizer normalizer_or_none(const Normalizer* normalizer) {
+  return normalizer != nullptr ? *normalizer : Normalizer();
 }
 
 void raise_from_errors(const char* class_name, const std::string& message) {
@@ -161,6 +185,24 @@ Int64Array split_pretokens(const std::string& pattern, const py::buffer& buffer,
     }
   }
   return to_array(std::move(result));
+}
+
+py::tuple last_joins_of(const py::buffer& tokens, const Int64Array& offsets) {
+  const BytesView data(tokens);
+  const py::ssize_t n = std::max<py::ssize_t>(offsets.size() - 1, 0);
+  check_key_offsets(data, offsets, n);
+  for (py::ssize_t i = 0; i < n; ++i) {
+    const int64_t length = offsets.data()[i + 1] - offsets.data()[i];
+    if (length < 1 || length > INT32_MAX) {
+      throw std::invalid_argument("token " + std::to_string(i) + " must have 1 to 2**31 - 1 bytes");
+    }
+  }
+  LastJoins joins;
+  {
+    py::gil_scoped_release release;
+    joins = last_joins(data.data(), offsets.data(), static_cast<size_t>(n));
+  }
+  return py::make_tuple(to_array(std::move(joins.left)), to_array(std::move(joins.right)));
 }
 
 // Special tokens with the ids they are encoded as.
@@ -246,10 +288,11 @@ py::tuple scan_documents_of(const py::buffer& buffer, const Int64Array& starts,
 }
 
 std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t limit,
-                                   const SpecialSet& specials) {
+                                   const SpecialSet& specials, const Normalizer* normalizer) {
   const BytesView text(buffer);
   py::gil_scoped_release release;
-  const int64_t cut = safe_cut(text.data(), text.size(), at_end, limit, specials.matcher());
+  const int64_t cut = safe_cut(text.data(), text.size(), at_end, limit, specials.matcher(),
+                               normalizer_or_none(normalizer));
   if (cut == kNoCut) return std::nullopt;
   return cut;
 }
@@ -260,9 +303,11 @@ std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t
 class PyPretokenTable {
  public:
   PyPretokenTable(const std::optional<std::string>& pattern,
-                  std::vector<std::string> special_tokens, size_t max_pretoken_bytes, bool portable)
+                  std::vector<std::string> special_tokens, size_t max_pretoken_bytes, bool portable,
+                  const Normalizer* normalizer)
       : table_(portable),
         scanner_(pattern ? scanner_from_name(*pattern, portable) : nullptr),
+        normalizer_(normalizer_or_none(normalizer)),
         specials_(std::move(special_tokens)),
         max_pretoken_bytes_(max_pretoken_bytes) {}
 
@@ -278,8 +323,8 @@ class PyPretokenTable {
     {
       py::gil_scoped_release release;
       next = table_.add_documents(documents.data, documents.size, documents.starts, documents.ends,
-                                  documents.n, first, scanner_, specials_, memory_limit,
-                                  max_pretoken_bytes_, too_long);
+                                  documents.n, first, scanner_, normalizer_, specials_,
+                                  memory_limit, max_pretoken_bytes_, too_long);
     }
     py::list places;
     for (const LongPretoken& place : too_long) {
@@ -369,8 +414,56 @@ class PyPretokenTable {
  private:
   PretokenTable table_;
   Scanner scanner_;
+  Normalizer normalizer_;
   SpecialMatcher specials_;
   size_t max_pretoken_bytes_;
+};
+
+class PyOrderedPretokens {
+ public:
+  PyOrderedPretokens(const std::optional<std::string>& pattern,
+                     std::vector<std::string> special_tokens, const Normalizer* normalizer)
+      : scanner_(pattern ? scanner_from_name(*pattern) : nullptr),
+        normalizer_(normalizer_or_none(normalizer)),
+        specials_(std::move(special_tokens)) {}
+
+  void add_documents(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends) {
+    if (scanner_ == nullptr) {
+      throw std::invalid_argument("without a native pattern pre-tokens are needed: add_spans");
+    }
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < documents.n; ++i) {
+      pretokens_.add_document(documents.data + documents.starts[i],
+                              static_cast<size_t>(documents.ends[i] - documents.starts[i]),
+                              scanner_, normalizer_, specials_);
+    }
+  }
+
+  void add_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends) {
+    const BytesView data(buffer);
+    const DocumentSpans spans = checked_spans(data, starts, ends);
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < spans.n; ++i) {
+      pretokens_.add(spans.data + spans.starts[i],
+                     static_cast<size_t>(spans.ends[i] - spans.starts[i]));
+    }
+  }
+
+  size_t size() const { return pretokens_.size(); }
+  size_t memory_bytes() const { return pretokens_.memory_bytes(); }
+
+  py::tuple columns() const {
+    return PyPretokenTable::to_columns(
+        {pretokens_.keys(), pretokens_.offsets(), pretokens_.counts()});
+  }
+
+ private:
+  OrderedPretokens pretokens_;
+  Scanner scanner_;
+  Normalizer normalizer_;
+  SpecialMatcher specials_;
 };
 
 class PyCountMerger {
@@ -400,12 +493,10 @@ class PyCountMerger {
 // ---------------------------------------------------------------------------------------------
 // Learning merges
 
-std::unique_ptr<MergeLearner> make_merge_learner(const py::buffer& buffer,
-                                                 const Int64Array& offsets,
-                                                 const Int64Array& counts,
-                                                 const std::string& tie_break,
-                                                 int64_t min_frequency, size_t max_token_bytes,
-                                                 std::vector<std::string> forbidden_tokens) {
+MergeLearnerOptions learner_options(const std::string& tie_break, int64_t min_frequency,
+                                    size_t max_token_bytes,
+                                    std::vector<std::string> forbidden_tokens, bool always_new,
+                                    bool forbid_whitespace_tokens) {
   MergeLearnerOptions options;
   if (tie_break == "lexicographic") {
     options.tie_break = TieBreak::lexicographic;
@@ -413,18 +504,54 @@ std::unique_ptr<MergeLearner> make_merge_learner(const py::buffer& buffer,
     options.tie_break = TieBreak::first_id;
   } else if (tie_break == "huggingface") {
     options.tie_break = TieBreak::huggingface;
+  } else if (tie_break == "first_seen") {
+    options.tie_break = TieBreak::first_seen;
   } else {
     throw std::invalid_argument("no tie-break is called " + tie_break);
   }
   options.min_frequency = min_frequency;
   options.max_token_bytes = max_token_bytes;
   options.forbidden_tokens = std::move(forbidden_tokens);
+  options.always_new = always_new;
+  options.forbid_whitespace_tokens = forbid_whitespace_tokens;
+  return options;
+}
+
+MergeLearner make_merge_learner(const py::buffer& buffer, const Int64Array& offsets,
+                                const Int64Array& counts, const std::string& tie_break,
+                                int64_t min_frequency, size_t max_token_bytes,
+                                std::vector<std::string> forbidden_tokens, bool always_new,
+                                bool forbid_whitespace_tokens) {
+  MergeLearnerOptions options =
+      learner_options(tie_break, min_frequency, max_token_bytes, std::move(forbidden_tokens),
+                      always_new, forbid_whitespace_tokens);
   const BytesView keys(buffer);
   check_key_offsets(keys, offsets, counts.size());
   const size_t n = static_cast<size_t>(counts.size());
   py::gil_scoped_release release;
-  return std::make_unique<MergeLearner>(keys.data(), offsets.data(), counts.data(), n,
-                                        std::move(options));
+  return MergeLearner(keys.data(), offsets.data(), counts.data(), n, std::move(options));
+}
+
+MergeLearner merge_learner_from_symbols(const std::vector<std::string>& symbols,
+                                        const py::array_t<uint32_t, py::array::c_style>& words,
+                                        const Int64Array& offsets, const Int64Array& counts,
+                                        const std::string& tie_break, int64_t min_frequency,
+                                        size_t max_token_bytes,
+                                        std::vector<std::string> forbidden_tokens, bool always_new,
+                                        bool forbid_whitespace_tokens) {
+  MergeLearnerOptions options =
+      learner_options(tie_break, min_frequency, max_token_bytes, std::move(forbidden_tokens),
+                      always_new, forbid_whitespace_tokens);
+  const size_t n = static_cast<size_t>(counts.size());
+  if (offsets.ndim() != 1 || offsets.size() != counts.size() + 1 || offsets.at(0) != 0 ||
+      offsets.at(counts.size()) != words.size()) {
+    throw std::invalid_argument(
+        "offsets must have one entry more than there are counts, from 0 to the number of symbols "
+        "in words");
+  }
+  py::gil_scoped_release release;
+  return MergeLearner::from_symbols(symbols, words.data(), offsets.data(), counts.data(), n,
+                                    std::move(options));
 }
 
 const char* stop_reason_name(StopReason reason) {
@@ -473,9 +600,11 @@ std::vector<MergeRule> rules_from_columns(const py::array_t<uint32_t, py::array:
 class PyEncoder {
  public:
   PyEncoder(const Int64Array& byte_ids, std::vector<MergeRule> rules, int64_t unknown_id,
-            const std::optional<std::string>& pattern, size_t cache_entries, bool portable)
+            const std::optional<std::string>& pattern, size_t cache_entries, bool portable,
+            const Normalizer* normalizer)
       : encoder_(MergeRules(checked_byte_ids(byte_ids), rules, unknown_id),
-                 pattern ? scanner_from_name(*pattern, portable) : nullptr, portable),
+                 pattern ? scanner_from_name(*pattern, portable) : nullptr,
+                 normalizer_or_none(normalizer), portable),
         native_(pattern.has_value()),
         workspaces_(cache_entries) {}
 
@@ -506,7 +635,8 @@ class PyEncoder {
     return encode_as<uint32_t>(documents, specials, affixes, num_threads);
   }
 
-  py::list encode_text(const py::object& text, const SpecialSet& specials) {
+  // in_stream: takes little memory beyond that of the text and its ids.
+  py::list encode_text(const py::object& text, const SpecialSet& specials, bool in_stream) {
     if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
     std::optional<BytesView> view;
     const uint8_t* bytes;
@@ -522,24 +652,24 @@ class PyEncoder {
     const int64_t start = 0;
     const int64_t end = size;
     const DocumentSpans documents{bytes, static_cast<size_t>(size), &start, &end, 1};
-    IdBuffer<uint32_t> ids;
-    int64_t offset;
-    const auto run = [&] {
-      WorkspacePool::Lease lease(workspaces_);
-      encoder_.encode_documents(lease.get(), documents, specials.matcher(), specials.ids(), {}, ids,
+    WorkspacePool::Lease lease(workspaces_, in_stream ? Workspace::kStreamLines : SIZE_MAX);
+    Workspace& workspace = lease.get();
+    const auto encode_into = [&](IdBuffer<uint32_t>& ids) {
+      int64_t offset;
+      encoder_.encode_documents(workspace, documents, specials.matcher(), specials.ids(), {}, ids,
                                 &offset);
     };
-    if (size < kLongText) {
-      run();
-    } else {
+    if (documents.bytes_of(0) <= Workspace::kShortText) {
+      workspace.short_ids.clear();
+      encode_into(workspace.short_ids);
+      return to_list(workspace.short_ids);
+    }
+    IdBuffer<uint32_t> ids;
+    {
       py::gil_scoped_release release;
-      run();
+      encode_into(ids);
     }
-    py::list result(ids.size());
-    for (size_t i = 0; i < ids.size(); ++i) {
-      PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), PyLong_FromLong(ids.data()[i]));
-    }
-    return result;
+    return to_list(ids);
   }
 
   py::tuple encode_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends,
@@ -560,7 +690,17 @@ class PyEncoder {
   }
 
  private:
-  static constexpr py::ssize_t kLongText = 16384;  // bytes from which the lock is released
+  static py::list to_list(const IdBuffer<uint32_t>& ids) {
+    const auto size = static_cast<py::ssize_t>(ids.size());
+    py::list result = py::reinterpret_steal<py::list>(PyList_New(size));
+    if (!result) throw py::error_already_set();
+    for (py::ssize_t i = 0; i < size; ++i) {
+      PyObject* const id = PyLong_FromLong(ids.data()[i]);
+      if (id == nullptr) throw py::error_already_set();
+      PyList_SET_ITEM(result.ptr(), i, id);
+    }
+    return result;
+  }
 
   static std::array<int64_t, 256> checked_byte_ids(const Int64Array& ids) {
     if (ids.size() != 256) throw std::invalid_argument("256 byte ids are needed");
@@ -583,7 +723,7 @@ class PyEncoder {
       };
       const size_t threads =
           num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
-      encode_in_threads(encode, workspaces_, documents,
+      encode_in_threads(encode, workspaces_, documents, encoder_.growth(),
                         affixes.prepend.size() + affixes.append.size(), threads, ids,
                         offsets.data() + 1);
     }
@@ -624,6 +764,42 @@ PYBIND11_MODULE(_native, m) {
       },
       "data"_a);
 
+  py::class_<Normalizer>(m, "Normalizer")
+      .def(py::init(&make_normalizer), "form"_a = py::none(), "quotes"_a = false)
+      .def(
+          "normalize",
+          [](const Normalizer& normalizer, const py::bytes& text) {
+            const std::string_view source = text;
+            std::string buffer;
+            std::string_view found;
+            {
+              py::gil_scoped_release release;
+              found = normalizer.normalized(source, buffer);
+            }
+            return found.data() == source.data() ? text : py::bytes(found.data(), found.size());
+          },
+          "text"_a);
+  py::class_<NormalizerStream>(m, "NormalizerStream")
+      .def(py::init<const Normalizer&>(), "normalizer"_a)
+      .def(
+          "add",
+          [](NormalizerStream& stream, const py::bytes& piece) {
+            const std::string_view source = piece;
+            std::string out;
+            {
+              py::gil_scoped_release release;
+              stream.add(source, out);
+            }
+            return py::bytes(out);
+          },
+          "piece"_a)
+      .def("finish", [](NormalizerStream& stream) {
+        std::string out;
+        stream.finish(out);
+        return py::bytes(out);
+      });
+  m.def("last_joins", &last_joins_of, "data"_a, "offsets"_a);
+
   py::class_<SpecialSet>(m, "SpecialSet")
       .def(py::init<std::vector<std::string>, std::vector<uint32_t>>(), "tokens"_a, "ids"_a)
       .def_property_readonly("ids", &SpecialSet::ids)
@@ -652,11 +828,14 @@ PYBIND11_MODULE(_native, m) {
   m.def(
       "cut_lookahead", [](const SpecialSet& specials) { return cut_lookahead(specials.matcher()); },
       "specials"_a);
-  m.def("safe_cut", &safe_cut_of, "text"_a, "at_end"_a, "limit"_a, "specials"_a);
+  m.def("safe_cut", &safe_cut_of, "text"_a, "at_end"_a, "limit"_a, "specials"_a,
+        "normalizer"_a = py::none());
 
   py::class_<PyPretokenTable>(m, "PretokenTable")
-      .def(py::init<std::optional<std::string>, std::vector<std::string>, size_t, bool>(),
-           "pattern"_a, "special_tokens"_a, "max_pretoken_bytes"_a = 0, "portable"_a = false)
+      .def(py::init<std::optional<std::string>, std::vector<std::string>, size_t, bool,
+                    const Normalizer*>(),
+           "pattern"_a, "special_tokens"_a, "max_pretoken_bytes"_a = 0, "portable"_a = false,
+           "normalizer"_a = py::none())
       .def("add_documents", &PyPretokenTable::add_documents, "data"_a, "starts"_a, "ends"_a,
            "first"_a = 0, "memory_limit"_a = 0)
       .def("add_spans", &PyPretokenTable::add_spans, "data"_a, "starts"_a, "ends"_a)
@@ -669,6 +848,16 @@ PYBIND11_MODULE(_native, m) {
       .def("pack_sections", &PyPretokenTable::pack_sections, "shards"_a)
       .def("columns", &PyPretokenTable::columns);
 
+  py::class_<PyOrderedPretokens>(m, "OrderedPretokens")
+      .def(py::init<std::optional<std::string>, std::vector<std::string>, const Normalizer*>(),
+           "pattern"_a, "special_tokens"_a = std::vector<std::string>{},
+           "normalizer"_a = py::none())
+      .def("add_documents", &PyOrderedPretokens::add_documents, "data"_a, "starts"_a, "ends"_a)
+      .def("add_spans", &PyOrderedPretokens::add_spans, "data"_a, "starts"_a, "ends"_a)
+      .def("__len__", &PyOrderedPretokens::size)
+      .def_property_readonly("memory_bytes", &PyOrderedPretokens::memory_bytes)
+      .def("columns", &PyOrderedPretokens::columns);
+
   py::class_<PyCountMerger>(m, "CountMerger")
       .def(py::init<size_t, py::function>(), "sources"_a, "refill"_a)
       .def("read", &PyCountMerger::read, "max_rows"_a, "max_bytes"_a);
@@ -676,9 +865,12 @@ PYBIND11_MODULE(_native, m) {
   py::class_<MergeLearner>(m, "MergeLearner")
       .def(py::init(&make_merge_learner), "keys"_a, "offsets"_a, "counts"_a, "tie_break"_a,
            "min_frequency"_a = 1, "max_token_bytes"_a = 0,
-           "forbidden_tokens"_a = std::vector<std::string>{})
-      .def("apply", &MergeLearner::apply, "left"_a, "right"_a,
-           py::call_guard<py::gil_scoped_release>())
+           "forbidden_tokens"_a = std::vector<std::string>{}, "always_new"_a = false,
+           "forbid_whitespace_tokens"_a = false)
+      .def_static("from_symbols", &merge_learner_from_symbols, "symbols"_a, "words"_a, "offsets"_a,
+                  "counts"_a, "tie_break"_a, "min_frequency"_a = 1, "max_token_bytes"_a = 0,
+                  "forbidden_tokens"_a = std::vector<std::string>{}, "always_new"_a = false,
+                  "forbid_whitespace_tokens"_a = false)
       .def("learn", &MergeLearner::learn, "symbols"_a, "max_steps"_a,
            py::call_guard<py::gil_scoped_release>())
       .def("merges", &merge_columns)
@@ -696,22 +888,23 @@ PYBIND11_MODULE(_native, m) {
       });
 
   py::class_<PyEncoder>(m, "Encoder")
-      .def(py::init(
-               [](const Int64Array& byte_ids, const py::array_t<uint32_t, py::array::c_style>& left,
-                  const py::array_t<uint32_t, py::array::c_style>& right,
-                  const py::array_t<uint32_t, py::array::c_style>& result, int64_t unknown_id,
-                  const std::optional<std::string>& pattern, size_t cache_entries, bool portable) {
-                 return std::make_unique<PyEncoder>(byte_ids,
-                                                    rules_from_columns(left, right, result),
-                                                    unknown_id, pattern, cache_entries, portable);
-               }),
+      .def(py::init([](const Int64Array& byte_ids,
+                       const py::array_t<uint32_t, py::array::c_style>& left,
+                       const py::array_t<uint32_t, py::array::c_style>& right,
+                       const py::array_t<uint32_t, py::array::c_style>& result, int64_t unknown_id,
+                       const std::optional<std::string>& pattern, size_t cache_entries,
+                       bool portable, const Normalizer* normalizer) {
+             return std::make_unique<PyEncoder>(byte_ids, rules_from_columns(left, right, result),
+                                                unknown_id, pattern, cache_entries, portable,
+                                                normalizer);
+           }),
            "byte_ids"_a, "left"_a, "right"_a, "result"_a, "unknown_id"_a = -1, "pattern"_a = "gpt2",
-           "cache_entries"_a = size_t{1} << 21, "portable"_a = false)
+           "cache_entries"_a = size_t{1} << 21, "portable"_a = false, "normalizer"_a = py::none())
       .def("set_whole_tokens", &PyEncoder::set_whole_tokens, "keys"_a, "offsets"_a, "ids"_a)
       .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,
            "specials"_a, "prepend"_a = std::vector<uint32_t>{},
            "append"_a = std::vector<uint32_t>{}, "bits"_a = 32, "num_threads"_a = 1)
-      .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a)
+      .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a, "in_stream"_a = false)
       .def("encode_spans", &PyEncoder::encode_spans, "data"_a, "starts"_a, "ends"_a,
            "special_ids"_a);
 }

@@ -26,15 +26,21 @@ std::string quoted(std::string_view bytes) {
   return text + (bytes.size() > kShown ? "...'" : "'");
 }
 
-}  // namespace
-
-void CountedWords::check() const {
+void check_offsets(const int64_t* offsets, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     if (offsets[i] < 0 || offsets[i] > offsets[i + 1]) {
       throw std::invalid_argument("offsets: expected ascending values from 0, found " +
                                   std::to_string(offsets[i]) + " before " +
                                   std::to_string(offsets[i + 1]) + " at word " + std::to_string(i));
     }
+  }
+}
+
+}  // namespace
+
+void CountedWords::check() const {
+  check_offsets(offsets, n);
+  for (size_t i = 0; i < n; ++i) {
     if (counts[i] < 1) {
       throw std::invalid_argument("counts: expected at least 1, found " +
                                   std::to_string(counts[i]) + " for word " + std::to_string(i));
@@ -82,10 +88,42 @@ std::vector<size_t> CountedWords::by_count() const {
   return order;
 }
 
+std::vector<size_t> CountedWords::in_order() const {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < n; ++i) {
+    if (length(i) > 1) order.push_back(i);
+  }
+  return order;
+}
+
 size_t CountedWords::num_slots() const {
   size_t slots = 1;
   for (size_t i = 0; i < n; ++i) slots += length(i) > 1 ? length(i) + 1 : 0;
   return slots;
+}
+
+WordBytes WordSymbols::to_bytes() const {
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (symbols[i].empty()) {
+      throw std::invalid_argument("symbols: expected bytes, found none for symbol " +
+                                  std::to_string(i));
+    }
+  }
+  check_offsets(offsets, n);
+  WordBytes bytes;
+  bytes.offsets.push_back(0);
+  for (size_t i = 0; i < n; ++i) {
+    for (const uint32_t* symbol = begin(i); symbol != end(i); ++symbol) {
+      if (*symbol >= symbols.size()) {
+        throw std::invalid_argument("words: expected symbols below " +
+                                    std::to_string(symbols.size()) + ", found " +
+                                    std::to_string(*symbol) + " in word " + std::to_string(i));
+      }
+      bytes.keys.insert(bytes.keys.end(), symbols[*symbol].begin(), symbols[*symbol].end());
+    }
+    bytes.offsets.push_back(static_cast<int64_t>(bytes.keys.size()));
+  }
+  return bytes;
 }
 
 }  // namespace bpe

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "pair_table.hpp"
@@ -30,8 +31,32 @@ struct CountedWords {
   // The words of two bytes and more, those of equal count together, the most frequent first.
   std::vector<size_t> by_count() const;
 
+  // The words of two bytes and more as they are given.
+  std::vector<size_t> in_order() const;
+
   // The slots that these words take, each with a boundary after it, and one boundary before all.
   size_t num_slots() const;
+};
+
+// Words as bytes: word i is keys[offsets[i], offsets[i + 1]).
+struct WordBytes {
+  std::vector<uint8_t> keys;
+  std::vector<int64_t> offsets;
+};
+
+// Words of symbols: word i is symbols[words[k]] for k of [offsets[i], offsets[i + 1]).
+struct WordSymbols {
+  const std::vector<std::string>& symbols;
+  const uint32_t* words;
+  const int64_t* offsets;
+  size_t n;
+
+  const uint32_t* begin(size_t i) const { return words + offsets[i]; }
+  const uint32_t* end(size_t i) const { return words + offsets[i + 1]; }
+
+  // Throws std::invalid_argument for descending offsets, symbols without bytes, and numbers that
+  // are no symbol.
+  WordBytes to_bytes() const;
 };
 
 // How often the word at a position occurs. Words of equal count stand together.

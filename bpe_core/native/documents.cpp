@@ -79,21 +79,23 @@ inline bool continues_character(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
 inline bool is_ascii_letter(uint8_t byte) { return static_cast<uint8_t>((byte | 32) - 'a') < 26; }
 
-// Whether a letter ends at text[0, end).
-bool ends_with_letter(const uint8_t* text, size_t end) {
+// Whether a letter that normalizing leaves as it is ends at text[0, end).
+bool ends_with_letter(const uint8_t* text, size_t end, const Normalizer& normalizer) {
   if (text[end - 1] < 0x80) return is_ascii_letter(text[end - 1]);
   size_t begin = end - 1;
   while (begin > 0 && end - begin < 4 && continues_character(text[begin])) --begin;
   const DecodedCharacter character = decode_utf8(text + begin, end - begin);
-  return character.size == end - begin && is_letter(character.code_point);
+  return character.size == end - begin && is_letter(character.code_point) &&
+         normalizer.is_fixed(character.code_point);
 }
 
 // Whether the rule of characters allows a cut at `place`; 0 < place < size.
-bool may_cut(const uint8_t* text, size_t size, size_t place) {
-  if (continues_character(text[place]) || !ends_with_letter(text, place)) return false;
+bool may_cut(const uint8_t* text, size_t size, size_t place, const Normalizer& normalizer) {
+  if (continues_character(text[place]) || !ends_with_letter(text, place, normalizer)) return false;
   if (text[place] < 0x80) return text[place] != '\'' && !is_ascii_letter(text[place]);
   const uint32_t next = decode_utf8(text + place, size - place).code_point;
-  return !is_letter(next) && !is_mark(next);
+  if (next == kInvalidCodePoint) return true;
+  return !is_letter(next) && !is_mark(next) && normalizer.is_fixed(next);
 }
 
 }  // namespace
@@ -206,7 +208,7 @@ size_t cut_lookahead(const SpecialMatcher& specials) {
 }
 
 int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
-                 const SpecialMatcher& specials) {
+                 const SpecialMatcher& specials, const Normalizer& normalizer) {
   const size_t lookahead = cut_lookahead(specials);
   if (!at_end && (size < lookahead || size - lookahead < limit)) {
     throw std::invalid_argument("safe_cut: expected at least " + std::to_string(limit) + " + " +
@@ -223,7 +225,7 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
     const size_t gap_end = ends_at_special ? match.begin : certain;
     const size_t first = std::max<size_t>(gap, 1);
     for (size_t place = std::min(gap_end, limit); place >= first; --place) {
-      if (may_cut(text, size, place)) {
+      if (may_cut(text, size, place, normalizer)) {
         cut = static_cast<int64_t>(place);
         break;
       }
@@ -231,7 +233,7 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
     if (gap_end >= limit) {
       if (cut != kNoCut) return cut;
       for (size_t place = std::max(first, limit + 1); place <= gap_end; ++place) {
-        if (may_cut(text, size, place)) return static_cast<int64_t>(place);
+        if (may_cut(text, size, place, normalizer)) return static_cast<int64_t>(place);
       }
     }
     if (!ends_at_special) return cut;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "normalizer.hpp"
 #include "special_matcher.hpp"
 
 namespace bpe {
@@ -57,11 +58,14 @@ size_t cut_lookahead(const SpecialMatcher& specials);
 // Where the first piece of a long document ends. text[0, size) begins at a piece's start and ends
 // at the document's end if `at_end`. A cut may stand after a letter and before a character that is
 // no letter, no mark and no apostrophe, unless an occurrence of a special token spans it
-// (occurrences are found leftmost and longest from the piece's start on). The result is the last
-// such place in (0, limit], else the first after `limit`, else kNoCut: then, unless `at_end`, more
-// text may hold one. It depends on the document, the piece's start and `limit`, not on `size`.
-// std::invalid_argument if not `at_end` and `size` is less than limit + cut_lookahead(specials).
+// (occurrences are found leftmost and longest from the piece's start on). With a normalizer both
+// characters must be fixed (`Normalizer::is_fixed`): then normalized text has the cut too, between
+// the same letter and the same character, which may have taken marks that follow it. The result is
+// the last such place in (0, limit], else the first after `limit`, else kNoCut: then, unless
+// `at_end`, more text may hold one. It depends on the document, the piece's start and `limit`, not
+// on `size`. std::invalid_argument if not `at_end` and `size` is less than limit +
+// cut_lookahead(specials).
 int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
-                 const SpecialMatcher& specials);
+                 const SpecialMatcher& specials, const Normalizer& normalizer);
 
 }  // namespace bpe

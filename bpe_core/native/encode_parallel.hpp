@@ -6,9 +6,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,15 +19,31 @@
 
 namespace bpe {
 
+// The first exception of a thread takes a little memory, without which the process would end: it is
+// taken here. Returns false if there is none.
+inline bool make_ready_to_throw() {
+  void* const volatile probe = std::malloc(4096);
+  if (probe == nullptr) return false;
+  std::free(probe);
+  return std::uncaught_exceptions() == 0;
+}
+
 // Workspaces that are not in use, kept for later calls.
 class WorkspacePool {
  public:
-  explicit WorkspacePool(size_t cache_entries) : cache_entries_(cache_entries) {}
+  // One is made at once, so that texts can be encoded where no more memory is to be had.
+  explicit WorkspacePool(size_t cache_entries) : cache_entries_(cache_entries) {
+    make_ready_to_throw();
+    give(make());
+  }
 
-  // A workspace of one's own, for a time.
+  // A workspace of one's own, for a time. Its cache doesn't grow beyond most_lines.
   class Lease {
    public:
-    explicit Lease(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
+    explicit Lease(WorkspacePool& pool, size_t most_lines = SIZE_MAX)
+        : pool_(pool), workspace_(pool.take()) {
+      workspace_->most_lines = most_lines;
+    }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
     ~Lease() { pool_.give(std::move(workspace_)); }
@@ -46,16 +64,26 @@ class WorkspacePool {
         return workspace;
       }
     }
-    return std::make_unique<Workspace>(cache_entries_);
+    return make();
   }
 
-  void give(std::unique_ptr<Workspace> workspace) {
+  std::unique_ptr<Workspace> make() {
+    std::unique_ptr<Workspace> workspace = std::make_unique<Workspace>(cache_entries_);
+    const std::lock_guard lock(mutex_);
+    idle_.reserve(made_ + 1);
+    ++made_;
+    return workspace;
+  }
+
+  // There is room for all that were made.
+  void give(std::unique_ptr<Workspace> workspace) noexcept {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(workspace));
   }
 
   size_t cache_entries_;
   std::mutex mutex_;
+  size_t made_ = 0;
   std::vector<std::unique_ptr<Workspace>> idle_;
 };
 
@@ -75,11 +103,21 @@ class ParallelEncoding {
     cut_into_runs(num_threads);
     waiting_.resize(num_runs());
     is_done_.resize(num_runs(), false);
+    idle_.reserve(num_runs());
     ids.reserve_more(most_ids);
+    const size_t most_threads = std::min(num_threads, num_runs());
     std::vector<std::thread> threads;
-    const auto run = [&] { work(encode, pool); };
-    for (size_t i = 1; i < std::min(num_threads, num_runs()); ++i) threads.emplace_back(run);
-    run();
+    threads.reserve(most_threads);
+    try {
+      while (threads.size() + 1 < most_threads) {
+        threads.emplace_back([&] {
+          if (make_ready_to_throw()) work(encode, pool);
+        });
+      }
+    } catch (const std::system_error&) {
+      // The system gives no more threads: those that there are do all of the work.
+    }
+    work(encode, pool);
     for (std::thread& thread : threads) thread.join();
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -108,17 +146,17 @@ class ParallelEncoding {
   }
 
   template <class Encode>
-  void work(const Encode& encode, WorkspacePool& pool) {
-    WorkspacePool::Lease lease(pool);
-    for (size_t i = next_++; i < num_runs(); i = next_++) {
-      IdBuffer<Id> ids = take_buffer();
-      try {
+  void work(const Encode& encode, WorkspacePool& pool) noexcept {
+    size_t i = 0;
+    try {
+      WorkspacePool::Lease lease(pool);
+      for (i = next_++; i < num_runs(); i = next_++) {
+        IdBuffer<Id> ids = take_buffer();
         encode(documents_.slice(cuts_[i], cuts_[i + 1]), lease.get(), ids, offsets_ + cuts_[i]);
-      } catch (...) {
-        fail(i);
-        return;
+        if (!hand_in(i, std::move(ids))) return;
       }
-      if (!hand_in(i, std::move(ids))) return;
+    } catch (...) {
+      fail(i);
     }
   }
 
@@ -197,11 +235,12 @@ class ParallelEncoding {
   size_t failed_ = 0;
 };
 
-// Encodes documents, each with `affixes` ids more than it has bytes at most, in up to num_threads
-// threads.
+// Encodes documents in up to num_threads threads. Each has at most `growth` ids for a byte of it,
+// and `affixes` more.
 template <class Id, class Encode>
 void encode_in_threads(const Encode& encode, WorkspacePool& pool, const DocumentSpans& documents,
-                       size_t affixes, size_t num_threads, IdBuffer<Id>& ids, int64_t* offsets) {
+                       size_t growth, size_t affixes, size_t num_threads, IdBuffer<Id>& ids,
+                       int64_t* offsets) {
   constexpr size_t kMostBytes = size_t{1} << 28;  // that room is made for at a time
   if (num_threads <= 1) {
     WorkspacePool::Lease lease(pool);
@@ -211,7 +250,7 @@ void encode_in_threads(const Encode& encode, WorkspacePool& pool, const Document
   for (size_t from = 0, to; from < documents.n; from = to) {
     size_t most_ids = 0;
     for (to = from; to < documents.n && (to == from || most_ids < kMostBytes); ++to) {
-      most_ids += documents.bytes_of(to) + affixes;
+      most_ids += documents.bytes_of(to) * growth + affixes;
     }
     ParallelEncoding<Id>(encode, pool, documents.slice(from, to), most_ids, num_threads, ids,
                          offsets + from);

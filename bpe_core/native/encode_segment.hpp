@@ -30,12 +30,27 @@ struct EncoderParts {
 // Cache and scratch memory of one thread at a time.
 struct Workspace {
   static constexpr size_t kItems = 32;
+  static constexpr size_t kMostKept = size_t{1} << 24;  // bytes of normalized text
+  static constexpr size_t kShortText = 16384;           // bytes; ids of such texts fit short_ids
+  // Of the cache for streams, which take little memory: with the ring 1.25 MiB, half of it from
+  // the beginning.
+  static constexpr size_t kStreamLines = size_t{1} << 14;
 
-  explicit Workspace(size_t cache_entries) : cache(cache_entries), items(kItems) {}
+  explicit Workspace(size_t cache_entries) : cache(cache_entries), items(kItems) {
+    ids.reserve(IdCache::kLongestPretoken);
+    short_ids.reserve_more(kShortText + IdCache::kMostWritten);
+  }
 
   IdCache cache;
+  size_t most_lines = SIZE_MAX;  // to which the cache may grow
   std::vector<BatchItem> items;
-  std::vector<uint32_t> ids;  // of the pre-token at hand
+  std::vector<uint32_t> ids;     // of the pre-token at hand
+  IdBuffer<uint32_t> short_ids;  // of the text at hand
+  std::string normalized;        // the segment at hand, if normalizing changes it
+
+  void forget_long_text() {
+    if (normalized.capacity() > kMostKept) std::string().swap(normalized);
+  }
 };
 
 // Pre-tokens that are looked up together: the memory of all is asked for before any is needed.
@@ -119,7 +134,7 @@ BPE_ALWAYS_INLINE void encode_segment(const EncoderParts& parts, Workspace& work
   batch.text = text;
   batch.readable = readable;
   for (size_t pos = 0; pos < size; pos = batch.bounds[batch.size]) {
-    if (cache.is_crowded()) cache.grow(&Isa::hash);
+    if (cache.is_crowded(workspace.most_lines)) cache.grow(&Isa::hash);
     uint8_t* const lines = reinterpret_cast<uint8_t*>(cache.lines());
     const uint64_t offset_mask = cache.offset_mask();
     batch.bounds[0] = pos;

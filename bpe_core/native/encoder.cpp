@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMostReservedIds = size_t{1} << 28;
 
 // For custom patterns: a segment is a pre-token.
-size_t scan_whole(const uint8_t*, size_t size, size_t, size_t* ends, size_t) {
+size_t scan_whole(const uint8_t*, size_t size, size_t, size_t* ends, size_t, uint32_t) {
   ends[0] = size;
   return 1;
 }
@@ -49,9 +49,10 @@ constexpr SegmentEncoders kPortableSegmentEncoders = {encode_segment_portable<ui
 
 }  // namespace
 
-Encoder::Encoder(MergeRules rules, Scanner scanner, bool portable)
+Encoder::Encoder(MergeRules rules, Scanner scanner, Normalizer normalizer, bool portable)
     : rules_(std::move(rules)),
-      scanner_(scanner != nullptr ? scanner : scan_whole),
+      scanner_(scanner != nullptr ? scanner : Scanner(scan_whole)),
+      normalizer_(normalizer),
       merge_batch_(merge_batch_portable),
       segment_encoders_(kPortableSegmentEncoders) {
   if (portable || !cpu_has_avx2_and_aes()) return;
@@ -89,14 +90,23 @@ void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& docume
     const size_t length = documents.bytes_of(i);
     const size_t readable = documents.size - static_cast<size_t>(documents.starts[i]);
     write_ids(ids, affixes.prepend);
+    const auto encode_part = [&](size_t from, size_t to) {
+      const char* const source = reinterpret_cast<const char*>(text + from);
+      const std::string_view part =
+          normalizer_.normalized({source, to - from}, workspace.normalized);
+      const bool is_source = part.data() == source;
+      encode(parts, workspace, reinterpret_cast<const uint8_t*>(part.data()), part.size(),
+             is_source ? readable - from : part.size(), ids);
+    };
     size_t begin = 0;
     SpecialMatch match;
     while (specials.find(text, length, begin, match)) {
-      encode(parts, workspace, text + begin, match.begin - begin, readable - begin, ids);
+      encode_part(begin, match.begin);
       ids.push_back(static_cast<Id>(special_ids[match.index]));
       begin = match.end;
     }
-    encode(parts, workspace, text + begin, length - begin, readable - begin, ids);
+    encode_part(begin, length);
+    workspace.forget_long_text();
     write_ids(ids, affixes.append);
     offsets[i] = static_cast<int64_t>(ids.size());
   }

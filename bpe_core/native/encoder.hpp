@@ -9,6 +9,7 @@
 #include "encode_segment.hpp"
 #include "id_buffer.hpp"
 #include "merge_rules.hpp"
+#include "normalizer.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
 
@@ -36,9 +37,13 @@ struct Affixes {
 
 class Encoder {
  public:
-  // scanner: nullptr for custom patterns, of which spans are encoded. portable: without what only
-  // some CPUs can do.
-  Encoder(MergeRules rules, Scanner scanner, bool portable);
+  // scanner: nullptr for custom patterns, of which spans are encoded. normalizer: of the text
+  // between special tokens; spans are normalized already. portable: without what only some CPUs can
+  // do.
+  Encoder(MergeRules rules, Scanner scanner, Normalizer normalizer, bool portable);
+
+  // How many ids a byte of text becomes at most.
+  size_t growth() const { return normalizer_.growth(); }
 
   // Pre-tokens that are a token whatever the merges make of them (ignore_merges).
   void set_whole_tokens(WholeTokens ids) { whole_ = std::move(ids); }
@@ -64,6 +69,7 @@ class Encoder {
   MergeRules rules_;
   WholeTokens whole_;
   Scanner scanner_;
+  Normalizer normalizer_;
   BatchMerger merge_batch_;
   SegmentEncoders segment_encoders_;
 };

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "pretoken_key.hpp"
@@ -59,20 +60,25 @@ class IdCache {
     uint8_t values[2][16];
   };
 
-  // Begins small and grows up to `most_entries`, in place.
+  // Begins small and grows up to `most_entries`, in place. What it begins with is written to here,
+  // so that later no memory need be found; where there are no addresses for so much, it is smaller.
   explicit IdCache(size_t most_entries) {
     size_t most_lines = kLeastLines;
     while (most_lines * 2 < most_entries) most_lines *= 2;
-    lines_ = ZeroedArray<Line>(most_lines, kFirstLines * sizeof(Line));
+    while (!reserve(most_lines)) most_lines /= 2;
     used_lines_ = std::min(most_lines, kFirstLines);
+    std::memset(static_cast<void*>(lines_.data()), 0, used_lines_ * sizeof(Line));
+    ring_.use(std::max(kLeastRing, used_lines_ * kRingWords));
   }
 
   Line* lines() { return lines_.data(); }
   // The place of a hash's line among the bytes of lines().
   size_t offset_mask() const { return (used_lines_ - 1) * sizeof(Line); }
 
-  // Whether the cache would be faster if it grew.
-  bool is_crowded() const { return entries_ * 2 > used_lines_ && used_lines_ < lines_.size(); }
+  // Whether the cache would be faster if it grew, and can have up to most_lines.
+  bool is_crowded(size_t most_lines) const {
+    return entries_ * 2 > used_lines_ && used_lines_ < std::min(most_lines, lines_.size());
+  }
 
   // Makes use of twice as many lines. What two lines side by side hold finds room in those and in
   // the two as far behind them as there were lines. hash: of a short key.
@@ -81,6 +87,7 @@ class IdCache {
     const size_t old_lines = used_lines_;
     used_lines_ *= 2;
     entries_ = 0;
+    ring_.use(std::max(kLeastRing, used_lines_ * kRingWords));
     for (size_t i = 0; i < old_lines; i += 2) {
       const Line old[2] = {lines_[i], lines_[i + 1]};
       lines_[i] = lines_[i + 1] = {};
@@ -155,26 +162,42 @@ class IdCache {
  private:
   static constexpr size_t kLeastLines = 2;  // so that there is a line beside
   static constexpr size_t kFirstLines = size_t{1} << 13;
+  static constexpr size_t kRingWords = 4;  // for each line
+  static constexpr size_t kLeastRing = 1024;
 
   // Where ids and bytes are that a line has no room for. The newest overwrite the oldest.
   class Ring {
    public:
-    // Returns the place of n words to write, at most 1,024.
+    Ring() = default;
+    // So many words at most; room for `first` of them is in small pages.
+    Ring(size_t most_words, size_t first) : words_(most_words, first * sizeof(uint32_t)) {}
+
+    // Makes use of so many words, a power of two: none before, or half as many.
+    void use(size_t words) {
+      if (words == used_) return;
+      if (next_ > used_) {
+        // What is held was written around the end: now each word is wherever its place may be.
+        std::memcpy(words_.data() + used_, words_.data(), used_ * sizeof(uint32_t));
+        first_ = next_ - used_;
+      }
+      used_ = words;
+    }
+    // Returns the place of n words to write, at most kLeastRing.
     uint64_t append(size_t n) {
-      if (words_.size() == 0) words_ = ZeroedArray<uint32_t>(kWords);
-      const uint64_t left = kWords - next_ % kWords;
+      const uint64_t left = used_ - (next_ & (used_ - 1));
       if (left < n) next_ += left;
       const uint64_t place = next_;
       next_ += n;
       return place;
     }
-    bool holds(uint64_t place) const { return next_ - place <= kWords; }
-    uint32_t* at(uint64_t place) { return words_.data() + place % kWords; }
+    bool holds(uint64_t place) const { return place >= first_ && next_ - place <= used_; }
+    uint32_t* at(uint64_t place) { return words_.data() + (place & (used_ - 1)); }
 
    private:
-    static constexpr size_t kWords = size_t{1} << 22;
     ZeroedArray<uint32_t> words_;
+    uint64_t used_ = 0;
     uint64_t next_ = 0;
+    uint64_t first_ = 0;  // what was written before is lost
   };
 
   struct RingPlace {
@@ -182,6 +205,19 @@ class IdCache {
     uint64_t count;
   };
   static_assert(sizeof(RingPlace) == sizeof(Line::values[0]));
+
+  // Whether there are addresses for so many lines; std::bad_alloc if not even for the least.
+  bool reserve(size_t most_lines) {
+    try {
+      const size_t first = std::min(most_lines, kFirstLines);
+      lines_ = ZeroedArray<Line>(most_lines, first * sizeof(Line));
+      ring_ = Ring(std::max(kLeastRing, most_lines * kRingWords), first * kRingWords);
+      return true;
+    } catch (const std::bad_alloc&) {
+      if (most_lines == kLeastLines) throw;
+      return false;
+    }
+  }
 
   static bool has_room(const Line& line) { return is_free(line.keys[0]) || is_free(line.keys[1]); }
   static ShortKey in_ring(const ShortKey& key) { return {key.low, key.high | kTableKey}; }

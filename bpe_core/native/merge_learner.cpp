@@ -14,6 +14,7 @@
 
 #include "counted_words.hpp"
 #include "pair_table.hpp"
+#include "utf8.hpp"
 #include "zeroed_array.hpp"
 
 // All words stand in one array of slots, a slot for every byte and one between words. A token takes
@@ -29,19 +30,22 @@
 // pair is left, the threshold is lowered and the index made anew from the slots, a few times in
 // all.
 //
-// So counts in the index may only fall once the merge that makes a pair is done. They do, although
-// a merge may make bytes that are a symbol already: until a token is made, what happens inside its
-// bytes does not depend on what stands around them, or a merge would have crossed their edge. All
-// tokens of equal bytes are therefore made by the same merge. Another that makes these bytes
-// finds no occurrence, or finds all there are, the one before it (then a given merge) having had
-// none. For the same reason no pair is learned twice.
+// So counts in the index may only fall once the merge that makes a pair is done. Where words begin
+// as bytes they do: until a token is made, what happens inside its bytes does not depend on what
+// stands around them, or a merge would have crossed their edge. All tokens of equal bytes are
+// therefore made by the same merge, and no merge makes bytes that are a symbol already. Words of
+// other symbols may hold one token as a symbol in one place and as its parts in another. When a
+// merge makes a symbol that occurs elsewhere, the index is made anew.
+//
+// Positions follow the order of the words given where ties depend on it (first_seen): the first
+// place of a pair is then the first live position of its list. Otherwise words of equal count
+// stand together.
 
 namespace bpe {
 
 class MergeLearner::Engine {
  public:
   virtual ~Engine() = default;
-  virtual void apply(uint32_t left, uint32_t right) = 0;
   virtual bool learn(size_t symbols, size_t max_steps) = 0;
   virtual std::string symbol(uint32_t id) const = 0;
   virtual size_t num_symbols() const = 0;
@@ -61,7 +65,6 @@ constexpr uint32_t kMaxSymbols = kInner - 2;
 constexpr uint64_t kNoList = std::numeric_limits<uint64_t>::max();
 constexpr size_t kPrefetchDistance = 16;
 constexpr size_t kTablePrefetch = 8;
-constexpr size_t kTextStart = 256;  // the text of slot 0; the single bytes stand before it
 
 template <typename T>
 size_t allocated(const std::vector<T>& v) {
@@ -89,10 +92,13 @@ std::array<uint32_t, 256> huggingface_byte_order() {
 template <typename Position>
 class PositionEngine final : public MergeLearner::Engine {
  public:
-  PositionEngine(const CountedWords& words, MergeLearnerOptions options)
+  // splits: the symbols of the words, for symbols other than the 256 bytes.
+  PositionEngine(const CountedWords& words, const WordSymbols* splits, MergeLearnerOptions options)
       : tie_break_(options.tie_break),
         min_count_(std::max<int64_t>(1, options.min_frequency)),
         max_token_bytes_(options.max_token_bytes),
+        forbid_whitespace_(options.forbid_whitespace_tokens),
+        reuses_symbols_(splits != nullptr && !options.always_new),
         byte_order_(huggingface_byte_order()),
         num_slots_(words.num_slots()),
         slots_(num_slots_),
@@ -103,31 +109,24 @@ class PositionEngine final : public MergeLearner::Engine {
       forbidden_lengths_.insert(token.size());
       forbidden_.insert(std::move(token));
     }
-    lay_out(words);
     symbols_.push_back({0, 1});
-    for (uint32_t byte = 0; byte < 256; ++byte) add_symbol(byte, 1);
-  }
-
-  void apply(uint32_t left, uint32_t right) override {
-    if (left >= num_symbols() || right >= num_symbols()) {
-      throw std::invalid_argument("apply: expected symbols below " + std::to_string(num_symbols()) +
-                                  ", found (" + std::to_string(left) + ", " +
-                                  std::to_string(right) + ")");
+    if (splits == nullptr) {
+      for (int byte = 0; byte < 256; ++byte) {
+        add_initial_symbol(std::string(1, static_cast<char>(byte)));
+      }
+    } else {
+      for (const std::string& symbol : splits->symbols) add_initial_symbol(symbol);
     }
-    if (content_ != IndexContent::all_pairs) {
-      threshold_ = 1;
-      rebuild(IndexContent::all_pairs);
-    }
-    if (symbols_by_hash_.empty()) {
-      for (uint32_t symbol = 1; symbol < symbols_.size(); ++symbol) add_to_hash(symbol);
-    }
-    merge(left + 1, right + 1);
+    lay_out(words, splits);
+    // Only the bytes' pairs are counted yet, and without their first places.
+    if (splits != nullptr || tie_break_ == TieBreak::first_seen) byte_pairs_ = {};
+    if (reuses_symbols_) count_symbols();
   }
 
   bool learn(size_t symbols, size_t max_steps) override {
-    if (content_ != IndexContent::frequent_pairs && num_symbols() < symbols) {
+    if (!indexed_ && num_symbols() < symbols) {
       threshold_ = first_threshold(symbols - num_symbols());
-      rebuild(IndexContent::frequent_pairs);
+      rebuild();
     }
     for (size_t step = 0; num_symbols() < symbols; ++step) {
       if (step == max_steps) return true;
@@ -158,8 +157,9 @@ class PositionEngine final : public MergeLearner::Engine {
     constexpr size_t kNodeBytes = 40;
     return num_slots_ * sizeof(uint32_t) + arena_used_ * sizeof(Position) + text_.capacity() +
            word_counts_.memory_bytes() + allocated(byte_pairs_) + allocated(symbols_) +
-           symbols_by_hash_.size() * kNodeBytes + allocated(merges) + pairs_.memory_bytes() +
-           allocated(heap_) + allocated(occurrences_) + allocated(lefts_) + allocated(rights_);
+           symbols_by_hash_.size() * kNodeBytes + allocated(live_) + allocated(merges) +
+           pairs_.memory_bytes() + allocated(heap_) + allocated(occurrences_) + allocated(lefts_) +
+           allocated(rights_);
   }
 
  private:
@@ -181,17 +181,16 @@ class PositionEngine final : public MergeLearner::Engine {
     int64_t count;
   };
 
-  enum class IndexContent { nothing, frequent_pairs, all_pairs };
-
   std::string_view bytes(uint32_t symbol) const {
     return std::string_view(text_).substr(symbols_[symbol].begin, symbols_[symbol].length);
   }
 
   // Writes the words to slots_ and text_.
-  void lay_out(const CountedWords& words) {
-    text_.resize(kTextStart + num_slots_);
-    for (size_t byte = 0; byte < 256; ++byte) text_[byte] = static_cast<char>(byte);
-    const std::vector<size_t> order = words.by_count();
+  void lay_out(const CountedWords& words, const WordSymbols* splits) {
+    text_start_ = text_.size();
+    text_.resize(text_start_ + num_slots_);
+    const bool in_order = tie_break_ == TieBreak::first_seen;
+    const std::vector<size_t> order = in_order ? words.in_order() : words.by_count();
     size_t position = 1;
     for (size_t i = 0; i < order.size(); ++i) {
       if (i + 2 * kPrefetchDistance < order.size()) {
@@ -201,14 +200,32 @@ class PositionEngine final : public MergeLearner::Engine {
       const uint8_t* word = words.begin(order[i]);
       const size_t length = words.length(order[i]);
       word_counts_.add(static_cast<Position>(position), words.counts[order[i]]);
-      std::memcpy(&text_[kTextStart + position], word, length);
-      for (size_t k = 0; k < length; ++k) slots_[position + k] = word[k] + 1u;
+      std::memcpy(&text_[text_start_ + position], word, length);
+      if (splits == nullptr) {
+        for (size_t k = 0; k < length; ++k) slots_[position + k] = word[k] + 1u;
+      } else {
+        lay_out_symbols(position, splits->begin(order[i]), splits->end(order[i]));
+      }
       position += length + 1;
     }
     word_counts_.finish(static_cast<Position>(position));
   }
 
+  void lay_out_symbols(size_t position, const uint32_t* begin, const uint32_t* end) {
+    for (const uint32_t* symbol = begin; symbol != end; ++symbol) {
+      const size_t length = symbols_[*symbol + 1].length;
+      for (size_t k = 1; k < length; ++k) slots_[position + k] = kInner | (*symbol + 1);
+      slots_[position] = *symbol + 1;
+      position += length;
+    }
+  }
+
   // ---- symbols
+
+  void add_initial_symbol(const std::string& symbol) {
+    text_ += symbol;
+    add_symbol(text_.size() - symbol.size(), symbol.size());
+  }
 
   void add_symbol(size_t begin, size_t length) {
     if (symbols_.size() > kMaxSymbols) throw std::overflow_error("more than 2^31 - 2 symbols");
@@ -217,33 +234,45 @@ class PositionEngine final : public MergeLearner::Engine {
     symbol_bytes_ += length;
     lefts_.resize(symbols_.size());
     rights_.resize(symbols_.size());
-    if (!symbols_by_hash_.empty()) add_to_hash(symbol);
+    if (reuses_symbols_) {
+      live_.resize(symbols_.size());
+      add_to_hash(symbol);
+    }
   }
 
   void add_to_hash(uint32_t symbol) {
     symbols_by_hash_.emplace(std::hash<std::string_view>{}(bytes(symbol)), symbol);
   }
 
-  // kBoundary if no symbol has these bytes.
+  // The first of the symbols of these bytes; kBoundary if there is none.
   uint32_t find_symbol(std::string_view searched) const {
     const auto [first, last] =
         symbols_by_hash_.equal_range(std::hash<std::string_view>{}(searched));
+    uint32_t found = kBoundary;
     for (auto it = first; it != last; ++it) {
-      if (bytes(it->second) == searched) return it->second;
+      const bool before = found == kBoundary || it->second < found;
+      if (before && bytes(it->second) == searched) found = it->second;
     }
-    return kBoundary;
+    return found;
+  }
+
+  // Sets live_.
+  void count_symbols() {
+    for_each_token([this](size_t, uint32_t symbol) { ++live_[symbol]; });
   }
 
   bool allowed(uint32_t left, uint32_t right) const {
     const size_t length = symbols_[left].length + symbols_[right].length;
     if (max_token_bytes_ != 0 && length > max_token_bytes_) return false;
+    if (forbid_whitespace_ && is_blank(joined(left, right))) return false;
     if (forbidden_.empty() || !forbidden_lengths_.contains(length)) return true;
-    return !forbidden_.contains(std::string(bytes(left)).append(bytes(right)));
+    return !forbidden_.contains(joined(left, right));
   }
 
   // ---- order of candidates
 
-  uint64_t tie_key(uint64_t pair) const {
+  uint64_t tie_key(uint64_t pair, uint64_t first_place) const {
+    if (tie_break_ == TieBreak::first_seen) return ~first_place;
     if (tie_break_ == TieBreak::lexicographic) {
       // The first 8 bytes of left, so that bytes need be fetched only if these are equal.
       const std::string_view left = bytes(left_of(pair));
@@ -254,35 +283,42 @@ class PositionEngine final : public MergeLearner::Engine {
       return key;
     }
     const auto order = [&](uint32_t symbol) {
-      const bool reordered = tie_break_ == TieBreak::huggingface && symbol <= 256;
-      return reordered ? byte_order_[symbol - 1] + 1 : symbol;
+      if (tie_break_ != TieBreak::huggingface) return symbol;
+      const bool is_byte = symbols_[symbol].length == 1;
+      return is_byte ? byte_order_[static_cast<uint8_t>(bytes(symbol)[0])] : 256 + symbol;
     };
     return ~pair_key(order(left_of(pair)), order(right_of(pair)));
   }
 
   bool goes_after(const Candidate& a, const Candidate& b) const {
     if (a.count != b.count) return a.count < b.count;
-    if (a.tie != b.tie || tie_break_ != TieBreak::lexicographic) return a.tie < b.tie;
-    const int left = bytes(left_of(a.key)).compare(bytes(left_of(b.key)));
-    return left != 0 ? left < 0 : bytes(right_of(a.key)) < bytes(right_of(b.key));
+    if (a.tie != b.tie) return a.tie < b.tie;
+    if (tie_break_ == TieBreak::lexicographic) {
+      const int left = bytes(left_of(a.key)).compare(bytes(left_of(b.key)));
+      if (left != 0) return left < 0;
+      const int right = bytes(right_of(a.key)).compare(bytes(right_of(b.key)));
+      if (right != 0) return right < 0;
+    }
+    return a.key > b.key;  // symbols of equal bytes: the first
   }
 
   auto heap_order() const {
     return [this](const Candidate& a, const Candidate& b) { return goes_after(a, b); };
   }
 
-  // Takes the best pair off the heap. Counts there may be old (too great): such a candidate goes
-  // back with the count it has now.
+  // Takes the best pair off the heap. Counts there may be old (too great), first places too (too
+  // early): such a candidate goes back with those it has now.
   bool next_pair(uint64_t& pair) {
     for (;;) {
       while (!heap_.empty()) {
         std::pop_heap(heap_.begin(), heap_.end(), heap_order());
         Candidate& best = heap_.back();
-        const PairRecord* record = pairs_.find(best.key);
+        PairRecord* record = pairs_.find(best.key);
         if (record == nullptr || record->count < threshold_) {
           heap_.pop_back();
-        } else if (record->count != best.count) {
+        } else if (record->count != best.count || !is_first_place(best)) {
           best.count = record->count;
+          if (tie_break_ == TieBreak::first_seen) best.tie = ~first_place(*record);
           std::push_heap(heap_.begin(), heap_.end(), heap_order());
         } else {
           pair = best.key;
@@ -292,6 +328,24 @@ class PositionEngine final : public MergeLearner::Engine {
       }
       if (!lower_threshold()) return false;
     }
+  }
+
+  bool is_first_place(const Candidate& candidate) const {
+    return tie_break_ != TieBreak::first_seen || is_live(candidate.key, ~candidate.tie);
+  }
+
+  bool is_live(uint64_t pair, uint64_t position) const {
+    const uint32_t left = left_of(pair);
+    return slots_[position] == left && slots_[position + symbols_[left].length] == right_of(pair);
+  }
+
+  // Drops what is not live from the front of the pair's list. A count above 0 is needed.
+  uint64_t first_place(PairRecord& record) const {
+    while (!is_live(record.key, arena_[record.list])) {
+      ++record.list;
+      --record.list_size;
+    }
+    return arena_[record.list];
   }
 
   // ---- threshold
@@ -309,27 +363,26 @@ class PositionEngine final : public MergeLearner::Engine {
     int64_t limit = std::numeric_limits<int64_t>::max();
     while (threshold_ > min_count_ && limit >= min_count_) {
       threshold_ = std::max(min_count_, std::min(threshold_ / kFactor, limit));
-      limit = rebuild(IndexContent::frequent_pairs);
+      limit = rebuild();
       if (!heap_.empty()) return true;
     }
     return false;
   }
 
   bool any_pair_allowed() const {
-    for (size_t i = 0; i < num_slots_; ++i) {
-      const uint32_t symbol = slots_[i];
-      if (symbol == kBoundary || (symbol & kInner) != 0) continue;
+    bool found = false;
+    for_each_token([&](size_t i, uint32_t symbol) {
       const uint32_t right = slots_[i + symbols_[symbol].length];
-      if (right != kBoundary && allowed(symbol, right)) return true;
-    }
-    return false;
+      found = found || (right != kBoundary && allowed(symbol, right));
+    });
+    return found;
   }
 
   // ---- index
 
   // Indexes all pairs of the current tokens anew. Returns the greatest count below the threshold.
-  int64_t rebuild(IndexContent content) {
-    content_ = content;
+  int64_t rebuild() {
+    indexed_ = true;
     pairs_.clear();
     heap_.clear();
     const int64_t greatest_rare = byte_pairs_.empty() ? index_tokens() : index_byte_pairs();
@@ -368,14 +421,16 @@ class PositionEngine final : public MergeLearner::Engine {
     return greatest_rare;
   }
 
+  template <class Visit>
+  void for_each_token(Visit visit) const {
+    for (size_t i = 0; i < num_slots_; ++i) {
+      if ((slots_[i] & kInner) == 0 && slots_[i] != kBoundary) visit(i, slots_[i]);
+    }
+  }
+
   // Fills the arena with the positions of all tokens, ascending for each symbol, and returns where
   // those of each symbol start (and, last, where all end).
   std::vector<uint64_t> sort_tokens_by_symbol() {
-    const auto for_each_token = [&](auto visit) {
-      for (size_t i = 0; i < num_slots_; ++i) {
-        if ((slots_[i] & kInner) == 0 && slots_[i] != kBoundary) visit(i, slots_[i]);
-      }
-    };
     std::vector<uint64_t> next(symbols_.size() + 2);
     for_each_token([&](size_t, uint32_t symbol) { ++next[symbol + 2]; });
     std::partial_sum(next.begin(), next.end(), next.begin());
@@ -400,21 +455,25 @@ class PositionEngine final : public MergeLearner::Engine {
   }
 
   static void count_neighbour(std::vector<PairTally>& neighbours, std::vector<uint32_t>& seen,
-                              uint32_t symbol, int64_t count) {
+                              uint32_t symbol, const Occurrence& o) {
     PairTally& neighbour = neighbours[symbol];
-    if (neighbour.occurrences++ == 0) seen.push_back(symbol);
-    neighbour.count += static_cast<uint64_t>(count);  // may wrap for the boundary, which is unused
+    if (neighbour.occurrences++ == 0) {
+      seen.push_back(symbol);
+      neighbour.list = o.position;
+    }
+    neighbour.count +=
+        static_cast<uint64_t>(o.count);  // may wrap for the boundary, which is unused
   }
 
   void count_lefts() {
     for (const Occurrence& o : occurrences_) {
-      count_neighbour(lefts_, seen_lefts_, o.left, o.count);
+      count_neighbour(lefts_, seen_lefts_, o.left, o);
     }
   }
 
   void count_rights() {
     for (const Occurrence& o : occurrences_) {
-      count_neighbour(rights_, seen_rights_, o.right, o.count);
+      count_neighbour(rights_, seen_rights_, o.right, o);
     }
   }
 
@@ -426,13 +485,14 @@ class PositionEngine final : public MergeLearner::Engine {
   }
 
   // Adds a pair to the index if it is frequent, with a list, still to be filled, at `next`. Returns
-  // its count if it is not.
+  // its count if it is not. tally.list is its first place.
   int64_t add_if_frequent(uint32_t left, uint32_t right, PairTally& tally, uint64_t& next) {
+    const uint64_t first_place = tally.list;
     tally.list = kNoList;
     if (left == kBoundary || right == kBoundary || tally.occurrences == 0) return 0;
     const auto count = static_cast<int64_t>(tally.count);
     if (count < threshold_) return count;
-    if (content_ == IndexContent::frequent_pairs && !allowed(left, right)) return 0;
+    if (!allowed(left, right)) return 0;
     tally.list = next;
     next += tally.occurrences;
     const uint64_t key = pair_key(left, right);
@@ -440,7 +500,7 @@ class PositionEngine final : public MergeLearner::Engine {
     record.count = count;
     record.list = tally.list;
     record.list_size = tally.occurrences;
-    if (content_ == IndexContent::frequent_pairs) heap_.push_back({count, tie_key(key), key});
+    heap_.push_back({count, tie_key(key, first_place), key});
     return 0;
   }
 
@@ -459,6 +519,7 @@ class PositionEngine final : public MergeLearner::Engine {
       if (left == symbol) {
         lefts_[left].list = kNoList;  // (symbol, symbol) is one of the rights
       } else {
+        lefts_[left].list -= symbols_[left].length;
         add_if_frequent(left, symbol, lefts_[left], next);
       }
     }
@@ -490,12 +551,29 @@ class PositionEngine final : public MergeLearner::Engine {
       record->list_size = 0;
     }
     byte_pairs_ = {};
-    // Pairs that are learned make new bytes: only given merges need the look-up.
-    uint32_t result = symbols_by_hash_.empty() ? kBoundary : find_symbol(joined(left, right));
+    uint32_t result = reuses_symbols_ ? find_symbol(joined(left, right)) : kBoundary;
     const bool is_new = result == kBoundary;
     if (is_new) result = static_cast<uint32_t>(symbols_.size());
     replace(pair, left, right, result);
-    if (is_new) add_symbol(place_of_result(left, right), length_of(left, right));
+    if (is_new) add_symbol(place_of_result(), length_of(left, right));
+    if (reuses_symbols_ && update_live(left, right, result)) {
+      rebuild();
+    } else {
+      update_index(pair, left, right, result);
+    }
+    merges.push_back({left - 1, right - 1, result - 1, pair.count});
+  }
+
+  // Returns whether the result occurred before.
+  bool update_live(uint32_t left, uint32_t right, uint32_t result) {
+    const bool occurred = live_[result] != 0;
+    live_[left] -= occurrences_.size();
+    live_[right] -= occurrences_.size();
+    live_[result] += occurrences_.size();
+    return occurred;
+  }
+
+  void update_index(const PairRecord& pair, uint32_t left, uint32_t right, uint32_t result) {
     count_lefts();
     count_rights();
     decrease_around(left, right, result);
@@ -505,7 +583,6 @@ class PositionEngine final : public MergeLearner::Engine {
       std::push_heap(heap_.begin(), heap_.begin() + static_cast<ptrdiff_t>(i + 1), heap_order());
     }
     clear_neighbours();
-    merges.push_back({left - 1, right - 1, result - 1, pair.count});
   }
 
   std::string joined(uint32_t left, uint32_t right) const {
@@ -516,12 +593,8 @@ class PositionEngine final : public MergeLearner::Engine {
     return symbols_[left].length + symbols_[right].length;
   }
 
-  // Where text_ has the bytes of the symbol just made; they are added if it does not occur.
-  size_t place_of_result(uint32_t left, uint32_t right) {
-    if (!occurrences_.empty()) return occurrences_[0].position + kTextStart;
-    text_ += joined(left, right);
-    return text_.size() - length_of(left, right);
-  }
+  // Where text_ has the bytes of the symbol just made.
+  size_t place_of_result() const { return text_start_ + occurrences_.front().position; }
 
   // Indexes the pairs that the merge of `pair` made. At most one of each two positions needs new
   // room: the merged pair's list is not needed any more. As every position is a token less, the
@@ -585,7 +658,7 @@ class PositionEngine final : public MergeLearner::Engine {
       slots[middle] = kInner | result;
       slots[end - 1] = kInner | result;
       const uint32_t before = slots[position - 1] & ~kInner;
-      if (before == result) occurrences_.back().right = result;
+      if (before == result && !occurrences_.empty()) occurrences_.back().right = result;
       occurrences_.push_back({position, before, slots[end], counts.at(position)});
     }
   }
@@ -593,20 +666,25 @@ class PositionEngine final : public MergeLearner::Engine {
   const TieBreak tie_break_;
   const int64_t min_count_;
   const size_t max_token_bytes_;
+  const bool forbid_whitespace_;
+  const bool reuses_symbols_;
   const std::array<uint32_t, 256> byte_order_;
   std::unordered_set<std::string> forbidden_;
   std::unordered_set<size_t> forbidden_lengths_;
 
   const size_t num_slots_;
   ZeroedArray<uint32_t> slots_;
-  std::string text_;
+  std::string text_;       // the bytes of the initial symbols, then of the slots
+  size_t text_start_ = 0;  // of slot 0
   PositionCounts<Position> word_counts_;
 
   std::vector<Symbol> symbols_;
   size_t symbol_bytes_ = 0;
+  // Where merges may make symbols that exist:
   std::unordered_multimap<size_t, uint32_t> symbols_by_hash_;
+  std::vector<uint64_t> live_;  // by symbol, in how many places it stands
 
-  IndexContent content_ = IndexContent::nothing;
+  bool indexed_ = false;
   int64_t threshold_ = 1;
   PairTable pairs_;
   ZeroedArray<Position> arena_;
@@ -621,24 +699,34 @@ class PositionEngine final : public MergeLearner::Engine {
 };
 
 std::unique_ptr<MergeLearner::Engine> make_engine(const CountedWords& words,
+                                                  const WordSymbols* splits,
                                                   MergeLearnerOptions options) {
   words.check();
   if (words.num_slots() <= std::numeric_limits<uint32_t>::max()) {
-    return std::make_unique<PositionEngine<uint32_t>>(words, std::move(options));
+    return std::make_unique<PositionEngine<uint32_t>>(words, splits, std::move(options));
   }
-  return std::make_unique<PositionEngine<uint64_t>>(words, std::move(options));
+  return std::make_unique<PositionEngine<uint64_t>>(words, splits, std::move(options));
 }
 
 }  // namespace
 
 MergeLearner::MergeLearner(const uint8_t* keys, const int64_t* offsets, const int64_t* counts,
                            size_t n, MergeLearnerOptions options)
-    : engine_(make_engine({keys, offsets, counts, n}, std::move(options))) {}
+    : engine_(make_engine({keys, offsets, counts, n}, nullptr, std::move(options))) {}
+MergeLearner::MergeLearner(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+MergeLearner MergeLearner::from_symbols(const std::vector<std::string>& symbols,
+                                        const uint32_t* words, const int64_t* offsets,
+                                        const int64_t* counts, size_t n,
+                                        MergeLearnerOptions options) {
+  const WordSymbols splits{symbols, words, offsets, n};
+  const WordBytes bytes = splits.to_bytes();
+  return MergeLearner(make_engine({bytes.keys.data(), bytes.offsets.data(), counts, n}, &splits,
+                                  std::move(options)));
+}
 MergeLearner::~MergeLearner() = default;
 MergeLearner::MergeLearner(MergeLearner&&) noexcept = default;
 MergeLearner& MergeLearner::operator=(MergeLearner&&) noexcept = default;
 
-void MergeLearner::apply(uint32_t left, uint32_t right) { engine_->apply(left, right); }
 bool MergeLearner::learn(size_t symbols, size_t max_steps) {
   return engine_->learn(symbols, max_steps);
 }

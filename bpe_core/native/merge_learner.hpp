@@ -13,7 +13,8 @@ namespace bpe {
 enum class TieBreak {
   lexicographic,  // the greatest (bytes of left, bytes of right)
   first_id,       // the smallest (left symbol, right symbol)
-  huggingface,    // as first_id, single bytes ordered by GPT-2's printable stand-ins
+  huggingface,    // as first_id, single bytes first, ordered by GPT-2's printable stand-ins
+  first_seen,     // the one that comes first in the words as they are then, in the order given
 };
 
 enum class StopReason { vocab_size_reached, below_min_frequency, no_pairs_left };
@@ -23,31 +24,39 @@ struct MergeLearnerOptions {
   int64_t min_frequency = 1;   // of a pair; a pair of count 0 is never merged
   size_t max_token_bytes = 0;  // 0: no limit
   std::vector<std::string> forbidden_tokens;
+  bool forbid_whitespace_tokens = false;  // results of white space and control characters alone
+  bool always_new = false;  // a merge makes a new symbol although there is one of these bytes
 };
 
-// Symbols 0 to 255 are the bytes; 256 and on are new byte sequences in the order they were made.
+// Symbols are numbered: first the initial ones, then new ones in the order they were made.
 struct LearnedMerge {
   uint32_t left, right, result;
   int64_t count;  // of the pair when it was merged, overlapping occurrences included
 };
 
 // Merges the most frequent adjacent pair again and again. Pairs whose result would be longer than
-// max_token_bytes or is a forbidden token are passed over. A result whose bytes are a symbol
-// already is that symbol: the merge is recorded and adds none.
+// max_token_bytes or is forbidden are passed over. A result whose bytes are a symbol
+// already is that symbol (the first, of several): the merge is recorded and adds none. That
+// happens only with initial symbols that are made of others.
 class MergeLearner {
  public:
-  // Word i is keys[offsets[i], offsets[i + 1]) and occurs counts[i] > 0 times. Words need be
-  // neither sorted nor unique; they are copied. Throws std::invalid_argument for counts below 1 or
-  // descending offsets, std::overflow_error if a pair's count would exceed 2^63 - 1.
+  // The initial symbols are the 256 bytes. Word i is keys[offsets[i], offsets[i + 1]) and occurs
+  // counts[i] > 0 times. Words need be neither sorted nor unique; they are copied. Throws
+  // std::invalid_argument for counts below 1 or descending offsets, std::overflow_error if a
+  // pair's count would exceed 2^63 - 1.
   MergeLearner(const uint8_t* keys, const int64_t* offsets, const int64_t* counts, size_t n,
                MergeLearnerOptions options);
+
+  // The initial symbols have these bytes, at least one each. Word i is the symbols
+  // words[offsets[i], offsets[i + 1]); offsets begin at 0. Throws std::invalid_argument also for
+  // numbers that are no symbol and for symbols without bytes.
+  static MergeLearner from_symbols(const std::vector<std::string>& symbols, const uint32_t* words,
+                                   const int64_t* offsets, const int64_t* counts, size_t n,
+                                   MergeLearnerOptions options);
+
   ~MergeLearner();
   MergeLearner(MergeLearner&&) noexcept;
   MergeLearner& operator=(MergeLearner&&) noexcept;
-
-  // Makes a given merge, also one that options would not allow or that does not occur, and records
-  // it like a learned one. Throws std::invalid_argument if a symbol does not exist yet.
-  void apply(uint32_t left, uint32_t right);
 
   // Learns until `symbols` symbols exist or `max_steps` merges were made in this call. False when
   // nothing more can be learned for this number of symbols; stop_reason says why.
@@ -64,6 +73,8 @@ class MergeLearner {
   class Engine;
 
  private:
+  explicit MergeLearner(std::unique_ptr<Engine> engine);
+
   std::unique_ptr<Engine> engine_;
 };
 

@@ -17,7 +17,7 @@ inline uint32_t right_of(uint64_t key) { return static_cast<uint32_t>(key); }
 struct PairTally {
   uint64_t count = 0;        // how often it occurs, with the counts of the words
   uint64_t occurrences = 0;  // in how many places
-  uint64_t list = 0;         // where the next place is to be written
+  uint64_t list = 0;         // its first place; then where the next place is to be written
 };
 
 struct PairRecord {

@@ -191,24 +191,26 @@ bool PretokenTable::is_full(size_t memory_limit) const {
 
 size_t PretokenTable::add_documents(const uint8_t* data, size_t size, const int64_t* starts,
                                     const int64_t* ends, size_t n, size_t first, Scanner scanner,
-                                    const SpecialMatcher& specials, size_t memory_limit,
-                                    size_t max_pretoken_bytes,
+                                    const Normalizer& normalizer, const SpecialMatcher& specials,
+                                    size_t memory_limit, size_t max_pretoken_bytes,
                                     std::vector<LongPretoken>& too_long) {
+  std::string buffer;
   for (size_t i = first; i < n; ++i) {
     const uint8_t* text = data + starts[i];
     const size_t length = static_cast<size_t>(ends[i] - starts[i]);
     const size_t readable = size - static_cast<size_t>(starts[i]);
-    const auto add = [&](size_t from, size_t to) {
-      kernel_.add_segment(*this, {text + from, to - from, readable - from, i, from}, scanner,
-                          max_pretoken_bytes, too_long);
-    };
-    size_t begin = 0;
-    SpecialMatch match;
-    while (specials.find(text, length, begin, match)) {
-      add(begin, match.begin);
-      begin = match.end;
-    }
-    add(begin, length);
+    specials.for_each_part(text, length, [&](size_t from, size_t to) {
+      Segment segment = {text + from, to - from, readable - from, i, from};
+      if (normalizer.is_active()) {
+        const char* const source = reinterpret_cast<const char*>(segment.text);
+        const std::string_view changed = normalizer.normalized({source, segment.size}, buffer);
+        if (changed.data() != source) {
+          segment.text = reinterpret_cast<const uint8_t*>(changed.data());
+          segment.size = segment.readable = changed.size();
+        }
+      }
+      kernel_.add_segment(*this, segment, scanner, max_pretoken_bytes, too_long);
+    });
     if (memory_limit != 0 && is_full(memory_limit)) return i + 1;
   }
   return n;

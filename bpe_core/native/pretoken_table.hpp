@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "normalizer.hpp"
 #include "pretoken_key.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
@@ -17,7 +18,7 @@ namespace bpe {
 // Where a pre-token longer than the limit stands: it is not counted.
 struct LongPretoken {
   size_t document;
-  size_t begin;  // in the document
+  size_t begin;  // in the document; of normalized text, counted from where its segment begins
   size_t length;
 };
 
@@ -45,15 +46,15 @@ class PretokenTable {
   // portable: without what only some CPUs can do.
   explicit PretokenTable(bool portable = false);
 
-  // Counts the pre-tokens of documents data[starts[i], ends[i]), cut at special tokens, from
-  // document `first` on, until `memory_limit` (0: none) would be passed. Returns the number of the
-  // first document not counted; `n` when all are. At least one document is counted a call.
-  // `size` bytes of data may be read. Pre-tokens above max_pretoken_bytes (0: no limit) are left
-  // out and told in `too_long`.
+  // Counts the pre-tokens of documents data[starts[i], ends[i]), cut at special tokens and
+  // normalized between them, from document `first` on, until `memory_limit` (0: none) would be
+  // passed. Returns the number of the first document not counted; `n` when all are. At least one
+  // document is counted a call. `size` bytes of data may be read. Pre-tokens above
+  // max_pretoken_bytes (0: no limit) are left out and told in `too_long`.
   size_t add_documents(const uint8_t* data, size_t size, const int64_t* starts, const int64_t* ends,
-                       size_t n, size_t first, Scanner scanner, const SpecialMatcher& specials,
-                       size_t memory_limit, size_t max_pretoken_bytes,
-                       std::vector<LongPretoken>& too_long);
+                       size_t n, size_t first, Scanner scanner, const Normalizer& normalizer,
+                       const SpecialMatcher& specials, size_t memory_limit,
+                       size_t max_pretoken_bytes, std::vector<LongPretoken>& too_long);
 
   // Adds `count` to a key. std::overflow_error when the sum passes 64 bits.
   void add(const uint8_t* key, size_t length, int64_t count);

@@ -10,27 +10,55 @@ namespace bpe {
 Scanner portable_scanner_for(Pattern pattern) {
   switch (pattern) {
     case Pattern::gpt2:
-      return scan_portable<Pattern::gpt2>;
+      return Scanner(scan_portable<Pattern::gpt2>);
     case Pattern::cl100k:
-      return scan_portable<Pattern::cl100k>;
+      return Scanner(scan_portable<Pattern::cl100k>);
     case Pattern::cl100k_tiktoken:
-      return scan_portable<Pattern::cl100k_tiktoken>;
+      return Scanner(scan_portable<Pattern::cl100k_tiktoken>);
     case Pattern::o200k:
-      return scan_portable<Pattern::o200k>;
+      return Scanner(scan_portable<Pattern::o200k>);
     case Pattern::qwen2:
-      return scan_portable<Pattern::qwen2>;
+      return Scanner(scan_portable<Pattern::qwen2>);
     case Pattern::none:
-      return scan_portable<Pattern::none>;
+      return Scanner(scan_portable<Pattern::none>);
   }
   throw std::invalid_argument("scanner_for: not a pattern");
 }
 
 Scanner scanner_for(Pattern pattern) {
   if (cpu_has_avx2()) {
-    const Scanner scanner = avx2_scanner_for(pattern, cpu_extracts_fast());
-    if (scanner != nullptr) return scanner;
+    const Scanner::Scan scan = avx2_scan_for(pattern, cpu_extracts_fast());
+    if (scan != nullptr) return Scanner(scan);
   }
   return portable_scanner_for(pattern);
+}
+
+namespace {
+
+template <Splitting splitting>
+Scanner::Scan scan_with_rules(Pattern pattern) {
+  switch (pattern) {
+    case Pattern::gpt2:
+      return scan_portable<Pattern::gpt2, splitting>;
+    case Pattern::cl100k:
+      return scan_portable<Pattern::cl100k, splitting>;
+    case Pattern::cl100k_tiktoken:
+      return scan_portable<Pattern::cl100k_tiktoken, splitting>;
+    case Pattern::o200k:
+      return scan_portable<Pattern::o200k, splitting>;
+    case Pattern::qwen2:
+    case Pattern::none:
+      break;
+  }
+  throw std::invalid_argument("scanner_for: the pattern has no rules");
+}
+
+}  // namespace
+
+Scanner scanner_for(Pattern pattern, PatternRules rules) {
+  return Scanner(rules.split_categories ? scan_with_rules<Splitting::by_category>(pattern)
+                                        : scan_with_rules<Splitting::with_max_digits>(pattern),
+                 rules.max_digits);
 }
 
 }  // namespace bpe

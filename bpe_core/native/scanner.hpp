@@ -11,19 +11,47 @@ namespace bpe {
 // has line breaks. none takes the whole text as one pre-token.
 enum class Pattern { gpt2, cl100k, cl100k_tiktoken, o200k, qwen2, none };
 
+// What makes a pattern another one; for all but qwen2 and none.
+struct PatternRules {
+  // Letters, numbers and other characters are never in one pre-token; a space before them is as the
+  // pattern has it. o200k counts marks with the letters.
+  bool split_categories = false;
+  uint32_t max_digits = 0;  // numbers in a pre-token; 0: no limit
+};
+
 // Writes the ends of the next pre-tokens of text[pos, size) into ends (ascending, each greater than
 // pos, at most capacity of them) and returns their number, which is 0 only at pos == size or
 // capacity == 0. text[0, size) is one segment: a document, or what stands between two special
 // tokens. pos must be 0 or an end given before. Bytes that are not UTF-8 count as characters that
 // are neither letters nor numbers nor white space. All calls for a segment together take time
 // linear in its size.
-using Scanner = size_t (*)(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                           size_t capacity);
+class Scanner {
+ public:
+  using Scan = size_t (*)(const uint8_t* text, size_t size, size_t pos, size_t* ends,
+                          size_t capacity, uint32_t max_digits);
+
+  Scanner(std::nullptr_t) {}  // stands for none
+  explicit Scanner(Scan scan, uint32_t max_digits = 0) : scan_(scan), max_digits_(max_digits) {}
+
+  size_t operator()(const uint8_t* text, size_t size, size_t pos, size_t* ends,
+                    size_t capacity) const {
+    return scan_(text, size, pos, ends, capacity, max_digits_);
+  }
+
+  bool operator==(std::nullptr_t) const { return scan_ == nullptr; }
+
+ private:
+  Scan scan_ = nullptr;
+  uint32_t max_digits_ = 0;  // of a pattern with rules
+};
 
 // The fastest scanner for the pattern on this CPU.
 Scanner scanner_for(Pattern pattern);
 
 // The scanner that uses no instructions beyond the baseline: the yardstick of the others.
 Scanner portable_scanner_for(Pattern pattern);
+
+// The scanner for a pattern with rules. std::invalid_argument if it has none.
+Scanner scanner_for(Pattern pattern, PatternRules rules);
 
 }  // namespace bpe

@@ -104,12 +104,12 @@ struct Avx2 {
 
 template <Pattern pattern, bool kFast>
 BPE_AVX2 size_t scan_avx2(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                          size_t capacity) {
+                          size_t capacity, uint32_t /*max_digits*/) {
   return scan_blocks<pattern, Avx2<kFast>>(text, size, pos, ends, capacity);
 }
 
 template <bool kFast>
-Scanner avx2_scanner(Pattern pattern) {
+Scanner::Scan avx2_scan(Pattern pattern) {
   switch (pattern) {
     case Pattern::gpt2:
       return scan_avx2<Pattern::gpt2, kFast>;
@@ -137,8 +137,8 @@ bool has_lzcnt() {
 
 }  // namespace
 
-Scanner avx2_scanner_for(Pattern pattern, bool extracts_fast) {
-  return extracts_fast ? avx2_scanner<true>(pattern) : avx2_scanner<false>(pattern);
+Scanner::Scan avx2_scan_for(Pattern pattern, bool extracts_fast) {
+  return extracts_fast ? avx2_scan<true>(pattern) : avx2_scan<false>(pattern);
 }
 
 bool cpu_has_avx2() {
@@ -160,7 +160,7 @@ bool cpu_extracts_fast() {
 
 namespace bpe {
 
-Scanner avx2_scanner_for(Pattern, bool) { return nullptr; }
+Scanner::Scan avx2_scan_for(Pattern, bool) { return nullptr; }
 bool cpu_has_avx2() { return false; }
 bool cpu_has_avx2_and_aes() { return false; }
 bool cpu_extracts_fast() { return false; }

@@ -15,7 +15,7 @@ namespace bpe {
 
 // A scanner with AVX2 and BMI2, or nullptr if it is not better than the portable one. On CPUs that
 // gather and scatter bits slowly (AMD before Zen 3) it leaves text above ASCII to that one.
-Scanner avx2_scanner_for(Pattern pattern, bool extracts_fast);
+Scanner::Scan avx2_scan_for(Pattern pattern, bool extracts_fast);
 bool cpu_has_avx2();
 bool cpu_has_avx2_and_aes();
 bool cpu_extracts_fast();

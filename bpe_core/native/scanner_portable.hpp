@@ -59,11 +59,19 @@ inline ClassifiedCharacter classify(const uint8_t* text, size_t size, size_t pos
   return classify_multibyte(text, size, pos);
 }
 
+// How a scanner splits, as far as that is known when it is compiled.
+enum class Splitting {
+  as_published,
+  with_max_digits,  // other numbers of digits than the pattern's own
+  by_category,      // PatternRules::split_categories, with such a number of digits
+};
+
 // One pass over a segment. Every member takes a position and returns the end of something there.
-template <Pattern pattern>
+template <Pattern pattern, Splitting splitting = Splitting::as_published>
 class PortableScan {
  public:
-  PortableScan(const uint8_t* text, size_t size) : text_(text), size_(size) {}
+  PortableScan(const uint8_t* text, size_t size, uint32_t max_digits = 0)
+      : text_(text), size_(size), max_digits_(max_digits) {}
 
   // End of the pre-token that begins at pos, where pos < size.
   size_t pretoken_end(size_t pos) const {
@@ -96,7 +104,10 @@ class PortableScan {
 
  private:
   static constexpr bool kIgnoresCase = pattern != Pattern::gpt2;
-  static constexpr size_t kMaxDigits = pattern == Pattern::qwen2 ? 1 : 3;
+  static constexpr size_t kMaxDigits = pattern == Pattern::gpt2    ? 0
+                                       : pattern == Pattern::qwen2 ? 1
+                                                                   : 3;
+  static constexpr bool kByCategory = splitting == Splitting::by_category;
   static constexpr bool kSlashEndsOther = pattern == Pattern::o200k;
 
   ClassifiedCharacter at(size_t pos) const { return classify(text_, size_, pos); }
@@ -147,14 +158,25 @@ class PortableScan {
     return pos;
   }
 
-  size_t numbers_end(size_t pos) const {
-    return run_end(pos, [](uint8_t c) { return (c & kNumber) != 0; });
+  size_t others_end(size_t pos) const {
+    return run_end(pos, [](uint8_t c) { return is_symbol(c); });
   }
 
-  size_t others_end(size_t pos) const { return run_end(pos, is_other); }
+  // Neither a letter nor a number nor white space, nor what this pattern counts with the letters.
+  static bool is_symbol(uint8_t char_class) {
+    if (kByCategory && pattern == Pattern::o200k && (char_class & kWord) != 0) return false;
+    return is_other(char_class);
+  }
 
+  size_t max_digits() const {
+    const size_t most = splitting == Splitting::as_published ? kMaxDigits : max_digits_;
+    return most == 0 ? SIZE_MAX : most;
+  }
+
+  // End of the numbers at pos, as many as one pre-token takes.
   size_t digits_end(size_t pos) const {
-    for (size_t count = 0; count < kMaxDigits && pos < size_; ++count) {
+    const size_t most = max_digits();
+    for (size_t count = 0; count < most && pos < size_; ++count) {
       const ClassifiedCharacter character = at(pos);
       if ((character.char_class & kNumber) == 0) break;
       pos += character.size;
@@ -192,7 +214,7 @@ class PortableScan {
 
   size_t gpt2_end(size_t pos) const {
     const uint8_t byte = text_[pos];
-    if (byte == '\'') {
+    if (!kByCategory && byte == '\'') {
       const size_t end = contraction_end(pos);
       if (end != pos) return end;
     }
@@ -206,13 +228,13 @@ class PortableScan {
       }
     }
     if ((first.char_class & kLetter) != 0) return long_run_end<kLetter>(start);
-    if ((first.char_class & kNumber) != 0) return numbers_end(start + first.size);
+    if ((first.char_class & kNumber) != 0) return digits_end(start);
     if ((first.char_class & kWhiteSpace) != 0) return white_space_end(pos);
     return others_end(start + first.size);
   }
 
   size_t cl100k_end(size_t pos) const {
-    if (text_[pos] == '\'') {
+    if (!kByCategory && text_[pos] == '\'') {
       const size_t end = contraction_end(pos);
       if (end != pos) return end;
     }
@@ -220,7 +242,8 @@ class PortableScan {
     const size_t next = pos + first.size;
     if ((first.char_class & kLetter) != 0) return long_run_end<kLetter>(next);
     if ((first.char_class & kNumber) != 0) return digits_end(pos);
-    if (!is_line_break(text_[pos]) && next < size_) {
+    const bool may_lead = kByCategory ? text_[pos] == ' ' : !is_line_break(text_[pos]);
+    if (may_lead && next < size_) {
       const uint8_t next_class = at(next).char_class;
       if ((next_class & kLetter) != 0) return long_run_end<kLetter>(next);
     }
@@ -230,7 +253,7 @@ class PortableScan {
   // The alternatives after those for words and numbers, of cl100k and o200k.
   size_t others_or_white_space_end(size_t pos, ClassifiedCharacter first) const {
     const size_t next = pos + first.size;
-    if (is_other(first.char_class)) return others_tail_end(others_end(next));
+    if (is_symbol(first.char_class)) return others_tail_end(others_end(next));
     if (text_[pos] == ' ') {
       const size_t end = others_end(next);
       if (end != next) return others_tail_end(end);
@@ -244,7 +267,8 @@ class PortableScan {
     if (!is_line_break(text_[pos])) {
       const size_t end = word_end(pos, first);
       if (end != pos) {
-        return end < size_ && text_[end] == '\'' ? contraction_end(end) : end;
+        const bool may_contract = !kByCategory && end < size_ && text_[end] == '\'';
+        return may_contract ? contraction_end(end) : end;
       }
     }
     return others_or_white_space_end(pos, first);
@@ -252,11 +276,12 @@ class PortableScan {
 
   // End of the word at pos without its contraction, or pos if there is none. A word is H*T+, or
   // else H+T*, of heads H and tails T (marks and letters without case are both), after at most one
-  // character that is no letter. Backtracking as the pattern does it: T+ needs a tail, so H* gives
-  // back what follows the last tail in its run. What is given back has no tail in it, so the next
-  // word takes all of it and no text is looked at a third time.
+  // character that is no letter, or by category a space. Backtracking as the pattern does it: T+
+  // needs a tail, so H* gives back what follows the last tail in its run. What is given back has no
+  // tail in it, so the next word takes all of it and no text is looked at a third time.
   size_t word_end(size_t pos, ClassifiedCharacter first) const {
-    const size_t start = (first.char_class & kLetter) != 0 ? pos : pos + first.size;
+    const bool leads = kByCategory ? text_[pos] == ' ' : (first.char_class & kLetter) == 0;
+    const size_t start = leads ? pos + first.size : pos;
     size_t end = start;
     size_t last_tail_end = start;
     while (end < size_) {
@@ -277,12 +302,14 @@ class PortableScan {
 
   const uint8_t* text_;
   size_t size_;
+  uint32_t max_digits_;
 };
 
 // A Scanner that uses nothing but PortableScan.
-template <Pattern pattern>
-size_t scan_portable(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity) {
-  const PortableScan<pattern> scan(text, size);
+template <Pattern pattern, Splitting splitting = Splitting::as_published>
+size_t scan_portable(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
+                     uint32_t max_digits) {
+  const PortableScan<pattern, splitting> scan(text, size, max_digits);
   size_t count = 0;
   while (count < capacity && pos < size) {
     pos = scan.pretoken_end(pos);

@@ -24,6 +24,18 @@ class SpecialMatcher {
   // The first match that begins at or after `from`, wholly inside text[0, size).
   bool find(const uint8_t* text, size_t size, size_t from, SpecialMatch& match) const;
 
+  // visit(begin, end) for what stands between special tokens, in order; also for empty parts.
+  template <class Visit>
+  void for_each_part(const uint8_t* text, size_t size, Visit visit) const {
+    size_t begin = 0;
+    SpecialMatch match;
+    while (find(text, size, begin, match)) {
+      visit(begin, match.begin);
+      begin = match.end;
+    }
+    visit(begin, size);
+  }
+
   bool empty() const { return tokens_.empty(); }
   size_t max_bytes() const { return max_bytes_; }
   const std::vector<std::string>& tokens() const { return tokens_; }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "unicode_tables.hpp"
 
@@ -46,6 +47,23 @@ inline DecodedCharacter decode_utf8(const uint8_t* text, size_t size) {
 // General category L*.
 inline bool is_letter(uint32_t code_point) {
   return code_point < 0x110000 && (class_of_code_point(code_point) & kLetter) != 0;
+}
+
+// The property White_Space or general category Cc, which is fixed.
+inline bool is_blank_character(uint32_t code_point) {
+  if (code_point < 0x20 || (code_point >= 0x7F && code_point < 0xA0)) return true;
+  return code_point < 0x110000 && (class_of_code_point(code_point) & kWhiteSpace) != 0;
+}
+
+// Whether all of the text is such characters. Bytes that are not whole UTF-8 are none.
+inline bool is_blank(std::string_view text) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(text.data());
+  for (size_t at = 0; at < text.size();) {
+    const DecodedCharacter character = decode_utf8(bytes + at, text.size() - at);
+    if (!is_blank_character(character.code_point)) return false;
+    at += character.size;
+  }
+  return !text.empty();
 }
 
 // General category M*.

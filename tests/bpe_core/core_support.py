@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,43 @@ def huggingface_merges(documents: Iterable[str], merges: int) -> list[tuple[byte
     tokenizer.train_from_iterator(documents, trainer)
     learned = json.loads(tokenizer.to_str())["model"]["merges"]
     return [(from_stand_ins(left), from_stand_ins(right)) for left, right in learned]
+
+
+def minbpe_merges(chunks: Iterable[bytes], merges: int) -> list[tuple[bytes, bytes]]:
+    """What minbpe's classes learn, by their published interface.
+
+    `get_stats` adds up the pairs of all chunks in a dict, in the order of the text; the merge is
+    `max(stats, key=stats.get)`, the first of the most frequent; `merge` goes from left to right.
+    """
+    parts = [list(chunk) for chunk in chunks if len(chunk) > 1]
+    vocab = [bytes([byte]) for byte in range(256)]
+    learned: list[tuple[bytes, bytes]] = []
+    while len(learned) < merges:
+        stats: Counter[tuple[int, int]] = Counter()
+        for ids in parts:
+            stats.update(pairwise(ids))
+        if not stats:
+            break
+        left, right = max(stats, key=stats.__getitem__)
+        new = len(vocab)
+        parts = [_minbpe_merge(ids, left, right, new) if left in ids else ids for ids in parts]
+        learned.append((vocab[left], vocab[right]))
+        vocab.append(vocab[left] + vocab[right])
+    return learned
+
+
+def _minbpe_merge(ids: list[int], left: int, right: int, new: int) -> list[int]:
+    merged: list[int] = []
+    at = 0
+    while True:
+        try:
+            place = ids.index(left, at, len(ids) - 1)
+        except ValueError:
+            return merged + ids[at:]
+        found = ids[place + 1] == right
+        merged += ids[at:place]
+        merged.append(new if found else left)
+        at = place + 1 + found
 
 
 def huggingface_tokenizer(

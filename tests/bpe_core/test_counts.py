@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core import PretokenCounts, count_pretokens, counts, reference
+from bpe_core.counts import ordered_pretokens
 from bpe_core.errors import (
     CountOverflowError,
     FormatError,
@@ -34,6 +35,13 @@ mappings = st.dictionaries(st.binary(min_size=1, max_size=24), st.integers(1, 2*
 def of_documents(documents: list[str | bytes], **options: object) -> dict[bytes, int]:
     # An iterator, since a list of texts could be the names of files.
     return dict(count_pretokens(iter(documents), **options).items())  # type: ignore[arg-type]
+
+
+def in_order(counted: PretokenCounts) -> list[tuple[bytes, int]]:
+    keys, offsets, numbers = counted.columns()
+    bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    pretokens = [keys[begin:end].tobytes() for begin, end in bounds]
+    return list(zip(pretokens, numbers.tolist(), strict=True))
 
 
 @pytest.fixture
@@ -87,6 +95,29 @@ def test_counts_of_files_equal_the_reference_whatever_is_read_at_once(
         found = count_pretokens(paths, pattern=pattern, special_tokens=SPECIALS, num_threads=2)
     expected = reference.count_pretokens(contents, pattern=pattern, special_tokens=SPECIALS)
     assert dict(found.items()) == expected
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, r"\w+|\s"])
+@settings(max_examples=60)
+@given(contents=st.lists(texts, min_size=1, max_size=3), batch_bytes=st.integers(1, 40))
+def test_ordered_pretokens_stand_where_they_first_occur(
+    pattern: str, contents: list[str], batch_bytes: int, text_file: Path
+) -> None:
+    expected = reference.count_pretokens(contents, pattern=pattern, special_tokens=SPECIALS)
+    found = ordered_pretokens(iter(contents), pattern=pattern, special_tokens=SPECIALS)
+    assert in_order(found) == list(expected.items())
+    paths = [text_file.with_suffix(f".{i}") for i in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        found = ordered_pretokens(paths, pattern=pattern, special_tokens=SPECIALS)
+    assert in_order(found) == list(expected.items())
+
+
+def test_ordered_pretokens_of_a_corpus_are_its_counts(kjv_path: Path) -> None:
+    found = ordered_pretokens(kjv_path, special_tokens=["<|endoftext|>"])
+    assert found == count_pretokens(kjv_path, special_tokens=["<|endoftext|>"])
 
 
 def test_counts_of_shards_are_those_of_the_documents_between_special_tokens(
@@ -332,6 +363,8 @@ def test_what_was_counted_and_how_is_recorded() -> None:
         "pattern": "o200k",
         "special_tokens": '["<s>", "é"]',
         "unicode_version": "16.0.0",
+        "normalizer": "null",
+        "normalize_quotes": "false",
     }
     assert count_pretokens(["a"], pattern=r"\w").metadata["unicode_version"].startswith("regex ")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pytest
 import regex
@@ -28,6 +29,7 @@ from bpe_core.formats.ranks import merges_of_ranks, tiktoken_bytes, why_not_rank
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS
+from bpe_core.reference import apply_ranks
 
 VOCAB = Path(__file__).parents[2].parent / "shared" / "data" / "vocab"
 needs_vocab = pytest.mark.skipif(not VOCAB.exists(), reason="no published vocabularies here")
@@ -135,6 +137,16 @@ def huggingface_ids(model: TokenizerModel, text: str) -> list[int]:
     return ids
 
 
+def joins_of(ids: dict[bytes, int]) -> list[tuple[int, int, int]]:
+    """What `merges_of_ranks` is to give, by the plain definition."""
+    joins = []
+    for token, i in sorted(ids.items(), key=lambda item: item[1]):
+        parts = apply_ranks(token, {other: j for other, j in ids.items() if other != token})
+        if len(parts) == 2 and all(part in ids for part in parts):
+            joins.append((ids[parts[0]], ids[parts[1]], i))
+    return joins
+
+
 ab_words = st.text(alphabet="ab", min_size=1, max_size=24)
 ab_tokens = st.lists(st.text(alphabet="ab", min_size=2, max_size=7), max_size=14, unique=True)
 
@@ -145,7 +157,7 @@ def rank_models(draw: st.DrawFn) -> TokenizerModel:
     tokens = [token.encode() for token in draw(ab_tokens)]
     ranks = draw(st.permutations(range(256, 256 + len(tokens))))
     ids = {bytes([i]): i for i in range(256)} | dict(zip(tokens, ranks, strict=True))
-    merges = merges_of_ranks(ids)
+    merges = joins_of(ids)
     return TokenizerModel.from_tokens(
         ((i, token) for token, i in ids.items()),
         merges,
@@ -177,6 +189,23 @@ def pair_models(draw: st.DrawFn) -> TokenizerModel:
 
 
 # Ranks and merges.
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(
+        st.binary(min_size=1, max_size=20) | ab_words.map(str.encode),
+        st.integers(0, 10**6),
+        max_size=40,
+    )
+)
+def test_merges_of_ranks_are_the_last_joins_of_the_reference(ranks: dict[bytes, int]) -> None:
+    ids = {token: i for i, token in {i: token for token, i in ranks.items()}.items()}
+    for letter in (b"a", b"b"):
+        ids.setdefault(letter, 2_000_000 + letter[0])
+    order = sorted(ids, key=ids.__getitem__)
+    found = merges_of_ranks(np.array(sorted(ids.values())), pa.array(order, pa.binary()))
+    assert list(map(tuple, found.tolist())) == joins_of(ids)
 
 
 @settings(max_examples=150, deadline=None)
@@ -293,6 +322,24 @@ def test_each_format_gives_the_tokenizer_back(trip: Trip, pattern: str, tmp_path
     assert back.fingerprint == model.fingerprint
     if pattern != "llama3":  # has cl100k's regular expression, by which a file is recognised
         assert back == model
+
+
+@pytest.mark.parametrize("normalizer", ["nfc", "nfkc", None])
+def test_arrow_holds_normalization_and_text_only_formats_refuse_it(
+    normalizer: str | None, tmp_path: Path
+) -> None:
+    tokens = [(byte, bytes([byte])) for byte in range(256)]
+    model = TokenizerModel.from_tokens(
+        tokens, normalizer=normalizer, normalize_quotes=normalizer is None
+    )
+    not_written = formats.save_tokenizer(model, tmp_path)
+    assert formats.load_tokenizer(tmp_path) == model
+    reason = f"normalized before it is split ({normalizer or 'normalize_quotes'})"
+    for name in ("vocab.json + merges.txt", "tokenizer.tiktoken"):
+        assert reason in not_written[name]
+    training = json.loads((tmp_path / "training.json").read_bytes())
+    assert training["tokenizer"]["normalizer"] == normalizer
+    assert training["tokenizer"]["normalize_quotes"] == (normalizer is None)
 
 
 def test_arrow_keeps_counts_and_how_training_went(tmp_path: Path) -> None:
@@ -483,7 +530,9 @@ def put(*path: Any) -> Callable[[dict[str, Any]], object]:
 
 SPLIT = ("pre_tokenizer", "pretokenizers", 0)
 REFUSED_JSON: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (put("normalizer", {"type": "NFC"}), "normalizer: expected null, found {'type': 'NFC'}"),
+    (put("normalizer", {"type": "NFD"}), r"normalizer: expected null, NFC or NFKC, found \['NFD'"),
+    (put("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2}), "NFC or NFKC"),
+    (put("normalizer", "NFC"), "normalizer: expected an object"),
     (put("truncation", {"max_length": 8}), "truncation: expected null"),
     (put("padding", {"strategy": "BatchLongest"}), "padding: expected null"),
     (put("model", "type", "WordPiece"), "model.type: expected 'BPE', found 'WordPiece'"),
@@ -494,23 +543,29 @@ REFUSED_JSON: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda root: root["model"]["vocab"].pop("!"), "none for byte 0x21"),
     (put("model", "vocab", "x y", 999), "id 999: expected printable stand-ins of bytes"),
     (put("model", "vocab", "xy", 3), "'xy': expected each id once, found id 3 again"),
-    (put("model", "vocab", "xy", "3"), "'xy': expected an id, found '3'"),
-    (put("model", "vocab", "xy", True), "'xy': expected an id, found True"),
-    (put("model", "vocab", "xy", 2**31), "expected 0 ... 2147483647"),
+    (put("model", "vocab", "xy", "3"), "'xy': expected an id of 0 ... 2147483647, found '3'"),
+    (put("model", "vocab", "xy", True), "'xy': expected an id of 0 ... 2147483647, found True"),
+    (put("model", "vocab", "xy", 2**31), "expected an id of 0 ... 2147483647"),
     (put("model", "merges", 3, ["t"]), r"model.merges\[3\]: expected two tokens"),
     (put("model", "merges", 3, "t h e"), r"model.merges\[3\]: expected two tokens"),
     (put("model", "merges", 3, 7), r"model.merges\[3\]: expected two tokens"),
     (put("model", "merges", 3, ["zq", "q"]), "merge 3, b'zq' .* no id for b'zq'"),
     (put("model", "merges", {}), "model.merges: expected a list"),
     (put("pre_tokenizer", None), "pre_tokenizer: expected an object, found None"),
-    (put("pre_tokenizer", {"type": "Whitespace"}), "expected ByteLevel, or Split and ByteLevel"),
+    (put("pre_tokenizer", {"type": "Whitespace"}), "expected steps of type Split or Digits, and"),
+    (put("pre_tokenizer", "pretokenizers", []), "ByteLevel as the last"),
+    (put(*SPLIT, {"type": "Whitespace"}), r"found \['Whitespace', 'ByteLevel'\]"),
+    (put(*SPLIT, {"type": "Digits", "individual_digits": 1}), "individual_digits: expected true"),
     (put("pre_tokenizer", "pretokenizers", 1, "add_prefix_space", True), "expected false"),
-    (put("pre_tokenizer", "pretokenizers", 1, "use_regex", True), "use_regex, after a Split"),
+    (put("pre_tokenizer", "pretokenizers", 1, "use_regex", "yes"), "expected true or false"),
     (put(*SPLIT, "behavior", "MergedWithNext"), 'expected "Isolated"'),
-    (put(*SPLIT, "pattern", {"String": " "}), 'Split.pattern: expected {"Regex": ...}'),
+    (put(*SPLIT, "pattern", {"Regex": r"\p{L}+(?#then)\p{N}+"}), "may differ from '.*#then"),
+    (put(*SPLIT, "pattern", {"Literal": " "}), 'Split.pattern: expected {"Regex": ...}'),
+    (put(*SPLIT, "pattern", {"String": ""}), 'Split.pattern: expected {"Regex": ...}'),
     (put(*SPLIT, "pattern", {"Regex": r"\w+"}), "one that may differ from '.*w"),
     (put("decoder", {"type": "WordPiece"}), "decoder.type: expected 'ByteLevel'"),
-    (put("added_tokens", 0, "lstrip", True), r"added_tokens\[0\].lstrip: expected false"),
+    (put("added_tokens", 0, "lstrip", True), r"\[0\].lstrip of '<|0|>': expected false"),
+    (put("added_tokens", 0, "special", 1), r"\[0\].special of '<|0|>': expected false or true"),
     (put("added_tokens", 0, "id", 77), r"added_tokens\[0\].id of '<|0|>': expected 0, which"),
     (put("added_tokens", 1, "content", "<|0|>"), "expected a text, each once"),
     (put("added_tokens", 0, "content", 5), "expected a text, each once, found 5"),
@@ -614,8 +669,8 @@ def test_special_tokens_keep_their_entries_or_get_new_ids(tmp_path: Path) -> Non
         (AB, "b b\n", "merges.txt: merge 0, .* no id for b'bb'"),
         (AB, b"a b\n\xff b\n", "merges.txt: byte 4: expected UTF-8"),
         ('{"a": 0, "b": 0}', "", "'b': expected each id once, found id 0 again"),
-        ('{"a": -1}', "", "expected 0 ... 2147483647, found -1"),
-        ('{"a": 1.5}', "", "'a': expected an id, found 1.5"),
+        ('{"a": -1}', "", "expected an id of 0 ... 2147483647, found -1"),
+        ('{"a": 1.5}', "", "'a': expected an id of 0 ... 2147483647, found 1.5"),
         ('{"漢": 1}', "", "id 1: expected printable stand-ins"),
         ("{", "", "vocab.json: line 1: expected JSON"),
     ],
@@ -792,7 +847,8 @@ def test_save_writes_every_format_and_load_reads_it(tmp_path: Path) -> None:
     assert formats.save_tokenizer(model, tmp_path / "new" / "tokenizer") == {}
     folder = tmp_path / "new" / "tokenizer"
     names = {"merges.txt", "tokenizer.arrow", "tokenizer.json", "tokenizer.tiktoken"}
-    assert {p.name for p in folder.iterdir()} == names | {"training.json", "vocab.json"}
+    others = {"tokenizer_config.json", "tokenizer_tiktoken.py", "training.json", "vocab.json"}
+    assert {p.name for p in folder.iterdir()} == names | others
     assert formats.load_tokenizer(folder) == model
 
 

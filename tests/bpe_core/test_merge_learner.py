@@ -6,14 +6,22 @@ from random import Random
 
 import numpy as np
 import pytest
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core._native import MergeLearner
-from bpe_core.reference import TieBreak, learn_merges, printable_stand_ins
+from bpe_core.reference import (
+    TieBreak,
+    is_blank,
+    learn_merges,
+    learn_symbol_merges,
+    printable_stand_ins,
+)
 
-TIE_BREAKS: list[TieBreak] = ["lexicographic", "first_id", "huggingface"]
+TIE_BREAKS: list[TieBreak] = ["lexicographic", "first_id", "huggingface", "first_seen"]
 Words = list[tuple[bytes, int]]
+SymbolWords = list[tuple[list[int], int]]
 
 # Few different bytes and many repeats, so that pairs overlap and tie. Some alphabets are ordered
 # otherwise by their printable stand-ins than by value.
@@ -38,6 +46,29 @@ def learner(words: Words, tie_break: str = "lexicographic", **options: object) -
     return MergeLearner(keys, offsets, counts, tie_break, **options)  # type: ignore[arg-type]
 
 
+@st.composite
+def symbol_word_lists(draw: st.DrawFn) -> tuple[list[bytes], SymbolWords]:
+    """Symbols, some of which other symbols make, and words of them."""
+    parts = st.sampled_from([b"a", b"b", b"c", b"!", b"\xad", b"ab", b"bc", b"abc", b"aa", b"!a"])
+    names = draw(st.lists(parts, min_size=1, max_size=8, unique=draw(st.booleans())))
+    word = st.lists(st.integers(0, len(names) - 1), max_size=20)
+    count = st.sampled_from([1, 1, 1, 2, 3, 100]) | st.integers(1, 2**50)
+    return names, draw(st.lists(st.tuples(word, count), max_size=10))
+
+
+def symbol_learner(
+    names: list[bytes], words: SymbolWords, tie_break: str, **options: object
+) -> MergeLearner:
+    return MergeLearner.from_symbols(
+        names,
+        np.array([symbol for word, _ in words for symbol in word], np.uint32),
+        np.array([0, *accumulate(len(word) for word, _ in words)], np.int64),
+        np.array([count for _, count in words], np.int64),
+        tie_break,
+        **options,  # type: ignore[arg-type]
+    )
+
+
 def symbols(learned: MergeLearner) -> list[bytes]:
     return [learned.symbol(i) for i in range(learned.num_symbols)]
 
@@ -59,7 +90,7 @@ def learn(learned: MergeLearner, num_symbols: int, steps: int = 1_000_000) -> Me
 
 def assert_equals_reference(
     words: Words, num_symbols: int, tie_break: TieBreak, **options: int | list[bytes]
-) -> None:
+) -> MergeLearner:
     expected = learn_merges(words, num_symbols, tie_break=tie_break, **options)  # type: ignore[arg-type]
     found = learn(learner(words, tie_break, **options), num_symbols)
     assert merges(found) == [
@@ -68,6 +99,7 @@ def assert_equals_reference(
     assert found.stop_reason == expected.stop_reason
     made = [left + right for left, right in expected.merges]
     assert symbols(found) == [bytes([i]) for i in range(256)] + made
+    return found
 
 
 # ---- equal to the reference
@@ -116,6 +148,31 @@ def test_forbidden_tokens_equal_the_reference(words: Words, data: st.DataObject)
     assert_equals_reference(words, 296, "lexicographic", forbidden_tokens=forbidden)
 
 
+blank_texts = st.lists(
+    st.sampled_from([*" \n\t\x00\x7f\x85\xa0\u2003\u2028\u3000", *"a\u2019é\u200b", "  ", "\r\n"]),
+    max_size=12,
+).map(lambda parts: "".join(parts).encode())
+
+
+@given(words=st.lists(st.tuples(blank_texts, st.integers(1, 3)), max_size=8))
+def test_tokens_of_white_space_alone_are_passed_over_as_in_the_reference(words: Words) -> None:
+    found = assert_equals_reference(words, 400, "lexicographic", forbid_whitespace_tokens=True)
+    assert not any(is_blank(symbol) for symbol in symbols(found)[256:])
+
+
+def test_every_character_is_blank_or_not_as_the_reference_says() -> None:
+    every = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000)
+    blank = regex.findall(r"[\p{White_Space}\p{Cc}]", every)
+    assert all(is_blank(character.encode()) for character in blank)
+    assert len(blank) == 25 + 65 - 6  # White_Space and Cc, which share six
+    for character in [*blank, "a", "\u200b", "\ufeff", "\u180e", "\xad", "\u2800"]:
+        word = f"{character}{character}".encode()
+        found = learn(learner([(word, 5)], forbid_whitespace_tokens=True), 300)
+        made = [symbol for symbol in symbols(found)[256:] if is_blank(symbol)]
+        assert not made
+        assert (word in symbols(found)) == (character not in blank)
+
+
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 def test_all_bytes_equal_the_reference(tie_break: TieBreak) -> None:
     rng = np.random.default_rng(0)
@@ -123,61 +180,101 @@ def test_all_bytes_equal_the_reference(tie_break: TieBreak) -> None:
     assert_equals_reference(words, 400, tie_break)
 
 
-@settings(max_examples=300)
-@given(words=word_lists(), data=st.data())
-def test_given_merges_then_learned_ones_equal_the_reference(
-    words: Words, data: st.DataObject
+@pytest.mark.parametrize("always_new", [False, True])
+@pytest.mark.parametrize("tie_break", TIE_BREAKS)
+@settings(max_examples=200)
+@given(
+    made=symbol_word_lists(),
+    more=st.sampled_from([1, 5, 40]),
+    min_frequency=st.sampled_from([1, 1, 3]),
+    longest=st.sampled_from([0, 0, 5]),
+)
+def test_merges_of_other_symbols_than_bytes_equal_the_reference(
+    tie_break: TieBreak,
+    always_new: bool,
+    made: tuple[list[bytes], SymbolWords],
+    more: int,
+    min_frequency: int,
+    longest: int,
 ) -> None:
-    # Any symbols, so also pairs that do not occur, that come twice, and that make existing bytes.
-    names = [bytes([i]) for i in range(256)]
-    pool = [*{byte for word, _ in words for byte in word}, ord("a"), ord("b")]
-    base = []
-    found = learner(words)
-    for _ in range(data.draw(st.integers(1, 8))):
-        left, right = data.draw(st.sampled_from(pool)), data.draw(st.sampled_from(pool))
-        found.apply(left, right)
-        base.append((names[left], names[right]))
-        if names[left] + names[right] not in names:
-            pool.append(len(names))
-            names.append(names[left] + names[right])
-    expected = learn_merges(words, 290, base=base)
-    learn(found, 290)
-    assert merges(found) == [
-        (*pair, n) for pair, n in zip(expected.merges, expected.counts, strict=True)
-    ]
-    assert symbols(found)[: len(names)] == names
+    names, words = made
+    expected = learn_symbol_merges(
+        *(names, words, len(names) + more),
+        tie_break=tie_break,
+        min_frequency=min_frequency,
+        max_token_bytes=longest or None,
+        always_new=always_new,
+    )
+    found = symbol_learner(
+        *(names, words, tie_break),
+        min_frequency=min_frequency,
+        max_token_bytes=longest,
+        always_new=always_new,
+    )
+    learn(found, len(names) + more)
+    columns = [column.tolist() for column in found.merges()]
+    assert list(zip(*columns[:3], strict=True)) == expected.merges
+    assert columns[3] == expected.counts
+    assert symbols(found) == expected.symbols
     assert found.stop_reason == expected.stop_reason
+
+
+@pytest.mark.parametrize("tie_break", TIE_BREAKS)
+@settings(max_examples=50)
+@given(words=word_lists())
+def test_the_256_bytes_given_as_symbols_are_the_bytes(tie_break: TieBreak, words: Words) -> None:
+    names = [bytes([byte]) for byte in range(256)]
+    given_symbols = symbol_learner(names, [(list(word), n) for word, n in words], tie_break)
+    assert merges(learn(given_symbols, 300)) == merges(learn(learner(words, tie_break), 300))
 
 
 # ---- one id per byte sequence
 
 
-def test_a_given_merge_of_existing_bytes_is_recorded_and_adds_no_symbol() -> None:
-    found = learner([(b"abc", 5), (b"bc", 9)])
-    found.apply(ord("a"), ord("b"))
-    found.apply(256, ord("c"))
-    found.apply(ord("b"), ord("c"))
-    found.apply(ord("a"), 258)
-    assert merges(found) == [(b"a", b"b", 5), (b"ab", b"c", 5), (b"b", b"c", 9), (b"a", b"bc", 0)]
-    assert found.merges()[2].tolist() == [256, 257, 258, 257]
-    assert found.num_symbols == 259
+def test_two_merges_that_make_the_same_bytes_give_one_symbol_or_two() -> None:
+    names = [b"a", b"b", b"c", b"ab", b"bc", b"x"]
+    words = [([0, 4], 9), ([3, 2], 5), ([5, 0, 4], 1), ([3, 2, 5], 1)]
+    for tie_break in TIE_BREAKS:
+        one = learn(symbol_learner(names, words, tie_break), 8)
+        assert one.merges()[2].tolist()[:2] == [6, 6]
+        assert one.merges()[3].tolist()[:2] == [10, 6]
+        assert symbols(one)[6:7] == [b"abc"]
+        two = learn(symbol_learner(names, words, tie_break, always_new=True), 8)
+        assert two.merges()[2].tolist() == [6, 7]
+        assert symbols(two)[6:] == [b"abc", b"abc"]
 
 
-def test_bytes_that_a_merge_made_without_occurring_can_be_made_by_another() -> None:
-    found = learner([(b"aaa", 2)])
-    found.apply(ord("a"), ord("a"))
-    found.apply(ord("a"), 256)
-    found.apply(256, ord("a"))
-    assert merges(found) == [(b"a", b"a", 4), (b"a", b"aa", 0), (b"aa", b"a", 2)]
-    assert found.num_symbols == 258
-    learn(found, 300)
-    assert found.num_symbols == 258
+def test_a_symbol_that_occurs_already_may_be_made_by_a_merge() -> None:
+    # The pair of c and the marker becomes more frequent when its letters make the marker.
+    names = [b"c", b"<", b">", b"<>"]
+    words = [([0, 3], 4), ([0, 1, 2], 6), ([1, 2], 6)]
+    found = learn(symbol_learner(names, words, "lexicographic"), 5)
+    assert [column.tolist() for column in found.merges()] == [[1, 0], [2, 3], [3, 4], [12, 10]]
 
 
+def test_unusable_symbols_are_refused() -> None:
+    with pytest.raises(ValueError, match="symbols: expected bytes, found none for symbol 1"):
+        symbol_learner([b"a", b""], [([0], 1)], "first_id")
+    with pytest.raises(ValueError, match="expected symbols below 1, found 1 in word 1"):
+        symbol_learner([b"a"], [([0], 1), ([0, 1], 1)], "first_id")
+    with pytest.raises(ValueError, match="found 0 for word 0"):
+        symbol_learner([b"a"], [([0], 0)], "first_id")
+    counts = np.array([1, 1], np.int64)
+    words = np.array([0, 0], np.uint32)
+    for offsets in ([0, 2], [0, 1, 3], [1, 1, 2], [0, 3, 2]):
+        with pytest.raises(ValueError, match="offsets"):
+            MergeLearner.from_symbols(
+                [b"a"], words, np.array(offsets, np.int64), counts, "first_id"
+            )
+
+
+@pytest.mark.parametrize("tie_break", TIE_BREAKS)
 @given(words=word_lists())
-def test_learned_merges_never_make_the_same_bytes_twice(words: Words) -> None:
-    found = learn(learner(words), 400)
-    assert len(set(found.merges()[2].tolist())) == found.num_symbols - 256
+def test_from_bytes_up_no_bytes_are_made_twice(tie_break: TieBreak, words: Words) -> None:
+    found = learn(learner(words, tie_break, always_new=True), 400)
+    assert found.merges()[2].tolist() == list(range(256, found.num_symbols))
+    assert len(set(symbols(found))) == found.num_symbols
+    assert merges(found) == merges(learn(learner(words, tie_break), 400))
 
 
 # ---- calls
@@ -202,17 +299,6 @@ def test_order_of_words_and_splitting_of_counts_do_not_matter(words: Words, rand
     others = [(word, 1) for word, _ in words] + [(word, n - 1) for word, n in words if n > 1]
     random.shuffle(others)
     assert merges(learn(learner(words), 300)) == merges(learn(learner(others), 300))
-
-
-def test_learning_goes_on_after_given_merges_between() -> None:
-    words = [(b"abcabd", 3), (b"cab", 2), (b"abab", 10)]
-    expected = learn_merges(words, 270, base=[(b"a", b"b"), (b"ab", b"ab"), (b"c", b"ab")])
-    found = learner(words)
-    assert found.learn(257, 1) is False
-    found.apply(256, 256)
-    found.apply(ord("c"), 256)
-    learn(found, 270)
-    assert [merge[:2] for merge in merges(found)] == expected.merges
 
 
 # ---- why it stops
@@ -256,8 +342,6 @@ def test_counts_below_one_are_refused() -> None:
 
 def test_symbols_that_do_not_exist_are_refused() -> None:
     found = learner([(b"ab", 1)])
-    with pytest.raises(ValueError, match="below 256"):
-        found.apply(97, 256)
     with pytest.raises(ValueError, match="below 256"):
         found.symbol(256)
 

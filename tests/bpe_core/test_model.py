@@ -67,6 +67,9 @@ def test_the_fingerprint_covers_what_decides_ids_and_nothing_else() -> None:
         model(special_tokens={"<|End|>": 7}),
         model(pattern="o200k"),
         model(ignore_merges=True),
+        model(normalizer="nfc"),
+        model(normalizer="nfkc"),
+        model(normalize_quotes=True),
     ]
     assert len({base, *(other.fingerprint for other in different)}) == 1 + len(different)
 
@@ -116,6 +119,7 @@ def test_ids_of_any_layout_are_looked_up() -> None:
         ({"special_tokens": {"": 9}}, "special token: expected a text, found ''"),
         ({"special_tokens": {"\ud800": 9}}, "lone surrogate"),
         ({"special_tokens": {"<s>": -4}}, "found -4"),
+        ({"normalizer": "nfd"}, "normalizer: expected 'nfc', 'nfkc' or None, found 'nfd'"),
     ],
 )
 def test_contradictions_are_refused(changes: dict[str, Any], message: str) -> None:

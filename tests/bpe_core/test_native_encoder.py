@@ -169,6 +169,21 @@ def test_more_pretokens_than_the_cache_holds(number: int, length: int, pattern: 
         assert np.array_equal(offsets, np.append(starts, len(data)))
 
 
+@pytest.mark.parametrize("portable", [False, True])
+def test_streams_and_documents_share_the_cache(portable: bool) -> None:
+    # The stream's part stays small and is written around; then it grows for the documents.
+    rng = random.Random(3)
+    words = [b" " + rng.randbytes(rng.randrange(9, 25)).hex().encode() for _ in range(40_000)]
+    native = encoder([(97, 98, 300), (32, 300, 301)], pattern="gpt2", portable=portable)
+    fresh = encoder([(97, 98, 300), (32, 300, 301)], pattern="gpt2", cache_entries=0)
+    texts = [b"".join(words[i : i + 200]) for i in range(0, len(words), 200)]
+    expected = encoded(fresh, texts)
+    for _ in range(2):
+        assert [native.encode_text(text, NO_SPECIALS, in_stream=True) for text in texts] == expected
+        assert [native.encode_text(text.decode(), NO_SPECIALS) for text in texts] == expected
+        assert encoded(native, texts) == expected
+
+
 def test_pretokens_of_every_length_share_the_cache() -> None:
     rng = random.Random(9)
     words = [rng.randbytes(rng.randrange(1, 30)) for _ in range(30_000)]

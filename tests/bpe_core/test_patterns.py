@@ -5,6 +5,7 @@ import random
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,35 @@ from numpy.typing import NDArray
 
 from bpe_core._native import split_pretokens
 from bpe_core.errors import BpeError, InvalidPatternError
-from bpe_core.patterns import PATTERNS, UNICODE_VERSION, resolve_pattern, split_custom
+from bpe_core.patterns import (
+    PATTERNS,
+    UNICODE_VERSION,
+    pattern_with_rules,
+    resolve_pattern,
+    split_custom,
+)
 
 NATIVE = sorted({resolve_pattern(name).native or "" for name in PATTERNS})
-SPLITTING = [name for name in NATIVE if name != "none"]
+NAMED = [name for name in NATIVE if name != "none"]
+
+# Patterns with rules, by the names that native code has for them.
+WITH_RULES = {
+    resolve_pattern(ruled).native or "": ruled
+    for ruled in [
+        pattern_with_rules("gpt2", split_categories=True),
+        pattern_with_rules("gpt2", max_digits=3),
+        pattern_with_rules("gpt2", split_categories=True, max_digits=1),
+        pattern_with_rules("cl100k", split_categories=True),
+        pattern_with_rules("cl100k", max_digits=5),
+        pattern_with_rules("cl100k_tiktoken", split_categories=True, max_digits=2),
+        pattern_with_rules("qwen2", split_categories=True),
+        pattern_with_rules("o200k", split_categories=True),
+        pattern_with_rules("o200k", max_digits=2),
+        pattern_with_rules("o200k", split_categories=True, max_digits=4),
+    ]
+}
+REGEXES = {**{name: PATTERNS[name] for name in NAMED}, **WITH_RULES}
+SPLITTING = list(REGEXES)
 
 # One or more of every class that some pattern tells apart, of every length in UTF-8. Their classes
 # are the same in all versions of Unicode that an installed `regex` may have.
@@ -38,7 +64,7 @@ LONG = [15, 16, 17, 30, 31, 32, 33, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 127,
 def ends_by_regex(pattern: str, text: str) -> list[int]:
     ends: list[int] = []
     end = 0
-    for match in regex.finditer(PATTERNS[pattern], text):
+    for match in regex.finditer(REGEXES[pattern], text):
         end += len(match[0].encode())
         ends.append(end)
     assert end == len(text.encode()), "a named pattern leaves no text unmatched"
@@ -281,6 +307,95 @@ def test_every_name_resolves_to_a_native_scanner_and_a_valid_expression() -> Non
     assert resolve_pattern("llama3") == resolve_pattern("cl100k")
 
 
+def numbers_of(pattern: str, text: str) -> list[str]:
+    return [piece for piece in pieces(pattern, text) if piece.strip().isdecimal()]
+
+
+@pytest.mark.parametrize("name", [name for name in PATTERNS if name != "none"])
+@pytest.mark.parametrize("split_categories", [False, True])
+@pytest.mark.parametrize("max_digits", [None, 1, 2, 3, 10, 1000])
+def test_rules_make_patterns_that_native_code_scans(
+    name: str, split_categories: bool, max_digits: int | None
+) -> None:
+    ruled = pattern_with_rules(name, split_categories=split_categories, max_digits=max_digits)
+    resolved = resolve_pattern(ruled)
+    assert resolved.native is not None
+    assert resolved.unicode_version == UNICODE_VERSION
+    assert resolve_pattern(resolved.regex) == resolved
+    rng = random.Random(name)
+    for _ in range(20):
+        text = tricky_text(rng)
+        found = split_custom(resolved.regex, text).tolist()[1:]
+        assert split_pretokens(resolved.native, text.encode()).tolist() == found
+    if max_digits is not None:
+        groups = numbers_of(resolved.regex, "x" + "7" * 2001)
+        assert max(map(len, groups)) == max_digits
+        assert all(len(group) == max_digits for group in groups[:-1])
+
+
+@pytest.mark.parametrize("name", [name for name in PATTERNS if name != "none"])
+def test_with_split_categories_no_pretoken_has_two_of_letters_numbers_and_others(name: str) -> None:
+    ruled = resolve_pattern(pattern_with_rules(name, split_categories=True)).regex
+    letters = r"\p{L}\p{M}" if name == "o200k" else r"\p{L}"
+    kinds = [rf"[{letters}]", r"\p{N}", rf"[^\s{letters}\p{{N}}]"]
+    rng = random.Random(name)
+    for _ in range(1000):
+        for piece in pieces(ruled, tricky_text(rng)):
+            assert sum(bool(regex.search(kind, piece)) for kind in kinds) <= 1, piece
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rules", "without", "with_rules"),
+    [
+        (
+            "gpt2",
+            {"split_categories": True},
+            ["don", "'t", " a", "?"],
+            ["don", "'", "t", " a", "?"],
+        ),
+        ("gpt2", {"max_digits": 3}, [" 12345", "!"], [" 123", "45", "!"]),
+        ("cl100k", {"split_categories": True}, ["(a", "?\n", "\tb"], ["(", "a", "?\n", "\t", "b"]),
+        ("cl100k", {"max_digits": 1}, ["123", "4"], ["1", "2", "3", "4"]),
+        ("qwen2", {"max_digits": 2}, ["1", "2", "3"], ["12", "3"]),
+        ("o200k", {"split_categories": True}, ["IPod's", ".Go"], ["IPod", "'", "s", ".", "Go"]),
+        ("o200k", {"max_digits": 4}, ["123", "45"], ["1234", "5"]),
+    ],
+)
+def test_what_each_rule_changes(
+    pattern: str, rules: dict[str, Any], without: list[str], with_rules: list[str]
+) -> None:
+    text = "".join(without)
+    assert pieces(resolve_pattern(pattern).regex, text) == without
+    assert pieces(resolve_pattern(pattern_with_rules(pattern, **rules)).regex, text) == with_rules
+
+
+def test_rules_that_change_nothing_leave_the_name() -> None:
+    assert pattern_with_rules("llama3") == "llama3"
+    assert pattern_with_rules("llama3", max_digits=3) == "llama3"
+    assert pattern_with_rules("qwen2", max_digits=3) == "cl100k"
+    assert pattern_with_rules(r"\w+|\W+") == r"\w+|\W+"
+    assert pattern_with_rules(PATTERNS["gpt2"], max_digits=2) == pattern_with_rules(
+        "gpt2", max_digits=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rules", "message"),
+    [
+        (r"\w+|\W+", {"split_categories": True}, "which says itself how text is split"),
+        ("none", {"max_digits": 3}, "found 'none', which splits nothing"),
+        ("gpt2", {"max_digits": 0}, "max_digits: expected at least 1, or None, found 0"),
+        ("gpt2", {"max_digits": True}, "expected at least 1, or None, found True"),
+        ("gtp2", {"max_digits": 2}, "did you mean 'gpt2'"),
+    ],
+)
+def test_rules_where_they_mean_nothing_are_refused(
+    pattern: str, rules: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidPatternError, match=regex.escape(message)):
+        pattern_with_rules(pattern, **rules)
+
+
 def test_published_forms_have_no_possessive_quantifiers() -> None:
     for published in PATTERNS.values():
         assert not regex.search(r"[+*?]\+|[0-9]\}\+", published)
@@ -404,4 +519,4 @@ def test_a_named_pattern_as_a_custom_one_gives_the_same(pattern: str) -> None:
     for _ in range(300):
         text = tricky_text(rng)
         ends = split_pretokens(pattern, text.encode()).tolist()
-        assert split_custom(PATTERNS[pattern], text).tolist() == [0, *ends]
+        assert split_custom(REGEXES[pattern], text).tolist() == [0, *ends]

@@ -19,14 +19,29 @@ from bpe_core import BPETokenizer, PretokenCounts
 EXPORTED = [
     "PATTERNS",
     "BPETokenizer",
+    "BasicTokenizer",
     "BpeError",
+    "GPT4Tokenizer",
     "PretokenCounts",
+    "RegexTokenizer",
     "TrainingResult",
     "count_pretokens",
+    "pattern_with_rules",
     "train_bpe",
     "train_from_counts",
 ]
-MODULES = ["counts", "errors", "model", "patterns", "special_tokens", "tokenizer", "training"]
+MODULES = [
+    "counts",
+    "errors",
+    "minbpe",
+    "model",
+    "normalization",
+    "patterns",
+    "special_tokens",
+    "token_lengths",
+    "tokenizer",
+    "training",
+]
 
 
 def parameters(function: Any) -> list[str]:
@@ -53,18 +68,22 @@ def test_exactly_the_public_names_are_exported() -> None:
     [
         (
             "train_bpe",
-            "input_path vocab_size special_tokens=() * pattern='gpt2' tie_break='lexicographic' "
-            "min_frequency=1 max_token_bytes=None separator=None errors='strict' num_threads=0 "
+            "input_path vocab_size special_tokens=() * pattern='gpt2' normalizer=None "
+            "normalize_quotes=False split_categories=False max_digits=None "
+            "tie_break='lexicographic' min_frequency=1 max_token_bytes=None forbidden_tokens=() "
+            "forbid_whitespace_tokens=False separator=None errors='strict' num_threads=0 "
             "progress=False",
         ),
         (
             "count_pretokens",
-            "source * pattern='gpt2' special_tokens=() errors='strict' num_threads=0",
+            "source * pattern='gpt2' special_tokens=() normalizer=None normalize_quotes=False "
+            "split_categories=False max_digits=None errors='strict' num_threads=0",
         ),
         (
             "train_from_counts",
             "counts vocab_size special_tokens=() * tie_break='lexicographic' min_frequency=1 "
-            "max_token_bytes=None forbidden_tokens=() progress=False",
+            "max_token_bytes=None forbidden_tokens=() forbid_whitespace_tokens=False base=None "
+            "progress=False",
         ),
     ],
 )
@@ -75,7 +94,12 @@ def test_functions_take_what_they_promise(function: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("__init__", "vocab merges special_tokens=None * pattern='gpt2' unknown_id=None"),
+        (
+            "__init__",
+            "vocab merges special_tokens=None * pattern='gpt2' unknown_id=None normalizer=None "
+            "normalize_quotes=False",
+        ),
+        ("normalize", "text"),
         ("from_files", "vocab_filepath merges_filepath special_tokens=None * pattern='gpt2'"),
         ("from_tiktoken", "path * pattern special_tokens=None"),
         ("from_huggingface", "path"),
@@ -88,16 +112,58 @@ def test_functions_take_what_they_promise(function: str, expected: str) -> None:
         ("encode_batch_to_numpy", "documents * allowed_special='all' num_threads=0"),
         ("decode", "ids errors='replace'"),
         ("decode_bytes", "ids"),
-        ("count_tokens", "text"),
+        ("encode_with_offsets", "text allowed_special='all'"),
+        ("truncate", "text max_tokens allowed_special='all'"),
+        ("count_tokens", "text allowed_special='all'"),
+        ("count_tokens_batch", "documents * allowed_special='all' num_threads=0"),
+        ("token_to_id", "token"),
+        ("id_to_bytes", "token_id"),
     ],
 )
 def test_methods_of_the_tokenizer_take_what_they_promise(method: str, expected: str) -> None:
     assert parameters(getattr(BPETokenizer, method)) == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("BasicTokenizer.__init__", ""),
+        ("BasicTokenizer.encode", "text"),
+        ("RegexTokenizer.__init__", "pattern=None"),
+        ("RegexTokenizer.encode", "text allowed_special='none_raise'"),
+        ("RegexTokenizer.encode_ordinary", "text"),
+        ("RegexTokenizer.register_special_tokens", "special_tokens"),
+        ("GPT4Tokenizer.__init__", "ranks_path=None"),
+        ("GPT4Tokenizer.save_vocab", "vocab_file"),
+        *[
+            (f"{name}.{method}", expected)
+            for name in ("BasicTokenizer", "RegexTokenizer", "GPT4Tokenizer")
+            for method, expected in [
+                ("train", "text vocab_size verbose=False"),
+                ("decode", "ids"),
+                ("save", "file_prefix"),
+                ("load", "model_file"),
+            ]
+        ],
+    ],
+)
+def test_methods_are_those_of_minbpe(method: str, expected: str) -> None:
+    tokenizer, name = method.split(".")
+    assert parameters(getattr(getattr(bpe_core, tokenizer), name)) == expected.split()
+
+
 def test_a_tokenizer_and_counts_have_their_attributes() -> None:
     tokenizer = BPETokenizer({0: b"a"}, [])
-    for name in ("vocab", "merges", "special_tokens", "pattern", "__len__"):
+    names = [
+        "unknown_id",
+        "vocab",
+        "merges",
+        "special_tokens",
+        "pattern",
+        "normalizer",
+        "normalize_quotes",
+    ]
+    for name in [*names, "__len__"]:
         assert hasattr(tokenizer, name)
     names = ["load", "save", "from_arrow", "to_arrow", "from_mapping", "items", "total"]
     for name in [*names, "__len__", "__add__", "prune"]:

@@ -313,7 +313,7 @@ def test_training_leaves_its_text_as_encoding_would() -> None:
     words = [([bytes([byte]) for byte in word], n) for word, n in counts.items()]
     for pair in learned.merges:
         for word, _ in words:
-            reference.merge_pair(word, pair)
+            reference.merge_pair(word, pair, pair[0] + pair[1])
     assert [word for word, _ in words] == [apply_merges(word, ranks) for word in counts]
 
 

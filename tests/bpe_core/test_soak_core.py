@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from core_support import huggingface_merges, published_tokenizer, tiktoken_encoding
+from core_support import (
+    huggingface_merges,
+    minbpe_merges,
+    published_tokenizer,
+    tiktoken_encoding,
+)
 
 from bpe_core import (
+    PATTERNS,
     BPETokenizer,
     count_pretokens,
     reference,
@@ -70,6 +76,34 @@ def test_10000_merges_equal_those_of_hugging_face(prose_path: Path) -> None:
     documents = prose_path.read_bytes().split(END)
     expected = huggingface_merges((document.decode() for document in documents), 10_000)
     assert merges == expected
+
+
+def test_8000_merges_equal_those_of_rustbpe(prose_path: Path) -> None:
+    rustbpe = pytest.importorskip("rustbpe")
+    documents = [document.decode() for document in prose_path.read_bytes().split(END)]
+    peer = rustbpe.Tokenizer()
+    peer.train_from_iterator(iter(documents), 8256, pattern=PATTERNS["gpt2"])
+    expected = [bytes(token) for token, _ in peer.get_mergeable_ranks()][256:]
+    _, merges = train_bpe(prose_path, 8257, [END.decode()], tie_break="first_id")
+    assert [left + right for left, right in merges] == expected
+
+
+@pytest.mark.parametrize(("pattern", "merges"), [("none", 100), ("cl100k", 40)])
+def test_merges_of_4_mb_equal_those_of_minbpe(
+    pattern: str, merges: int, kjv: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "kjv.txt"
+    path.write_bytes(kjv)
+    chunks = reference.split_pretokens(kjv.decode(), pattern)
+    expected = minbpe_merges((chunk.encode() for chunk in chunks), merges)
+    assert train_bpe(path, 256 + merges, pattern=pattern, tie_break="first_seen")[1] == expected
+    # Of a smaller part to the last merge, where nearly all are ties.
+    part = kjv[:20_000]
+    path.write_bytes(part)
+    chunks = reference.split_pretokens(part.decode(), pattern)
+    expected = minbpe_merges((chunk.encode() for chunk in chunks), 3000)
+    found = train_bpe(path, 256 + len(expected), pattern=pattern, tie_break="first_seen")[1]
+    assert found == expected
 
 
 def test_a_trained_tokenizer_gives_every_text_back(

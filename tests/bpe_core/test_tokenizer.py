@@ -486,6 +486,11 @@ def test_lone_surrogates_are_replaced_and_pairs_are_their_character(
     assert either.encode(text) == expected
     assert either.encode_to_numpy(text).tolist() == expected
     assert parts_of(*either.encode_batch_to_numpy([text])) == [expected]
+    assert either.encode_with_offsets(text)[0].tolist() == expected
+    assert either.encode_ordinary(text) == either.encode_ordinary(becomes)
+    assert either.count_tokens(text) == either.count_tokens_batch([text])[0] == len(expected)
+    assert either.truncate(text, len(expected)) == text
+    assert either.token_to_id(text) == either.token_to_id(becomes)
     for parts in cut_everywhere(text):
         assert list(either.encode_iterable(parts)) == expected
     with pytest.raises(SpecialTokenError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import random
 import warnings
 from pathlib import Path
@@ -9,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core_support import SPECIALS, huggingface_merges, texts
+from core_support import SPECIALS, huggingface_merges, minbpe_merges, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core import (
+    BPETokenizer,
     PretokenCounts,
     TrainingResult,
     count_pretokens,
@@ -30,7 +33,7 @@ from bpe_core.errors import (
     TrainingError,
 )
 
-TIE_BREAKS: list[Any] = ["lexicographic", "first_id", "huggingface"]
+TIE_BREAKS: list[Any] = ["lexicographic", "first_id", "huggingface"]  # which counts decide
 END = "<|endoftext|>"
 
 words = st.dictionaries(
@@ -132,6 +135,41 @@ def test_training_on_files_equals_the_reference(
         path.write_bytes(document.encode())
     expected = reference.train(documents, 290, SPECIALS, pattern=pattern)
     assert quietly(paths, 290, SPECIALS, pattern=pattern) == expected
+
+
+@settings(max_examples=60)
+@given(
+    documents=st.lists(texts | st.text("ab ", max_size=60), min_size=1, max_size=3),
+    pattern=st.sampled_from(["gpt2", "none", r"\w+"]),
+    batch_bytes=st.integers(1, 40),
+)
+def test_ties_broken_by_first_place_equal_the_reference(
+    documents: list[str], pattern: str, batch_bytes: int, text_file: Path
+) -> None:
+    paths = [text_file.with_suffix(f".{i}") for i in range(len(documents))]
+    for path, document in zip(paths, documents, strict=True):
+        path.write_bytes(document.encode())
+    options: dict[str, Any] = {"pattern": pattern, "tie_break": "first_seen"}
+    expected = reference.train(documents, 290, SPECIALS, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        assert quietly(paths, 290, SPECIALS, **options) == expected
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "none"])
+def test_merges_of_a_text_equal_those_of_minbpe(pattern: str, kjv: bytes, text_file: Path) -> None:
+    text = kjv[:200_000]
+    text_file.write_bytes(text)
+    chunks = reference.split_pretokens(text.decode(), pattern)
+    expected = minbpe_merges((chunk.encode() for chunk in chunks), 30)
+    assert train_bpe(text_file, 256 + 30, pattern=pattern, tie_break="first_seen")[1] == expected
+    # A small text has many ties.
+    small = text[:3000]
+    text_file.write_bytes(small)
+    chunks = reference.split_pretokens(small.decode(), pattern)
+    expected = minbpe_merges((chunk.encode() for chunk in chunks), 600)
+    found = quietly(text_file, 256 + 600, pattern=pattern, tie_break="first_seen")[1]
+    assert found == expected
 
 
 def test_the_order_of_counts_changes_nothing(kjv_counts: PretokenCounts) -> None:
@@ -244,6 +282,59 @@ def test_the_result_knows_what_it_was_made_of(kjv_counts: PretokenCounts) -> Non
     assert result.tokenizer().special_tokens == {END: 0}
 
 
+def test_tokens_of_white_space_alone_are_not_made_when_forbidden(
+    kjv_counts: PretokenCounts, text_file: Path
+) -> None:
+    mapping = {b"\n\n": 90, b"    ": 80, b" \x00": 70, "\u3000".encode() * 2: 60, b" a": 2}
+    found = PretokenCounts.from_mapping(mapping)
+    assert len(train_from_counts(found, 260).merges) == 4
+    result = train_from_counts(found, 300, forbid_whitespace_tokens=True)
+    assert result.merges == [
+        (b"\xe3", b"\x80"),
+        (b"\x80", b"\xe3\x80"),
+        (b"\xe3\x80", b"\x80\xe3\x80"),
+        (b" ", b"a"),
+    ]
+    text_file.write_bytes(b"\n\n\n\n a\n\n a")
+    _, merges = quietly(text_file, 300, pattern="none", forbid_whitespace_tokens=True)
+    assert merges[0] == (b" ", b"a")
+    assert not any(reference.is_blank(left + right) for left, right in merges)
+
+
+def test_forbidden_tokens_are_never_made(text_file: Path) -> None:
+    text_file.write_bytes(b"abab")
+    _, merges = quietly(text_file, 300, forbidden_tokens=[b"ab"])
+    assert merges == [(b"b", b"a"), (b"ba", b"b"), (b"a", b"bab")]
+
+
+def test_the_options_of_a_training_are_in_its_files(
+    kjv_counts: PretokenCounts, tmp_path: Path
+) -> None:
+    result = train_from_counts(
+        kjv_counts,
+        300,
+        min_frequency=2,
+        max_token_bytes=5,
+        forbidden_tokens=[b"th", b"\xff\x00"],
+        forbid_whitespace_tokens=True,
+    )
+    expected = {
+        "min_frequency": 2,
+        "max_token_bytes": 5,
+        "forbidden_tokens": ["th", {"hex": "ff00"}],
+        "forbid_whitespace_tokens": True,
+        "base": None,
+    }
+    assert result.model.training_options == expected
+    result.tokenizer().save(tmp_path)
+    assert BPETokenizer.load(tmp_path).model == result.model
+    told = json.loads((tmp_path / "training.json").read_bytes())["tokenizer"]
+    assert told["training_options"] == expected
+    # How it was trained is no part of what it is.
+    other = dataclasses.replace(result.model, training_options=None)
+    assert other.fingerprint == result.model.fingerprint
+
+
 # ---- where training ends
 
 
@@ -282,6 +373,25 @@ def test_pairs_are_counted_in_64_bits() -> None:
     for mapping in ({b"abab": big}, {b"xab": big, b"yab": big}):
         with pytest.raises(CountOverflowError):
             train_from_counts(PretokenCounts.from_mapping(mapping), 300)
+
+
+@pytest.mark.parametrize("tie_break", TIE_BREAKS)
+def test_counts_beyond_32_bits_give_the_merges_of_the_reference(tie_break: Any) -> None:
+    # One pre-token above 2^31, all together above 2^32: sums that wrap would be rare or negative.
+    mapping = {
+        b"the": 2**31 + 17,
+        b" the": 2**32 - 5,
+        b"then": 2**31 - 1,
+        b"thaw": 2**31 - 1,
+        b"aaaa": 2**30,
+        b"rare": 3,
+    }
+    expected = reference.learn_merges(mapping.items(), 290, tie_break=tie_break)
+    assert expected.counts[0] > 2**33
+    found = train_from_counts(PretokenCounts.from_mapping(mapping), 290, tie_break=tie_break)
+    assert (found.merges, found.merge_counts) == (expected.merges, expected.counts)
+    assert found.merges[0] == (b"t", b"h")
+    assert found.tokenizer().count_tokens("the") == 1
 
 
 def test_progress_tells_the_merges_made_and_wanted(kjv_counts: PretokenCounts) -> None:
@@ -364,7 +474,7 @@ def test_a_shuffled_corpus_gives_the_same_merges(kjv_documents: list[bytes]) -> 
 def test_tokens_longer_in_all_than_a_model_holds_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bpe_core.training._MOST_TOKEN_BYTES", 10_000)
+    monkeypatch.setattr("bpe_core.training.MOST_TOKEN_BYTES", 10_000)
     text = random.Random(1).choices("ab", k=3_000)
     counts = count_pretokens(["".join(text)], pattern="none")
     assert len(train_from_counts(counts, 300).merges) == 44

@@ -1,0 +1,98 @@
+"""Extending a tokenizer: training that begins with another tokenizer's tokens.
+
+Every pre-token begins as the tokens that the tokenizer makes of it, by its merges or, with
+`ignore_merges`, whole. New merges come after all of its own, so what they join is what its own
+leave. A pair that would make one of its tokens is passed over: that token is made otherwise, or its
+bytes never merge into it, and a merge that made it now could set off old merges of lower rank. So
+encoding with the result is encoding with the old merges and then with the new ones in order, and
+where no new merge applies the ids are the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe_core._native import Encoder, MergeLearner
+from bpe_core.buffers import joined
+from bpe_core.counts import PretokenCounts
+from bpe_core.errors import TrainingError
+from bpe_core.model import TokenizerModel
+from bpe_core.patterns import resolve_pattern
+
+__all__ = ["check_pattern", "learner_after", "with_new_special_tokens"]
+
+
+def with_new_special_tokens(base: TokenizerModel, special_tokens: Sequence[str]) -> TokenizerModel:
+    """The tokenizer with the special tokens that it lacks, under the ids after its largest."""
+    missing = [token for token in special_tokens if token not in base.special_tokens]
+    new_ids = {token: base.max_id + 1 + i for i, token in enumerate(missing)}
+    return replace(base, special_tokens={**base.special_tokens, **new_ids})
+
+
+def check_pattern(base: TokenizerModel, counts: PretokenCounts) -> None:
+    """Raises TrainingError if the counts were made with another pattern than the tokenizer's."""
+    found = counts.metadata.get("pattern", base.pattern)
+    if resolve_pattern(found).regex != resolve_pattern(base.pattern).regex:
+        raise TrainingError(
+            f"base: expected counts by its pattern, {base.pattern!r}, found counts by {found!r}; "
+            "count the text with the pattern of base"
+        )
+
+
+def learner_after(
+    base: TokenizerModel,
+    counts: PretokenCounts,
+    *,
+    tie_break: str,
+    min_frequency: int,
+    max_token_bytes: int,
+    forbidden_tokens: Sequence[bytes],
+    forbid_whitespace_tokens: bool,
+) -> MergeLearner:
+    """A learner whose symbols are the ordinary tokens by id, and its words what they make of them.
+
+    Raises:
+        TrainingError: a byte of the counted pre-tokens that the tokenizer has no token for.
+    """
+    tokens = [token for _, token in base.tokens]
+    keys, offsets, numbers = counts.columns()
+    words, bounds = _encoded(base, tokens, keys, offsets)
+    return MergeLearner.from_symbols(
+        tokens,
+        words,
+        bounds,
+        numbers,
+        tie_break,
+        min_frequency,
+        max_token_bytes,
+        [*forbidden_tokens, *tokens],
+        forbid_whitespace_tokens=forbid_whitespace_tokens,
+    )
+
+
+def _encoded(
+    base: TokenizerModel, tokens: list[bytes], keys: NDArray[np.uint8], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """The pre-tokens, each taken as one, as places of tokens in the list."""
+    byte_rows = np.full(256, -1, np.int64)
+    for row, token in enumerate(tokens):
+        if len(token) == 1:
+            byte_rows[token[0]] = row
+    used = np.bincount(keys[offsets[0] : offsets[-1]], minlength=256) > 0
+    missing = np.flatnonzero(used & (byte_rows < 0))
+    if len(missing):
+        raise TrainingError(
+            "base: expected a token for every byte of the counted text, found none for "
+            f"0x{missing[0]:02X}; add one, or leave such text out"
+        )
+    rows = np.searchsorted(base.token_ids, base.merges).astype(np.uint32)
+    left, right, result = rows.T.copy()
+    encoder = Encoder(byte_rows, left, right, result, pattern=None)
+    if base.ignore_merges:
+        encoder.set_whole_tokens(*joined(tokens), np.arange(len(tokens), dtype=np.uint32))
+    no_specials = np.full(len(offsets) - 1, -1, np.int64)
+    return encoder.encode_spans(keys, offsets[:-1], offsets[1:], no_specials)

@@ -1,0 +1,113 @@
+"""The post_processor of tokenizer.json: the special tokens around a text.
+
+A `TemplateProcessing` puts special tokens around one text, or around two. A tokenizer has the ids
+of the first (`prepend`, `append`); what stands around two texts must follow from them: each text
+with its own, of type 0 and of type 1, as Llama 3 and most others have it. Any other template is
+refused. `ByteLevel` as a post-processor moves offsets, not ids, and is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bpe_core.formats.files import Location, malformed, quoted
+from bpe_core.formats.json_values import list_of, object_of, steps_of
+from bpe_core.model import TokenizerModel
+
+Around = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def post_processor_of(model: TokenizerModel) -> dict[str, object] | None:
+    """The post_processor that adds what the tokenizer prepends and appends; None if nothing."""
+    if not model.prepend and not model.append:
+        return None
+    texts = {i: text for text, i in model.special_tokens.items()}
+    before, after = ([texts[i] for i in ids] for ids in (model.prepend, model.append))
+    used = sorted({*model.prepend, *model.append})
+    return {
+        "type": "TemplateProcessing",
+        "single": _template(before, after, "A", 0),
+        "pair": _template(before, after, "A", 0) + _template(before, after, "B", 1),
+        "special_tokens": {
+            texts[i]: {"id": texts[i], "ids": [i], "tokens": [texts[i]]} for i in used
+        },
+    }
+
+
+def around_of(location: Location, post_processor: Any, special_ids: set[int]) -> Around:
+    """The ids that a post_processor puts before and after a text.
+
+    Raises:
+        FormatError: it does something else too, or adds other ids than special tokens'.
+    """
+    if post_processor is None:
+        return (), ()
+    steps = steps_of(location, "post_processor", post_processor, "processors")
+    templates = [step for step in steps if step.get("type") != "ByteLevel"]
+    types = [step.get("type") for step in templates]
+    if types not in ([], ["TemplateProcessing"]):
+        raise malformed(
+            location, "post_processor", "ByteLevel and one TemplateProcessing", quoted(types)
+        )
+    return _around(location, templates[0], special_ids) if templates else ((), ())
+
+
+def _template(
+    before: Sequence[str], after: Sequence[str], sequence: str, type_id: int
+) -> list[dict[str, dict[str, object]]]:
+    def token(text: str) -> dict[str, dict[str, object]]:
+        return {"SpecialToken": {"id": text, "type_id": type_id}}
+
+    middle: dict[str, dict[str, object]] = {"Sequence": {"id": sequence, "type_id": type_id}}
+    return [*map(token, before), middle, *map(token, after)]
+
+
+def _around(location: Location, template: dict[str, Any], special_ids: set[int]) -> Around:
+    single = list_of(location, "post_processor.single", template.get("single"))
+    middle = [
+        i for i, piece in enumerate(single) if isinstance(piece, dict) and "Sequence" in piece
+    ]
+    at = middle[0] if len(middle) == 1 else 0
+    before, after = _names(location, single[:at]), _names(location, single[at + 1 :])
+    for key, expected in (
+        ("single", _template(before, after, "A", 0)),
+        ("pair", _template(before, after, "A", 0) + _template(before, after, "B", 1)),
+    ):
+        if template.get(key) != expected:
+            raise malformed(
+                location,
+                f"post_processor.{key}",
+                f"special tokens around each text, as in {quoted(expected)}",
+                quoted(template.get(key)),
+            )
+    tokens = object_of(
+        location, "post_processor.special_tokens", template.get("special_tokens", {})
+    )
+
+    def ids_of(names: list[str]) -> tuple[int, ...]:
+        return tuple(i for name in names for i in _ids(location, name, tokens, special_ids))
+
+    return ids_of(before), ids_of(after)
+
+
+def _names(location: Location, pieces: list[Any]) -> list[str]:
+    names = []
+    for piece in pieces:
+        token = piece.get("SpecialToken") if isinstance(piece, dict) else None
+        name = token.get("id") if isinstance(token, dict) else None
+        if not isinstance(name, str):
+            raise malformed(
+                location, "post_processor.single", "special tokens and one text", quoted(piece)
+            )
+        names.append(name)
+    return names
+
+
+def _ids(location: Location, name: str, tokens: dict[str, Any], special_ids: set[int]) -> list[int]:
+    where = f"post_processor.special_tokens[{name!r}]"
+    ids = list_of(location, f"{where}.ids", object_of(location, where, tokens.get(name)).get("ids"))
+    for token_id in ids:
+        if type(token_id) is not int or token_id not in special_ids:
+            raise malformed(location, f"{where}.ids", "ids of added tokens", quoted(token_id))
+    return ids

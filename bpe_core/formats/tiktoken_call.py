@@ -1,0 +1,73 @@
+"""The call of `tiktoken.Encoding` that goes with a .tiktoken file, as a Python module.
+
+Ranks alone are no tokenizer: the pattern and the special tokens stand here, ready to be imported or
+copied. Nothing in this package runs the module.
+"""
+
+from __future__ import annotations
+
+from bpe_core.formats.files import CannotHoldError
+from bpe_core.formats.oniguruma import first_difference
+from bpe_core.model import TokenizerModel
+from bpe_core.patterns import resolve_pattern
+
+
+def call_name(ranks_name: str) -> str:
+    """The name of the module that goes with a file of ranks.
+
+    Example:
+        >>> call_name("tokenizer.tiktoken")
+        'tokenizer_tiktoken.py'
+    """
+    return ranks_name.removesuffix(".tiktoken") + "_tiktoken.py"
+
+
+def tiktoken_call(model: TokenizerModel, ranks_name: str) -> bytes:
+    """The module, to stand beside the file of ranks.
+
+    Raises:
+        CannotHoldError: tiktoken has no pattern that splits as this tokenizer's does.
+    """
+    name = ranks_name.removesuffix(".tiktoken")
+    specials = "".join(f"        {text!r}: {i},\n" for text, i in model.special_tokens.items())
+    return f'''\
+"""tiktoken's encoding of the ranks beside this file."""
+
+import base64
+from pathlib import Path
+
+import tiktoken
+
+_RANKS = Path(__file__).with_name({ranks_name!r}).read_bytes()
+
+encoding = tiktoken.Encoding(
+    name={name!r},
+    pat_str={pat_str(model.pattern)!r},
+    mergeable_ranks={{
+        base64.b64decode(token): int(rank)
+        for token, rank in map(bytes.split, _RANKS.splitlines())
+    }},
+    special_tokens={{
+{specials}    }},
+)
+'''.encode()
+
+
+def pat_str(pattern: str) -> str:
+    """The pattern as tiktoken is to be given it.
+
+    Raises:
+        CannotHoldError: it has none that splits alike.
+    """
+    resolved = resolve_pattern(pattern)
+    if resolved.name is not None:
+        return resolved.regex
+    if len(resolved.steps) > 1:
+        raise CannotHoldError("the pattern is a chain of several, and tiktoken takes one")
+    # The constructs that two engines were found to agree on mean the same to the third.
+    if (difference := first_difference(pattern)) is not None:
+        raise CannotHoldError(
+            f"the custom pattern may mean something else to tiktoken, from {difference!r} on"
+        )
+    # tiktoken drops what its pattern leaves unmatched; here that is a pre-token of its own.
+    return rf"{pattern}|(?:(?!{pattern})[\s\S])+"

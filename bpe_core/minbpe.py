@@ -1,0 +1,558 @@
+"""minbpe's tokenizers with minbpe's interface, on the native core.
+
+=================  ==============================================================================
+BasicTokenizer     merges across the whole text: no pattern, no special tokens in text
+RegexTokenizer     text is split by a pattern first, and special tokens become their ids
+GPT4Tokenizer      GPT-4's vocabulary, cl100k_base; the ids of tiktoken
+=================  ==============================================================================
+
+Programs written for minbpe work here with other imports, and their tokenizers have the same
+merges, ids and files. Where minbpe fails an assertion or is quietly wrong, there are errors here.
+
+Source: https://github.com/karpathy/minbpe
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, NoReturn, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe_core._native import MergeLearner
+from bpe_core.counts import ordered_pretokens
+from bpe_core.errors import (
+    FormatError,
+    InvalidTokenizerError,
+    InvalidUtf8Error,
+    TrainingError,
+)
+from bpe_core.formats.files import (
+    CannotHoldError,
+    Location,
+    built,
+    malformed,
+    quoted,
+    read_bytes,
+    write_file,
+)
+from bpe_core.formats.minbpe import (
+    MinbpeModel,
+    Pair,
+    minbpe_model,
+    model_file_bytes,
+    model_of,
+    read_model_file,
+    render_token,
+    replace_control_characters,
+    split_pattern,
+    vocab_file_bytes,
+    write_both,
+)
+from bpe_core.formats.ranks import read_tiktoken
+from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
+from bpe_core.patterns import GPT2_SPLIT_PATTERN, GPT4_SPLIT_PATTERN, resolve_pattern
+from bpe_core.tokenizer import AllowedSpecial, BPETokenizer
+
+__all__ = [
+    "GPT2_SPLIT_PATTERN",
+    "GPT4_SPECIAL_TOKENS",
+    "GPT4_SPLIT_PATTERN",
+    "BasicTokenizer",
+    "GPT4Tokenizer",
+    "RegexTokenizer",
+    "get_stats",
+    "merge",
+    "render_token",
+    "replace_control_characters",
+]
+
+GPT4_SPECIAL_TOKENS = {
+    "<|endoftext|>": 100257,
+    "<|fim_prefix|>": 100258,
+    "<|fim_middle|>": 100259,
+    "<|fim_suffix|>": 100260,
+    "<|endofprompt|>": 100276,
+}
+
+_CL100K_URL = "https://openaipublic.blob.core.windows.net/encodings/cl100k_base.tiktoken"
+_CL100K_SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
+
+_MERGES_A_STEP = 256  # learned between two prints
+
+_Self = TypeVar("_Self", bound="_Tokenizer")
+
+
+def get_stats(ids: Sequence[int], counts: dict[Pair, int] | None = None) -> dict[Pair, int]:
+    """How often each pair of neighbours occurs, with overlap, in the order of first occurrence.
+
+    Args:
+        ids: any ids.
+        counts: if given, it is added to and returned.
+
+    Example:
+        >>> get_stats([1, 2, 3, 1, 2])
+        {(1, 2): 2, (2, 3): 1, (3, 1): 1}
+    """
+    counts = {} if counts is None else counts
+    for pair in pairwise(ids):
+        counts[pair] = counts.get(pair, 0) + 1
+    return counts
+
+
+def merge(ids: Sequence[int], pair: Pair, idx: int) -> list[int]:
+    """The ids with every occurrence of a pair replaced by one id, from the left, without overlap.
+
+    Example:
+        >>> merge([1, 2, 3, 1, 2], (1, 2), 4)
+        [4, 3, 4]
+    """
+    left, right = pair
+    merged: list[int] = []
+    at = 0
+    while at < len(ids):
+        if at + 1 < len(ids) and ids[at] == left and ids[at + 1] == right:
+            merged.append(idx)
+            at += 2
+        else:
+            merged.append(ids[at])
+            at += 1
+    return merged
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _State:
+    """A tokenizer at one moment. It is replaced as a whole: other threads never see half of it."""
+
+    tokenizer: BPETokenizer
+    special_tokens: dict[str, int]  # in the order they were registered
+    specials_in_vocab: bool  # after loading they are, after training they are not, as in minbpe
+
+    @property
+    def model(self) -> TokenizerModel:
+        return self.tokenizer.model
+
+    @property
+    def pattern(self) -> str:
+        return "" if self.model.pattern == "none" else self.model.pattern
+
+    @cached_property
+    def merges(self) -> dict[Pair, int]:
+        return {(left, right): result for left, right, result in self.model.merges.tolist()}
+
+    @cached_property
+    def vocab(self) -> dict[int, bytes]:
+        specials = self.special_tokens if self.specials_in_vocab else {}
+        return dict(self.model.tokens) | {i: text.encode() for text, i in specials.items()}
+
+
+class _Tokenizer:
+    """What all three have."""
+
+    _splits: ClassVar[bool]  # by a pattern
+    _state: _State
+
+    @classmethod
+    def from_model(cls: type[_Self], model: TokenizerModel) -> _Self:
+        """A tokenizer from a tokenizer as data, such as `BPETokenizer.model`.
+
+        Raises:
+            CannotHoldError: the class has no such tokenizer; the message says why.
+        """
+        found = minbpe_model(model)
+        if (reason := cls._why_not_pattern(found.pattern)) is not None:
+            raise CannotHoldError(reason)
+        tokenizer = cls.__new__(cls)
+        tokenizer._become(dataclasses.replace(model, pattern=found.pattern or "none"))
+        return tokenizer
+
+    @property
+    def model(self) -> TokenizerModel:
+        """The tokenizer as data."""
+        return self._state.model
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression that splits text; "" if text is not split."""
+        return self._state.pattern
+
+    @property
+    def merges(self) -> Mapping[Pair, int]:
+        """Pairs of ids with the id that each makes, in order."""
+        return MappingProxyType(self._state.merges)
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """Id to bytes. As in minbpe, special tokens are in it after loading, not after training."""
+        return MappingProxyType(self._state.vocab)
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """The special tokens' ids, in the order they were registered."""
+        return MappingProxyType(self._state.special_tokens)
+
+    def train(self, text: str, vocab_size: int, verbose: bool = False) -> None:
+        """Learns merges from a text; what was learned before is replaced.
+
+        The most frequent pair of neighbours, counted with overlap, becomes a new id, again and
+        again, also if it occurs once only. Of equally frequent pairs the one that comes first in
+        the text, as merged by then, is taken. Special tokens in the text are ordinary text.
+
+        Args:
+            text: the text to learn from.
+            vocab_size: the number of ids to reach: 256 bytes and the merges.
+            verbose: print each merge with its count.
+
+        Raises:
+            TrainingError: vocab_size is below 256, above what the text has merges for, or above
+                the id of a special token. The tokenizer is then left as it was.
+            InvalidUtf8Error: the text has a lone surrogate.
+        """
+        specials = self._state.special_tokens
+        _check_vocab_size(vocab_size, specials)
+        learned = _learned(text, self._state.model.pattern, vocab_size, verbose)
+        model = dataclasses.replace(learned, special_tokens=specials)
+        self._become(model, specials, specials_in_vocab=False)
+
+    def decode(self, ids: Iterable[int] | NDArray[np.integer]) -> str:
+        """The text of ids; bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            UnknownTokenError: an id that the tokenizer does not have; names it.
+        """
+        return self._state.tokenizer.decode(ids)
+
+    def save(self, file_prefix: Location) -> None:
+        """Writes `file_prefix` + ".model", to be loaded, and `file_prefix` + ".vocab", to be read.
+
+        Both have the bytes that minbpe writes for this tokenizer.
+
+        Raises:
+            CannotHoldError: the format cannot hold this tokenizer; nothing was written.
+        """
+        state = self._state
+        values = MinbpeModel(
+            pattern=state.pattern,
+            special_tokens=state.special_tokens,
+            merges=list(state.merges),
+        )
+        write_both(
+            file_prefix,
+            model_file_bytes(values),
+            vocab_file_bytes(state.vocab, state.merges),
+        )
+
+    def load(self, model_file: Location) -> None:
+        """Becomes the tokenizer of a `.model` file, its pattern and special tokens included.
+
+        Raises:
+            FormatError: a file that is not what it should be. The tokenizer is left as it was.
+            OSError: a file that cannot be read.
+        """
+        found = read_model_file(model_file)
+        if (reason := self._why_not_pattern(found.pattern)) is not None:
+            raise FormatError(f"{os.fspath(model_file)}: line 2: {reason}")
+        model = built(model_file, lambda: model_of(found))
+        self._become(model, found.special_tokens)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other is of the same class and gives the same ids."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.model.fingerprint == other.model.fingerprint
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        model = self.model
+        pattern = resolve_pattern(model.pattern).name or model.pattern
+        return (
+            f"{type(self).__name__}({len(model)} tokens, {len(model.special_tokens)} of them "
+            f"special, {len(model.merges)} merges, pattern {pattern!r})"
+        )
+
+    @classmethod
+    def _why_not_pattern(cls, pattern: str) -> str | None:
+        if bool(pattern) == cls._splits:
+            return None
+        if pattern:
+            return f"expected no pattern, found {quoted(pattern)}; a RegexTokenizer splits by it"
+        return "expected a pattern, found none; a BasicTokenizer has none"
+
+    def _become(
+        self,
+        model: TokenizerModel,
+        special_tokens: Mapping[str, int] | None = None,
+        specials_in_vocab: bool = True,
+    ) -> None:
+        specials = model.special_tokens if special_tokens is None else special_tokens
+        self._state = _State(BPETokenizer.from_model(model), dict(specials), specials_in_vocab)
+
+
+class BasicTokenizer(_Tokenizer):
+    """Byte-pair encoding of whole texts, without a pattern and without special tokens.
+
+    Example:
+        >>> tokenizer = BasicTokenizer()
+        >>> tokenizer.train("aaabdaaabac", 256 + 3)
+        >>> tokenizer.encode("aaabdaaabac")
+        [258, 100, 258, 97, 99]
+        >>> tokenizer.decode([258, 100, 258, 97, 99])
+        'aaabdaaabac'
+    """
+
+    _splits = False
+
+    def __init__(self) -> None:
+        self._become(model_of(MinbpeModel(pattern="")))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; lone surrogates become U+FFFD."""
+        return self._state.tokenizer.encode_ordinary(text)
+
+
+class RegexTokenizer(_Tokenizer):
+    """Byte-pair encoding of text that is split by a pattern, with special tokens.
+
+    Args:
+        pattern: a regular expression in the syntax of the package `regex`, or a name of
+            `bpe_core.PATTERNS`; None: `GPT4_SPLIT_PATTERN`. What it leaves unmatched is kept, as
+            pieces of their own.
+
+    Raises:
+        InvalidPatternError: a pattern that does not compile.
+
+    Example:
+        >>> tokenizer = RegexTokenizer()
+        >>> tokenizer.train("low lower lowest", 256 + 3)
+        >>> tokenizer.register_special_tokens({"<|endoftext|>": 1000})
+        >>> tokenizer.encode("lowest<|endoftext|>", allowed_special="all")
+        [257, 101, 115, 116, 1000]
+    """
+
+    _splits = True
+
+    def __init__(self, pattern: str | None = None) -> None:
+        found = split_pattern(GPT4_SPLIT_PATTERN if pattern is None else pattern)
+        self._become(model_of(MinbpeModel(pattern=found)))
+
+    @property
+    def inverse_special_tokens(self) -> Mapping[int, str]:
+        """Id to text of the special tokens."""
+        return MappingProxyType({i: text for text, i in self._state.special_tokens.items()})
+
+    def register_special_tokens(self, special_tokens: Mapping[str, int]) -> None:
+        """Replaces the special tokens.
+
+        Args:
+            special_tokens: text to id, such as {"<|endoftext|>": 100257}.
+
+        Raises:
+            InvalidTokenizerError: an id that a byte, a merge or another of them has, or an empty
+                text.
+        """
+        state = self._state
+        least = 256 + len(state.merges)
+        for text, token_id in special_tokens.items():
+            if isinstance(token_id, int) and 0 <= token_id < least:
+                raise InvalidTokenizerError(
+                    f"special token {text!r}: expected an id that no byte or merge has, {least} or "
+                    f"above, found {token_id}"
+                )
+        self._become(
+            dataclasses.replace(state.model, special_tokens=special_tokens),
+            special_tokens,
+            state.specials_in_vocab,
+        )
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """The ids of a text in which special tokens are ordinary text."""
+        return self._state.tokenizer.encode_ordinary(text)
+
+    def encode(self, text: str, allowed_special: AllowedSpecial = "none_raise") -> list[int]:
+        """The ids of a text; lone surrogates become U+FFFD.
+
+        Args:
+            text: any text.
+            allowed_special: which special tokens become their ids, the longest where one begins
+                another: "all", "none", or a set, of which those that are not registered mean
+                nothing; others are ordinary text. "none_raise": one in the text is an error.
+
+        Raises:
+            SpecialTokenError: a special token in the text with "none_raise", or another value.
+        """
+        state = self._state
+        if isinstance(allowed_special, (set, frozenset)):
+            allowed_special = allowed_special & state.special_tokens.keys()
+        return state.tokenizer.encode(text, allowed_special)
+
+
+class GPT4Tokenizer(RegexTokenizer):
+    """GPT-4's tokenizer: the ids of tiktoken's cl100k_base.
+
+    It cannot be trained, saved or loaded; `save_vocab` shows it. Its `vocab` has the bytes of each
+    id. Its `pattern` is cl100k as tiktoken has it today, written without possessive quantifiers,
+    so that ids are the same; it differs from `GPT4_SPLIT_PATTERN` in white space at the end of
+    text.
+
+    Args:
+        ranks_path: the published file cl100k_base.tiktoken; None: that of tiktoken's cache, where
+            it is once tiktoken has used it.
+
+    Attributes:
+        byte_shuffle: the id of each single byte; GPT-4's are not in order.
+        inverse_byte_shuffle: the byte of each of these ids.
+
+    Raises:
+        FileNotFoundError: no path is given, and there is no such file in the cache.
+        FormatError: another file than the one published.
+    """
+
+    def __init__(self, ranks_path: Location | None = None) -> None:
+        path = _cached_ranks() if ranks_path is None else ranks_path
+        _check_ranks(path)
+        model = read_tiktoken(
+            path,
+            pattern=split_pattern("cl100k_tiktoken"),
+            special_tokens=GPT4_SPECIAL_TOKENS,
+        )
+        self._become(model, specials_in_vocab=False)
+        self.byte_shuffle = {token[0]: i for i, token in model.tokens if len(token) == 1}
+        self.inverse_byte_shuffle = {i: byte for byte, i in self.byte_shuffle.items()}
+
+    @classmethod
+    def from_model(cls, model: TokenizerModel) -> NoReturn:
+        """Not for GPT-4's one tokenizer."""
+        raise NotImplementedError(
+            "GPT4Tokenizer is made from cl100k_base alone; use RegexTokenizer.from_model"
+        )
+
+    def train(self, text: str, vocab_size: int, verbose: bool = False) -> NoReturn:
+        """Not for a tokenizer that is trained."""
+        raise NotImplementedError("GPT4Tokenizer is trained already; train a RegexTokenizer")
+
+    def save(self, file_prefix: Location) -> NoReturn:
+        """Not with ids of bytes in another order than the format's."""
+        raise NotImplementedError(
+            "GPT4Tokenizer cannot be saved: in minbpe's format ids 0 to 255 are the bytes in "
+            "order; save_vocab shows it, and BPETokenizer.from_model(tokenizer.model).save writes "
+            "it in other formats"
+        )
+
+    def load(self, model_file: Location) -> NoReturn:
+        """Not for GPT-4's one tokenizer."""
+        raise NotImplementedError(
+            "GPT4Tokenizer cannot be loaded; use RegexTokenizer for .model files, or give the "
+            "file of ranks to the constructor"
+        )
+
+    def save_vocab(self, vocab_file: Location) -> None:
+        """Writes the tokens for people to read, in the form of the `.vocab` files.
+
+        As in minbpe, the bytes come first and merges then, and special tokens are left out.
+        """
+        write_file(vocab_file, vocab_file_bytes(self._state.vocab, self._state.merges))
+
+
+def _check_vocab_size(vocab_size: int, special_tokens: Mapping[str, int]) -> None:
+    if isinstance(vocab_size, bool) or not isinstance(vocab_size, (int, np.integer)):
+        raise TrainingError(f"vocab_size: expected an integer, found {vocab_size!r}")
+    if vocab_size < 256:
+        raise TrainingError(
+            f"vocab_size: expected at least 256, the number of bytes, found {vocab_size}"
+        )
+    for text, token_id in special_tokens.items():
+        if token_id < vocab_size:
+            raise TrainingError(
+                f"vocab_size: expected at most {token_id}, the id of the special token {text!r}, "
+                f"found {vocab_size}; register special tokens after training"
+            )
+
+
+def _learned(text: str, pattern: str, vocab_size: int, verbose: bool) -> TokenizerModel:
+    """The tokenizer that training on a text gives, without special tokens."""
+    words = ordered_pretokens([_encoded(text)], pattern=pattern)
+    learner = MergeLearner(*words.columns(), "first_seen", always_new=True)
+    goes_on = True
+    while goes_on:
+        first = learner.num_symbols
+        goes_on = learner.learn(vocab_size, _MERGES_A_STEP)
+        if verbose:
+            _print_merges(learner, first - 256, vocab_size - 256)
+        if learner.symbol_bytes > MOST_TOKEN_BYTES:
+            raise TrainingError(
+                f"vocab_size: expected less than {learner.num_symbols}, as the text is merged into "
+                f"tokens of more than {MOST_TOKEN_BYTES:,} bytes in all by then, found {vocab_size}"
+            )
+    if learner.num_symbols < vocab_size:
+        raise TrainingError(
+            f"vocab_size: expected at most {learner.num_symbols}, as the text has no pair left to "
+            f"merge after {learner.num_symbols - 256} merges, found {vocab_size}"
+        )
+    left, right, result, counts = learner.merges()
+    return TokenizerModel.from_tokens(
+        ((i, learner.symbol(i)) for i in range(learner.num_symbols)),
+        np.column_stack([left, right, result]).tolist(),
+        pattern=pattern,
+        tie_break="first_seen",
+        merge_counts=counts.tolist(),
+        stop_reason=learner.stop_reason,
+    )
+
+
+def _encoded(text: str) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"expected a text as str, found {type(text).__name__}")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidUtf8Error(
+            f"character {error.start} of the text: expected Unicode text, found the lone surrogate "
+            f"{text[error.start]!r}; replace it"
+        ) from None
+
+
+def _print_merges(learner: MergeLearner, first: int, wanted: int) -> None:
+    """Prints the merges from the given one on, in minbpe's form."""
+    columns = [column[first:].tolist() for column in learner.merges()]
+    for number, (left, right, made, count) in enumerate(zip(*columns, strict=True), first + 1):
+        token = learner.symbol(made)
+        print(
+            f"merge {number}/{wanted}: ({left}, {right}) -> {made} ({token!r}) "
+            f"had {count} occurrences"
+        )
+
+
+def _cached_ranks() -> Path:
+    """cl100k_base in the cache of tiktoken, which goes by the SHA-1 of addresses."""
+    directory = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if directory is None:
+        directory = f"{tempfile.gettempdir()}/data-gym-cache"
+    path = Path(directory, hashlib.sha1(_CL100K_URL.encode(), usedforsecurity=False).hexdigest())
+    if not directory or not path.is_file():
+        raise FileNotFoundError(
+            "cl100k_base.tiktoken: expected its path as ranks_path, found None, or the file in "
+            f"tiktoken's cache, found no {path}; give the path, or let tiktoken fetch it once: "
+            'tiktoken.get_encoding("cl100k_base")'
+        )
+    return path
+
+
+def _check_ranks(path: Location) -> None:
+    digest = hashlib.sha256(read_bytes(path)).hexdigest()
+    if digest != _CL100K_SHA256:
+        raise malformed(
+            path,
+            "",
+            f"cl100k_base.tiktoken, of SHA-256 {_CL100K_SHA256}",
+            f"a file of {digest}; BPETokenizer.from_tiktoken reads other ranks",
+        )

@@ -1,0 +1,59 @@
+"""Normalization: what text goes through before it is split into pre-tokens.
+
+Special tokens are found in the text as it is; the text between them is normalized, each part on
+its own. So a special token keeps its spelling and its id, and ordinary text that comes to spell
+one by being normalized stays ordinary text.
+
+First the Unicode normalization form, of Unicode 16.0 whatever Python's version is, then quotes.
+The work is done by native code (`native/normalizer.hpp`).
+"""
+
+from __future__ import annotations
+
+from bpe_core._native import Normalizer
+from bpe_core.errors import InvalidTokenizerError
+
+__all__ = ["NORMALIZERS", "QUOTES", "check_normalizer", "native_normalizer"]
+
+NORMALIZERS = ("nfc", "nfkc")
+"""The Unicode normalization forms: canonical and compatibility composition."""
+
+QUOTES: dict[str, str] = {
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\uff07", "'"),
+    **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2e42\u301d\u301e\u301f\uff02", '"'),
+}
+"""What `normalize_quotes` makes of each quotation mark.
+
+These are the characters with the Unicode property Quotation_Mark except the corner brackets of
+East Asian text. Primes (\u2032 \u2033), which mark minutes and feet, and letters that look like
+apostrophes (\u02bc \u02bb) stay.
+"""
+
+
+def check_normalizer(normalizer: str | None) -> None:
+    """Refuses a normalizer that does not exist.
+
+    Raises:
+        InvalidTokenizerError: it is neither None nor one of `NORMALIZERS`.
+    """
+    if normalizer is not None and normalizer not in NORMALIZERS:
+        raise InvalidTokenizerError(
+            f"normalizer: expected 'nfc', 'nfkc' or None, found {normalizer!r}"
+        )
+
+
+def native_normalizer(normalizer: str | None, normalize_quotes: bool) -> Normalizer | None:
+    """The normalizer that native code takes; None if it would change nothing.
+
+    Raises:
+        InvalidTokenizerError: as `check_normalizer` does.
+
+    Example:
+        >>> native = native_normalizer("nfc", normalize_quotes=True)
+        >>> native.normalize("\u2018cafe\u0301\u2019".encode()).decode()
+        "'caf\xe9'"
+    """
+    check_normalizer(normalizer)
+    if normalizer is None and not normalize_quotes:
+        return None
+    return Normalizer(normalizer, normalize_quotes)
