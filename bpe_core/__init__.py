@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bpe_core.errors import BpeError
 
 if TYPE_CHECKING:
+    from bpe_core.char_bpe import CharBPETokenizer
     from bpe_core.counts import PretokenCounts, count_pretokens
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
     from bpe_core.patterns import PATTERNS, pattern_with_rules
@@ -25,6 +26,7 @@ __all__ = [
     "BPETokenizer",
     "BasicTokenizer",
     "BpeError",
+    "CharBPETokenizer",
     "GPT4Tokenizer",
     "PretokenCounts",
     "RegexTokenizer",
@@ -40,6 +42,7 @@ _MODULES = {
     "PATTERNS": "patterns",
     "BPETokenizer": "tokenizer",
     "BasicTokenizer": "minbpe",
+    "CharBPETokenizer": "char_bpe",
     "GPT4Tokenizer": "minbpe",
     "PretokenCounts": "counts",
     "RegexTokenizer": "minbpe",

@@ -167,3 +167,18 @@ class Encoder:
     def encode_spans(
         self, data: _Bytes, starts: _Int64, ends: _Int64, special_ids: _Int64
     ) -> tuple[NDArray[np.uint32], _Int64]: ...
+
+def mark_words(
+    data: _Bytes, starts: _Int64, ends: _Int64, rule: str, specials: SpecialSet
+) -> tuple[NDArray[np.uint8], _Int64]: ...
+
+class LongestMatcher:
+    def __init__(self, keys: _Bytes, offsets: _Int64, ids: _Int64, word_end: str) -> None: ...
+    def encode(
+        self,
+        data: _Bytes,
+        starts: _Int64,
+        ends: _Int64,
+        special_ids: Sequence[int],
+        longest_first: bool,
+    ) -> tuple[_Int64, _Int64]: ...

@@ -325,8 +325,8 @@ def _count(
     if paths is None:
         batches = _document_batches(source, errors)  # type: ignore[arg-type]
     else:
-        may_cut = resolved.native not in (None, "none")
-        batches = _file_batches(paths, special_set(cuts), normalizer, may_cut, errors)
+        cut = resolved.has_safe_cuts
+        batches = _file_batches(paths, special_set(cuts), normalizer, cut, errors)
     metadata = {
         "pattern": how.pattern,
         "special_tokens": json.dumps(how.special_tokens, ensure_ascii=False),

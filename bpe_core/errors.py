@@ -9,6 +9,7 @@
     ├── InvalidUtf8Error          text that must be UTF-8 and is not
     ├── SpecialTokenError         a special token in text where it is not allowed
     ├── UnknownTokenError         a byte without an id, or an id without bytes
+    │   └── UnknownCharacterError a character without an id
     ├── TrainingError             training that cannot start or go on
     │   └── CountOverflowError    a count that does not fit 64 bits
     └── FormatError               a file that is not what it should be
@@ -28,6 +29,7 @@ __all__ = [
     "InvalidUtf8Error",
     "SpecialTokenError",
     "TrainingError",
+    "UnknownCharacterError",
     "UnknownTokenError",
 ]
 
@@ -54,6 +56,26 @@ class SpecialTokenError(BpeError, ValueError):
 
 class UnknownTokenError(BpeError, ValueError):
     """A byte without an id, or an id without bytes."""
+
+
+class UnknownCharacterError(UnknownTokenError):
+    """A character without an id.
+
+    Attributes:
+        found: the character and its word, in words.
+        document: the number of the document that has it.
+    """
+
+    def __init__(self, found: str, document: int) -> None:
+        super().__init__(found, document)
+        self.found = found
+        self.document = document
+
+    def __str__(self) -> str:
+        return (
+            f"document {self.document}: expected characters of this vocabulary, found "
+            f"{self.found}; give an unk_token, or train on text that has it"
+        )
 
 
 class TrainingError(BpeError, ValueError):

@@ -113,6 +113,14 @@ They have no possessive quantifiers, which Hugging Face's engine reads different
 repeated group there), so exports can hold them as they are.
 """
 
+WHITESPACE_WORDS = "whitespace_words"
+"""White space and what is between it, for tokenizers that take the latter alone: not in `PATTERNS`.
+
+White space is what it is to ``str.split``.
+"""
+
+_UNLISTED = {WHITESPACE_WORDS: r"[^\s\x1c-\x1f]+|[\s\x1c-\x1f]+"}
+
 # Three of them with a place for their numbers, as they are and with `split_categories`.
 _RULED: dict[str, tuple[str, str]] = {
     "gpt2": (
@@ -242,6 +250,11 @@ class Pattern:
     unicode_version: str
 
     @property
+    def has_safe_cuts(self) -> bool:
+        """Whether long texts may be cut where ``_native.safe_cut`` says."""
+        return self.native not in (None, "none", WHITESPACE_WORDS)
+
+    @property
     def steps(self) -> list[str]:
         """The regular expressions of a chain; of any other pattern its one."""
         return self.regex.split(THEN)
@@ -264,6 +277,8 @@ def resolve_pattern(pattern: str) -> Pattern:
         >>> resolve_pattern("[a-z]+").native is None
         True
     """
+    if pattern in _UNLISTED:
+        return Pattern(pattern, _UNLISTED[pattern], pattern, UNICODE_VERSION)
     name = _name_of(pattern)
     if name is not None:
         return Pattern(name, PATTERNS[name], name, UNICODE_VERSION)

@@ -784,7 +784,7 @@ class BPETokenizer:
     def _cut(self, text: bytearray, limit: int, specials: SpecialSet) -> int | None:
         """A place where a cut changes no ids, if there is one: the last up to `limit`, or else the
         first after it. As much text as `cut_lookahead` says follows the limit."""
-        if self._split_regex is None and self._model.pattern != "none":
+        if resolve_pattern(self._model.pattern).has_safe_cuts:
             return safe_cut(text, False, limit, specials, self._normalizer)
         return max((end for _, end, _ in specials.find_all(text) if end <= limit), default=None)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from bpe_core.cores import usable_cores
@@ -30,10 +30,10 @@ from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
 from pipelines.tasks import Plan, list_files, plan_tasks
 
 if TYPE_CHECKING:
-    from bpe_core.model import TokenizerModel
+    from bpe_core.counts import PretokenCounts
     from pipelines.counting import CountJob
     from pipelines.manifest import Identity
-    from pipelines.writing import EncodeJob
+    from pipelines.writing import EncodeJob, Model
 
 _UINT16_IDS = 1 << 16
 _MASK_128 = (1 << 128) - 1
@@ -121,6 +121,18 @@ class _Made:
     content: Mapping[str, Any]
     resumed: bool = False
     bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trained:
+    """A trained tokenizer of either unit: what to tell of it, and how it is saved."""
+
+    merges: int
+    stop_reason: str
+    stopped_because: str
+    vocab_size: int
+    fingerprint: str
+    save: Callable[[str, Mapping[str, object]], dict[str, str]]
 
 
 class _Build:
@@ -271,7 +283,7 @@ class _Build:
             plan_id=self._plan.plan_id(identity.configuration_fingerprint),
             num_tasks=len(task_hashes),
             tasks_hash=sum(task_hashes) & _MASK_128,
-            pattern=tokenizer.pattern,
+            pattern=tokenizer.words_pattern,
             special_tokens=tokenizer.special_tokens,
             special_tokens_in_text=(
                 "reject" if config.encode.special_tokens_in_text == "reject" else "keep"
@@ -281,7 +293,9 @@ class _Build:
             checkpoint_bytes=config.counts.checkpoint_bytes,
             max_pretoken_bytes=config.counts.max_pretoken_bytes,
             on_long_pretoken=config.counts.on_long_pretoken,
-            readings=source_readings(config.input, tokenizer.pattern, tokenizer.special_tokens),
+            readings=source_readings(
+                config.input, tokenizer.words_pattern, tokenizer.special_tokens
+            ),
         )
 
     def _counts_content(self, job: CountJob) -> dict[str, Any]:
@@ -330,7 +344,10 @@ class _Build:
     def discard_tokenizer(self) -> None:
         from pipelines.manifest import discard_stage
 
-        ours = r"tokenizer\.(arrow|json|tiktoken)|vocab\.json|merges\.txt|training\.json"
+        ours = (
+            r"tokenizer\.(arrow|json|tiktoken)|char_bpe\.json|vocab\.json|merges\.txt|"
+            r"training\.json"
+        )
         discard_stage(self._tokenizer, ours)
 
     def train(self) -> dict[str, Any]:
@@ -347,13 +364,33 @@ class _Build:
         return manifest
 
     def _run_train(self, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> _Made:
-        from bpe_core import formats, train_from_counts
-        from pipelines import progress
         from pipelines.counting import load_counts
-        from pipelines.supervisor import current_task
 
         tokenizer = self._config.tokenizer
         counts = load_counts(self._counts, counted, min_count=tokenizer.min_count)
+        train = self._train_bytes if tokenizer.unit == "byte" else self._train_characters
+        trained = train(counts)
+        training = {
+            "configuration": configuration,
+            "counts": counted["fingerprint"],
+            "merges": trained.merges,
+            "stop_reason": trained.stop_reason,
+            "stopped_because": trained.stopped_because,
+            "vocab_size": trained.vocab_size,
+            "vocab_size_asked_for": tokenizer.vocab_size,
+        }
+        with self._tokenizer.output_errors(""):
+            not_written = trained.save(self._tokenizer.url, {"training": training})
+        training.pop("configuration")
+        content = {**training, "fingerprint": trained.fingerprint, "not_written": not_written}
+        return _Made(content=content)
+
+    def _train_bytes(self, counts: PretokenCounts) -> _Trained:
+        from bpe_core import formats, train_from_counts
+        from pipelines import progress
+        from pipelines.supervisor import current_task
+
+        tokenizer = self._config.tokenizer
         wanted = tokenizer.vocab_size - 256 - len(tokenizer.special_tokens)
         with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
             result = train_from_counts(
@@ -366,26 +403,47 @@ class _Build:
                 forbidden_tokens=[token.encode() for token in tokenizer.forbidden_tokens],
                 progress=show,
             )
-        training = {
-            "configuration": configuration,
-            "counts": counted["fingerprint"],
-            "merges": len(result.merges),
-            "stop_reason": result.stop_reason,
-            "stopped_because": result.explain_stop(),
-            "vocab_size": len(result.model),
-            "vocab_size_asked_for": tokenizer.vocab_size,
-        }
-        with self._tokenizer.output_errors(""):
-            not_written = formats.save_tokenizer(
-                result.model, self._tokenizer.url, {"training": training}
+        return _Trained(
+            merges=len(result.merges),
+            stop_reason=result.stop_reason,
+            stopped_because=result.explain_stop(),
+            vocab_size=len(result.model),
+            fingerprint=result.model.fingerprint,
+            save=partial(formats.save_tokenizer, result.model),
+        )
+
+    def _train_characters(self, counts: PretokenCounts) -> _Trained:
+        from bpe_core import CharBPETokenizer
+        from pipelines import progress
+        from pipelines.supervisor import current_task
+
+        asked = self._config.tokenizer
+        tokenizer = CharBPETokenizer(
+            asked.unk_token,
+            asked.end_of_word,
+            asked.end_of_word_as,
+            special_tokens=asked.special_tokens,
+        )
+        wanted = asked.vocab_size - len(asked.special_tokens)
+        with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
+            tokenizer.train_from_counts(
+                counts,
+                asked.vocab_size,
+                tie_break=asked.tie_break,  # type: ignore[arg-type]  # huggingface is refused
+                min_frequency=asked.min_frequency,
+                limit_alphabet=asked.limit_alphabet,
+                max_token_bytes=asked.max_token_bytes,
+                forbidden_tokens=asked.forbidden_tokens,
+                progress=show,
             )
-        training.pop("configuration")
-        content = {
-            **training,
-            "fingerprint": result.model.fingerprint,
-            "not_written": not_written,
-        }
-        return _Made(content=content)
+        return _Trained(
+            merges=len(tokenizer.merges),
+            stop_reason=str(tokenizer.stop_reason),
+            stopped_because=tokenizer.explain_stop(),
+            vocab_size=len(tokenizer),
+            fingerprint=tokenizer.fingerprint,
+            save=tokenizer.save,
+        )
 
     def _note_tokenizer(self, manifest: Mapping[str, Any]) -> None:
         warnings = self.summary.warnings
@@ -414,21 +472,21 @@ class _Build:
             return self._tokenizer
         return Directory(url=self._config.resolve(path))
 
-    def _load_model(self) -> TokenizerModel:
-        from bpe_core import formats
+    def _load_model(self) -> Model:
+        from pipelines.writing import read_model
 
         try:
-            return formats.load_tokenizer(self._tokenizer_directory.url)
+            return read_model(self._tokenizer_directory.url)
         except (FileNotFoundError, NotADirectoryError):
             raise ConfigError(
                 "There is no tokenizer.",
-                expected="a directory with tokenizer.arrow",
+                expected="a directory with tokenizer.arrow or char_bpe.json",
                 found="none",
                 where=f"tokenizer.path: {self._tokenizer_directory.url}",
                 hint="Check the path, or remove it to train a tokenizer.",
             ) from None
 
-    def _id_type(self, model: TokenizerModel) -> str:
+    def _id_type(self, model: Model) -> str:
         asked = self._config.encode.id_type
         if asked == "auto":
             return "uint16" if model.max_id < _UINT16_IDS else "uint32"
@@ -442,7 +500,7 @@ class _Build:
             )
         return asked
 
-    def _check_affixes(self, model: TokenizerModel) -> None:
+    def _check_affixes(self, model: Model) -> None:
         for key in ("prepend", "append"):
             token = getattr(self._config.encode, key)
             if token is not None and token not in model.special_tokens:
@@ -462,11 +520,14 @@ class _Build:
 
     def encode(self) -> None:
         """Encodes what is not encoded yet; trains first if the tokenizer is to be trained."""
+        from pipelines.writing import tokenizer_class
+
         counted = None
         if self._config.tokenizer.path is None:
             counted = self.train()["configuration"]["corpus"]
         model = self._load_model()
         self._check_affixes(model)
+        self.summary = replace(self.summary, tokenizer_class=tokenizer_class(model))
         configuration = {
             **tokens_configuration(self._config, model.fingerprint),
             "id_type": self._id_type(model),
@@ -481,7 +542,7 @@ class _Build:
         self._discard_rejects("count-")
         self._note_tokens(manifest)
 
-    def _run_encode(self, identity: Identity, model: TokenizerModel, counted: str | None) -> _Made:
+    def _run_encode(self, identity: Identity, model: Model, counted: str | None) -> _Made:
         with _importing():
             from pipelines import progress, runners, writing
             from pipelines.transforms import ReadTasks, WriteTokenShards
@@ -514,7 +575,7 @@ class _Build:
         fresh = sum(entries[work.index]["totals"]["bytes"] for work in left)
         return _Made(content=content, resumed=bool(finished), bytes=fresh)
 
-    def _encode_job(self, identity: Identity, model: TokenizerModel) -> EncodeJob:
+    def _encode_job(self, identity: Identity, model: Model) -> EncodeJob:
         from pipelines.work import source_readings
         from pipelines.writing import EncodeJob
 

@@ -281,8 +281,8 @@ def _next_command(stage: Stage, given: Sequence[str], summary: BuildSummary) -> 
         return None
     tokenizer = _below_here(summary.outputs["tokenizer"])
     return (
-        f'{_below_here(sys.executable)} -c "from bpe_core import BPETokenizer; '
-        f"print(BPETokenizer.load('{tokenizer}').encode('In the beginning'))\""
+        f'{_below_here(sys.executable)} -c "from bpe_core import {summary.tokenizer_class}; '
+        f"print({summary.tokenizer_class}.load('{tokenizer}').encode('In the beginning'))\""
     )
 
 

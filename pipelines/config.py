@@ -46,6 +46,10 @@ LARGEST_VOCABULARY: Final = (1 << 31) - 1
 SMALLEST_MEMORY: Final = 1 << 16
 LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
 
+# Keys of `tokenizer` that mean something for one unit alone.
+_BYTE_KEYS: Final = ("pattern",)
+_CHARACTER_KEYS: Final = ("unk_token", "end_of_word", "end_of_word_as", "limit_alphabet")
+
 _UNITS: Final = {
     "B": 1,
     "kB": 10**3,
@@ -141,6 +145,12 @@ def _overlaps_itself(separator: bytes) -> bool:
     if len(set(separator)) <= 1:
         return False
     return any(separator.startswith(separator[start:]) for start in range(1, len(separator)))
+
+
+def _check_no_white_space(token: str) -> str:
+    if re.search(r"\s", token):
+        raise refusal(Problem((), expected="a text without white space, at which words end"))
+    return token
 
 
 def _check_no_repetition(tokens: tuple[str, ...]) -> tuple[str, ...]:
@@ -244,6 +254,11 @@ class TokenizerConfig(_Section):
         description="Directory or URL of a finished tokenizer to encode with. Nothing is trained "
         "then, and no other key of this section may be given.",
     )
+    unit: Literal["byte", "character"] = Field(
+        default="byte",
+        description="The smallest tokens: the 256 bytes, or the characters of the corpus, whose "
+        "words stand between white space (white space itself is not encoded).",
+    )
     pattern: Annotated[Text, BeforeValidator(_check_pattern, json_schema_input_type=Text)] = Field(
         default="gpt2",
         description="How text is split into pre-tokens: "
@@ -257,9 +272,30 @@ class TokenizerConfig(_Section):
         description="Special tokens. They get the first ids, in this order, and are cut out of "
         "the training text.",
     )
-    vocab_size: Annotated[int, Field(ge=BYTE_TOKENS, le=LARGEST_VOCABULARY)] = Field(
+    unk_token: Annotated[Text, AfterValidator(_check_no_white_space)] | None = Field(
+        default="<unk>",
+        description="With unit: character, the token of characters that have none; null: such a "
+        "character is an error.",
+    )
+    end_of_word: Annotated[Text, AfterValidator(_check_no_white_space)] | None = Field(
+        default="</w>",
+        description="With unit: character, what marks the end of each word in tokens; null: "
+        "nothing does, and decoding puts words together without a space.",
+    )
+    end_of_word_as: Literal["symbol", "suffix"] = Field(
+        default="symbol",
+        description="With unit: character, whether the end of a word is a token of its own, or "
+        "belongs to the word's last character.",
+    )
+    limit_alphabet: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="With unit: character, the number of characters that have tokens, the most "
+        "frequent ones; null: all.",
+    )
+    vocab_size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)] = Field(
         default=32000,
-        description="Number of ids: special tokens, 256 bytes, and merges.",
+        description="Number of ids: special tokens, 256 bytes (or the token for the unknown, the "
+        "alphabet and the end of a word), and merges.",
     )
     tie_break: Annotated[
         Literal["lexicographic", "first_id", "huggingface"],
@@ -290,17 +326,71 @@ class TokenizerConfig(_Section):
     def _check(self) -> Self:
         if self.path is not None:
             return self._check_nothing_is_trained()
-        smallest = BYTE_TOKENS + len(self.special_tokens)
-        if self.vocab_size < smallest:
-            raise refusal(
-                Problem(
-                    ("vocab_size",),
-                    expected=f"at least {smallest}: 256 bytes and {len(self.special_tokens)} "
-                    "special tokens",
-                    found=str(self.vocab_size),
-                )
-            )
+        problems = [*self._unit_problems(), *self._vocab_size_problems()]
+        if problems:
+            raise refusal(*problems)
         return self
+
+    @property
+    def words_pattern(self) -> str:
+        """The pattern by which text is counted: `pattern`, or that of white-space words."""
+        if self.unit == "byte":
+            return self.pattern
+        from bpe_core.patterns import WHITESPACE_WORDS  # slow to import
+
+        return WHITESPACE_WORDS
+
+    def _vocab_size_problems(self) -> Iterator[Problem]:
+        specials = len(self.special_tokens)
+        if self.unit == "byte":
+            smallest, what = BYTE_TOKENS + specials, f"256 bytes and {specials} special tokens"
+        else:
+            others = {self.unk_token, self.end_of_word} - {None, *self.special_tokens}
+            smallest = specials + len(others) + 1
+            what = f"{specials} special tokens, {len(others)} for the unknown and for ends of "
+            what += "words, and an alphabet"
+        if self.vocab_size < smallest:
+            yield Problem(
+                ("vocab_size",),
+                expected=f"at least {smallest}: {what}",
+                found=str(self.vocab_size),
+            )
+
+    def _unit_problems(self) -> Iterator[Problem]:
+        other, keys = (
+            ("character", _CHARACTER_KEYS) if self.unit == "byte" else ("byte", _BYTE_KEYS)
+        )
+        for key in keys:
+            if key in self.model_fields_set:
+                yield Problem(
+                    (key,),
+                    expected=f"tokenizer.unit: {other} for this key",
+                    found=f"unit: {self.unit}" + ("" if self.unit == "character" else ", or none"),
+                    hint=f"Remove {key}, or set tokenizer.unit: {other}.",
+                )
+        if self.unit == "byte":
+            return
+        if self.tie_break == "huggingface":
+            yield Problem(
+                ("tie_break",),
+                expected="'lexicographic' or 'first_id' with unit: character",
+                found="'huggingface'",
+                hint="It orders single bytes by their stand-ins. Choose first_id: the smallest "
+                "ids, and characters have theirs by code point.",
+            )
+        if self.end_of_word is None and "end_of_word_as" in self.model_fields_set:
+            yield Problem(
+                ("end_of_word_as",),
+                expected="an end_of_word that it says something of",
+                found="end_of_word: null",
+                hint="Remove end_of_word_as, or set end_of_word.",
+            )
+        if self.end_of_word in {self.unk_token, *self.special_tokens} - {None}:
+            yield Problem(
+                ("end_of_word",),
+                expected="another text than unk_token and the special tokens",
+                found=describe_value(self.end_of_word),
+            )
 
     def _check_nothing_is_trained(self) -> Self:
         problems = [

@@ -24,9 +24,10 @@ def counts_configuration(config: BuildConfig) -> dict[str, Any]:
     """What the counts depend on: documents, pattern, special tokens, rules, number of shards."""
     return {
         "input": _sources(config, leave_out=_NO_INFLUENCE_ON_DOCUMENTS),
-        "tokenizer": config.tokenizer.model_dump(
-            mode="json", include={"pattern", "special_tokens"}
-        ),
+        "tokenizer": {
+            **config.tokenizer.model_dump(mode="json", include={"unit", "special_tokens"}),
+            "pattern": config.tokenizer.words_pattern,
+        },
         "counts": config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
         # Counting leaves out the documents that encoding rejects.
         "encode": {

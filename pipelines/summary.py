@@ -113,6 +113,7 @@ class BuildSummary:
         train_rows, validation_rows: rows of the token files.
         stages: in the order in which they ran.
         outputs: what there is to use (such as "tokenizer") → path or URL.
+        tokenizer_class: of `bpe_core`, that loads the tokenizer.
         next_command: a command to try now.
         warnings: what did not go as asked (such as a corpus too small for the vocabulary).
     """
@@ -131,6 +132,7 @@ class BuildSummary:
     validation_rows: int | None = None
     stages: tuple[StageSummary, ...] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
+    tokenizer_class: str = "BPETokenizer"
     next_command: str | None = None
     warnings: tuple[str, ...] = ()
 

@@ -21,14 +21,20 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
-from bpe_core import BPETokenizer
 from pipelines.batches import DocumentBatch
 from pipelines.config import SourceConfig
 from pipelines.counting import CountJob, TaskCounter, merge_shard
 from pipelines.runners import FAILURE
 from pipelines.tasks import list_files, plan_tasks
 from pipelines.work import TaskWork, read_task, source_readings
-from pipelines.writing import DocumentEncoder, EncodeJob, TokenRows, write_task
+from pipelines.writing import (
+    DocumentEncoder,
+    EncodeJob,
+    TokenRows,
+    read_model,
+    tokenizer_of,
+    write_task,
+)
 
 __all__ = ["CountPretokens", "EncodeDocuments", "ReadDocuments", "ReadTasks", "WriteTokenShards"]
 
@@ -134,7 +140,7 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
     """Batches of documents → `tokens` (`TokenRows`, or rows) and `rejects` (`Reject`).
 
     Attributes:
-        tokenizer: a directory that `BPETokenizer.save` or a build wrote.
+        tokenizer: a directory that `save` of a tokenizer, or a build, wrote.
         prepend, append: special tokens put around each document.
         special_tokens_in_text: "split", "text", "reject" or "error".
         as_rows: give a `beam.Row(input_ids, num_tokens, num_bytes, source, offset, part)` for each
@@ -216,7 +222,7 @@ class _EncodeBatches(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         self._encoder = DocumentEncoder(
-            BPETokenizer.load(self._transform.tokenizer),
+            tokenizer_of(read_model(self._transform.tokenizer)),
             prepend=self._transform.prepend,
             append=self._transform.append,
             special_tokens_in_text=self._transform.special_tokens_in_text,

@@ -78,7 +78,7 @@ def source_readings(
     sources: Sequence[SourceConfig], pattern: str, special_tokens: Sequence[str]
 ) -> tuple[SourceReading, ...]:
     """How each source is read; long documents are cut only where the pattern allows it."""
-    native = resolve_pattern(pattern).native
+    cut = resolve_pattern(pattern).has_safe_cuts
     return tuple(
         SourceReading(
             options=ReadOptions(
@@ -86,7 +86,7 @@ def source_readings(
                 strip_bom=source.strip_bom,
                 invalid_utf8=source.invalid_utf8,
                 special_tokens=tuple(token.encode() for token in special_tokens),
-                cut=native not in (None, "none"),
+                cut=cut,
                 max_document_bytes=source.max_document_bytes,
             ),
             storage_options=source.storage_options,

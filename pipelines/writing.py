@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bpe_core import BPETokenizer, formats
-from bpe_core.errors import SpecialTokenError
+from bpe_core import BPETokenizer, CharBPETokenizer, formats
+from bpe_core.errors import SpecialTokenError, UnknownCharacterError
 from bpe_core.model import TokenizerModel
 from bpe_core.special_tokens import special_set
 from pipelines import progress
 from pipelines.batches import DocumentBatch
-from pipelines.errors import DifferentConfigurationError
+from pipelines.errors import DifferentConfigurationError, InputError
 from pipelines.rejects import RejectFile
 from pipelines.storage import Directory
 from pipelines.supervisor import current_task
@@ -37,6 +37,9 @@ from pipelines.work import (
     refuse_special_tokens,
     select,
 )
+
+Model: TypeAlias = TokenizerModel | CharBPETokenizer
+Tokenizer: TypeAlias = BPETokenizer | CharBPETokenizer
 
 ENTRIES = "_tasks"
 FORMAT_VERSION = "1"
@@ -141,7 +144,7 @@ class DocumentEncoder:
 
     def __init__(
         self,
-        tokenizer: BPETokenizer,
+        tokenizer: Tokenizer,
         *,
         prepend: str | None,
         append: str | None,
@@ -175,16 +178,30 @@ class DocumentEncoder:
         return refuse_special_tokens(batch, self._specials, self._policy)
 
     def encode(self, batch: DocumentBatch) -> TokenRows:
-        """The ids of a batch's documents."""
-        ids, offsets = self._tokenizer.encode_documents(
-            batch.data,
-            batch.starts,
-            batch.ends,
-            allowed_special=self._allowed,
-            prepend=self._prepend if batch.part == 0 else (),
-            append=self._append if batch.last else (),
-            dtype=self._dtype,
-        )
+        """The ids of a batch's documents.
+
+        Raises:
+            InputError: a character has no id, and the tokenizer has no token for the unknown.
+        """
+        try:
+            ids, offsets = self._tokenizer.encode_documents(
+                batch.data,
+                batch.starts,
+                batch.ends,
+                allowed_special=self._allowed,
+                prepend=self._prepend if batch.part == 0 else (),
+                append=self._append if batch.last else (),
+                dtype=self._dtype,
+            )
+        except UnknownCharacterError as error:
+            raise InputError(
+                "A document has a character that is not in the vocabulary.",
+                expected="characters of the alphabet (tokenizer.unk_token: null)",
+                found=error.found,
+                where=f"{batch.source}, document at byte {batch.offsets[error.document]:,}",
+                hint="Set tokenizer.unk_token, leave tokenizer.limit_alphabet and "
+                "tokenizer.min_count as they are by default, or mend the text.",
+            ) from None
         return TokenRows(
             ids=ids,
             offsets=offsets,
@@ -206,7 +223,30 @@ def _affix(special_tokens: Mapping[str, int], key: str, token: str | None) -> li
     return [special_tokens[token]]
 
 
-def load_tokenizer(url: str, fingerprint: str) -> BPETokenizer:
+def read_model(url: str) -> Model:
+    """The tokenizer in a directory, whatever its unit is.
+
+    Raises:
+        FormatError: a file that is not what it should be.
+        FileNotFoundError: there is none.
+    """
+    try:
+        return formats.load_tokenizer(url)
+    except FileNotFoundError:
+        return CharBPETokenizer.load(url)
+
+
+def tokenizer_of(model: Model) -> Tokenizer:
+    """What encodes with it."""
+    return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
+
+
+def tokenizer_class(model: Model) -> str:
+    """The name of the class in `bpe_core` that loads it."""
+    return "CharBPETokenizer" if isinstance(model, CharBPETokenizer) else "BPETokenizer"
+
+
+def load_tokenizer(url: str, fingerprint: str) -> Tokenizer:
     """The tokenizer of a build, once a process.
 
     Raises:
@@ -214,7 +254,7 @@ def load_tokenizer(url: str, fingerprint: str) -> BPETokenizer:
     """
     with _LOADING:
         if (url, fingerprint) not in _LOADED:
-            model = formats.load_tokenizer(url)
+            model = read_model(url)
             if model.fingerprint != fingerprint:
                 raise DifferentConfigurationError(
                     "The tokenizer has changed since the build was planned.",
@@ -227,14 +267,14 @@ def load_tokenizer(url: str, fingerprint: str) -> BPETokenizer:
         return _LOADED[url, fingerprint]
 
 
-def keep_tokenizer(url: str, model: TokenizerModel) -> None:
+def keep_tokenizer(url: str, model: Model) -> None:
     """Has the workers of this process take the tokenizer from here, and no other from before."""
     _LOADED.clear()
-    _LOADED[url, model.fingerprint] = BPETokenizer.from_model(model)
+    _LOADED[url, model.fingerprint] = tokenizer_of(model)
 
 
 _LOADING = threading.Lock()
-_LOADED: dict[tuple[str, str], BPETokenizer] = {}
+_LOADED: dict[tuple[str, str], Tokenizer] = {}
 
 
 class TokenFile:

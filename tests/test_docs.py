@@ -25,7 +25,7 @@ RUNNABLE = [
     README,
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("errors", "loading", "minbpe", "tokenizer", "training")
+        for name in ("character-bpe", "errors", "loading", "minbpe", "tokenizer", "training")
     ),
 ]
 # Libraries that the tests don't install.

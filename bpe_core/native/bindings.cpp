@@ -21,6 +21,7 @@
 #include "documents.hpp"
 #include "encode_parallel.hpp"
 #include "encoder.hpp"
+#include "longest_match.hpp"
 #include "merge_learner.hpp"
 #include "normalizer.hpp"
 #include "ordered_pretokens.hpp"
@@ -29,6 +30,7 @@
 #include "scanner.hpp"
 #include "special_matcher.hpp"
 #include "utf8.hpp"
+#include "words.hpp"
 #include "xxh3.hpp"
 
 namespace py = pybind11;
@@ -117,6 +119,8 @@ Pattern pattern_from_name(const std::string& name) {
   if (name == "o200k") return Pattern::o200k;
   if (name == "qwen2") return Pattern::qwen2;
   if (name == "none") return Pattern::none;
+  if (name == "whitespace_words") return Pattern::whitespace_words;
+  if (name == "marked_words") return Pattern::marked_words;
   throw std::invalid_argument("no native scanner is called " + name);
 }
 
@@ -735,6 +739,72 @@ class PyEncoder {
   WorkspacePool workspaces_;
 };
 
+// ---------------------------------------------------------------------------------------------
+// Words and tokens of characters
+
+WordRule word_rule_from_name(const std::string& name) {
+  if (name == "whitespace") return WordRule::whitespace;
+  if (name == "bert") return WordRule::bert;
+  if (name == "whole_text") return WordRule::whole;
+  throw std::invalid_argument("no rule for words is called " + name);
+}
+
+// (marked, offsets): the words of document i are marked[offsets[i], offsets[i + 1]).
+py::tuple mark_words_of(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends,
+                        const std::string& rule_name, const SpecialSet& specials) {
+  const BytesView data(buffer);
+  const DocumentSpans documents = checked_spans(data, starts, ends);
+  const WordRule rule = word_rule_from_name(rule_name);
+  ByteBuffer marked;
+  std::vector<int64_t> offsets(documents.n + 1, 0);
+  {
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < documents.n; ++i) {
+      mark_words(documents.data + documents.starts[i], documents.bytes_of(i), rule,
+                 specials.matcher(), marked);
+      offsets[i + 1] = static_cast<int64_t>(marked.size());
+    }
+  }
+  return py::make_tuple(to_array(std::move(marked)), to_array(std::move(offsets)));
+}
+
+WordEndMeaning word_end_from_name(const std::string& name) {
+  if (name == "gap") return WordEndMeaning::gap;
+  if (name == "symbol") return WordEndMeaning::symbol;
+  if (name == "suffix") return WordEndMeaning::suffix;
+  throw std::invalid_argument("an end of a word is not a " + name);
+}
+
+std::unique_ptr<LongestMatcher> make_longest_matcher(const py::buffer& buffer,
+                                                     const Int64Array& offsets,
+                                                     const Int64Array& ids,
+                                                     const std::string& word_end) {
+  const BytesView keys(buffer);
+  check_key_offsets(keys, offsets, ids.size());
+  py::gil_scoped_release release;
+  return std::make_unique<LongestMatcher>(keys.data(), offsets.data(), ids.data(),
+                                          static_cast<size_t>(ids.size()),
+                                          word_end_from_name(word_end));
+}
+
+// (ids, offsets): int64 ids of all documents, -1 for the unknown, int64 offsets of n + 1.
+py::tuple longest_match_ids(const LongestMatcher& matcher, const py::buffer& buffer,
+                            const Int64Array& starts, const Int64Array& ends,
+                            const std::vector<int64_t>& special_ids, bool longest_first) {
+  const BytesView data(buffer);
+  const DocumentSpans documents = checked_spans(data, starts, ends);
+  std::vector<int64_t> ids;
+  std::vector<int64_t> offsets(documents.n + 1, 0);
+  {
+    py::gil_scoped_release release;
+    const auto encode =
+        longest_first ? &LongestMatcher::longest_first : &LongestMatcher::left_to_right;
+    (matcher.*encode)(documents.data, documents.starts, documents.ends, documents.n, special_ids,
+                      ids, offsets.data() + 1);
+  }
+  return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+}
+
 }  // namespace
 }  // namespace bpe
 
@@ -907,4 +977,10 @@ PYBIND11_MODULE(_native, m) {
       .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a, "in_stream"_a = false)
       .def("encode_spans", &PyEncoder::encode_spans, "data"_a, "starts"_a, "ends"_a,
            "special_ids"_a);
+
+  m.def("mark_words", &mark_words_of, "data"_a, "starts"_a, "ends"_a, "rule"_a, "specials"_a);
+  py::class_<LongestMatcher>(m, "LongestMatcher")
+      .def(py::init(&make_longest_matcher), "keys"_a, "offsets"_a, "ids"_a, "word_end"_a)
+      .def("encode", &longest_match_ids, "data"_a, "starts"_a, "ends"_a, "special_ids"_a,
+           "longest_first"_a);
 }

@@ -4,8 +4,24 @@
 
 #include "scanner_blocks.hpp"
 #include "scanner_portable.hpp"
+#include "words.hpp"
 
 namespace bpe {
+namespace {
+
+// A Scanner that cuts at the end that `end_of` gives for each pre-token.
+template <size_t (*end_of)(const uint8_t* text, size_t size, size_t pos)>
+size_t scan_words(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
+                  uint32_t) {
+  size_t count = 0;
+  while (count < capacity && pos < size) {
+    pos = end_of(text, size, pos);
+    ends[count++] = pos;
+  }
+  return count;
+}
+
+}  // namespace
 
 Scanner portable_scanner_for(Pattern pattern) {
   switch (pattern) {
@@ -21,6 +37,10 @@ Scanner portable_scanner_for(Pattern pattern) {
       return Scanner(scan_portable<Pattern::qwen2>);
     case Pattern::none:
       return Scanner(scan_portable<Pattern::none>);
+    case Pattern::whitespace_words:
+      return Scanner(scan_words<word_or_space_end>);
+    case Pattern::marked_words:
+      return Scanner(scan_words<marked_word_end>);
   }
   throw std::invalid_argument("scanner_for: not a pattern");
 }

@@ -8,8 +8,18 @@ namespace bpe {
 
 // llama3 is cl100k; qwen2 is cl100k with digits one by one. cl100k_tiktoken is the form into which
 // tiktoken rewrote cl100k: it takes white space that ends the text as one pre-token even where it
-// has line breaks. none takes the whole text as one pre-token.
-enum class Pattern { gpt2, cl100k, cl100k_tiktoken, o200k, qwen2, none };
+// has line breaks. none takes the whole text as one pre-token. whitespace_words parts white space
+// and what is between it; marked_words ends a pre-token after each kWordEnd (words.hpp has both).
+enum class Pattern {
+  gpt2,
+  cl100k,
+  cl100k_tiktoken,
+  o200k,
+  qwen2,
+  none,
+  whitespace_words,
+  marked_words,
+};
 
 // What makes a pattern another one; for all but qwen2 and none.
 struct PatternRules {

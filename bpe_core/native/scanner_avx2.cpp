@@ -122,6 +122,8 @@ Scanner::Scan avx2_scan(Pattern pattern) {
     case Pattern::qwen2:
       return scan_avx2<Pattern::qwen2, kFast>;
     case Pattern::none:
+    case Pattern::whitespace_words:
+    case Pattern::marked_words:
       return nullptr;
   }
   return nullptr;

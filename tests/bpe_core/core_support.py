@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -117,9 +117,7 @@ def minbpe_merges(chunks: Iterable[bytes], merges: int) -> list[tuple[bytes, byt
     vocab = [bytes([byte]) for byte in range(256)]
     learned: list[tuple[bytes, bytes]] = []
     while len(learned) < merges:
-        stats: Counter[tuple[int, int]] = Counter()
-        for ids in parts:
-            stats.update(pairwise(ids))
+        stats = Counter(chain.from_iterable(map(pairwise, parts)))
         if not stats:
             break
         left, right = max(stats, key=stats.__getitem__)

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 import bpe_core
-from bpe_core import BPETokenizer, PretokenCounts
+from bpe_core import BPETokenizer, CharBPETokenizer, PretokenCounts
 
 EXPORTED = [
     "PATTERNS",
     "BPETokenizer",
     "BasicTokenizer",
     "BpeError",
+    "CharBPETokenizer",
     "GPT4Tokenizer",
     "PretokenCounts",
     "RegexTokenizer",
@@ -31,6 +32,9 @@ EXPORTED = [
     "train_from_counts",
 ]
 MODULES = [
+    "char_bpe",
+    "char_bpe.tokenizer",
+    "char_bpe.training",
     "counts",
     "errors",
     "minbpe",
@@ -122,6 +126,35 @@ def test_functions_take_what_they_promise(function: str, expected: str) -> None:
 )
 def test_methods_of_the_tokenizer_take_what_they_promise(method: str, expected: str) -> None:
     assert parameters(getattr(BPETokenizer, method)) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (
+            "__init__",
+            "unk_token='<unk>' end_of_word='</w>' end_of_word_as='symbol' words='whitespace' "
+            "lowercase=False unicode_normalizer=None * special_tokens=() method='merges'",
+        ),
+        ("from_vocab", "vocab merges settings"),
+        ("from_huggingface", "vocab_filepath merges_filepath settings"),
+        ("load", "directory"),
+        ("save", "directory training=None"),
+        (
+            "train",
+            "texts vocab_size * min_frequency=2 max_merges=None limit_alphabet=None "
+            "tie_break='first_seen' verbose=False",
+        ),
+        ("encode", "text * method=None"),
+        ("decode", "ids unknown='error'"),
+        ("token_to_id", "token"),
+        ("id_to_token", "token_id"),
+    ],
+)
+def test_methods_of_the_character_tokenizer_take_what_they_promise(
+    method: str, expected: str
+) -> None:
+    assert parameters(getattr(CharBPETokenizer, method)) == expected.split()
 
 
 @pytest.mark.parametrize(

@@ -433,7 +433,14 @@ ONLY_TOKENIZER = {
     "tokenizer.max_token_bytes": 8,
     "tokenizer.forbidden_tokens": ["a"],
 }
+ONLY_CHARACTER_TOKENIZER = {
+    "tokenizer.unk_token": None,
+    "tokenizer.end_of_word": "_",
+    "tokenizer.end_of_word_as": "suffix",
+    "tokenizer.limit_alphabet": 99,
+}
 COUNTS = {
+    "tokenizer.unit": "character",
     "tokenizer.pattern": "cl100k",
     "tokenizer.special_tokens": ["<|endoftext|>", "b"],
     "counts.shards": 3,
@@ -476,8 +483,17 @@ def test_each_identity_changes_with_the_keys_it_depends_on(
             assert expected is None or (old != new) is expected, key
 
 
+@pytest.mark.parametrize("key", ONLY_CHARACTER_TOKENIZER)
+def test_counts_do_not_depend_on_the_keys_of_character_tokenizers(tmp_path: Path, key: str) -> None:
+    characters = MINIMAL + "tokenizer: {unit: character}\n"
+    base = identities(load(tmp_path, characters))
+    override = f"{key}={json.dumps(ONLY_CHARACTER_TOKENIZER[key])}"
+    other = identities(load(tmp_path, characters, override))
+    assert [old != new for old, new in zip(base, other, strict=True)] == [False, True, False]
+
+
 def test_every_key_is_known_to_the_test_of_identities() -> None:
-    known = NO_INFLUENCE | ONLY_TOKENS | ONLY_TOKENIZER | COUNTS
+    known = NO_INFLUENCE | ONLY_TOKENS | ONLY_TOKENIZER | ONLY_CHARACTER_TOKENIZER | COUNTS
     fixed = {"input.format", "beam.runner", "tokenizer.path", "encode.max_reject_fraction"}
     assert set(schema_keys()) == set(known) | fixed
 

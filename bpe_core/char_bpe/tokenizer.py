@@ -1,0 +1,817 @@
+"""CharBPETokenizer: byte-pair encoding whose smallest tokens are characters."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe_core._native import LongestMatcher
+from bpe_core.buffers import joined
+from bpe_core.char_bpe import files
+from bpe_core.char_bpe.encoder import UNKNOWN, MergeEncoder
+from bpe_core.char_bpe.settings import (
+    WORD_END,
+    EndOfWordAs,
+    Method,
+    Settings,
+    UnicodeNormalizer,
+    Words,
+)
+from bpe_core.char_bpe.training import (
+    CharTieBreak,
+    CountedWords,
+    Options,
+    WordCounter,
+    learn,
+    longest_first_order,
+    token_length,
+    words_of_counts,
+)
+from bpe_core.counts import PretokenCounts
+from bpe_core.errors import (
+    InvalidTokenizerError,
+    TrainingError,
+    UnknownCharacterError,
+    UnknownTokenError,
+)
+from bpe_core.formats.files import Location
+from bpe_core.model import MAX_ID
+from bpe_core.patterns import WHITESPACE_WORDS
+from bpe_core.special_tokens import split_special_tokens
+from bpe_core.tokenizer import _utf8
+from bpe_core.training import Progress, _shown
+
+__all__ = ["CharBPETokenizer"]
+
+_BATCH_BYTES = 4 << 20
+_STOP_REASONS = {
+    "vocab_size_reached": "the vocabulary has the size asked for",
+    "max_merges_reached": "there are as many merges as asked for",
+    "below_min_frequency": "no pair left is as frequent as min_frequency asks",
+    "no_pairs_left": "no pair is left to merge",
+    None: "it is not known",
+}
+
+
+class CharBPETokenizer:
+    """A tokenizer that merges characters, as BPE was first used on words.
+
+    A new one knows no token: `train` it, or make one with `from_vocab`, `from_huggingface` or
+    `load`. Three published tokenizers that differ in every step are at hand by name:
+    `words_longest_first`, `text_left_to_right`, `huggingface`.
+
+    Args:
+        unk_token: the token of characters that have no id; None: their id is -1.
+        end_of_word: what marks the end of each word; None: nothing does, and decoding puts words
+            together without a space.
+        end_of_word_as: "symbol": the mark is a token of its own that merges like any other;
+            "suffix": it belongs to the last character, so that `w` and `w</w>` are two characters.
+        words: "whitespace": a word is what `str.split` gives; "bert": as Hugging Face's BERT
+            normalizer and pre-tokenizer together (punctuation and Chinese characters are words,
+            control characters vanish); "whole_text": a text is one word.
+        lowercase: whether text is lowered before anything else, character by character.
+        unicode_normalizer: "nfc", "nfd", "nfkc", "nfkd" (of the installed Python's Unicode) or
+            None.
+        special_tokens: texts that are found in text before everything else and become their ids,
+            the first of the vocabulary.
+        method: how `encode` works unless it is told.
+
+    Raises:
+        InvalidTokenizerError: an argument that makes no sense.
+        SpecialTokenError: special tokens that are empty or given twice.
+
+    Source: R. Sennrich, B. Haddow, A. Birch, Neural Machine Translation of Rare Words with Subword
+    Units, 2016.
+
+    Example:
+        >>> tokenizer = CharBPETokenizer()
+        >>> tokenizer.train("low low low lower lowest", vocab_size=13)
+        >>> tokenizer.merges
+        [('l', 'o'), ('lo', 'w'), ('low', '</w>'), ('low', 'e')]
+        >>> [tokenizer.id_to_token(i) for i in tokenizer.encode("low lows!")]
+        ['low</w>', 'low', 's', '<unk>', '</w>']
+        >>> tokenizer.decode(tokenizer.encode("lower low"))
+        'lower low'
+    """
+
+    def __init__(
+        self,
+        unk_token: str | None = "<unk>",
+        end_of_word: str | None = "</w>",
+        end_of_word_as: EndOfWordAs = "symbol",
+        words: Words = "whitespace",
+        lowercase: bool = False,
+        unicode_normalizer: UnicodeNormalizer | None = None,
+        *,
+        special_tokens: Iterable[str] = (),
+        method: Method = "merges",
+    ) -> None:
+        self._settings = Settings(
+            unk_token=unk_token,
+            end_of_word=end_of_word,
+            end_of_word_as=end_of_word_as,
+            words=words,
+            lowercase=lowercase,
+            unicode_normalizer=unicode_normalizer,
+            special_tokens=special_tokens,  # type: ignore[arg-type]
+            method=method,
+        )
+        self._state: _State | None = None
+
+    # --- the published ones
+
+    @classmethod
+    def words_longest_first(cls) -> CharBPETokenizer:
+        """Words end with the symbol `</w>`; encoding looks for the globally longest token first.
+
+        Of each word the longest token that occurs in it is taken wherever it stands, then the next
+        in what is left; of equally long ones the more frequent. Only tokens that the training words
+        still consist of take part. What is left is `<unk>`.
+        """
+        return cls(method="longest_first")
+
+    @classmethod
+    def text_left_to_right(cls) -> CharBPETokenizer:
+        """A text is one sequence; encoding takes the longest token at each place. Unknown: -1."""
+        return cls(unk_token=None, end_of_word=None, words="whole_text", method="left_to_right")
+
+    @classmethod
+    def huggingface(
+        cls,
+        *,
+        lowercase: bool = False,
+        unicode_normalizer: UnicodeNormalizer | None = None,
+    ) -> CharBPETokenizer:
+        """As `tokenizers.CharBPETokenizer`: `</w>` belongs to the last character; BERT's words."""
+        return cls(
+            end_of_word_as="suffix",
+            words="bert",
+            lowercase=lowercase,
+            unicode_normalizer=unicode_normalizer,
+            special_tokens=["<unk>"],
+        )
+
+    # --- with a vocabulary
+
+    @classmethod
+    def from_vocab(
+        cls,
+        vocab: Mapping[str, int],
+        merges: Iterable[tuple[str, str]],
+        **settings: Any,
+    ) -> CharBPETokenizer:
+        """From tokens with their ids, and merges in order of rank.
+
+        Args:
+            vocab: token to id; has `unk_token` and all special tokens.
+            merges: pairs of tokens; of a pair given twice the last place counts.
+            settings: the arguments of the class.
+
+        Raises:
+            InvalidTokenizerError: ids given twice, merges of tokens that the vocabulary lacks.
+        """
+        tokenizer = cls(**settings)
+        tokenizer._state = _State(settings=tokenizer._settings, vocab=vocab, merges=tuple(merges))
+        return tokenizer
+
+    @classmethod
+    def from_huggingface(
+        cls,
+        vocab_filepath: str | os.PathLike[str],
+        merges_filepath: str | os.PathLike[str],
+        **settings: Any,
+    ) -> CharBPETokenizer:
+        """From the files that `tokenizers.CharBPETokenizer` writes; ids equal that class's.
+
+        Args:
+            vocab_filepath: vocab.json, token to id.
+            merges_filepath: merges.txt, a pair in a line.
+            settings: arguments of the class that differ from those of `huggingface`, such as
+                lowercase=True, words="whitespace" (its `split_on_whitespace_only` without
+                `bert_normalizer`), end_of_word="</s>" (its `suffix`).
+
+        Raises:
+            FormatError: a file that is not what it should be.
+            OSError: a file that cannot be read.
+        """
+        unk_token = settings.get("unk_token", "<unk>")
+        defaults = {
+            "end_of_word_as": "suffix",
+            "words": "bert",
+            "special_tokens": [] if unk_token is None else [unk_token],
+        }
+        vocab, merges = files.read_huggingface(vocab_filepath, merges_filepath)
+        with files.named(vocab_filepath):
+            return cls.from_vocab(vocab, merges, **{**defaults, **settings})
+
+    @classmethod
+    def load(cls, directory: Location) -> CharBPETokenizer:
+        """From a directory that `save` or a build wrote.
+
+        Raises:
+            FormatError: a file that is not what it should be.
+            OSError: a file that cannot be read.
+        """
+        content = files.read(directory)
+        with files.named(directory):
+            tokenizer = cls(**content["settings"])
+            tokenizer._state = _State(settings=tokenizer._settings, **content["vocabulary"])
+        files.check_fingerprint(directory, content, tokenizer.fingerprint)
+        return tokenizer
+
+    def save(
+        self, directory: Location, training: Mapping[str, object] | None = None
+    ) -> dict[str, str]:
+        """Writes char_bpe.json, and the pair of files that Hugging Face's class reads if it can.
+
+        Args:
+            directory: where to; made if it does not exist.
+            training: what training.json is to say besides; without it none is written.
+
+        Returns:
+            For each format of tokenizers that is not written, by its files' names, the reason.
+        """
+        return files.write(
+            directory, self._settings, self._trained().as_json(), self.fingerprint, training
+        )
+
+    # --- training
+
+    def train(
+        self,
+        texts: str | Iterable[str],
+        vocab_size: int,
+        *,
+        min_frequency: int = 2,
+        max_merges: int | None = None,
+        limit_alphabet: int | None = None,
+        tie_break: CharTieBreak = "first_seen",
+        verbose: bool = False,
+    ) -> None:
+        """Learns a vocabulary; what was there before is replaced.
+
+        Args:
+            texts: one text or several. No merge goes from one to another.
+            vocab_size: number of tokens at which to stop: special tokens, `unk_token`, the
+                alphabet, the end of a word (as a suffix: every character that words end with, once
+                more), merges.
+            min_frequency: stop when the most frequent pair occurs less often.
+            max_merges: stop after so many merges.
+            limit_alphabet: keep only so many characters, the most frequent ones.
+            tie_break: of equally frequent pairs "first_seen": the one that comes first in the words
+                as they are, in the order in which they first occurred; "lexicographic": the
+                greatest; "first_id": the one of the smallest ids.
+            verbose: print each merge.
+
+        Raises:
+            TrainingError: an argument that makes no sense, or a vocabulary that is too small for
+                the alphabet.
+        """
+        options = Options(
+            vocab_size=vocab_size,
+            min_frequency=min_frequency,
+            max_merges=max_merges,
+            limit_alphabet=limit_alphabet,
+            tie_break=tie_break,
+        )
+        counter = WordCounter()
+        for segments in self._segments([texts] if isinstance(texts, str) else texts):
+            data, offsets = joined(segments)
+            bounds = offsets[:-1], offsets[1:]
+            counter.add(*self._settings.marked(data, *bounds, find_specials=False))
+        self._learn(counter.counted(), options, verbose)
+
+    def train_from_counts(
+        self,
+        counts: PretokenCounts,
+        vocab_size: int,
+        *,
+        min_frequency: int = 2,
+        max_merges: int | None = None,
+        limit_alphabet: int | None = None,
+        tie_break: CharTieBreak = "lexicographic",
+        max_token_bytes: int | None = None,
+        forbidden_tokens: Iterable[str] = (),
+        verbose: bool = False,
+        progress: Progress = False,
+    ) -> None:
+        """As `train`, from words that were counted before with the pattern "whitespace_words".
+
+        Args:
+            counts: of `count_pretokens`; white space among the pre-tokens is passed over.
+            tie_break: "lexicographic" or "first_id": counts do not keep the order of the text.
+            max_token_bytes: merges that would make a longer token are passed over; the end of a
+                word has the bytes of its text.
+            forbidden_tokens: merges that would make one of these are passed over.
+            progress: show progress; or a function called with (merges made, merges wanted).
+
+        Raises:
+            TrainingError: as `train`; counts of another pattern; the tie-break "first_seen".
+        """
+        if tie_break == "first_seen":
+            raise TrainingError(
+                "tie_break: first_seen needs the order of the text, which counts do not keep; "
+                "expected lexicographic or first_id"
+            )
+        pattern = counts.metadata.get("pattern", WHITESPACE_WORDS)
+        if pattern != WHITESPACE_WORDS or self._settings.words != "whitespace":
+            raise TrainingError(
+                f"counts: expected those of white-space words (pattern {WHITESPACE_WORDS!r}) for "
+                f"a tokenizer with words='whitespace', found pattern {pattern!r} and "
+                f"words={self._settings.words!r}"
+            )
+        if self._settings.normalizes:
+            raise TrainingError(
+                "counts: expected a tokenizer that takes text as it is, found one that lowers or "
+                "normalizes it: the counts are of the text as it was"
+            )
+        options = Options(
+            vocab_size=vocab_size,
+            min_frequency=min_frequency,
+            max_merges=max_merges,
+            limit_alphabet=limit_alphabet,
+            tie_break=tie_break,
+            max_token_bytes=max_token_bytes,
+            forbidden_tokens=tuple(forbidden_tokens),
+        )
+        self._learn(words_of_counts(counts), options, verbose, progress)
+
+    def _segments(self, texts: Iterable[str]) -> Iterator[list[bytes]]:
+        """What stands between special tokens, in batches of some MB."""
+        batch: list[bytes] = []
+        size = 0
+        for text in texts:
+            if not isinstance(text, str):
+                raise TrainingError(f"texts: expected str, found {type(text).__name__}")
+            parts = split_special_tokens(_utf8(text), self._settings.special_tokens)
+            batch += [part for part, is_special in parts if not is_special]
+            size += len(text)
+            if size >= _BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        yield batch
+
+    def _learn(
+        self,
+        words: CountedWords,
+        options: Options,
+        verbose: bool,
+        progress: Progress = False,
+    ) -> None:
+        settings = self._settings
+        made = 0
+
+        def log(left: str, right: str, count: int, tokens: int) -> None:
+            nonlocal made
+            made += 1
+            pair = f"{left!r} + {right!r} -> {left + right!r}"
+            print(f"merge {made}: {pair} ({count:,} times), {tokens:,} tokens")
+
+        with _shown(progress, options.vocab_size) as show:
+            learned = learn(words, settings, options, log if verbose else None, show)
+        state = _State(
+            settings=settings,
+            vocab=learned.vocab,
+            merges=tuple(learned.merges),
+            merge_counts=tuple(learned.merge_counts),
+            stop_reason=learned.stop_reason,
+            tie_break=options.tie_break,
+        )
+        self._state = state.with_longest_first(words)
+
+    # --- what is in it
+
+    @property
+    def vocab(self) -> dict[str, int]:
+        """Token to id."""
+        return dict(self._trained().vocab)
+
+    @property
+    def merges(self) -> list[tuple[str, str]]:
+        """Pairs of tokens in order of rank."""
+        return list(self._trained().merges)
+
+    @property
+    def merge_counts(self) -> list[int] | None:
+        """How often each merge's pair occurred when it was learned; None if that is not known."""
+        counts = self._trained().merge_counts
+        return None if counts is None else list(counts)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why training stopped; None if that is not known.
+
+        "vocab_size_reached", "max_merges_reached", "below_min_frequency" or "no_pairs_left".
+        """
+        return None if self._state is None else self._state.stop_reason
+
+    def explain_stop(self) -> str:
+        """Why training stopped, in words."""
+        return _STOP_REASONS[self._trained().stop_reason]
+
+    @property
+    def pattern(self) -> str:
+        """The pattern that splits text where words end; "none" where no pattern does."""
+        return WHITESPACE_WORDS if self._settings.words == "whitespace" else "none"
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The special tokens' ids."""
+        vocab = self._trained().vocab
+        return {token: vocab[token] for token in self._settings.special_tokens}
+
+    @property
+    def unk_token(self) -> str | None:
+        """The token of characters without an id."""
+        return self._settings.unk_token
+
+    @property
+    def end_of_word(self) -> str | None:
+        """What marks the end of a word."""
+        return self._settings.end_of_word
+
+    @property
+    def method(self) -> Method:
+        """How `encode` works unless it is told."""
+        return self._settings.method
+
+    @property
+    def max_id(self) -> int:
+        """The largest id, -1 if there is no token."""
+        return max(self._trained().vocab.values(), default=-1)
+
+    @property
+    def fingerprint(self) -> str:
+        """XXH3-128, in hex, of all that decides ids."""
+        return files.fingerprint(self._settings, self._trained().as_json())
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token; None if there is no such token."""
+        return self._trained().vocab.get(token)
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """The token of an id; None if there is no such id."""
+        return self._trained().token_of.get(token_id)
+
+    def __len__(self) -> int:
+        """The number of tokens."""
+        return 0 if self._state is None else len(self._state.vocab)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CharBPETokenizer):
+            return NotImplemented
+        return self._settings == other._settings and self._state == other._state
+
+    __hash__ = None  # type: ignore[assignment]  # `train` changes it
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Native tables are made anew where it is unpickled, in another process for example.
+        content = None if self._state is None else self._state.as_json()
+        return functools.partial(_rebuilt, type(self)), (self._settings.as_json(), content)
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{k}={v!r}" for k, v in self._settings.as_json().items())
+        merges = 0 if self._state is None else len(self._state.merges)
+        return f"CharBPETokenizer({len(self)} tokens, {merges} merges, {settings})"
+
+    # --- encoding
+
+    def encode(self, text: str, *, method: Method | None = None) -> list[int]:
+        """The ids of a text.
+
+        The end of a word is not looked for in the text: where a text has the very characters of
+        `end_of_word`, they are characters like others. Tokens are told apart by their text alone,
+        so if training merged such characters, that token is the end of a word's.
+
+        Args:
+            text: any text; lone surrogates become U+FFFD.
+            method: "merges": those of training, in their order; "longest_first": in each word the
+                longest token first, wherever it stands; "left_to_right": at each place the longest
+                token. None: the tokenizer's own.
+
+        Returns:
+            Ids; of a character without one the id of `unk_token`, or -1.
+        """
+        data = _utf8(text)
+        bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
+        ids: list[int] = self._encode(data, *bounds, method=method)[0].tolist()
+        return ids
+
+    def encode_documents(
+        self,
+        data: bytes | memoryview | NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        *,
+        allowed_special: str = "all",
+        prepend: Sequence[int] = (),
+        append: Sequence[int] = (),
+        dtype: type[np.uint16] | type[np.uint32] = np.uint32,
+        num_threads: int = 1,
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of documents data[starts[i]:ends[i]], which must be UTF-8.
+
+        Args:
+            data: one buffer.
+            starts, ends: int64[n].
+            allowed_special: "all", or "none": special tokens are ordinary text.
+            prepend, append: ids of special tokens put before and after each document.
+            dtype: of the ids; uint16 needs all of them below 65,536.
+            num_threads: for encoding by merges; 0 for all cores.
+
+        Returns:
+            (ids dtype[m], offsets int64[n + 1]).
+
+        Raises:
+            UnknownCharacterError: a character without an id, if `unk_token` is None.
+            InvalidTokenizerError: uint16 with larger ids.
+        """
+        if dtype is np.uint16 and self.max_id > 0xFFFF:
+            raise InvalidTokenizerError(
+                f"dtype: expected uint32 for ids up to {self.max_id}, found uint16"
+            )
+        ids, offsets = self._encode(
+            data,
+            starts,
+            ends,
+            find_specials=allowed_special == "all",
+            prepend=prepend,
+            append=append,
+            num_threads=num_threads,
+        )
+        if self._settings.unk_token is None and len(ids) and ids.min() < 0:
+            document = int(np.searchsorted(offsets, np.argmin(ids >= 0), side="right")) - 1
+            text = bytes(data[starts[document] : ends[document]]).decode("utf-8", "replace")
+            raise self._unknown_character(text, document)
+        return ids.astype(dtype), offsets
+
+    def _encode(
+        self,
+        data: bytes | memoryview | NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        *,
+        method: Method | None = None,
+        find_specials: bool = True,
+        prepend: Sequence[int] = (),
+        append: Sequence[int] = (),
+        num_threads: int = 1,
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        marked, bounds = self._settings.marked(data, starts, ends, find_specials=find_specials)
+        return self._trained().encode(
+            marked,
+            bounds,
+            method or self._settings.method,
+            prepend=prepend,
+            append=append,
+            num_threads=num_threads,
+        )
+
+    def _unknown_character(self, text: str, document: int) -> UnknownCharacterError:
+        """The error for a text that has a character without an id."""
+        state = self._trained()
+        for word in self._settings.normalized(text).split():
+            at = 0
+            for token_id in self.encode(word):
+                if token_id == UNKNOWN:
+                    break
+                token = state.token_of[token_id]
+                at += len(token.removesuffix(self._settings.end_of_word or ""))
+            else:
+                continue
+            character = word[at : at + 1]
+            return UnknownCharacterError(
+                f"{character!r} (U+{ord(character or '?'):04X}) in the word {word[:100]!r}",
+                document,
+            )
+        raise AssertionError("a text with an unknown character")
+
+    def decode(self, ids: Iterable[int] | NDArray[np.integer], unknown: str = "error") -> str:
+        """The text of ids. Each end of a word becomes a space, but for one at the end of the text.
+
+        The white space between words is not in the ids, so it is not restored. A token whose text
+        ends as `end_of_word` does is the end of a word.
+
+        Args:
+            ids: any iterable of int, or a numpy array.
+            unknown: "error", or "skip": what ids that the vocabulary lacks do, -1 among them.
+
+        Raises:
+            UnknownTokenError: an id that the vocabulary lacks, with "error".
+        """
+        if unknown not in ("error", "skip"):
+            raise ValueError(f"unknown: expected 'error' or 'skip', found {unknown!r}")
+        values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        text_of = self._trained().text_of
+        if unknown == "skip":
+            values = [i for i in values if i in text_of]
+        try:
+            text = "".join(map(text_of.__getitem__, values))
+        except KeyError as error:
+            raise UnknownTokenError(
+                f"id {error.args[0]!r}: expected an id of this vocabulary ({len(self)} tokens, "
+                f"the largest id is {self.max_id}); unknown='skip' passes it over"
+            ) from None
+        return text if self._settings.end_of_word is None else text.removesuffix(" ")
+
+    def _trained(self) -> _State:
+        if self._state is None:
+            raise InvalidTokenizerError(
+                "expected a tokenizer with a vocabulary, found a new one; train it, or make one "
+                "with from_vocab, from_huggingface or load"
+            )
+        return self._state
+
+
+def _rebuilt(
+    cls: type[CharBPETokenizer], settings: dict[str, Any], content: dict[str, Any] | None
+) -> CharBPETokenizer:
+    tokenizer = cls(**settings)
+    if content is not None:
+        tokenizer._state = _State(settings=tokenizer._settings, **content)
+    return tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """A vocabulary, and what encodes with it.
+
+    Attributes:
+        longest_first: ids in the order in which `longest_first` looks for them; None: all tokens,
+            the longest first, of these the smallest id.
+    """
+
+    settings: Settings = field(compare=False)
+    vocab: Mapping[str, int]
+    merges: tuple[tuple[str, str], ...]
+    merge_counts: tuple[int, ...] | None = None
+    longest_first: tuple[int, ...] | None = None
+    stop_reason: str | None = None
+    tie_break: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("merges", "merge_counts", "longest_first"):
+            value = getattr(self, name)
+            if value is not None:
+                entries = (tuple(v) if name == "merges" else v for v in value)
+                object.__setattr__(self, name, tuple(entries))
+        _check(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """The attributes but the settings, as `_State` takes them."""
+        return {
+            "vocab": dict(self.vocab),
+            "merges": list(self.merges),
+            "merge_counts": self.merge_counts,
+            "longest_first": self.longest_first,
+            "stop_reason": self.stop_reason,
+            "tie_break": self.tie_break,
+        }
+
+    @cached_property
+    def token_of(self) -> dict[int, str]:
+        """Id to token."""
+        return {token_id: token for token, token_id in self.vocab.items()}
+
+    @cached_property
+    def text_of(self) -> dict[int, str]:
+        """Id to what it is decoded to: the end of a word is a space."""
+        marker = self.settings.end_of_word
+        if marker is None:
+            return self.token_of
+        return {
+            token_id: f"{token.removesuffix(marker)} " if token.endswith(marker) else token
+            for token, token_id in self.vocab.items()
+        }
+
+    @cached_property
+    def _merge_encoder(self) -> MergeEncoder:
+        return MergeEncoder(self.settings, self.vocab, self.merges)
+
+    @cached_property
+    def _left_to_right(self) -> LongestMatcher:
+        return self._matcher(list(self._ordinary))
+
+    @cached_property
+    def _longest_first(self) -> LongestMatcher:
+        if self.longest_first is not None:
+            return self._matcher([self.token_of[i] for i in self.longest_first])
+        marker = self.settings.end_of_word
+        return self._matcher(
+            sorted(self._ordinary, key=lambda t: (-token_length(t, marker), self.vocab[t]))
+        )
+
+    @property
+    def _ordinary(self) -> Iterable[str]:
+        return self.vocab.keys() - set(self.settings.reserved)
+
+    def _matcher(self, tokens: list[str]) -> LongestMatcher:
+        keys, offsets = joined([self._marked_token(token) for token in tokens])
+        ids = np.array([self.vocab[token] for token in tokens], np.int64)
+        return LongestMatcher(keys, offsets, ids, self.settings.word_end)
+
+    def _marked_token(self, token: str) -> bytes:
+        """The bytes of a token as they stand in marked words."""
+        marker = self.settings.end_of_word
+        if marker is None or not token.endswith(marker):
+            return token.encode()
+        if token == marker and self.settings.end_of_word_as == "suffix":
+            return token.encode()  # there is no character that the mark could belong to
+        return token.removesuffix(marker).encode() + bytes([WORD_END])
+
+    def with_longest_first(self, words: CountedWords) -> _State:
+        """The same with the order of tokens by their frequencies in the training words."""
+        marked = np.insert(np.frombuffer(words.text, np.uint8), words.offsets[1:], WORD_END)
+        bounds = words.offsets + np.arange(len(words.offsets))
+        ids, offsets = self._merge_encoder.encode(marked, bounds[:-1], bounds[1:], num_threads=0)
+        counts = np.repeat(words.counts, np.diff(offsets))
+        order = longest_first_order(self.vocab, self.settings.end_of_word, ids, counts)
+        return _State(settings=self.settings, **{**self.as_json(), "longest_first": order})
+
+    def encode(
+        self,
+        marked: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        method: Method,
+        *,
+        prepend: Sequence[int],
+        append: Sequence[int],
+        num_threads: int,
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """(ids, offsets) of documents of marked words; unknown ones as the settings say."""
+        starts, ends = bounds[:-1], bounds[1:]
+        ids: NDArray[Any]
+        if method == "merges":
+            ids, offsets = self._merge_encoder.encode(
+                marked, starts, ends, prepend=prepend, append=append, num_threads=num_threads
+            )
+        else:
+            matcher = self._longest_first if method == "longest_first" else self._left_to_right
+            specials = [self.vocab[token] for token in self.settings.special_tokens]
+            ids, offsets = matcher.encode(marked, starts, ends, specials, method == "longest_first")
+            ids, offsets = _with_affixes(ids, offsets, prepend, append)
+        if self.settings.unk_token is not None:
+            ids[ids == UNKNOWN] = self.vocab[self.settings.unk_token]
+        return ids, offsets
+
+
+def _with_affixes(
+    ids: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    prepend: Sequence[int],
+    append: Sequence[int],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if not prepend and not append:
+        return ids, offsets
+    n = len(offsets) - 1
+    # What ends a document comes before what begins the next.
+    edges = np.stack([offsets[:-1], offsets[1:]], axis=1).ravel()
+    places = np.repeat(edges, np.tile([len(prepend), len(append)], n))
+    with_affixes = np.insert(ids, places, np.tile([*prepend, *append], n))
+    return with_affixes, offsets + np.arange(n + 1) * (len(prepend) + len(append))
+
+
+def _check(state: _State) -> None:
+    vocab = state.vocab
+    for token, token_id in vocab.items():
+        if not isinstance(token, str) or not token:
+            raise InvalidTokenizerError(f"vocabulary: expected texts as tokens, found {token!r}")
+        if not isinstance(token_id, int) or not 0 <= token_id <= MAX_ID:
+            raise InvalidTokenizerError(
+                f"token {token!r}: expected an id of 0 ... {MAX_ID}, found {token_id!r}"
+            )
+    if len(set(vocab.values())) < len(vocab):
+        seen: dict[int, str] = {}
+        for token, token_id in vocab.items():
+            if token_id in seen:
+                raise InvalidTokenizerError(
+                    f"tokens {seen[token_id]!r} and {token!r}: expected different ids, found "
+                    f"{token_id} for both"
+                )
+            seen[token_id] = token
+    for token in state.settings.reserved:
+        if token not in vocab:
+            raise InvalidTokenizerError(
+                f"{token!r}: expected unk_token and special tokens in the vocabulary, found no id "
+                "for it; add it, or give others (unk_token=None: the unknown is -1)"
+            )
+    for rank, merge in enumerate(state.merges):
+        for token in (*merge, "".join(merge)):
+            if len(merge) != 2 or token not in vocab:
+                raise InvalidTokenizerError(
+                    f"merge {rank}, {merge!r}: expected two tokens of the vocabulary whose text "
+                    f"together is a token too, found no id for {token!r}"
+                )
+    if state.longest_first is not None and (
+        unknown := set(state.longest_first) - set(vocab.values())
+    ):
+        raise InvalidTokenizerError(
+            f"longest_first: expected ids of the vocabulary, found {min(unknown)}"
+        )
