@@ -283,8 +283,10 @@ class _Build:
             plan_id=self._plan.plan_id(identity.configuration_fingerprint),
             num_tasks=len(task_hashes),
             tasks_hash=sum(task_hashes) & _MASK_128,
-            pattern=tokenizer.words_pattern,
+            pattern=tokenizer.effective_pattern,
             special_tokens=tokenizer.special_tokens,
+            normalizer=tokenizer.normalization_form,
+            normalize_quotes=tokenizer.normalize_quotes,
             special_tokens_in_text=(
                 "reject" if config.encode.special_tokens_in_text == "reject" else "keep"
             ),
@@ -294,7 +296,11 @@ class _Build:
             max_pretoken_bytes=config.counts.max_pretoken_bytes,
             on_long_pretoken=config.counts.on_long_pretoken,
             readings=source_readings(
-                config.input, tokenizer.words_pattern, tokenizer.special_tokens
+                config.input,
+                tokenizer.effective_pattern,
+                tokenizer.special_tokens,
+                normalizer=tokenizer.normalization_form,
+                normalize_quotes=tokenizer.normalize_quotes,
             ),
         )
 
@@ -401,6 +407,7 @@ class _Build:
                 min_frequency=tokenizer.min_frequency,
                 max_token_bytes=tokenizer.max_token_bytes,
                 forbidden_tokens=[token.encode() for token in tokenizer.forbidden_tokens],
+                forbid_whitespace_tokens=tokenizer.rules.forbid_whitespace_tokens,
                 progress=show,
             )
         return _Trained(
@@ -593,7 +600,12 @@ class _Build:
             id_type=self._id_type(model),
             validation_fraction=encode.validation_fraction,
             readings=source_readings(
-                self._config.input, model.pattern, tuple(model.special_tokens)
+                self._config.input,
+                model.pattern,
+                tuple(model.special_tokens),
+                # Documents are cut by neither of them where characters are the smallest tokens.
+                normalizer=getattr(model, "normalizer", None),
+                normalize_quotes=getattr(model, "normalize_quotes", False),
             ),
         )
 

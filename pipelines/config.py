@@ -47,7 +47,7 @@ SMALLEST_MEMORY: Final = 1 << 16
 LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
 
 # Keys of `tokenizer` that mean something for one unit alone.
-_BYTE_KEYS: Final = ("pattern",)
+_BYTE_KEYS: Final = ("pattern", "normalizer", "normalize_quotes", "rules")
 _CHARACTER_KEYS: Final = ("unk_token", "end_of_word", "end_of_word_as", "limit_alphabet")
 
 _UNITS: Final = {
@@ -246,6 +246,25 @@ class SourceConfig(_Section):
     storage_options: Options = _options("Options of the fsspec file system of `files`.")
 
 
+class RulesConfig(_Section):
+    """What must not come together in one token."""
+
+    split_categories: bool = Field(
+        default=False,
+        description="Letters, numbers and other characters are never in one token; a space in "
+        "front stays. Not for the pattern `none` and custom ones.",
+    )
+    max_digits: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Most digits of a number in one token, in groups from the left; null: as many "
+        "as the pattern has. Not for the pattern `none` and custom ones.",
+    )
+    forbid_whitespace_tokens: bool = Field(
+        default=False,
+        description="Merges must not make tokens of white space and control characters alone.",
+    )
+
+
 class TokenizerConfig(_Section):
     """The tokenizer: how to train it, or where to find a finished one (`path`)."""
 
@@ -271,6 +290,17 @@ class TokenizerConfig(_Section):
         default=("<|endoftext|>",),
         description="Special tokens. They get the first ids, in this order, and are cut out of "
         "the training text.",
+    )
+    normalizer: Literal["none", "nfc", "nfkc"] = Field(
+        default="none",
+        description="Unicode normalization form (of Unicode 16.0) of the text between special "
+        "tokens, in counting and in encoding.",
+    )
+    normalize_quotes: bool = Field(
+        default=False, description="Whether typographic quotes become ' and \" after that."
+    )
+    rules: RulesConfig = Field(
+        default_factory=RulesConfig, description="What must not come together in one token."
     )
     unk_token: Annotated[Text, AfterValidator(_check_no_white_space)] | None = Field(
         default="<unk>",
@@ -326,19 +356,28 @@ class TokenizerConfig(_Section):
     def _check(self) -> Self:
         if self.path is not None:
             return self._check_nothing_is_trained()
-        problems = [*self._unit_problems(), *self._vocab_size_problems()]
+        problems = [*self._unit_problems(), *self._vocab_size_problems(), *self._rules_problems()]
         if problems:
             raise refusal(*problems)
         return self
 
     @property
-    def words_pattern(self) -> str:
-        """The pattern by which text is counted: `pattern`, or that of white-space words."""
-        if self.unit == "byte":
-            return self.pattern
-        from bpe_core.patterns import WHITESPACE_WORDS  # slow to import
+    def effective_pattern(self) -> str:
+        """The pattern by which text is counted: `pattern` with its rules, or white-space words."""
+        from bpe_core.patterns import WHITESPACE_WORDS, pattern_with_rules  # slow to import
 
-        return WHITESPACE_WORDS
+        if self.unit == "character":
+            return WHITESPACE_WORDS
+        return pattern_with_rules(
+            self.pattern,
+            split_categories=self.rules.split_categories,
+            max_digits=self.rules.max_digits,
+        )
+
+    @property
+    def normalization_form(self) -> str | None:
+        """The normalizer as `bpe_core` has it."""
+        return None if self.normalizer == "none" else self.normalizer
 
     def _vocab_size_problems(self) -> Iterator[Problem]:
         specials = len(self.special_tokens)
@@ -391,6 +430,20 @@ class TokenizerConfig(_Section):
                 expected="another text than unk_token and the special tokens",
                 found=describe_value(self.end_of_word),
             )
+
+    def _rules_problems(self) -> Iterator[Problem]:
+        for key in ("split_categories", "max_digits"):
+            if self.unit == "character" or not getattr(self.rules, key):
+                continue
+            try:
+                _ = self.effective_pattern
+            except InvalidPatternError as error:
+                yield Problem(
+                    ("rules", key),
+                    expected="one of the named patterns that split",
+                    found=f"pattern: {describe_value(self.pattern)}",
+                    hint=f"{error}.",
+                )
 
     def _check_nothing_is_trained(self) -> Self:
         problems = [

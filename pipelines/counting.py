@@ -24,9 +24,16 @@ import pyarrow.parquet as pq
 import xxhash
 
 from bpe_core._native import CountMerger, PretokenTable
-from bpe_core.counts import FORMAT_VERSION, PretokenCounts, add_custom_pretokens, columns_to_arrow
+from bpe_core.counts import (
+    FORMAT_VERSION,
+    PretokenCounts,
+    add_custom_pretokens,
+    columns_to_arrow,
+    normalization_metadata,
+)
 from bpe_core.errors import BpeError
 from bpe_core.memory import available_memory, training_memory
+from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
 from pipelines import progress
@@ -65,6 +72,7 @@ class CountJob:
         plan_id: files, ranges and rules; runs of other plans are never mixed in.
         num_tasks, tasks_hash: what the commits must add up to (sum of task hashes modulo 2^128).
         pattern, special_tokens: how text is split and cut.
+        normalizer, normalize_quotes: what text between special tokens goes through.
         special_tokens_in_text: "reject" leaves out the documents that encoding rejects.
         shards: number of shards.
         memory: bytes for the tables of one process.
@@ -87,6 +95,8 @@ class CountJob:
     max_pretoken_bytes: int
     on_long_pretoken: str
     readings: tuple[SourceReading, ...]
+    normalizer: str | None = None
+    normalize_quotes: bool = False
 
     @property
     def runs(self) -> Directory:
@@ -232,7 +242,10 @@ class TaskCounter:
         pattern = resolve_pattern(job.pattern)
         self._custom = pattern.regex if pattern.native is None else None
         tokens = [token.encode() for token in job.special_tokens]
-        self._table = PretokenTable(pattern.native, tokens, job.max_pretoken_bytes)
+        self._normalizer = native_normalizer(job.normalizer, job.normalize_quotes)
+        self._table = PretokenTable(
+            pattern.native, tokens, job.max_pretoken_bytes, normalizer=self._normalizer
+        )
         self._specials = special_set(job.special_tokens)
         self._start_commit()
         _MemoryShare.join(self)
@@ -299,6 +312,7 @@ class TaskCounter:
                     (batch.data.tobytes(), batch.starts, batch.ends),
                     self._custom,
                     self._job.special_tokens,
+                    self._normalizer,
                     max_pretoken_bytes=self._job.max_pretoken_bytes,
                 )
                 done = len(batch)
@@ -491,7 +505,10 @@ def _write_shard(
         "bpe.pattern": job.pattern,
         "bpe.special_tokens": json.dumps(job.special_tokens, ensure_ascii=False),
         "bpe.unicode_version": resolve_pattern(job.pattern).unicode_version,
-        "bpe.normalizer": "null",
+        **{
+            f"bpe.{key}": value
+            for key, value in normalization_metadata(job.normalizer, job.normalize_quotes).items()
+        },
         "bpe.corpus": totals.corpus_fingerprint,
         "bpe.shard": f"{shard} of {job.shards}",
     }

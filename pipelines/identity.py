@@ -18,6 +18,7 @@ from pipelines.config_source import KeyPath, format_path
 
 # Keys that say where and how the work is done; no output depends on them.
 _NO_INFLUENCE_ON_DOCUMENTS: Final = {"storage_options", "range_bytes"}
+_ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules"}
 
 
 def counts_configuration(config: BuildConfig) -> dict[str, Any]:
@@ -26,7 +27,10 @@ def counts_configuration(config: BuildConfig) -> dict[str, Any]:
         "input": _sources(config, leave_out=_NO_INFLUENCE_ON_DOCUMENTS),
         "tokenizer": {
             **config.tokenizer.model_dump(mode="json", include={"unit", "special_tokens"}),
-            "pattern": config.tokenizer.words_pattern,
+            "pattern": config.tokenizer.effective_pattern
+            if config.tokenizer.unit == "character"
+            else config.tokenizer.pattern,
+            **_set_rules(config, training=False),
         },
         "counts": config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
         # Counting leaves out the documents that encoding rejects.
@@ -42,7 +46,10 @@ def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
     """What a trained tokenizer depends on: the counts and the rules of training."""
     return {
         **counts_configuration(config),
-        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"path"}),
+        "tokenizer": {
+            **config.tokenizer.model_dump(mode="json", exclude={"path", *_ADDED_LATER}),
+            **_set_rules(config, training=True),
+        },
     }
 
 
@@ -54,6 +61,20 @@ def tokens_configuration(config: BuildConfig, tokenizer_fingerprint: str) -> dic
         # The limit on rejects decides whether a build fails, never what it writes.
         "encode": config.encode.model_dump(mode="json", exclude={"max_reject_fraction"}),
     }
+
+
+def _set_rules(config: BuildConfig, *, training: bool) -> dict[str, Any]:
+    """The keys that were added later, where they are not at their defaults.
+
+    So builds without them keep their fingerprints. Not all of them decide what is counted.
+    """
+    keys = config.tokenizer.model_dump(
+        mode="json",
+        include=_ADDED_LATER,
+        exclude=None if training else {"rules": {"forbid_whitespace_tokens"}},
+        exclude_defaults=True,
+    )
+    return {key: value for key, value in keys.items() if value}
 
 
 def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:

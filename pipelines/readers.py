@@ -17,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from bpe_core import _native
+from bpe_core.normalization import native_normalizer
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.errors import InputError
 from pipelines.streams import ByteArray, Stream, StreamPair, changed_file
@@ -59,6 +60,8 @@ class ReadOptions:
         special_tokens: no piece of a document begins or ends inside one.
         cut: whether long documents may be cut into pieces. False for the pattern `none` and for
             custom patterns, which have no known safe place: documents are read whole.
+        normalizer, normalize_quotes: what text will go through; documents are cut only where the
+            normalized text can be cut too.
         max_document_bytes: limit of what is held as a whole because it can't be cut.
         read_bytes: how much is read at once.
         piece_bytes: documents longer than this are cut into pieces of about this length.
@@ -69,6 +72,8 @@ class ReadOptions:
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"
     special_tokens: tuple[bytes, ...] = ()
     cut: bool = True
+    normalizer: str | None = None
+    normalize_quotes: bool = False
     max_document_bytes: int = 1 << 30
     read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20
@@ -167,6 +172,7 @@ class _RangeReader:
         self._window = _Window(streams.first)
         self._separator = options.separator or b""
         self._specials = _Specials(options.special_tokens)
+        self._normalizer = native_normalizer(options.normalizer, options.normalize_quotes)
         # A longer document is no part of a common batch.
         self._longest = options.piece_bytes if options.cut else options.max_document_bytes
         self._overrun = min(_FIRST_OVERRUN, options.read_bytes)
@@ -442,7 +448,7 @@ class _RangeReader:
             is_all = not left and len(seen) == len(text)
             if is_all and len(seen) <= limit:
                 return text, left, len(seen)
-            cut = _native.safe_cut(seen, is_all, limit, self._specials.matcher)
+            cut = _native.safe_cut(seen, is_all, limit, self._specials.matcher, self._normalizer)
             if cut is not None:
                 return text, left, cut
             if is_all:

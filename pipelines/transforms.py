@@ -111,20 +111,28 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
 
     Attributes:
         sources: which files, and how they are read.
-        pattern, special_tokens: of the tokenizer that is to encode them; they decide where
-            documents of many megabytes are cut into pieces.
+        pattern, special_tokens, normalizer, normalize_quotes: of the tokenizer that is to encode
+            them; they decide where documents of many megabytes are cut into pieces.
     """
 
     sources: Sequence[SourceConfig]
     pattern: str = "gpt2"
     special_tokens: Sequence[str] = ()
+    normalizer: str | None = None
+    normalize_quotes: bool = False
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[DocumentBatch]:
         files = [
             file for i, source in enumerate(self.sources) for file in list_files(source, index=i)
         ]
         plan = plan_tasks(files, self.sources)
-        readings = source_readings(self.sources, self.pattern, self.special_tokens)
+        readings = source_readings(
+            self.sources,
+            self.pattern,
+            self.special_tokens,
+            normalizer=self.normalizer,
+            normalize_quotes=self.normalize_quotes,
+        )
         return (
             begin
             | ReadTasks(works=[TaskWork.of_plan(plan, task) for task in plan.tasks])

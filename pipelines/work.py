@@ -75,9 +75,14 @@ class SourceReading:
 
 
 def source_readings(
-    sources: Sequence[SourceConfig], pattern: str, special_tokens: Sequence[str]
+    sources: Sequence[SourceConfig],
+    pattern: str,
+    special_tokens: Sequence[str],
+    *,
+    normalizer: str | None = None,
+    normalize_quotes: bool = False,
 ) -> tuple[SourceReading, ...]:
-    """How each source is read; long documents are cut only where the pattern allows it."""
+    """How each source is read; long documents are cut where pattern and normalizer allow it."""
     cut = resolve_pattern(pattern).has_safe_cuts
     return tuple(
         SourceReading(
@@ -87,6 +92,8 @@ def source_readings(
                 invalid_utf8=source.invalid_utf8,
                 special_tokens=tuple(token.encode() for token in special_tokens),
                 cut=cut,
+                normalizer=normalizer,
+                normalize_quotes=normalize_quotes,
                 max_document_bytes=source.max_document_bytes,
             ),
             storage_options=source.storage_options,

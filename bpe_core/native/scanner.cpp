@@ -68,6 +68,8 @@ Scanner::Scan scan_with_rules(Pattern pattern) {
       return scan_portable<Pattern::o200k, splitting>;
     case Pattern::qwen2:
     case Pattern::none:
+    case Pattern::whitespace_words:
+    case Pattern::marked_words:
       break;
   }
   throw std::invalid_argument("scanner_for: the pattern has no rules");

@@ -5,6 +5,7 @@ import doctest
 import json
 import re
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +433,7 @@ ONLY_TOKENIZER = {
     "tokenizer.min_count": 2,
     "tokenizer.max_token_bytes": 8,
     "tokenizer.forbidden_tokens": ["a"],
+    "tokenizer.rules.forbid_whitespace_tokens": True,
 }
 ONLY_CHARACTER_TOKENIZER = {
     "tokenizer.unk_token": None,
@@ -443,6 +445,10 @@ COUNTS = {
     "tokenizer.unit": "character",
     "tokenizer.pattern": "cl100k",
     "tokenizer.special_tokens": ["<|endoftext|>", "b"],
+    "tokenizer.normalizer": "nfc",
+    "tokenizer.normalize_quotes": True,
+    "tokenizer.rules.split_categories": True,
+    "tokenizer.rules.max_digits": 3,
     "counts.shards": 3,
     "counts.max_pretoken_bytes": 99,
     "counts.on_long_pretoken": "skip",
@@ -496,6 +502,40 @@ def test_every_key_is_known_to_the_test_of_identities() -> None:
     known = NO_INFLUENCE | ONLY_TOKENS | ONLY_TOKENIZER | ONLY_CHARACTER_TOKENIZER | COUNTS
     fixed = {"input.format", "beam.runner", "tokenizer.path", "encode.max_reject_fraction"}
     assert set(schema_keys()) == set(known) | fixed
+
+
+def test_keys_that_were_added_later_leave_fingerprints_as_they_were(tmp_path: Path) -> None:
+    overrides = ["normalizer=none", "rules={max_digits: null, split_categories: false}"]
+    config = load(tmp_path, MINIMAL, *(f"tokenizer.{override}" for override in overrides))
+    assert identities(config) == identities(load(tmp_path, MINIMAL))
+    keys = tokenizer_configuration(config)["tokenizer"]
+    assert not {"normalizer", "normalize_quotes", "rules"} & keys.keys()
+    ruled = load(tmp_path, MINIMAL, "tokenizer.rules.max_digits=3")
+    assert counts_configuration(ruled)["tokenizer"]["rules"] == {"max_digits": 3}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("normalizer=nfd", "tokenizer.normalizer"),
+        ("normalize_quotes=often", "tokenizer.normalize_quotes"),
+        ("rules.max_digits=0", "tokenizer.rules.max_digits"),
+        ("rules.digits=3", "max_digits"),
+        ("rules={max_digits: 3}", "which splits nothing"),
+        ("rules={split_categories: true}", "tokenizer.rules.split_categories"),
+    ],
+)
+def test_wrong_rules_are_named(tmp_path: Path, override: str, message: str) -> None:
+    pattern = "none" if override.startswith("rules={") else "gpt2"
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, MINIMAL, f"tokenizer.{override}", f"tokenizer.pattern={pattern}")
+
+
+def test_the_pattern_with_its_rules(tmp_path: Path) -> None:
+    ruled = load(tmp_path, MINIMAL, "tokenizer.rules={split_categories: true, max_digits: 3}")
+    assert r"\p{N}{1,3}" in ruled.tokenizer.effective_pattern
+    assert "'s" not in ruled.tokenizer.effective_pattern
+    assert load(tmp_path, MINIMAL).tokenizer.effective_pattern == "gpt2"
 
 
 def test_rejecting_documents_with_special_tokens_changes_the_counts(tmp_path: Path) -> None:
@@ -564,17 +604,19 @@ def test_the_fixed_part_of_a_glob_ends_before_its_first_wildcard(
 def schema_keys() -> dict[str, dict[str, Any]]:
     """Every key that is no section, as a dotted path, with its schema."""
     schema = json_schema()
-    keys: dict[str, dict[str, Any]] = {}
-    for name, part in schema["properties"].items():
-        reference = part.get("$ref") or next(
-            (option["$ref"] for option in part.get("anyOf", ()) if "$ref" in option), None
-        )
-        if reference is None:
-            keys[name] = part
-            continue
-        section = schema["$defs"][reference.rpartition("/")[2]]
-        keys |= {f"{name}.{key}": value for key, value in section["properties"].items()}
-    return keys
+
+    def keys_of(section: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name, part in section["properties"].items():
+            reference = part.get("$ref") or next(
+                (option["$ref"] for option in part.get("anyOf", ()) if "$ref" in option), None
+            )
+            if reference is None:
+                yield name, part
+            else:
+                inner = schema["$defs"][reference.rpartition("/")[2]]
+                yield from ((f"{name}.{key}", value) for key, value in keys_of(inner))
+
+    return dict(keys_of(schema))
 
 
 def test_the_schema_in_the_repository_is_the_one_of_the_code() -> None:

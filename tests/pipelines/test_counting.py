@@ -113,6 +113,7 @@ def test_shards_say_what_they_were_counted_from(job: CountJob, works: list[TaskW
         "bpe.special_tokens": '["<|endoftext|>"]',
         "bpe.unicode_version": "16.0.0",
         "bpe.normalizer": "null",
+        "bpe.normalize_quotes": "false",
         "bpe.shard": "1 of 3",
     }
 
