@@ -62,9 +62,11 @@ schema: $(VENV)/installed
 	$(BIN)/python -m pipelines.config > configs/.build.schema.json
 	mv configs/.build.schema.json configs/build.schema.json
 
-## make tables       write the Unicode tables of the native scanners
+## make tables       write the Unicode tables of the native scanners and of normalization
 tables: $(VENV)/installed
 	$(BIN)/python bpe_core/native/generate_unicode_tables.py
+	$(BIN)/python bpe_core/native/generate_bert_classes.py
+	$(BIN)/python bpe_core/native/generate_normalization_tables.py
 
 ## make bench        the benchmarks, beside other tokenizers; results in benchmarks/results.json
 bench: $(BENCH)/installed

@@ -66,16 +66,13 @@ class UnknownCharacterError(UnknownTokenError):
         document: the number of the document that has it.
     """
 
-    def __init__(self, found: str, document: int) -> None:
-        super().__init__(found, document)
+    def __init__(self, message: str, found: str = "", document: int = 0) -> None:
+        super().__init__(message, found, document)
         self.found = found
         self.document = document
 
     def __str__(self) -> str:
-        return (
-            f"document {self.document}: expected characters of this vocabulary, found "
-            f"{self.found}; give an unk_token, or train on text that has it"
-        )
+        return str(self.args[0])
 
 
 class TrainingError(BpeError, ValueError):

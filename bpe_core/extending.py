@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, MergeLearner
 from bpe_core.buffers import joined
-from bpe_core.counts import PretokenCounts
+from bpe_core.counts import PretokenCounts, normalization_metadata
 from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 
-__all__ = ["check_pattern", "learner_after", "with_new_special_tokens"]
+__all__ = ["check_counted_as_encoded", "learner_after", "with_new_special_tokens"]
 
 
 def with_new_special_tokens(base: TokenizerModel, special_tokens: Sequence[str]) -> TokenizerModel:
@@ -33,14 +33,21 @@ def with_new_special_tokens(base: TokenizerModel, special_tokens: Sequence[str])
     return replace(base, special_tokens={**base.special_tokens, **new_ids})
 
 
-def check_pattern(base: TokenizerModel, counts: PretokenCounts) -> None:
-    """Raises TrainingError if the counts were made with another pattern than the tokenizer's."""
+def check_counted_as_encoded(base: TokenizerModel, counts: PretokenCounts) -> None:
+    """Raises TrainingError if text was split or normalized otherwise than the tokenizer does."""
     found = counts.metadata.get("pattern", base.pattern)
     if resolve_pattern(found).regex != resolve_pattern(base.pattern).regex:
         raise TrainingError(
             f"base: expected counts by its pattern, {base.pattern!r}, found counts by {found!r}; "
             "count the text with the pattern of base"
         )
+    for key, value in normalization_metadata(base.normalizer, base.normalize_quotes).items():
+        found = counts.metadata.get(key, value)
+        if found != value:
+            raise TrainingError(
+                f"base: expected counts with its {key}, {value}, found counts with {found}; count "
+                f"the text with the {key} of base"
+            )
 
 
 def learner_after(

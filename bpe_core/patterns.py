@@ -255,6 +255,11 @@ class Pattern:
         return self.native not in (None, "none", WHITESPACE_WORDS)
 
     @property
+    def has_cuts_before_white_space(self) -> bool:
+        """Whether long texts may be cut there, but not at all places of ``has_safe_cuts``."""
+        return self.native == WHITESPACE_WORDS
+
+    @property
     def steps(self) -> list[str]:
         """The regular expressions of a chain; of any other pattern its one."""
         return self.regex.split(THEN)

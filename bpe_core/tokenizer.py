@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, count, islice
@@ -380,9 +381,9 @@ class BPETokenizer:
 
         The ids are those of the parts joined, wherever the parts were cut: in the middle of a
         special token, of a run of spaces, of a surrogate pair or of a character's UTF-8. Text is
-        held back until a place at which a cut changes nothing. What memory it takes is there when
-        the tokenizer is made, but for some 100 kB, unless a stretch without such a place is longer
-        than that; for pattern none and custom patterns these are ends of special tokens only.
+        held back until a place at which a cut changes nothing. Memory is that of the tokenizer and
+        of some 1 MB more, unless a stretch without such a place is longer than that; for pattern
+        none and custom patterns these are ends of special tokens only.
 
         Args:
             iterable: str or UTF-8 bytes, as in `encode`.
@@ -757,29 +758,34 @@ class BPETokenizer:
             return part
         return self._normalizer.normalize(part.encode()).decode()
 
-    def _encoded_steps(self, parts: Iterable[bytes], specials: SpecialSet) -> Iterator[list[int]]:
+    def _encoded_steps(self, parts: Iterable[bytes], specials: SpecialSet) -> Iterator[array[int]]:
         """The ids of the parts joined, a few kB of text at a time."""
         lookahead = cut_lookahead(specials)
         text = bytearray()
         wanted = _STREAM_BYTES
-        for part in parts:
-            text += part
-            while len(text) >= wanted + lookahead:
-                cut = self._cut(text, wanted, specials)
-                if cut is None:
-                    wanted = 2 * len(text)  # look again when there is as much more
-                    break
-                yield self._encoded_step(bytes(text[:cut]), specials)
-                del text[:cut]
-                wanted = _STREAM_BYTES
-        yield self._encoded_step(bytes(text), specials)
+        self._encoder.begin_stream()
+        try:
+            for part in parts:
+                text += part
+                while len(text) >= wanted + lookahead:
+                    cut = self._cut(text, wanted, specials)
+                    if cut is None:
+                        wanted = 2 * len(text)  # look again when there is as much more
+                        break
+                    yield self._encoded_step(bytes(memoryview(text)[:cut]), specials)
+                    del text[:cut]
+                    wanted = _STREAM_BYTES
+            yield self._encoded_step(bytes(text), specials)
+        finally:
+            self._encoder.end_stream()
 
-    def _encoded_step(self, text: bytes, specials: SpecialSet) -> list[int]:
+    def _encoded_step(self, text: bytes, specials: SpecialSet) -> array[int]:
+        """The ids as an array, which makes Python's int of each when it is asked for."""
         if self._split_regex is None:
-            return self._encoder.encode_text(text, specials, in_stream=True)
+            return array("I", self._encoder.encode_step(text, specials))
         bounds = np.array([0, len(text)])
-        ids: list[int] = self._encode_custom(text, bounds[:1], bounds[1:], specials)[0].tolist()
-        return ids
+        ids, _ = self._encode_custom(text, bounds[:1], bounds[1:], specials)
+        return array("I", ids.tobytes())
 
     def _cut(self, text: bytearray, limit: int, specials: SpecialSet) -> int | None:
         """A place where a cut changes no ids, if there is one: the last up to `limit`, or else the

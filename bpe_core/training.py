@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bpe_core._native import MergeLearner, separator_problem
 from bpe_core.counts import Errors, PretokenCounts, count_files
 from bpe_core.errors import TrainingError
-from bpe_core.extending import check_pattern, learner_after, with_new_special_tokens
+from bpe_core.extending import check_counted_as_encoded, learner_after, with_new_special_tokens
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
 from bpe_core.patterns import pattern_with_rules
 from bpe_core.special_tokens import check_special_tokens
@@ -137,7 +137,7 @@ def train_bpe(
         if not Path(path).is_file():
             raise TrainingError(f"input_path: expected a file, found none at {os.fspath(path)!r}")
     specials = check_special_tokens(special_tokens)
-    start = _start(specials, pattern)
+    start = _start(specials, {"pattern": pattern})
     _check_vocab_size(vocab_size, start)
     options = _Options.checked(
         tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens
@@ -232,7 +232,7 @@ def train_from_counts(
 
     Raises:
         TrainingError: a vocabulary too small for the bytes and special tokens, counts by another
-            pattern than base's, or an unusable argument.
+            pattern or normalization than base's, or an unusable argument.
         CountOverflowError: a pair's count does not fit 64 bits.
 
     Example:
@@ -251,9 +251,9 @@ def train_from_counts(
         tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, base
     )
     if options.base is None:
-        start = _start(specials, counts.metadata.get("pattern", "gpt2"))
+        start = _start(specials, counts.metadata)
     else:
-        check_pattern(options.base, counts)
+        check_counted_as_encoded(options.base, counts)
         start = with_new_special_tokens(options.base, specials)
     sizes = list(vocab_size) if isinstance(vocab_size, Iterable) else [vocab_size]
     for size in sizes:
@@ -344,13 +344,19 @@ def _text_or_hex(token: bytes) -> str | dict[str, str]:
         return {"hex": token.hex()}
 
 
-def _start(specials: tuple[str, ...], pattern: str) -> TokenizerModel:
-    """What a new tokenizer has before the first merge."""
+def _start(specials: tuple[str, ...], counted: Mapping[str, str]) -> TokenizerModel:
+    """What a new tokenizer has before the first merge; `counted` says how text was counted."""
     first = len(specials)
-    return TokenizerModel.from_tokens(
+    normalizer = counted.get("normalizer")
+    model = TokenizerModel.from_tokens(
         ((first + byte, bytes([byte])) for byte in range(256)),
         special_tokens={token: i for i, token in enumerate(specials)},
-        pattern=pattern,
+        pattern=counted.get("pattern", "gpt2"),
+    )
+    return replace(
+        model,
+        normalizer=None if normalizer == "null" else normalizer,
+        normalize_quotes=counted.get("normalize_quotes") == "true",
     )
 
 
@@ -432,7 +438,6 @@ def _result(
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
     merge_counts = np.concatenate([_counts_of(start), new_counts])
-    normalizer = counts.metadata.get("normalizer")
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = replace(
         start,
@@ -443,8 +448,6 @@ def _result(
         merge_counts=merge_counts,
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
-        normalizer=None if normalizer == "null" else normalizer,
-        normalize_quotes=counts.metadata.get("normalize_quotes") == "true",
         training_options=options.recorded(),
     )
     return TrainingResult(

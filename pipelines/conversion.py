@@ -310,7 +310,7 @@ def _alike(a: TokenizerModel, b: TokenizerModel) -> bool:
     return (
         a.vocab == b.vocab
         and a.special_tokens == b.special_tokens
-        and a.normalizer == b.normalizer
+        and (a.normalizer, a.normalize_quotes) == (b.normalizer, b.normalize_quotes)
         and resolve_pattern(a.pattern) == resolve_pattern(b.pattern)
     )
 

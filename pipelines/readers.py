@@ -60,6 +60,7 @@ class ReadOptions:
         special_tokens: no piece of a document begins or ends inside one.
         cut: whether long documents may be cut into pieces. False for the pattern `none` and for
             custom patterns, which have no known safe place: documents are read whole.
+        cut_before_white_space: whether they are cut nowhere else, as white-space words need it.
         normalizer, normalize_quotes: what text will go through; documents are cut only where the
             normalized text can be cut too.
         max_document_bytes: limit of what is held as a whole because it can't be cut.
@@ -72,6 +73,7 @@ class ReadOptions:
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"
     special_tokens: tuple[bytes, ...] = ()
     cut: bool = True
+    cut_before_white_space: bool = False
     normalizer: str | None = None
     normalize_quotes: bool = False
     max_document_bytes: int = 1 << 30
@@ -448,7 +450,14 @@ class _RangeReader:
             is_all = not left and len(seen) == len(text)
             if is_all and len(seen) <= limit:
                 return text, left, len(seen)
-            cut = _native.safe_cut(seen, is_all, limit, self._specials.matcher, self._normalizer)
+            cut = _native.safe_cut(
+                seen,
+                is_all,
+                limit,
+                self._specials.matcher,
+                self._normalizer,
+                self._options.cut_before_white_space,
+            )
             if cut is not None:
                 return text, left, cut
             if is_all:
@@ -470,7 +479,12 @@ class _RangeReader:
         if self._options.cut:
             return LongDocumentError(
                 "A long document has no place where it can be cut.",
-                expected=f"within {most} a letter followed by something else than a letter",
+                expected=f"within {most} a letter followed by "
+                + (
+                    "white space"
+                    if self._options.cut_before_white_space
+                    else "something else than a letter"
+                ),
                 found="none",
                 where=self._where(offset),
                 hint="Check that the file is text and that input.separator is right, or raise "

@@ -83,7 +83,7 @@ def source_readings(
     normalize_quotes: bool = False,
 ) -> tuple[SourceReading, ...]:
     """How each source is read; long documents are cut where pattern and normalizer allow it."""
-    cut = resolve_pattern(pattern).has_safe_cuts
+    resolved = resolve_pattern(pattern)
     return tuple(
         SourceReading(
             options=ReadOptions(
@@ -91,7 +91,8 @@ def source_readings(
                 strip_bom=source.strip_bom,
                 invalid_utf8=source.invalid_utf8,
                 special_tokens=tuple(token.encode() for token in special_tokens),
-                cut=cut,
+                cut=resolved.has_safe_cuts or resolved.has_cuts_before_white_space,
+                cut_before_white_space=resolved.has_cuts_before_white_space,
                 normalizer=normalizer,
                 normalize_quotes=normalize_quotes,
                 max_document_bytes=source.max_document_bytes,

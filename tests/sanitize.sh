@@ -16,7 +16,7 @@ cp -r bpe_core tests examples setup.py pyproject.toml README.md LICENSE "$copy"
 cd "$copy"
 
 native=(
-  tests/bpe_core/test_{documents,merge_learner,native_counting,native_encoder,pathological,patterns}.py
+  tests/bpe_core/test_{documents,merge_learner,native_counting,native_encoder,normalization,pathological,patterns}.py
   tests/bpe_core/test_{counts,extending,special_tokens,tokenizer,tokenizer_use,training,utf8}.py
 )
 

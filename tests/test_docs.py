@@ -25,7 +25,16 @@ RUNNABLE = [
     README,
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("character-bpe", "errors", "loading", "minbpe", "tokenizer", "training")
+        for name in (
+            "character-bpe",
+            "converting",
+            "errors",
+            "loading",
+            "minbpe",
+            "normalization",
+            "tokenizer",
+            "training",
+        )
     ),
 ]
 # Libraries that the tests don't install.
@@ -119,7 +128,7 @@ def test_commands_are_understood() -> None:
             continue
         command = known[words[1]]
         with command.make_context(words[1], words[2:]) as context:
-            assert context.params["config"], line
+            assert context.params.get("config") or context.params.get("source"), line
         checked += 1
     assert checked
 
@@ -156,6 +165,16 @@ def test_the_sample_of_the_summary_is_what_quickstart_prints(
     printed = re.sub(r"^\S+ -c", ".venv/bin/python -c", printed, flags=re.MULTILINE)
     printed = printed.replace(str(directory), "…")
     assert _without_times(sample) == _without_times(printed)
+
+
+def test_the_sample_of_convert_is_what_it_prints(quickstart: tuple[Path, str]) -> None:
+    directory, _ = quickstart
+    page = ROOT / "docs" / "converting.md"
+    line = blocks(page, "console")[0].splitlines()[0]
+    ran = run_command(shlex.split(line), directory)
+    printed = re.sub(r"tokenizers [\d.]+ gives", "tokenizers gives", ran.stdout)
+    [sample] = [block for block in blocks(page, "text") if block.startswith("read ")]
+    assert re.sub(r"tokenizers [\d.]+ gives", "tokenizers gives", sample) == printed
 
 
 def _without_times(summary: str) -> list[str]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe_core._native import LongestMatcher
 from bpe_core.buffers import joined
 from bpe_core.char_bpe import files
-from bpe_core.char_bpe.encoder import UNKNOWN, MergeEncoder
+from bpe_core.char_bpe.encoder import UNKNOWN
 from bpe_core.char_bpe.settings import (
     WORD_END,
     EndOfWordAs,
@@ -30,10 +27,9 @@ from bpe_core.char_bpe.training import (
     Options,
     WordCounter,
     learn,
-    longest_first_order,
-    token_length,
     words_of_counts,
 )
+from bpe_core.char_bpe.vocabulary import Vocabulary
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import (
     InvalidTokenizerError,
@@ -42,7 +38,6 @@ from bpe_core.errors import (
     UnknownTokenError,
 )
 from bpe_core.formats.files import Location
-from bpe_core.model import MAX_ID
 from bpe_core.patterns import WHITESPACE_WORDS
 from bpe_core.special_tokens import split_special_tokens
 from bpe_core.tokenizer import _utf8
@@ -123,7 +118,7 @@ class CharBPETokenizer:
             special_tokens=special_tokens,  # type: ignore[arg-type]
             method=method,
         )
-        self._state: _State | None = None
+        self._state: Vocabulary | None = None
 
     # --- the published ones
 
@@ -178,7 +173,9 @@ class CharBPETokenizer:
             InvalidTokenizerError: ids given twice, merges of tokens that the vocabulary lacks.
         """
         tokenizer = cls(**settings)
-        tokenizer._state = _State(settings=tokenizer._settings, vocab=vocab, merges=tuple(merges))
+        tokenizer._state = Vocabulary(
+            settings=tokenizer._settings, vocab=vocab, merges=tuple(merges)
+        )
         return tokenizer
 
     @classmethod
@@ -207,9 +204,13 @@ class CharBPETokenizer:
             "words": "bert",
             "special_tokens": [] if unk_token is None else [unk_token],
         }
+        tokenizer = cls(**{**defaults, **settings})
         vocab, merges = files.read_huggingface(vocab_filepath, merges_filepath)
         with files.named(vocab_filepath):
-            return cls.from_vocab(vocab, merges, **{**defaults, **settings})
+            tokenizer._state = Vocabulary(
+                settings=tokenizer._settings, vocab=vocab, merges=tuple(merges)
+            )
+        return tokenizer
 
     @classmethod
     def load(cls, directory: Location) -> CharBPETokenizer:
@@ -222,7 +223,7 @@ class CharBPETokenizer:
         content = files.read(directory)
         with files.named(directory):
             tokenizer = cls(**content["settings"])
-            tokenizer._state = _State(settings=tokenizer._settings, **content["vocabulary"])
+            tokenizer._state = Vocabulary(settings=tokenizer._settings, **content["vocabulary"])
         files.check_fingerprint(directory, content, tokenizer.fingerprint)
         return tokenizer
 
@@ -327,10 +328,17 @@ class CharBPETokenizer:
                 f"a tokenizer with words='whitespace', found pattern {pattern!r} and "
                 f"words={self._settings.words!r}"
             )
-        if self._settings.normalizes:
+        normalized = counts.metadata.get("normalizer", "null") != "null" or (
+            counts.metadata.get("normalize_quotes", "false") != "false"
+        )
+        if self._settings.normalizes or normalized:
             raise TrainingError(
-                "counts: expected a tokenizer that takes text as it is, found one that lowers or "
-                "normalizes it: the counts are of the text as it was"
+                "counts: expected those of text as it is, for a tokenizer that takes it so, found "
+                + (
+                    "counts of normalized text"
+                    if normalized
+                    else "one that lowers or normalizes it"
+                )
             )
         options = Options(
             vocab_size=vocab_size,
@@ -376,7 +384,7 @@ class CharBPETokenizer:
 
         with _shown(progress, options.vocab_size) as show:
             learned = learn(words, settings, options, log if verbose else None, show)
-        state = _State(
+        state = Vocabulary(
             settings=settings,
             vocab=learned.vocab,
             merges=tuple(learned.merges),
@@ -548,8 +556,16 @@ class CharBPETokenizer:
         )
         if self._settings.unk_token is None and len(ids) and ids.min() < 0:
             document = int(np.searchsorted(offsets, np.argmin(ids >= 0), side="right")) - 1
-            text = bytes(data[starts[document] : ends[document]]).decode("utf-8", "replace")
-            raise self._unknown_character(text, document)
+            specials = self._settings.special_tokens if allowed_special == "all" else ()
+            text = bytes(data[starts[document] : ends[document]])
+            parts = split_special_tokens(text, specials)
+            found = self._unknown_among([part for part, is_special in parts if not is_special])
+            raise UnknownCharacterError(
+                f"document {document}: expected characters of this vocabulary, found {found}; "
+                "give an unk_token, or train on text that has it",
+                found,
+                document,
+            )
         return ids.astype(dtype), offsets
 
     def _encode(
@@ -574,24 +590,30 @@ class CharBPETokenizer:
             num_threads=num_threads,
         )
 
-    def _unknown_character(self, text: str, document: int) -> UnknownCharacterError:
-        """The error for a text that has a character without an id."""
-        state = self._trained()
-        for word in self._settings.normalized(text).split():
-            at = 0
-            for token_id in self.encode(word):
-                if token_id == UNKNOWN:
-                    break
-                token = state.token_of[token_id]
-                at += len(token.removesuffix(self._settings.end_of_word or ""))
-            else:
+    def _unknown_among(self, segments: Sequence[bytes]) -> str:
+        """The first character without an id, and its word, in words."""
+        data, offsets = joined(segments)
+        marked, _ = self._settings.marked(data, offsets[:-1], offsets[1:], find_specials=False)
+        for word in marked.tobytes().split(bytes([WORD_END])):
+            ids = self._encode_word(word)
+            if UNKNOWN not in ids:
                 continue
-            character = word[at : at + 1]
-            return UnknownCharacterError(
-                f"{character!r} (U+{ord(character or '?'):04X}) in the word {word[:100]!r}",
-                document,
-            )
-        raise AssertionError("a text with an unknown character")
+            text = word.decode("utf-8", "replace")
+            before = [self._trained().token_of[i] for i in ids[: ids.index(UNKNOWN)]]
+            at = sum(len(token.removesuffix(self._settings.end_of_word or "")) for token in before)
+            if at == len(text):
+                return f"the end of the word {text[:100]!r}"
+            return f"{text[at]!r} (U+{ord(text[at]):04X}) in the word {text[:100]!r}"
+        raise AssertionError("there is a character without an id")
+
+    def _encode_word(self, word: bytes) -> list[int]:
+        marked = np.frombuffer(word + bytes([WORD_END]), np.uint8)
+        bounds = np.array([0, len(marked)], np.int64)
+        ids, _ = self._trained().encode(
+            marked, bounds, self._settings.method, prepend=(), append=(), num_threads=1
+        )
+        found: list[int] = ids.tolist()
+        return found
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], unknown: str = "error") -> str:
         """The text of ids. Each end of a word becomes a space, but for one at the end of the text.
@@ -621,7 +643,7 @@ class CharBPETokenizer:
             ) from None
         return text if self._settings.end_of_word is None else text.removesuffix(" ")
 
-    def _trained(self) -> _State:
+    def _trained(self) -> Vocabulary:
         if self._state is None:
             raise InvalidTokenizerError(
                 "expected a tokenizer with a vocabulary, found a new one; train it, or make one "
@@ -635,183 +657,5 @@ def _rebuilt(
 ) -> CharBPETokenizer:
     tokenizer = cls(**settings)
     if content is not None:
-        tokenizer._state = _State(settings=tokenizer._settings, **content)
+        tokenizer._state = Vocabulary(settings=tokenizer._settings, **content)
     return tokenizer
-
-
-@dataclass(frozen=True, kw_only=True)
-class _State:
-    """A vocabulary, and what encodes with it.
-
-    Attributes:
-        longest_first: ids in the order in which `longest_first` looks for them; None: all tokens,
-            the longest first, of these the smallest id.
-    """
-
-    settings: Settings = field(compare=False)
-    vocab: Mapping[str, int]
-    merges: tuple[tuple[str, str], ...]
-    merge_counts: tuple[int, ...] | None = None
-    longest_first: tuple[int, ...] | None = None
-    stop_reason: str | None = None
-    tie_break: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("merges", "merge_counts", "longest_first"):
-            value = getattr(self, name)
-            if value is not None:
-                entries = (tuple(v) if name == "merges" else v for v in value)
-                object.__setattr__(self, name, tuple(entries))
-        _check(self)
-
-    def as_json(self) -> dict[str, Any]:
-        """The attributes but the settings, as `_State` takes them."""
-        return {
-            "vocab": dict(self.vocab),
-            "merges": list(self.merges),
-            "merge_counts": self.merge_counts,
-            "longest_first": self.longest_first,
-            "stop_reason": self.stop_reason,
-            "tie_break": self.tie_break,
-        }
-
-    @cached_property
-    def token_of(self) -> dict[int, str]:
-        """Id to token."""
-        return {token_id: token for token, token_id in self.vocab.items()}
-
-    @cached_property
-    def text_of(self) -> dict[int, str]:
-        """Id to what it is decoded to: the end of a word is a space."""
-        marker = self.settings.end_of_word
-        if marker is None:
-            return self.token_of
-        return {
-            token_id: f"{token.removesuffix(marker)} " if token.endswith(marker) else token
-            for token, token_id in self.vocab.items()
-        }
-
-    @cached_property
-    def _merge_encoder(self) -> MergeEncoder:
-        return MergeEncoder(self.settings, self.vocab, self.merges)
-
-    @cached_property
-    def _left_to_right(self) -> LongestMatcher:
-        return self._matcher(list(self._ordinary))
-
-    @cached_property
-    def _longest_first(self) -> LongestMatcher:
-        if self.longest_first is not None:
-            return self._matcher([self.token_of[i] for i in self.longest_first])
-        marker = self.settings.end_of_word
-        return self._matcher(
-            sorted(self._ordinary, key=lambda t: (-token_length(t, marker), self.vocab[t]))
-        )
-
-    @property
-    def _ordinary(self) -> Iterable[str]:
-        return self.vocab.keys() - set(self.settings.reserved)
-
-    def _matcher(self, tokens: list[str]) -> LongestMatcher:
-        keys, offsets = joined([self._marked_token(token) for token in tokens])
-        ids = np.array([self.vocab[token] for token in tokens], np.int64)
-        return LongestMatcher(keys, offsets, ids, self.settings.word_end)
-
-    def _marked_token(self, token: str) -> bytes:
-        """The bytes of a token as they stand in marked words."""
-        marker = self.settings.end_of_word
-        if marker is None or not token.endswith(marker):
-            return token.encode()
-        if token == marker and self.settings.end_of_word_as == "suffix":
-            return token.encode()  # there is no character that the mark could belong to
-        return token.removesuffix(marker).encode() + bytes([WORD_END])
-
-    def with_longest_first(self, words: CountedWords) -> _State:
-        """The same with the order of tokens by their frequencies in the training words."""
-        marked = np.insert(np.frombuffer(words.text, np.uint8), words.offsets[1:], WORD_END)
-        bounds = words.offsets + np.arange(len(words.offsets))
-        ids, offsets = self._merge_encoder.encode(marked, bounds[:-1], bounds[1:], num_threads=0)
-        counts = np.repeat(words.counts, np.diff(offsets))
-        order = longest_first_order(self.vocab, self.settings.end_of_word, ids, counts)
-        return _State(settings=self.settings, **{**self.as_json(), "longest_first": order})
-
-    def encode(
-        self,
-        marked: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        method: Method,
-        *,
-        prepend: Sequence[int],
-        append: Sequence[int],
-        num_threads: int,
-    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """(ids, offsets) of documents of marked words; unknown ones as the settings say."""
-        starts, ends = bounds[:-1], bounds[1:]
-        ids: NDArray[Any]
-        if method == "merges":
-            ids, offsets = self._merge_encoder.encode(
-                marked, starts, ends, prepend=prepend, append=append, num_threads=num_threads
-            )
-        else:
-            matcher = self._longest_first if method == "longest_first" else self._left_to_right
-            specials = [self.vocab[token] for token in self.settings.special_tokens]
-            ids, offsets = matcher.encode(marked, starts, ends, specials, method == "longest_first")
-            ids, offsets = _with_affixes(ids, offsets, prepend, append)
-        if self.settings.unk_token is not None:
-            ids[ids == UNKNOWN] = self.vocab[self.settings.unk_token]
-        return ids, offsets
-
-
-def _with_affixes(
-    ids: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    prepend: Sequence[int],
-    append: Sequence[int],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    if not prepend and not append:
-        return ids, offsets
-    n = len(offsets) - 1
-    # What ends a document comes before what begins the next.
-    edges = np.stack([offsets[:-1], offsets[1:]], axis=1).ravel()
-    places = np.repeat(edges, np.tile([len(prepend), len(append)], n))
-    with_affixes = np.insert(ids, places, np.tile([*prepend, *append], n))
-    return with_affixes, offsets + np.arange(n + 1) * (len(prepend) + len(append))
-
-
-def _check(state: _State) -> None:
-    vocab = state.vocab
-    for token, token_id in vocab.items():
-        if not isinstance(token, str) or not token:
-            raise InvalidTokenizerError(f"vocabulary: expected texts as tokens, found {token!r}")
-        if not isinstance(token_id, int) or not 0 <= token_id <= MAX_ID:
-            raise InvalidTokenizerError(
-                f"token {token!r}: expected an id of 0 ... {MAX_ID}, found {token_id!r}"
-            )
-    if len(set(vocab.values())) < len(vocab):
-        seen: dict[int, str] = {}
-        for token, token_id in vocab.items():
-            if token_id in seen:
-                raise InvalidTokenizerError(
-                    f"tokens {seen[token_id]!r} and {token!r}: expected different ids, found "
-                    f"{token_id} for both"
-                )
-            seen[token_id] = token
-    for token in state.settings.reserved:
-        if token not in vocab:
-            raise InvalidTokenizerError(
-                f"{token!r}: expected unk_token and special tokens in the vocabulary, found no id "
-                "for it; add it, or give others (unk_token=None: the unknown is -1)"
-            )
-    for rank, merge in enumerate(state.merges):
-        for token in (*merge, "".join(merge)):
-            if len(merge) != 2 or token not in vocab:
-                raise InvalidTokenizerError(
-                    f"merge {rank}, {merge!r}: expected two tokens of the vocabulary whose text "
-                    f"together is a token too, found no id for {token!r}"
-                )
-    if state.longest_first is not None and (
-        unknown := set(state.longest_first) - set(vocab.values())
-    ):
-        raise InvalidTokenizerError(
-            f"longest_first: expected ids of the vocabulary, found {min(unknown)}"
-        )

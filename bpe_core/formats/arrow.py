@@ -120,10 +120,10 @@ def _read_table(location: Location) -> pa.Table:
         table = pa.ipc.open_file(data).read_all()
         table.validate(full=True)  # a malformed file must not lead to reads beyond its buffers
         table = table.combine_chunks()
-    except (pa.ArrowException, OSError) as error:
+        found = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # names that are not UTF-8
         raise malformed(location, "", "an Arrow IPC file", str(error)) from None
     if not table.schema.equals(_SCHEMA):
-        found = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
         names = ", ".join(f"{field.name}: {field.type}" for field in _SCHEMA)
         raise malformed(location, "columns", names, found or "none")
     metadata = table.schema.metadata or {}

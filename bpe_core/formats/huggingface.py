@@ -33,11 +33,21 @@ from bpe_core.formats.ranks import why_not_ranks
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.formats.template import around_of, post_processor_of
 from bpe_core.model import TokenizerModel
+from bpe_core.normalization import QUOTES
 
 _END_OF_TEXT = "<|endoftext|>"
 _NORMALIZERS = {"NFC": "nfc", "NFKC": "nfkc"}
-# Added tokens are compared in time quadratic in their length.
-_MAX_COMPARED = 256
+# What `normalize_quotes` does, in the library's steps.
+_QUOTE_STEPS: list[dict[str, Any]] = [
+    {
+        "type": "Replace",
+        "pattern": {"Regex": "[" + "".join(q for q, to in QUOTES.items() if to == target) + "]"},
+        "content": target,
+    }
+    for target in ("'", '"')
+]
+# Added tokens are compared in time that is the sum of the squares of their lengths.
+_MOST_COMPARED = 20_000_000
 
 
 def write_huggingface(model: TokenizerModel, location: Location) -> None:
@@ -51,11 +61,6 @@ def write_huggingface(model: TokenizerModel, location: Location) -> None:
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
     """The contents of tokenizer.json."""
-    if model.normalize_quotes:
-        raise CannotHoldError(
-            "quotes are normalized (normalize_quotes); of the library's normalizers only NFC and "
-            "NFKC are written"
-        )
     missing = set(range(256)) - {token[0] for _, token in model.tokens if len(token) == 1}
     if missing:
         raise CannotHoldError(
@@ -72,7 +77,7 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
                 _added_token(text, i, text not in model.nonspecial_tokens)
                 for text, i in model.special_tokens.items()
             ],
-            "normalizer": _normalizer_json(model.normalizer),
+            "normalizer": _normalizer_json(model),
             "pre_tokenizer": pre_tokenizer_of(model.pattern),
             "post_processor": post_processor_of(model),
             "decoder": {**BYTE_LEVEL, "use_regex": True},
@@ -93,7 +98,7 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
 
 
 def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer_config.json, which says `transformers` what is bos and eos.
+    """The contents of tokenizer_config.json, where `transformers` finds what it calls bos and eos.
 
     They are the token that is put before, and the one that is put after a text. Where none is put
     after it, `<|endoftext|>` is the eos if there is such a special token.
@@ -135,10 +140,10 @@ def read_huggingface(location: Location) -> TokenizerModel:
     decoder = object_of(location, "decoder", root.get("decoder"))
     expect(location, "decoder.type", decoder.get("type"), "ByteLevel")
 
-    normalizer = _normalizer_of(location, root.get("normalizer"))
+    normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
     added = list_of(location, "added_tokens", root.get("added_tokens") or [])
     specials = _specials_of(location, added, vocab)
-    if normalizer is not None:
+    if normalizer is not None or normalize_quotes:
         _check_found_as_they_stand(location, added)
     prepend, append = around_of(location, root.get("post_processor"), set(specials.values()))
     merges = [_sides(merge) for merge in list_of(location, "model.merges", model.get("merges"))]
@@ -155,6 +160,7 @@ def read_huggingface(location: Location) -> TokenizerModel:
             pattern=pattern,
             ignore_merges=model.get("ignore_merges", False),
             normalizer=normalizer,
+            normalize_quotes=normalize_quotes,
         ),
     )
     nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
@@ -175,21 +181,26 @@ def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
     }
 
 
-def _normalizer_json(normalizer: str | None) -> dict[str, str] | None:
-    names = {name: type_ for type_, name in _NORMALIZERS.items()}
-    return None if normalizer is None else {"type": names[normalizer]}
+def _normalizer_json(model: TokenizerModel) -> dict[str, Any] | None:
+    forms = [{"type": type_} for type_, form in _NORMALIZERS.items() if form == model.normalizer]
+    steps: list[dict[str, Any]] = [*forms, *(_QUOTE_STEPS if model.normalize_quotes else [])]
+    if not steps:
+        return None
+    return steps[0] if len(steps) == 1 else {"type": "Sequence", "normalizers": steps}
 
 
-def _normalizer_of(location: Location, normalizer: Any) -> str | None:
+def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, bool]:
+    """The Unicode normalization form, and whether `normalize_quotes` follows it."""
     if normalizer is None:
-        return None
+        return None, False
     steps = steps_of(location, "normalizer", normalizer, "normalizers")
-    types = [step.get("type") for step in steps]
+    quotes = steps[-len(_QUOTE_STEPS) :] == _QUOTE_STEPS
+    types = [step.get("type") for step in steps[: -len(_QUOTE_STEPS) if quotes else None]]
     if not types:
-        return None
-    if len(types) > 1 or types[0] not in _NORMALIZERS:
+        return None, quotes
+    if len(types) > 1 or types[0] not in list(_NORMALIZERS):
         raise malformed(location, "normalizer", "null, NFC or NFKC", quoted(types))
-    return _NORMALIZERS[types[0]]
+    return _NORMALIZERS[types[0]], quotes
 
 
 def _check_found_as_they_stand(location: Location, added: list[Any]) -> None:
@@ -272,13 +283,12 @@ def _check_no_overlap(location: Location, plain: list[str], normalized: list[str
     """The library looks for normalized tokens after the others; that shows where they overlap."""
     if not plain or not normalized:
         return
-    longest = max(plain + normalized, key=len)
-    if len(longest) > _MAX_COMPARED:
+    if sum(len(text) ** 2 for text in plain + normalized) > _MOST_COMPARED:
         raise malformed(
             location,
             "added_tokens",
-            f'"normalized" alike for all, or texts of at most {_MAX_COMPARED} characters',
-            f"both, and one of {len(longest)}",
+            '"normalized" alike for all, or shorter and fewer texts',
+            f"both, and {sum(map(len, plain + normalized)):,} characters",
         )
     for one, other in ((plain, normalized), (normalized, plain)):
         whole = set(one)

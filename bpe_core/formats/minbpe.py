@@ -96,10 +96,12 @@ def minbpe_model(model: TokenizerModel) -> MinbpeModel:
     Raises:
         CannotHoldError: minbpe's ids are the bytes in order and then merges in order, each of
             earlier ids and with an id of its own, and this tokenizer's are not; or it has a
-            normalizer or `ignore_merges`.
+            normalizer, a chain of patterns or `ignore_merges`.
     """
     if model.normalizer is not None or model.normalize_quotes:
         raise CannotHoldError("minbpe does not normalize text, and this tokenizer does")
+    if len(resolve_pattern(model.pattern).steps) > 1:
+        raise CannotHoldError("the pattern is a chain of several, and minbpe takes one")
     if model.ignore_merges:
         raise CannotHoldError(
             "some token is not what its own bytes merge into, and minbpe cannot say that a "

@@ -45,5 +45,9 @@ def first_difference(pattern: str) -> str | None:
         if construct is None:
             return pattern[at : at + 20]
         at = construct.end()
+    try:
+        empty = regex.match(pattern, "")
+    except regex.error as error:
+        return f"(no regular expression: {error})"
     # After a match of nothing at all, the engines go on from different places.
-    return "(matches the empty text)" if regex.match(pattern, "") else None
+    return "(matches the empty text)" if empty else None

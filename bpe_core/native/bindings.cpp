@@ -6,6 +6,8 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -15,6 +17,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "count_runs.hpp"
@@ -133,7 +136,7 @@ Scanner scanner_from_name(const std::string& name, bool portable = false) {
     rules.split_categories = name.find("/split_categories", rules_at) != std::string::npos;
     const size_t digits_at = name.rfind('=') + 1;
     rules.max_digits = static_cast<uint32_t>(std::stoul(name.substr(digits_at)));
-    return scanner_for(pattern, rules);
+    return portable ? portable_scanner_for(pattern, rules) : scanner_for(pattern, rules);
   }
   return portable ? portable_scanner_for(pattern) : scanner_for(pattern);
 }
@@ -292,11 +295,12 @@ py::tuple scan_documents_of(const py::buffer& buffer, const Int64Array& starts,
 }
 
 std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t limit,
-                                   const SpecialSet& specials, const Normalizer* normalizer) {
+                                   const SpecialSet& specials, const Normalizer* normalizer,
+                                   bool before_white_space) {
   const BytesView text(buffer);
   py::gil_scoped_release release;
   const int64_t cut = safe_cut(text.data(), text.size(), at_end, limit, specials.matcher(),
-                               normalizer_or_none(normalizer));
+                               normalizer_or_none(normalizer), before_white_space);
   if (cut == kNoCut) return std::nullopt;
   return cut;
 }
@@ -601,6 +605,35 @@ std::vector<MergeRule> rules_from_columns(const py::array_t<uint32_t, py::array:
   return rules;
 }
 
+// Memory that the allocator has at hand when it is released, since nobody else could use it. It is
+// not written to, so it is addresses more than memory.
+class Reserve {
+ public:
+  Reserve() {
+    take();
+    fence_ = std::malloc(kBlock);
+  }
+  Reserve(const Reserve&) = delete;
+  Reserve& operator=(const Reserve&) = delete;
+  ~Reserve() {
+    release();
+    std::free(fence_);
+  }
+  void take() {
+    for (void*& block : blocks_) {
+      if (block == nullptr) block = std::malloc(kBlock);
+    }
+  }
+  void release() {
+    for (void*& block : blocks_) std::free(std::exchange(block, nullptr));
+  }
+
+ private:
+  static constexpr size_t kBlock = size_t{100} << 10;  // larger ones would be given to the system
+  std::array<void*, 4> blocks_{};
+  void* fence_;  // behind them: what is free at the very end would be given to the system too
+};
+
 class PyEncoder {
  public:
   PyEncoder(const Int64Array& byte_ids, std::vector<MergeRule> rules, int64_t unknown_id,
@@ -639,41 +672,22 @@ class PyEncoder {
     return encode_as<uint32_t>(documents, specials, affixes, num_threads);
   }
 
-  // in_stream: takes little memory beyond that of the text and its ids.
-  py::list encode_text(const py::object& text, const SpecialSet& specials, bool in_stream) {
-    if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
-    std::optional<BytesView> view;
-    const uint8_t* bytes;
-    py::ssize_t size;
-    if (PyUnicode_Check(text.ptr())) {
-      bytes = reinterpret_cast<const uint8_t*>(PyUnicode_AsUTF8AndSize(text.ptr(), &size));
-      if (bytes == nullptr) throw py::error_already_set();
-    } else {
-      view.emplace(py::reinterpret_borrow<py::buffer>(text));
-      bytes = view->data();
-      size = static_cast<py::ssize_t>(view->size());
-    }
-    const int64_t start = 0;
-    const int64_t end = size;
-    const DocumentSpans documents{bytes, static_cast<size_t>(size), &start, &end, 1};
-    WorkspacePool::Lease lease(workspaces_, in_stream ? Workspace::kStreamLines : SIZE_MAX);
-    Workspace& workspace = lease.get();
-    const auto encode_into = [&](IdBuffer<uint32_t>& ids) {
-      int64_t offset;
-      encoder_.encode_documents(workspace, documents, specials.matcher(), specials.ids(), {}, ids,
-                                &offset);
-    };
-    if (documents.bytes_of(0) <= Workspace::kShortText) {
-      workspace.short_ids.clear();
-      encode_into(workspace.short_ids);
-      return to_list(workspace.short_ids);
-    }
-    IdBuffer<uint32_t> ids;
-    {
-      py::gil_scoped_release release;
-      encode_into(ids);
-    }
-    return to_list(ids);
+  py::list encode_text(const py::object& text, const SpecialSet& specials) {
+    return encode_one(text, specials, SIZE_MAX, to_list);
+  }
+
+  // The ids as bytes, uint32 each. Takes little memory beyond that of the text and these.
+  py::bytes encode_step(const py::object& text, const SpecialSet& specials) {
+    return encode_one(text, specials, Workspace::kStreamLines, to_bytes);
+  }
+
+  // Around a stream: memory that was kept for it is free meanwhile, for its text and Python's
+  // objects.
+  void begin_stream() {
+    if (streams_++ == 0) reserve_.release();
+  }
+  void end_stream() {
+    if (--streams_ == 0) reserve_.take();
   }
 
   py::tuple encode_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends,
@@ -694,6 +708,52 @@ class PyEncoder {
   }
 
  private:
+  template <class Result>
+  Result encode_one(const py::object& text, const SpecialSet& specials, size_t most_lines,
+                    Result (*convert)(const IdBuffer<uint32_t>&)) {
+    if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
+    std::optional<BytesView> view;
+    const uint8_t* bytes;
+    py::ssize_t size;
+    if (PyUnicode_Check(text.ptr())) {
+      bytes = reinterpret_cast<const uint8_t*>(PyUnicode_AsUTF8AndSize(text.ptr(), &size));
+      if (bytes == nullptr) throw py::error_already_set();
+    } else {
+      view.emplace(py::reinterpret_borrow<py::buffer>(text));
+      bytes = view->data();
+      size = static_cast<py::ssize_t>(view->size());
+    }
+    const int64_t start = 0;
+    const int64_t end = size;
+    const DocumentSpans documents{bytes, static_cast<size_t>(size), &start, &end, 1};
+    WorkspacePool::Lease lease(workspaces_, most_lines);
+    Workspace& workspace = lease.get();
+    const auto encode_into = [&](IdBuffer<uint32_t>& ids) {
+      int64_t offset;
+      encoder_.encode_documents(workspace, documents, specials.matcher(), specials.ids(), {}, ids,
+                                &offset);
+    };
+    if (documents.bytes_of(0) <= Workspace::kShortText) {
+      workspace.short_ids.clear();
+      encode_into(workspace.short_ids);
+      return convert(workspace.short_ids);
+    }
+    IdBuffer<uint32_t> ids;
+    {
+      py::gil_scoped_release release;
+      encode_into(ids);
+    }
+    return convert(ids);
+  }
+
+  static py::bytes to_bytes(const IdBuffer<uint32_t>& ids) {
+    const auto size = static_cast<py::ssize_t>(ids.size() * sizeof(uint32_t));
+    PyObject* const bytes =
+        PyBytes_FromStringAndSize(reinterpret_cast<const char*>(ids.data()), size);
+    if (bytes == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::bytes>(bytes);
+  }
+
   static py::list to_list(const IdBuffer<uint32_t>& ids) {
     const auto size = static_cast<py::ssize_t>(ids.size());
     py::list result = py::reinterpret_steal<py::list>(PyList_New(size));
@@ -734,6 +794,8 @@ class PyEncoder {
     return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
   }
 
+  Reserve reserve_;
+  size_t streams_ = 0;
   Encoder encoder_;
   bool native_;
   WorkspacePool workspaces_;
@@ -899,7 +961,7 @@ PYBIND11_MODULE(_native, m) {
       "cut_lookahead", [](const SpecialSet& specials) { return cut_lookahead(specials.matcher()); },
       "specials"_a);
   m.def("safe_cut", &safe_cut_of, "text"_a, "at_end"_a, "limit"_a, "specials"_a,
-        "normalizer"_a = py::none());
+        "normalizer"_a = py::none(), "before_white_space"_a = false);
 
   py::class_<PyPretokenTable>(m, "PretokenTable")
       .def(py::init<std::optional<std::string>, std::vector<std::string>, size_t, bool,
@@ -974,7 +1036,10 @@ PYBIND11_MODULE(_native, m) {
       .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,
            "specials"_a, "prepend"_a = std::vector<uint32_t>{},
            "append"_a = std::vector<uint32_t>{}, "bits"_a = 32, "num_threads"_a = 1)
-      .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a, "in_stream"_a = false)
+      .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a)
+      .def("encode_step", &PyEncoder::encode_step, "text"_a, "specials"_a)
+      .def("begin_stream", &PyEncoder::begin_stream)
+      .def("end_stream", &PyEncoder::end_stream)
       .def("encode_spans", &PyEncoder::encode_spans, "data"_a, "starts"_a, "ends"_a,
            "special_ids"_a);
 

@@ -5,7 +5,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "scanner_portable.hpp"
 #include "utf8.hpp"
+#include "words.hpp"
 #include "xxh3.hpp"
 
 #if defined(__x86_64__)
@@ -208,8 +210,14 @@ size_t cut_lookahead(const SpecialMatcher& specials) {
 }
 
 int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
-                 const SpecialMatcher& specials, const Normalizer& normalizer) {
+                 const SpecialMatcher& specials, const Normalizer& normalizer,
+                 bool before_white_space) {
   const size_t lookahead = cut_lookahead(specials);
+  const auto may_cut_at = [&](size_t place) {
+    return may_cut(text, size, place, normalizer) &&
+           (!before_white_space ||
+            is_word_space(classify(text, size, place).char_class, text[place]));
+  };
   if (!at_end && (size < lookahead || size - lookahead < limit)) {
     throw std::invalid_argument("safe_cut: expected at least " + std::to_string(limit) + " + " +
                                 std::to_string(lookahead) + " bytes, found " +
@@ -225,7 +233,7 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
     const size_t gap_end = ends_at_special ? match.begin : certain;
     const size_t first = std::max<size_t>(gap, 1);
     for (size_t place = std::min(gap_end, limit); place >= first; --place) {
-      if (may_cut(text, size, place, normalizer)) {
+      if (may_cut_at(place)) {
         cut = static_cast<int64_t>(place);
         break;
       }
@@ -233,7 +241,7 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
     if (gap_end >= limit) {
       if (cut != kNoCut) return cut;
       for (size_t place = std::max(first, limit + 1); place <= gap_end; ++place) {
-        if (may_cut(text, size, place, normalizer)) return static_cast<int64_t>(place);
+        if (may_cut_at(place)) return static_cast<int64_t>(place);
       }
     }
     if (!ends_at_special) return cut;

@@ -63,9 +63,11 @@ size_t cut_lookahead(const SpecialMatcher& specials);
 // the same letter and the same character, which may have taken marks that follow it. The result is
 // the last such place in (0, limit], else the first after `limit`, else kNoCut: then, unless
 // `at_end`, more text may hold one. It depends on the document, the piece's start and `limit`, not
-// on `size`. std::invalid_argument if not `at_end` and `size` is less than limit +
+// on `size`. With before_white_space, for white-space words, a cut stands there alone.
+// std::invalid_argument if not `at_end` and `size` is less than limit +
 // cut_lookahead(specials).
 int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
-                 const SpecialMatcher& specials, const Normalizer& normalizer);
+                 const SpecialMatcher& specials, const Normalizer& normalizer,
+                 bool before_white_space = false);
 
 }  // namespace bpe

@@ -461,8 +461,8 @@ class PositionEngine final : public MergeLearner::Engine {
       seen.push_back(symbol);
       neighbour.list = o.position;
     }
-    neighbour.count +=
-        static_cast<uint64_t>(o.count);  // may wrap for the boundary, which is unused
+    // May wrap for the boundary, which is not used.
+    neighbour.count += static_cast<uint64_t>(o.count);
   }
 
   void count_lefts() {

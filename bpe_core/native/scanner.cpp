@@ -47,7 +47,7 @@ Scanner portable_scanner_for(Pattern pattern) {
 
 Scanner scanner_for(Pattern pattern) {
   if (cpu_has_avx2()) {
-    const Scanner::Scan scan = avx2_scan_for(pattern, cpu_extracts_fast());
+    const Scanner::Scan scan = avx2_scan_for(pattern, Splitting::as_published, cpu_extracts_fast());
     if (scan != nullptr) return Scanner(scan);
   }
   return portable_scanner_for(pattern);
@@ -55,8 +55,12 @@ Scanner scanner_for(Pattern pattern) {
 
 namespace {
 
+Splitting splitting_of(PatternRules rules) {
+  return rules.split_categories ? Splitting::by_category : Splitting::with_max_digits;
+}
+
 template <Splitting splitting>
-Scanner::Scan scan_with_rules(Pattern pattern) {
+Scanner::Scan portable_scan(Pattern pattern) {
   switch (pattern) {
     case Pattern::gpt2:
       return scan_portable<Pattern::gpt2, splitting>;
@@ -77,10 +81,18 @@ Scanner::Scan scan_with_rules(Pattern pattern) {
 
 }  // namespace
 
-Scanner scanner_for(Pattern pattern, PatternRules rules) {
-  return Scanner(rules.split_categories ? scan_with_rules<Splitting::by_category>(pattern)
-                                        : scan_with_rules<Splitting::with_max_digits>(pattern),
+Scanner portable_scanner_for(Pattern pattern, PatternRules rules) {
+  return Scanner(rules.split_categories ? portable_scan<Splitting::by_category>(pattern)
+                                        : portable_scan<Splitting::with_max_digits>(pattern),
                  rules.max_digits);
+}
+
+Scanner scanner_for(Pattern pattern, PatternRules rules) {
+  if (cpu_has_avx2()) {
+    const Scanner::Scan scan = avx2_scan_for(pattern, splitting_of(rules), cpu_extracts_fast());
+    if (scan != nullptr) return Scanner(scan, rules.max_digits);
+  }
+  return portable_scanner_for(pattern, rules);
 }
 
 }  // namespace bpe

@@ -29,6 +29,13 @@ struct PatternRules {
   uint32_t max_digits = 0;  // numbers in a pre-token; 0: no limit
 };
 
+// How a scanner splits, as far as that is known when it is compiled.
+enum class Splitting {
+  as_published,
+  with_max_digits,  // other numbers of digits than the pattern's own
+  by_category,      // PatternRules::split_categories, with such a number of digits
+};
+
 // Writes the ends of the next pre-tokens of text[pos, size) into ends (ascending, each greater than
 // pos, at most capacity of them) and returns their number, which is 0 only at pos == size or
 // capacity == 0. text[0, size) is one segment: a document, or what stands between two special
@@ -61,7 +68,8 @@ Scanner scanner_for(Pattern pattern);
 // The scanner that uses no instructions beyond the baseline: the yardstick of the others.
 Scanner portable_scanner_for(Pattern pattern);
 
-// The scanner for a pattern with rules. std::invalid_argument if it has none.
+// The same for a pattern with rules. std::invalid_argument for qwen2 and none, which have none.
 Scanner scanner_for(Pattern pattern, PatternRules rules);
+Scanner portable_scanner_for(Pattern pattern, PatternRules rules);
 
 }  // namespace bpe

@@ -15,7 +15,7 @@ namespace bpe {
 
 // A scanner with AVX2 and BMI2, or nullptr if it is not better than the portable one. On CPUs that
 // gather and scatter bits slowly (AMD before Zen 3) it leaves text above ASCII to that one.
-Scanner::Scan avx2_scan_for(Pattern pattern, bool extracts_fast);
+Scanner::Scan avx2_scan_for(Pattern pattern, Splitting splitting, bool extracts_fast);
 bool cpu_has_avx2();
 bool cpu_has_avx2_and_aes();
 bool cpu_extracts_fast();
@@ -83,9 +83,9 @@ BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
 // Starts of pre-tokens in text[pos, pos + 64), a bit a byte, without the one at pos; of those only
 // that are known from this block, which is a copy of those bytes and of what follows them. With
 // kEndsText the text ends in the block, and its end counts as a start.
-template <Pattern pattern, typename Isa, bool kEndsText>
+template <Pattern pattern, Splitting splitting, typename Isa, bool kEndsText>
 BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t pos,
-                                        const uint8_t* block) {
+                                        const uint8_t* block, uint32_t max_digits) {
   const unsigned length = kEndsText ? static_cast<unsigned>(size - pos) : kBlockBytes;
   const ByteMasks bytes = Isa::load(block);
   ClassMasks masks;
@@ -111,7 +111,7 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
     compress<Isa>(masks, firsts);
     if (masks.count <= kLookahead) return 0;
   }
-  StartMasks result = pretoken_starts<pattern>(masks);
+  StartMasks result = pretoken_starts<pattern, splitting>(masks, max_digits);
   const PortableScan<pattern> scan(text, size);
   for (uint64_t left = result.apostrophes & result.known; left != 0; left &= left - 1) {
     const uint64_t bit = left & -left;
@@ -140,22 +140,23 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
   return starts;
 }
 
-template <Pattern pattern, typename Isa>
+template <Pattern pattern, Splitting splitting, typename Isa>
 BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                                     size_t capacity) {
-  const PortableScan<pattern> scan(text, size);
+                                     size_t capacity, uint32_t max_digits) {
+  const PortableScan<pattern, splitting> scan(text, size, max_digits);
   size_t count = 0;
   while (count < capacity && pos < size) {
     uint64_t starts = 0;
     if (size - pos >= kReadableBytes) [[likely]] {
-      starts = block_starts<pattern, Isa, false>(text, size, pos, text + pos);
+      starts =
+          block_starts<pattern, splitting, Isa, false>(text, size, pos, text + pos, max_digits);
     } else {
       uint8_t padded[kReadableBytes] = {};
       std::memcpy(padded, text + pos, size - pos);
       if (size - pos >= kBlockBytes) {
-        starts = block_starts<pattern, Isa, false>(text, size, pos, padded);
+        starts = block_starts<pattern, splitting, Isa, false>(text, size, pos, padded, max_digits);
       } else if (pattern != Pattern::cl100k_tiktoken) {
-        starts = block_starts<pattern, Isa, true>(text, size, pos, padded);
+        starts = block_starts<pattern, splitting, Isa, true>(text, size, pos, padded, max_digits);
       }
     }
     if (starts == 0) {

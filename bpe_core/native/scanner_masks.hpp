@@ -58,9 +58,24 @@ BPE_ALWAYS_INLINE uint64_t known_at_first(const ClassMasks& masks) {
   return low_bits(masks.ends_text ? masks.count : masks.count - kLookahead);
 }
 
+// The starts of pre-tokens in a mask of numbers: the first of each run, and then every nth. Without
+// a limit (0) the first alone; what a limit beyond a block asks for is left to the scalar scanner.
+BPE_ALWAYS_INLINE uint64_t number_starts_by(uint64_t number, uint32_t max_digits) {
+  uint64_t starts = number & ~(number << 1);
+  if (max_digits == 0 || max_digits > 63) return starts;
+  uint64_t follows = number;  // as many numbers stand before it
+  for (unsigned i = 1; i <= max_digits && follows != 0; ++i) follows &= number << i;
+  for (uint64_t next = starts << max_digits & follows; next != 0;
+       next = next << max_digits & follows) {
+    starts |= next;
+  }
+  return starts;
+}
+
 // ` ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: a change of class begins a pre-token unless
 // it comes after a space; the last character of white space always does.
-BPE_ALWAYS_INLINE StartMasks gpt2_starts(const ClassMasks& masks) {
+template <Splitting splitting>
+BPE_ALWAYS_INLINE StartMasks gpt2_starts(const ClassMasks& masks, uint32_t max_digits) {
   const uint64_t all = low_bits(masks.count);
   const uint64_t white = masks.white_space;
   const uint64_t black = all & ~white;
@@ -70,14 +85,19 @@ BPE_ALWAYS_INLINE StartMasks gpt2_starts(const ClassMasks& masks) {
   const uint64_t joins_space = black & masks.space << 1;
   StartMasks result;
   result.starts = (~same & ~joins_space) | ((black & white << 1) >> 1);
-  result.apostrophes = masks.apostrophe & result.starts;
+  if constexpr (splitting != Splitting::as_published) {
+    result.starts |= number_starts_by(masks.number, max_digits) & masks.number << 1;
+  }
+  constexpr bool kContracts = splitting != Splitting::by_category;
+  result.apostrophes = kContracts ? masks.apostrophe & result.starts : 0;
   result.known = known_at_first(masks);
   return result;
 }
 
 // Starts in a mask of digits: every digit for qwen2, else every third of a run.
-template <Pattern pattern>
-BPE_ALWAYS_INLINE uint64_t number_starts(uint64_t number) {
+template <Pattern pattern, Splitting splitting>
+BPE_ALWAYS_INLINE uint64_t number_starts(uint64_t number, uint32_t max_digits) {
+  if (splitting != Splitting::as_published) return number_starts_by(number, max_digits);
   if (pattern == Pattern::qwen2) return number;
   uint64_t starts = number & ~(number << 1);
   const uint64_t fourth = number & number << 1 & number << 2 & number << 3;
@@ -103,9 +123,10 @@ BPE_ALWAYS_INLINE uint64_t starts_after_breaks(uint64_t candidates, uint64_t bla
 }
 
 // cl100k, qwen2 and o200k: what they have in common is everything but what a word is.
-template <Pattern pattern>
-BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks) {
+template <Pattern pattern, Splitting splitting>
+BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks, uint32_t max_digits) {
   constexpr bool kIsO200k = pattern == Pattern::o200k;
+  constexpr bool kByCategory = splitting == Splitting::by_category;
   const uint64_t all = low_bits(masks.count);
   const uint64_t white = masks.white_space;
   const uint64_t line_break = masks.line_break;
@@ -123,15 +144,16 @@ BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks) {
   const uint64_t other = symbol & ~tails;
 
   const uint64_t other_starts = other & ~(other << 1) & ~(masks.space << 1);
-  // One blank or one symbol in front belongs to the word.
-  const uint64_t word_starts = word & ~(word << 1) & ~(blank << 1) & ~(other_starts << 1);
+  // One blank or one symbol in front belongs to the word; by category only a space.
+  const uint64_t leads = kByCategory ? masks.space : blank | other_starts;
+  const uint64_t word_starts = word & ~(word << 1) & ~(leads << 1);
   const uint64_t white_starts = (white & ~(white << 1) & ~tails) |
                                 starts_after_breaks(blank & line_break << 1, blank, line_break) |
                                 (blank & black >> 1);
   StartMasks result;
   result.starts = white_starts | after_tails | other_starts | word_starts |
-                  number_starts<pattern>(masks.number);
-  result.apostrophes = masks.apostrophe & other_starts;
+                  number_starts<pattern, splitting>(masks.number, max_digits);
+  result.apostrophes = kByCategory ? 0 : masks.apostrophe & other_starts;
   result.known = known_at_first(masks);
   // Of white space that goes on after the last character nothing is known but where it begins.
   if (!masks.ends_text && (white >> (masks.count - 1)) != 0) {
@@ -141,6 +163,7 @@ BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks) {
 }
 
 // Adds to the starts those inside of runs of letters and marks, where o200k parts words by case.
+template <Splitting splitting>
 BPE_ALWAYS_INLINE void add_case_starts(const ClassMasks& masks, StartMasks& result) {
   const uint64_t word = masks.head | masks.tail;
   const uint64_t upper = masks.head & ~masks.tail;
@@ -150,9 +173,11 @@ BPE_ALWAYS_INLINE void add_case_starts(const ClassMasks& masks, StartMasks& resu
   if (either == 0) [[likely]] {
     return;
   }
-  // A mark that follows no letter can be taken for a symbol.
-  const uint64_t lone_marks = either & ~masks.letter & ~(word << 1);
-  if (lone_marks != 0) result.known &= bits_below(lone_marks);
+  if constexpr (splitting != Splitting::by_category) {
+    // A mark that follows no letter can be taken for a symbol.
+    const uint64_t lone_marks = either & ~masks.letter & ~(word << 1);
+    if (lone_marks != 0) result.known &= bits_below(lone_marks);
+  }
   // Letters without case and marks go with what is before them.
   const uint64_t after_lower = either & lower << 1;
   result.starts |= (either + after_lower) & ~either & upper;
@@ -169,16 +194,18 @@ BPE_ALWAYS_INLINE void add_case_starts(const ClassMasks& masks, StartMasks& resu
   }
 }
 
-template <Pattern pattern>
-BPE_ALWAYS_INLINE StartMasks pretoken_starts(const ClassMasks& masks) {
+template <Pattern pattern, Splitting splitting>
+BPE_ALWAYS_INLINE StartMasks pretoken_starts(const ClassMasks& masks, uint32_t max_digits) {
   if constexpr (pattern == Pattern::gpt2) {
-    return gpt2_starts(masks);
+    return gpt2_starts<splitting>(masks, max_digits);
   } else {
-    StartMasks result = cl100k_starts<pattern>(masks);
+    StartMasks result = cl100k_starts<pattern, splitting>(masks, max_digits);
     if constexpr (pattern == Pattern::o200k) {
       // Only a word takes a contraction, after its end.
-      result.apostrophes = masks.apostrophe & (masks.head | masks.tail) << 1;
-      add_case_starts(masks, result);
+      if constexpr (splitting != Splitting::by_category) {
+        result.apostrophes = masks.apostrophe & (masks.head | masks.tail) << 1;
+      }
+      add_case_starts<splitting>(masks, result);
     }
     return result;
   }

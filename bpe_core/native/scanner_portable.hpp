@@ -59,13 +59,6 @@ inline ClassifiedCharacter classify(const uint8_t* text, size_t size, size_t pos
   return classify_multibyte(text, size, pos);
 }
 
-// How a scanner splits, as far as that is known when it is compiled.
-enum class Splitting {
-  as_published,
-  with_max_digits,  // other numbers of digits than the pattern's own
-  by_category,      // PatternRules::split_categories, with such a number of digits
-};
-
 // One pass over a segment. Every member takes a position and returns the end of something there.
 template <Pattern pattern, Splitting splitting = Splitting::as_published>
 class PortableScan {

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core import CharBPETokenizer, PretokenCounts, count_pretokens
-from bpe_core._native import split_pretokens
+from bpe_core._native import safe_cut, split_pretokens
 from bpe_core.errors import (
     FormatError,
     InvalidTokenizerError,
@@ -29,7 +30,8 @@ from bpe_core.errors import (
     UnknownTokenError,
 )
 from bpe_core.patterns import WHITESPACE_WORDS
-from tests.bpe_core.core_support import FRAGMENTS
+from bpe_core.special_tokens import special_set
+from tests.bpe_core.core_support import FRAGMENTS, agrees
 
 END = "</w>"
 SENTENCES = (
@@ -424,6 +426,22 @@ def test_lowering_goes_character_by_character_and_normalizing_before_it() -> Non
     assert tokens_of(tokenizer, "ΣΑΣ<S>ﬁN") == ["σ", "α", "σ", END, "<S>", "f", "i", "n", END]
 
 
+@given(any_text, st.integers(0, 60))
+def test_long_texts_are_cut_between_words(text: str, limit: int) -> None:
+    data = text.encode()
+    cut = safe_cut(data, True, limit, special_set(["<s>"]), before_white_space=True)
+    places = [
+        len(text[:i].encode())
+        for i in range(1, len(text))
+        if text[i].isspace() and agrees(text[i - 1]) and regex.match(r"\p{L}", text[i - 1])
+    ]
+    before = [place for place in places if place <= limit]
+    assert cut == (max(before) if before else min(places, default=None))
+    if cut is not None:
+        words = data[:cut].decode().split() + data[cut:].decode().split()
+        assert words == text.split()
+
+
 # --- settings and errors
 
 
@@ -553,6 +571,9 @@ def test_counts_of_other_words_are_refused() -> None:
         CharBPETokenizer().train_from_counts(counts, 10, tie_break="first_seen")
     with pytest.raises(TrainingError, match="lowers or normalizes"):
         CharBPETokenizer(lowercase=True).train_from_counts(counts, 10)
+    counts.metadata["normalizer"] = "nfc"
+    with pytest.raises(TrainingError, match="found counts of normalized text"):
+        CharBPETokenizer().train_from_counts(counts, 10)
 
 
 def test_lengths_and_forbidden_tokens_are_honoured() -> None:
@@ -599,6 +620,28 @@ def test_an_unknown_character_without_a_token_for_it_is_an_error_that_names_it()
     bounds = np.array([0, 3]), np.array([3, 13])
     with pytest.raises(UnknownCharacterError, match=r"document 1: .* 'é' \(U\+00E9\) in .* 'thé'"):
         tokenizer.encode_documents("the rain thé".encode(), *bounds)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "found"),
+    [
+        ({"words": "whole_text", "end_of_word": None}, "the\nrain", "'\\n' (U+000A) in the word"),
+        ({"words": "bert"}, "th\x00e\x00x", "'x' (U+0078) in the word 'thex'"),
+        ({"lowercase": True}, "THE RAIN X", "'x' (U+0078) in the word 'x'"),
+        ({"special_tokens": ["<x>"]}, "the<x> rain<y>", "'<' (U+003C) in the word 'rain<y>'"),
+        ({"end_of_word_as": "suffix"}, "the rain ra", "'a' (U+0061) in the word 'ra'"),
+        ({"method": "longest_first"}, "the ra", "'r' (U+0072) in the word 'ra'"),
+    ],
+)
+def test_an_unknown_character_is_named_whatever_words_are(
+    arguments: Any, text: str, found: str
+) -> None:
+    tokenizer = CharBPETokenizer(unk_token=None, **arguments)
+    tokenizer.train("the rain the rain", 60)
+    bounds = np.array([0]), np.array([len(text)])
+    with pytest.raises(UnknownCharacterError) as caught:
+        tokenizer.encode_documents(text.encode(), *bounds)
+    assert found in str(caught.value)
 
 
 # --- use

@@ -270,6 +270,21 @@ def test_what_does_not_fit_together_is_refused() -> None:
         train_from_counts(counts, 300, base=letters)
 
 
+def test_normalization_is_kept_and_must_agree() -> None:
+    normalized = count_pretokens(iter(["e\u0301 e\u0301"]), normalizer="nfc", normalize_quotes=True)
+    plain = count_pretokens(iter(["abc abc"]))
+    base = train_from_counts(normalized, 257).tokenizer()
+    model = train_from_counts(normalized, 258, base=base).model
+    assert (model.normalizer, model.normalize_quotes) == ("nfc", True)
+    given_alone = PretokenCounts.from_mapping(dict(plain.items()))
+    assert train_from_counts(given_alone, 258, base=base).model.normalizer == "nfc"
+    with pytest.raises(TrainingError, match="its normalizer, nfc, found counts with null"):
+        train_from_counts(plain, 258, base=base)
+    other = train_from_counts(plain, 257).tokenizer()
+    with pytest.raises(TrainingError, match="its normalizer, null, found counts with nfc"):
+        train_from_counts(normalized, 258, base=other)
+
+
 def test_one_pattern_under_two_names_fits() -> None:
     counts = count_pretokens(iter(["abc abc"]), pattern="llama3")
     base = train_from_counts(count_pretokens(iter(["ab"]), pattern="cl100k"), 257).tokenizer()

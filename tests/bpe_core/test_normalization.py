@@ -55,6 +55,26 @@ def check(text: str) -> None:
             assert natively(form, quotes, text) == expected(form, quotes, text), ascii(text)
 
 
+def corpora() -> list[Path]:
+    root = Path(__file__).parents[2]
+    return sorted([*root.glob("examples/data/*.txt"), *root.glob("../shared/data/*.zst")])
+
+
+def beginning_of(path: Path, size: int) -> str:
+    if path.suffix == ".zst":
+        zstandard = pytest.importorskip("zstandard")
+        with path.open("rb") as file:
+            sample = zstandard.ZstdDecompressor().stream_reader(file).read(size)
+    else:
+        sample = path.read_bytes()[:size]
+    return str(sample.decode(errors="ignore"))
+
+
+@pytest.mark.parametrize("path", corpora(), ids=lambda path: path.name)
+def test_real_text_becomes_what_unicode_16_says(path: Path) -> None:
+    check(beginning_of(path, 2_000_000))
+
+
 # ---- tables
 
 
@@ -397,6 +417,17 @@ def test_long_expanding_text_is_encoded_in_threads() -> None:
     wanted = [tokenizer().encode(expected("nfkc", False, text)) for text in documents]
     assert np.diff(offsets).tolist() == list(map(len, wanted))
     assert ids.tolist() == [*chain.from_iterable(wanted)]
+    short = documents[0][:5000]
+    wanted_of_short = tokenizer().encode(expected("nfkc", False, short))
+    assert encoder.encode(short) == list(encoder.encode_iterable([short])) == wanted_of_short
+
+
+def test_offsets_are_given_only_in_text_that_stays_as_it_is() -> None:
+    encoder = tokenizer("nfc")
+    for call in (encoder.encode_with_offsets, partial(encoder.truncate, max_tokens=3)):
+        with pytest.raises(ValueError, match="give `tokenizer.normalize"):
+            call("cafe\u0301")
+        call("café")
 
 
 def test_a_loaded_tokenizer_normalizes_by_itself(tmp_path: Path) -> None:
@@ -537,3 +568,52 @@ def test_each_rule_decides_what_is_merged(
         ruled = trained_tokens(text * 2, tmp_path / "text", **rules)
     assert only_without in without - ruled
     assert only_with is None or only_with in ruled - without
+
+
+# ---- Hugging Face
+
+
+@cache
+def unknown_to_the_library() -> frozenset[str]:
+    """Characters newer than the library's tables, which are of Unicode 9."""
+    normalizers = pytest.importorskip("tokenizers").normalizers
+    nfkc, ours = normalizers.NFKC(), Normalizer("nfkc")
+    found = set()
+    for c in map(chr, EVERYTHING):
+        for text in (c, f"a\u0315{c}\u0300", f"a\u0334{c}", unicodedata2.normalize("NFD", c)):
+            if nfkc.normalize_str(text) != ours.normalize(text.encode()).decode():
+                found |= {c, unicodedata2.normalize("NFD", c)[0]}
+    return frozenset(found)
+
+
+def test_the_characters_that_the_library_does_not_know_are_as_many_as_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "normalization.md").read_text("utf-8")
+    assert f"{len(unknown_to_the_library())} characters" in page
+    assert min(map(ord, unknown_to_the_library())) == 0x7FD
+
+
+@pytest.mark.parametrize("pattern", SPLITS)
+@pytest.mark.parametrize(("form", "quotes"), SETTINGS)
+def test_tokenizer_json_gives_the_same_ids(
+    form: str | None, quotes: bool, pattern: str, tmp_path: Path
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    encoder = tokenizer(form, quotes, pattern)
+    assert "tokenizer.json" not in encoder.save(tmp_path)
+    peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    rng = random.Random(f"{form} {quotes} {pattern}")
+    known = [c for c in active_characters() if c not in unknown_to_the_library()]
+    for i in range(400):
+        text = mixed_text(rng) if i % 2 else "".join(rng.choices(known, k=20)) + mixed_text(rng, 5)
+        assert peer.encode(text).ids == encoder.encode(text), ascii(text)
+    assert BPETokenizer.from_huggingface(tmp_path / "tokenizer.json").model == encoder.model
+
+
+@pytest.mark.parametrize("path", corpora(), ids=lambda path: path.name)
+def test_tokenizer_json_gives_the_same_ids_on_real_text(path: Path, tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    encoder = tokenizer("nfkc", True)
+    encoder.save(tmp_path)
+    peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    text = beginning_of(path, 1_000_000)
+    assert peer.encode(text).ids == encoder.encode(text)

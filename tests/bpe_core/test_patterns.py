@@ -313,7 +313,7 @@ def numbers_of(pattern: str, text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in PATTERNS if name != "none"])
 @pytest.mark.parametrize("split_categories", [False, True])
-@pytest.mark.parametrize("max_digits", [None, 1, 2, 3, 10, 1000])
+@pytest.mark.parametrize("max_digits", [None, 1, 2, 3, 10, 59, 60, 61, 62, 63, 64, 65, 1000])
 def test_rules_make_patterns_that_native_code_scans(
     name: str, split_categories: bool, max_digits: int | None
 ) -> None:
@@ -324,9 +324,12 @@ def test_rules_make_patterns_that_native_code_scans(
     assert resolve_pattern(resolved.regex) == resolved
     rng = random.Random(name)
     for _ in range(20):
-        text = tricky_text(rng)
+        parts = [*tricky_text(rng), *(rng.choice("7٣") * rng.choice(LONG) for _ in range(5))]
+        text = "".join(rng.sample(parts, len(parts)))
         found = split_custom(resolved.regex, text).tolist()[1:]
-        assert split_pretokens(resolved.native, text.encode()).tolist() == found
+        for portable in (False, True):
+            ends = split_pretokens(resolved.native, text.encode(), 256, portable)
+            assert ends.tolist() == found
     if max_digits is not None:
         groups = numbers_of(resolved.regex, "x" + "7" * 2001)
         assert max(map(len, groups)) == max_digits

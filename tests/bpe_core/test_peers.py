@@ -36,7 +36,16 @@ from core_support import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_pathological import TEXTS
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from bpe_core import PATTERNS, BPETokenizer, count_pretokens, train_from_counts
 from bpe_core.patterns import resolve_pattern
@@ -116,11 +125,10 @@ def gpt2_peer(kjv_documents: list[bytes]) -> Peer:
 
 
 def trained_json_peer(style: str, kjv_documents: list[bytes], path: Path) -> Peer:
-    """Llama 3's or Qwen's kind of tokenizer.json, small, made by the library itself.
-
-    Qwen's has a normalizer, NFC, too, which is left out.
-    """
+    """Llama 3's or Qwen's kind of tokenizer.json, small, made by the library itself."""
     theirs = Tokenizer(models.BPE(ignore_merges=style == "llama3"))
+    if style == "qwen2":
+        theirs.normalizer = normalizers.NFC()
     theirs.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PATTERNS[style]), "isolated", invert=False),

@@ -23,7 +23,7 @@ from build_support import (
     write_corpus,
 )
 
-from bpe_core import CharBPETokenizer
+from bpe_core import CharBPETokenizer, PretokenCounts
 from pipelines import build
 from pipelines.config import BuildConfig, SourceConfig, load_config
 from pipelines.errors import ConfigError, DifferentConfigurationError, InputError
@@ -104,7 +104,7 @@ def test_files_are_the_same_with_any_number_of_workers(built: Path, tmp_path: Pa
     assert checksums(tmp_path / "out") == checksums(built / "out")
 
 
-def test_documents_above_the_read_buffer_are_encoded_whole(tmp_path: Path) -> None:
+def test_documents_above_the_read_buffer_are_cut_between_words(tmp_path: Path) -> None:
     long = "foo-bar's naïve日本 " * 250_000
     write_corpus(tmp_path / "data", {"a.txt": [b"short", long.encode(), b"foo-bar's"]})
     config = character_config(
@@ -113,8 +113,10 @@ def test_documents_above_the_read_buffer_are_encoded_whole(tmp_path: Path) -> No
     build.build(config)
     tokenizer = CharBPETokenizer.load(tmp_path / "out" / "tokenizer")
     rows = rows_of(tmp_path)
-    assert [row["part"] for row in rows] == [0, 0, 0]
-    assert rows[1]["input_ids"][:-1] == tokenizer.encode(long)
+    assert [row["part"] for row in rows] == [0, 0, 1, 0]
+    assert [*rows[1]["input_ids"], *rows[2]["input_ids"][:-1]] == tokenizer.encode(long)
+    words = {word.decode() for word, _ in PretokenCounts.load(tmp_path / "out" / "counts").items()}
+    assert words == {" ", "short", "foo-bar's", "naïve日本"}
 
 
 @pytest.mark.parametrize("policy", ["split", "text"])
