@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard bpe_core/native/*.cpp bpe_core/native/*.hpp)
-MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py)
+MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
 CODE := out/benchmarks/code-1gb.txt
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +22,8 @@ from bpe_core.patterns import resolve_pattern
 __all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel"]
 
 MAX_ID = 2**31 - 1
+_LONG_TOKEN = 256  # bytes
+_CHECKED_BYTES = 1 << 24  # of the results of merges that are checked together
 MOST_TOKEN_BYTES = 2**31 - 1  # of all ordinary tokens together: what a BinaryArray holds
 
 
@@ -240,7 +243,7 @@ class TokenizerModel:
     @cached_property
     def equal_ids(self) -> tuple[int, int] | None:
         """Two ordinary ids of the same bytes, or None: formats keyed by bytes cannot hold such."""
-        if pc.count_distinct(self.token_bytes).as_py() == len(self.token_bytes):
+        if _count_distinct(self.token_bytes) == len(self.token_bytes):
             return None
         codes = _codes(self.token_bytes)
         first, second = self.token_ids[codes == codes[_first_repeated(codes)]][:2].tolist()
@@ -279,6 +282,10 @@ class TokenizerModel:
         Raises:
             InvalidTokenizerError: an id that no ordinary token has.
         """
+        return self.token_bytes.take(self._known_rows(ids))
+
+    def _known_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where each id stands in token_ids."""
         rows = self._rows_of(ids)
         known = rows < len(self.token_ids)
         known[known] = self.token_ids[rows[known]] == ids[known]
@@ -287,7 +294,7 @@ class TokenizerModel:
             raise InvalidTokenizerError(
                 f"expected the id of an ordinary token, found {int(ids[at])} (row {at})"
             )
-        return self.token_bytes.take(rows)
+        return rows
 
     def _rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where each id stands in token_ids, or where it would."""
@@ -331,6 +338,31 @@ class TokenizerModel:
         yield _joined(self.token_bytes)
         yield self.merges.astype("<i8").tobytes()
 
+    def _check_results(self) -> None:
+        """That what each merge joins makes its result."""
+        sides = []
+        for column, name in enumerate(("left", "right", "result")):
+            try:
+                sides.append(self._known_rows(self.merges[:, column]))
+            except InvalidTokenizerError as error:
+                raise InvalidTokenizerError(f"merges, {name}: {error}") from None
+        lengths = pc.binary_length(self.token_bytes).to_numpy(zero_copy_only=False)
+        # A few at a time: tokens may be as long as a text.
+        piles = np.cumsum(lengths[sides[2]], dtype=np.int64) // _CHECKED_BYTES
+        cuts = [0, *np.flatnonzero(np.diff(piles)) + 1, len(piles)]
+        for begin, end in pairwise(cuts):
+            left, right, result = (self.token_bytes.take(rows[begin:end]) for rows in sides)
+            no_separator = pa.repeat(pa.scalar(b"", pa.binary()), len(left))
+            made = pc.binary_join_element_wise(left, right, no_separator)
+            wrong = np.flatnonzero(pc.not_equal(made, result).to_numpy(zero_copy_only=False))
+            if len(wrong):
+                i = int(wrong[0])
+                raise InvalidTokenizerError(
+                    f"merge {begin + i}: {_shown(left[i].as_py())} + {_shown(right[i].as_py())} "
+                    f"makes {_shown(made[i].as_py())}, but its result, id "
+                    f"{self.merges[begin + i, 2]}, is {_shown(result[i].as_py())}"
+                )
+
     def _check_merges(self) -> None:
         if self.merges.ndim != 2 or self.merges.shape[1] != 3 or self.merges.dtype != np.int64:
             raise InvalidTokenizerError(
@@ -341,31 +373,15 @@ class TokenizerModel:
                 f"merge_counts: expected one count for each of {len(self.merges)} merges, found "
                 f"{len(self.merge_counts)}"
             )
-        names = ("left", "right", "result")
-        parts = []
-        for column, name in enumerate(names):
-            try:
-                parts.append(self.bytes_of(self.merges[:, column]))
-            except InvalidTokenizerError as error:
-                raise InvalidTokenizerError(f"merges, {name}: {error}") from None
-        left, right, result = parts
-        no_separator = pa.repeat(pa.scalar(b"", pa.binary()), len(left))
-        made = pc.binary_join_element_wise(left, right, no_separator)
-        wrong = np.flatnonzero(pc.not_equal(made, result).to_numpy(zero_copy_only=False))
-        if len(wrong):
-            rank = int(wrong[0])
-            raise InvalidTokenizerError(
-                f"merge {rank}: {_shown(left[rank].as_py())} + {_shown(right[rank].as_py())} makes "
-                f"{_shown(made[rank].as_py())}, but its result, id {self.merges[rank, 2]}, is "
-                f"{_shown(result[rank].as_py())}"
-            )
+        self._check_results()
         pairs = self.merges[:, 0] << 32 | self.merges[:, 1]
         twice = _first_repeated(pairs)
         if twice is not None:
             ranks = np.flatnonzero(pairs == pairs[twice]).tolist()
+            left, right = self.bytes_of(self.merges[twice, :2]).to_pylist()
             raise InvalidTokenizerError(
                 f"merges {ranks[0]} and {ranks[1]} are the same pair, "
-                f"{_shown(left[twice].as_py())} + {_shown(right[twice].as_py())}; leave one out"
+                f"{_shown(left)} + {_shown(right)}; leave one out"
             )
 
     def _check_equal_bytes(self) -> None:
@@ -445,6 +461,14 @@ def _check_token_bytes(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> 
     if len(tokens) and not pc.min(pc.binary_length(tokens)).as_py():
         at = int(np.argmin(pc.binary_length(tokens).to_numpy()))
         raise InvalidTokenizerError(f"token id {token_ids[at]}: expected bytes, found none")
+
+
+def _count_distinct(tokens: pa.BinaryArray) -> int:
+    """The number of different ones; long ones, some as long as a text, by their hashes."""
+    long = pc.binary_length(tokens).to_numpy(zero_copy_only=False) > _LONG_TOKEN
+    hashes = {xxhash.xxh3_128_digest(tokens[i].as_buffer()) for i in np.flatnonzero(long)}
+    short = tokens.filter(pa.array(~long)) if hashes else tokens
+    return len(hashes) + int(pc.count_distinct(short).as_py())
 
 
 def _codes(tokens: pa.BinaryArray) -> NDArray[np.int64]:

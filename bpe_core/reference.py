@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import regex
@@ -61,7 +61,7 @@ Token = TypeVar("Token", int, bytes)
 # ---- documents
 
 
-def split_documents(data: bytes, separator: bytes) -> list[bytes]:
+def split_documents(data: bytes, separator: bytes | Sequence[bytes]) -> list[bytes]:
     r"""The documents of a file: what stands between separators.
 
     What follows the last separator is a document only if it is not empty. Two separators in a row
@@ -69,26 +69,41 @@ def split_documents(data: bytes, separator: bytes) -> list[bytes]:
 
     Args:
         data: the whole file.
-        separator: not empty, and not overlapping itself, since where it stands would depend on
-            where the search begins. One byte repeated is allowed: it is matched from the start of
-            its run.
+        separator: one or several, of which the leftmost counts, at one place the longest. None is
+            empty, and none ends as it or another begins, since where it stands would depend on
+            where the search begins. One byte repeated is allowed, if no other separator holds that
+            byte: it is matched from the start of its run.
 
     Raises:
-        ValueError: a separator that is empty or overlaps itself.
+        ValueError: separators that are empty or overlap.
 
     Example:
-        >>> split_documents(b"one\n\ntwo\n", b"\n")
+        >>> split_documents(b"one\n\ntwo\r\n", [b"\n", b"\r\n"])
         [b'one', b'', b'two']
     """
-    overlaps = any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
-    if not separator or (overlaps and len(set(separator)) > 1):
+    separators = [separator] if isinstance(separator, bytes) else list(separator)
+    if not separators or not all(separators) or _may_overlap(separators):
         raise ValueError(
-            f"separator: expected bytes that do not overlap themselves, found {separator!r}"
+            f"separator: expected bytes that can't overlap themselves or each other, "
+            f"found {separator!r}"
         )
-    documents = data.split(separator)
+    longest_first = sorted(separators, key=len, reverse=True)
+    documents = regex.split(b"|".join(map(regex.escape, longest_first)), data)
     if not documents[-1]:
         documents.pop()
     return documents
+
+
+def _may_overlap(separators: Sequence[bytes]) -> bool:
+    for left, right in product(separators, repeat=2):
+        is_run = len(set(left)) == 1
+        if is_run and set(left) == set(right):
+            continue
+        if any(right.startswith(left[-n:]) for n in range(1, min(len(left), len(right)))):
+            return True
+        if is_run and len(left) > 1 and left[:1] in right:
+            return True
+    return False
 
 
 # ---- pre-tokens

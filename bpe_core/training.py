@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
 
@@ -45,16 +46,19 @@ class TrainingResult:
 
     Attributes:
         model: the tokenizer as data.
-        merges: the merged pairs in order; those of a tokenizer that was extended come first.
         merge_counts: how often each merge's pair occurred when it was merged; 0 where that is
             unknown, of merges that an extended tokenizer came with.
         stop_reason: "vocab_size_reached", "below_min_frequency" or "no_pairs_left".
     """
 
     model: TokenizerModel
-    merges: list[tuple[bytes, bytes]]
     merge_counts: list[int]
     stop_reason: StopReason
+
+    @cached_property
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """The merged pairs in order; those of a tokenizer that was extended come first."""
+        return self.model.merge_bytes
 
     @property
     def vocab(self) -> dict[int, bytes]:
@@ -432,9 +436,9 @@ def _learn(learner: MergeLearner, first: int, wanted: int, show: Callable[[int],
 def _result(
     learner: MergeLearner, start: TokenizerModel, counts: PretokenCounts, options: _Options
 ) -> TrainingResult:
-    first = len(start.token_ids)
-    new_tokens = [learner.symbol(i) for i in range(first, learner.num_symbols)]
-    new_ids = np.arange(len(new_tokens), dtype=np.int64) + start.max_id + 1
+    tokens, offsets = learner.symbols()
+    num_tokens = len(offsets) - 1
+    new_ids = np.arange(num_tokens - len(start.token_ids), dtype=np.int64) + start.max_id + 1
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
     merge_counts = np.concatenate([_counts_of(start), new_counts])
@@ -442,7 +446,9 @@ def _result(
     model = replace(
         start,
         token_ids=ids,
-        token_bytes=pa.concat_arrays([start.token_bytes, pa.array(new_tokens, pa.binary())]),
+        token_bytes=pa.BinaryArray.from_buffers(
+            pa.binary(), num_tokens, [None, pa.py_buffer(offsets), pa.py_buffer(tokens)]
+        ),
         merges=np.concatenate([start.merges, ids[np.column_stack([left, right, result])]]),
         tie_break=options.tie_break,
         merge_counts=merge_counts,
@@ -452,7 +458,6 @@ def _result(
     )
     return TrainingResult(
         model=model,
-        merges=model.merge_bytes,
         merge_counts=merge_counts.tolist(),
         stop_reason=stop_reason,
     )

@@ -24,11 +24,12 @@ class Reject:
 
     Attributes:
         source: as `DocumentBatch.source`.
-        offset: its first byte in the (decompressed) file.
-        length: bytes.
+        offset: as `DocumentBatch.offsets`.
+        length: bytes; of a line that can't be read, those of the line.
         reason: a short name, such as "invalid_utf8".
         message: what is wrong and at which byte, for people.
         first_bytes: up to 64 bytes that it begins with.
+        id: the record's own id, where it has one that could be read.
     """
 
     source: str
@@ -37,6 +38,7 @@ class Reject:
     reason: str
     message: str
     first_bytes: bytes
+    id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -49,16 +51,23 @@ class DocumentBatch:
     Attributes:
         data: uint8, a few MB.
         starts, ends: int64[n], places in `data`, ascending.
-        offsets: int64[n], the first byte of each document in the decompressed file.
+        offsets: int64[n], where the file has each document: the first byte of text, or of a line of
+            JSON, in the decompressed file; the number of the row in Parquet and Arrow.
         num_bytes: int64[n], bytes of the source text: before invalid UTF-8 was replaced.
         hashes: uint64[n, 2], upper and lower half of the xxh3-128 of each document's source text.
         source: name of the source, if it has one, "/", name of the file.
+        ids: string[n], the records' own ids, null where one has none; None where the source has no
+            `id_field`.
         part: number of the piece of a long document; 0 for whole documents.
         last: whether the document ends with this piece; True for whole documents.
         whole_bytes: for a piece, the bytes of its whole document; None for whole documents.
         special_at: for a piece, where in the source text of the whole document the first special
             token occurs; None if none does, and for whole documents.
         empty: number of empty documents met.
+        framing_bytes: of text and JSON lines, the bytes of the decompressed file that are neither
+            `num_bytes` nor the length of a reject: separators, a byte-order mark, what is around
+            the text in a line. With those they add up to the file. (Below 0 where fields are joined
+            by more than stood around them.) 0 for Parquet and Arrow.
         rejects: documents left out.
 
     A piece is alone in its batch. Its offset and its hash are those of the whole document, its
@@ -72,11 +81,13 @@ class DocumentBatch:
     num_bytes: NDArray[np.int64]
     hashes: NDArray[np.uint64]
     source: str
+    ids: pa.StringArray | None = None
     part: int = 0
     last: bool = True
     whole_bytes: int | None = None
     special_at: int | None = None
     empty: int = 0
+    framing_bytes: int = 0
     rejects: tuple[Reject, ...] = field(default=())
 
     def __len__(self) -> int:
@@ -103,11 +114,13 @@ _SCHEMA: Final = pa.schema(
         ("num_bytes", _INT64S),
         ("hashes", pa.list_(pa.uint64())),  # high and low by turns
         ("source", pa.string()),
+        ("ids", pa.list_(pa.string())),
         ("part", pa.int32()),
         ("last", pa.bool_()),
         ("whole_bytes", pa.int64()),
         ("special_at", pa.int64()),
         ("empty", pa.int64()),
+        ("framing_bytes", pa.int64()),
         (
             "rejects",
             pa.list_(
@@ -119,6 +132,7 @@ _SCHEMA: Final = pa.schema(
                         ("reason", pa.string()),
                         ("message", pa.string()),
                         ("first_bytes", pa.binary()),
+                        ("id", pa.string()),
                     ]
                 )
             ),
@@ -126,7 +140,7 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 _ARRAYS: Final = ("starts", "ends", "offsets", "num_bytes", "hashes")
-_VALUES: Final = ("source", "part", "last", "whole_bytes", "special_at", "empty")
+_VALUES: Final = ("source", "part", "last", "whole_bytes", "special_at", "empty", "framing_bytes")
 
 
 def to_arrow(batch: DocumentBatch) -> pa.RecordBatch:
@@ -157,6 +171,11 @@ def to_arrow(batch: DocumentBatch) -> pa.RecordBatch:
     for name, values in arrays.items():
         offsets = pa.array([0, len(values)], pa.int32())
         columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
+    columns["ids"] = (
+        pa.nulls(1, _SCHEMA.field("ids").type)
+        if batch.ids is None
+        else pa.ListArray.from_arrays(pa.array([0, len(batch.ids)], pa.int32()), batch.ids)
+    )
     for name in _VALUES:
         columns[name] = pa.array([getattr(batch, name)], _SCHEMA.field(name).type)
     return pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
@@ -171,6 +190,7 @@ def from_arrow(row: pa.RecordBatch) -> DocumentBatch:
         data=np.frombuffer(values["data"].as_buffer(), np.uint8),
         **{**arrays, "hashes": arrays["hashes"].reshape(-1, 2)},
         **{name: values[name].as_py() for name in _VALUES},
+        ids=values["ids"].values,
         rejects=tuple(Reject(**reject) for reject in rejects),
     )
 

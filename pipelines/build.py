@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
 from pipelines.errors import ConfigError, InputError, RejectLimitError
+from pipelines.filesystems import protocol_of
 from pipelines.identity import (
     counts_configuration,
     fingerprint,
@@ -27,13 +28,14 @@ from pipelines.identity import (
 )
 from pipelines.storage import Directory
 from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
-from pipelines.tasks import Plan, list_files, plan_tasks
+from pipelines.tasks import Plan, is_splittable, list_files, plan_tasks
 
 if TYPE_CHECKING:
     from bpe_core.counts import PretokenCounts
     from pipelines.counting import CountJob
     from pipelines.manifest import Identity
-    from pipelines.writing import EncodeJob, Model
+    from pipelines.tokenizer_files import Model
+    from pipelines.writing import EncodeJob
 
 _UINT16_IDS = 1 << 16
 _MASK_128 = (1 << 128) - 1
@@ -125,14 +127,12 @@ class _Made:
 
 @dataclass(frozen=True, kw_only=True)
 class _Trained:
-    """A trained tokenizer of either unit: what to tell of it, and how it is saved."""
+    """A trained tokenizer of either unit, and what to tell of it."""
 
     merges: int
     stop_reason: str
     stopped_because: str
-    vocab_size: int
-    fingerprint: str
-    save: Callable[[str, Mapping[str, object]], dict[str, str]]
+    model: Model
 
 
 class _Build:
@@ -181,7 +181,7 @@ class _Build:
                 path=file.url,
                 bytes=file.size,
                 compression=file.compression or "none",
-                splittable=file.compression is None and names[file.source].separator is not None,
+                splittable=is_splittable(file.compression, names[file.source]),
                 ranges=ranges[i],
                 source=file.source_name,
             )
@@ -310,8 +310,8 @@ class _Build:
 
         entries = []
         totals: dict[str, Any] = {}
-        for shard in range(job.shards):
-            entry = job.runs.read_json(f"{shard_name(shard, job.shards)}.json")
+        names = [f"{shard_name(shard, job.shards)}.json" for shard in range(job.shards)]
+        for entry in job.runs.read_json_files(names):
             assert entry is not None, "a finished pipeline has written every shard's entry"
             totals = {**entry.pop("totals"), "long_pretokens": entry.pop("long_pretokens")}
             entries.append(entry)
@@ -371,6 +371,7 @@ class _Build:
 
     def _run_train(self, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> _Made:
         from pipelines.counting import load_counts
+        from pipelines.tokenizer_files import save_tokenizer
 
         tokenizer = self._config.tokenizer
         counts = load_counts(self._counts, counted, min_count=tokenizer.min_count)
@@ -382,17 +383,16 @@ class _Build:
             "merges": trained.merges,
             "stop_reason": trained.stop_reason,
             "stopped_because": trained.stopped_because,
-            "vocab_size": trained.vocab_size,
+            "vocab_size": len(trained.model),
             "vocab_size_asked_for": tokenizer.vocab_size,
         }
-        with self._tokenizer.output_errors(""):
-            not_written = trained.save(self._tokenizer.url, {"training": training})
+        not_written = save_tokenizer(trained.model, self._tokenizer, {"training": training})
         training.pop("configuration")
-        content = {**training, "fingerprint": trained.fingerprint, "not_written": not_written}
+        content = {**training, "fingerprint": trained.model.fingerprint, "not_written": not_written}
         return _Made(content=content)
 
     def _train_bytes(self, counts: PretokenCounts) -> _Trained:
-        from bpe_core import formats, train_from_counts
+        from bpe_core import train_from_counts
         from pipelines import progress
         from pipelines.supervisor import current_task
 
@@ -414,9 +414,7 @@ class _Build:
             merges=len(result.merges),
             stop_reason=result.stop_reason,
             stopped_because=result.explain_stop(),
-            vocab_size=len(result.model),
-            fingerprint=result.model.fingerprint,
-            save=partial(formats.save_tokenizer, result.model),
+            model=result.model,
         )
 
     def _train_characters(self, counts: PretokenCounts) -> _Trained:
@@ -447,9 +445,7 @@ class _Build:
             merges=len(tokenizer.merges),
             stop_reason=str(tokenizer.stop_reason),
             stopped_because=tokenizer.explain_stop(),
-            vocab_size=len(tokenizer),
-            fingerprint=tokenizer.fingerprint,
-            save=tokenizer.save,
+            model=tokenizer,
         )
 
     def _note_tokenizer(self, manifest: Mapping[str, Any]) -> None:
@@ -477,13 +473,15 @@ class _Build:
         path = self._config.tokenizer.path
         if path is None:
             return self._tokenizer
-        return Directory(url=self._config.resolve(path))
+        url = self._config.resolve(path)
+        same = protocol_of(url) == protocol_of(self._output.url)
+        return Directory(url=url, storage_options=self._output.storage_options if same else {})
 
     def _load_model(self) -> Model:
-        from pipelines.writing import read_model
+        from pipelines.tokenizer_files import load_model
 
         try:
-            return read_model(self._tokenizer_directory.url)
+            return load_model(self._tokenizer_directory)
         except (FileNotFoundError, NotADirectoryError):
             raise ConfigError(
                 "There is no tokenizer.",
@@ -527,7 +525,7 @@ class _Build:
 
     def encode(self) -> None:
         """Encodes what is not encoded yet; trains first if the tokenizer is to be trained."""
-        from pipelines.writing import tokenizer_class
+        from pipelines.tokenizer_files import tokenizer_class
 
         counted = None
         if self._config.tokenizer.path is None:
@@ -590,7 +588,7 @@ class _Build:
         return EncodeJob(
             tokens=self._tokens,
             rejects=self._rejects,
-            tokenizer=self._tokenizer_directory.url,
+            tokenizer=self._tokenizer_directory,
             tokenizer_fingerprint=model.fingerprint,
             configuration=identity.configuration_fingerprint,
             plan_id=self._plan.plan_id(identity.configuration_fingerprint),
@@ -686,8 +684,7 @@ class _Build:
         )
 
     def _discard_rejects(self, beginning: str) -> None:
-        for name in self._rejects.sizes():
-            if re.fullmatch(beginning + r"\d+-of-\d+\.parquet", name):
-                self._rejects.remove(name)
+        ours = re.compile(beginning + r"\d+-of-\d+\.parquet")
+        self._rejects.remove_files([name for name in self._rejects.sizes() if ours.fullmatch(name)])
         self._rejects.remove_leftovers()
         self._rejects.remove_if_empty()

@@ -21,6 +21,7 @@ from pipelines.errors import (
     ConfigError,
     exit_code_of,
 )
+from pipelines.scrubbing import scrubbed_output
 
 if TYPE_CHECKING:
     from pipelines.config import BuildConfig
@@ -76,7 +77,8 @@ BeamOptions = Annotated[
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    app(given, prog_name="beam-bpe", obj=given)
+    with scrubbed_output():
+        app(given, prog_name="beam-bpe", obj=given)
     raise AssertionError("the command line always leaves by SystemExit")
 
 
@@ -330,5 +332,10 @@ def _errors_shown(debug: bool) -> Iterator[None]:
         if supervisor.in_child():
             supervisor.leave(INTERRUPTED_EXIT_CODE)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+    except typer.Exit:
+        raise
+    except Exception:  # shown here, where no credential gets through
+        traceback.print_exc()
+        raise typer.Exit(1) from None
     finally:
         supervisor.note_orderly_end()

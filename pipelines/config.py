@@ -9,6 +9,7 @@ at once, each problem with its key, file, line and column.
 from __future__ import annotations
 
 import glob
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     PrivateAttr,
     Strict,
     ValidationError,
@@ -126,25 +128,102 @@ def _check_source_name(name: str) -> str:
     return name
 
 
-def _check_separator(separator: str) -> str:
-    if _overlaps_itself(separator.encode()):
+def _one_or_several(value: object) -> str | tuple[str, ...]:
+    """Text, or a list of different texts, none of them empty."""
+    several = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not several or not all(isinstance(text, str) and text for text in several):
         raise refusal(
-            Problem(
-                (),
-                expected="a separator that can't overlap itself (no beginning of it is also its "
-                "end), or one byte repeated",
-                hint="Overlapping occurrences could be split in two ways. Take a longer separator "
-                "or another one.",
-            )
+            Problem((), expected="text that is not empty, or a list of at least 1 such text")
         )
-    return separator
+    _check_no_repetition(several)
+    return value if isinstance(value, str) else several
 
 
-def _overlaps_itself(separator: bytes) -> bool:
-    """Whether two occurrences can overlap; one byte repeated is matched from its run's start."""
-    if len(set(separator)) <= 1:
+def _check_separator(value: object) -> str | tuple[str, ...] | None:
+    if value is None:
+        return None
+    given = _one_or_several(value)
+    separators = [text.encode() for text in _several(given)]
+    for left, right in itertools.product(separators, repeat=2):
+        if not _can_overlap(left, right):
+            continue
+        names = f"{left.decode()!r} and {right.decode()!r}"
+        if left == right:
+            names = describe_value(left.decode())
+            expected = (
+                "a separator that can't overlap itself (no beginning of it is also its end), or "
+                "one byte repeated"
+            )
+        else:
+            expected = (
+                "separators that can't overlap each other (no end of one is also the beginning of "
+                "another)"
+            )
+        hint = (
+            "Overlapping occurrences could be split in two ways. Take a longer separator or "
+            "another one."
+        )
+        raise refusal(Problem((), expected=expected, found=names, hint=hint))
+    return given
+
+
+def _can_overlap(left: bytes, right: bytes) -> bool:
+    """Whether the two can overlap in a text in a way that makes their places ambiguous.
+
+    One byte repeated is matched from its run's start, so nothing else may hold that byte.
+    """
+    is_run = len(set(left)) == 1
+    if is_run and set(left) == set(right):
         return False
-    return any(separator.startswith(separator[start:]) for start in range(1, len(separator)))
+    if is_run and len(left) > 1 and left[:1] in right:
+        return True
+    return any(right.startswith(left[-n:]) for n in range(1, min(len(left), len(right))))
+
+
+def _several(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+def parse_field_path(path: str) -> tuple[str, ...]:
+    r"""The names in the path of a field, which dots join; a dot in a name is written `\.`.
+
+    >>> parse_field_path("doc.text"), parse_field_path(r"doc\.text")
+    (('doc', 'text'), ('doc.text',))
+    """
+    names = [""]
+    for token in re.findall(r"\\.|.", path, re.DOTALL):
+        if token == ".":
+            names.append("")
+        else:
+            names[-1] += token[-1]
+    return tuple(names)
+
+
+def _check_field(value: object) -> object:
+    """One path or several of fields, none of which holds another."""
+    given = _one_or_several(value)
+    paths = [parse_field_path(text) for text in _several(given)]
+    for path in paths:
+        if not all(path):
+            raise refusal(
+                Problem(
+                    (),
+                    expected="names of fields, joined by dots",
+                    hint="A dot that belongs to a name is written `\\.`.",
+                )
+            )
+    for outer, inner in itertools.permutations(paths, 2):
+        if inner[: len(outer)] == outer:
+            raise refusal(
+                Problem((), expected="fields of which none lies in another or is there twice")
+            )
+    return given
+
+
+def _check_id_field(value: object) -> object:
+    if not (value is None or isinstance(value, str)):
+        raise refusal(Problem((), expected="text that is not empty, or null"))
+    return None if value is None else _check_field(value)
 
 
 def _check_no_white_space(token: str) -> str:
@@ -170,6 +249,7 @@ def _check_no_repetition(tokens: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Text = Annotated[str, Field(min_length=1)]
+Texts = Text | Annotated[list[Text], Field(min_length=1)]
 _Bytes = BeforeValidator(
     parse_size,
     json_schema_input_type=Annotated[int, Field(ge=1)]
@@ -204,6 +284,22 @@ class _Section(BaseModel):
     )
 
 
+# Keys of a source that only some formats have.
+_RECORDS: Final = ("jsonl", "parquet", "arrow")
+FORMATS_OF_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "separator": ("text",),
+    "strip_bom": ("text",),
+    "text_field": _RECORDS,
+    "join": _RECORDS,
+    "id_field": _RECORDS,
+}
+
+
+def keys_of_other_formats(name: str) -> set[str]:
+    """The keys of a source that mean nothing with this format."""
+    return {key for key, formats in FORMATS_OF_KEYS.items() if name not in formats}
+
+
 class SourceConfig(_Section):
     """One source of documents: files of one kind that are read in one way."""
 
@@ -216,14 +312,36 @@ class SourceConfig(_Section):
         description="Paths, globs or fsspec URLs of the files. Relative ones are relative to the "
         "configuration file.",
     )
-    format: Literal["text"] = Field(default="text", description="Kind of the files.")
-    separator: Annotated[Text, AfterValidator(_check_separator)] | None = Field(
+    format: Literal["text", "jsonl", "parquet", "arrow"] = Field(
+        default="text",
+        description="Form of the files: text, JSON lines, Parquet, or Arrow IPC (file or stream).",
+    )
+    separator: Annotated[
+        Any, PlainValidator(_check_separator, json_schema_input_type=Texts | None)
+    ] = Field(
         default="<|endoftext|>",
-        description='Text between two documents; null: one document a file; "\\n": one a line.',
+        description='Of text, what stands between two documents; null: one document a file; "\\n": '
+        "one a line. Of several, in a list, the leftmost counts, at one place the longest.",
+    )
+    text_field: Annotated[Any, PlainValidator(_check_field, json_schema_input_type=Texts)] = Field(
+        default="text",
+        description="Of jsonl, parquet and arrow, the field or column that is the text; "
+        "`doc.text`: the field `text` in the field `doc`. Several, in a list, are joined.",
+    )
+    join: str = Field(
+        default="\n", description="What stands between the fields of a list `text_field`."
+    )
+    id_field: Annotated[
+        Any, PlainValidator(_check_id_field, json_schema_input_type=Text | None)
+    ] = Field(
+        default=None,
+        description="Of jsonl, parquet and arrow, the field that is the record's own id, text "
+        "or a whole number, for the column `id` of the output; null: none.",
     )
     compression: Literal["infer", "none", "gzip", "zstd", "bz2", "xz"] = Field(
         default="infer",
-        description="Compression of the files; infer: by extension (.gz, .zst, .bz2, .xz).",
+        description="Compression of the files, of text and jsonl; infer: by extension (.gz, .zst, "
+        ".bz2, .xz).",
     )
     invalid_utf8: Literal["reject", "replace", "error"] = Field(
         default="reject",
@@ -231,7 +349,8 @@ class SourceConfig(_Section):
         "U+FFFD, or stop with an error.",
     )
     strip_bom: bool = Field(
-        default=False, description="Whether a byte-order mark at a file's start is removed."
+        default=False,
+        description="Of text, whether a byte-order mark at a file's start is removed.",
     )
     range_bytes: Size = _size(
         "64MiB",
@@ -240,10 +359,63 @@ class SourceConfig(_Section):
     )
     max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = _size(
         "1GiB",
-        "Longest document, in bytes, that is read whole, as the pattern `none` and custom "
-        "patterns need; at most 2,000,000,000, since a row holds fewer than 2^31 ids.",
+        "Longest document, in bytes, that is read whole: lines of jsonl, texts of parquet and "
+        "arrow, and any document with the pattern `none` or a custom one; at most 2,000,000,000, "
+        "since a row holds fewer than 2^31 ids.",
     )
-    storage_options: Options = _options("Options of the fsspec file system of `files`.")
+    storage_options: Options = _options(
+        "Options of the fsspec file system of `files`; `${NAME}` in a value is that environment "
+        "variable."
+    )
+
+    @property
+    def separators(self) -> tuple[bytes, ...] | None:
+        """`separator` as bytes; None: a file is one document."""
+        if self.separator is None:
+            return None
+        return tuple(text.encode() for text in _several(self.separator))
+
+    @property
+    def text_fields(self) -> tuple[tuple[str, ...], ...]:
+        """The paths in `text_field`."""
+        return tuple(parse_field_path(path) for path in _several(self.text_field))
+
+    @property
+    def id_path(self) -> tuple[str, ...] | None:
+        """The path in `id_field`."""
+        return None if self.id_field is None else parse_field_path(self.id_field)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        problems = [*self._foreign_key_problems()]
+        if "join" in self.model_fields_set and isinstance(self.text_field, str):
+            problems.append(
+                Problem(
+                    ("join",),
+                    expected="a list of fields in text_field, to join",
+                    found=f"one field, {describe_value(self.text_field)}",
+                    hint="Remove join, or list the fields.",
+                )
+            )
+        if problems:
+            raise refusal(*problems)
+        return self
+
+    def _foreign_key_problems(self) -> Iterator[Problem]:
+        for key in keys_of_other_formats(self.format) & self.model_fields_set:
+            yield Problem(
+                (key,),
+                expected=f"no such key with format {self.format}: it belongs to "
+                + ", ".join(FORMATS_OF_KEYS[key]),
+                found=describe_value(getattr(self, key)),
+                hint=f"Remove {key}, or set format.",
+            )
+        if self.format in ("parquet", "arrow") and self.compression not in ("infer", "none"):
+            yield Problem(
+                ("compression",),
+                expected=f"infer or none: a {self.format} file compresses its columns by itself",
+                hint="Decompress the files, and remove compression.",
+            )
 
 
 class RulesConfig(_Section):
@@ -532,7 +704,10 @@ class BuildConfig(_Section):
         description="Directory or fsspec URL for everything that is made. A relative one is "
         "relative to the configuration file."
     )
-    output_storage_options: Options = _options("Options of the fsspec file system of `output`.")
+    output_storage_options: Options = _options(
+        "Options of the fsspec file system of `output`; `${NAME}` in a value is that environment "
+        "variable."
+    )
     input: Annotated[
         tuple[SourceConfig, ...],
         Strict(False),
@@ -644,7 +819,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> BuildConfig:
     source = ConfigSource.from_file(Path(path))
     for override in overrides:
         source.override(override)
-    problems = list(source.problems)
+    problems = [*source.problems, *source.environment_problems()]
     config = None
     try:
         config = BuildConfig.model_validate(source.values)

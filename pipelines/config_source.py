@@ -7,14 +7,16 @@ that is wrong with a key, and `raise_problems` turns any number of them into one
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pipelines.credentials import missing_variable, references
 from pipelines.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
@@ -175,6 +177,14 @@ class ConfigSource:
         self._assign(path, value, shown)
         self.places[path] = shown
 
+    def environment_problems(self) -> Iterator[Problem]:
+        """References `${NAME}` in storage options that have no value. Elsewhere they are text."""
+        for path, value in _storage_options(self.values, ()):
+            for key, name in references(value):
+                if name not in os.environ:
+                    expected, found, hint = missing_variable(name)
+                    yield Problem((*path, *key), expected, found, hint, self.where((*path, *key)))
+
     def where(self, path: KeyPath) -> str:
         """Where the key was written, or the nearest key above it."""
         for length in range(len(path), 0, -1):
@@ -305,6 +315,20 @@ class ConfigSource:
             found="another value" if secret else f"{name} is {describe_value(parent)}",
             where=shown,
         )
+
+
+def _storage_options(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+    """The values of storage_options and output_storage_options, wherever they stand."""
+    children: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, list):
+        children = enumerate(value)
+    for step, child in children:
+        if step in ("storage_options", "output_storage_options"):
+            yield (*path, step), child
+        else:
+            yield from _storage_options(child, (*path, step))
 
 
 def _parse_path(text: str) -> KeyPath:

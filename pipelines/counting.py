@@ -196,10 +196,8 @@ def usable_commits(job: CountJob) -> list[Commit]:
     """
     taken: set[int] = set()
     commits = []
-    for name in sorted(job.runs.sizes()):
-        if not name.startswith("commit-"):
-            continue
-        value = job.runs.read_json(name)
+    names = sorted(name for name in job.runs.sizes() if name.startswith("commit-"))
+    for name, value in zip(names, job.runs.read_json_files(names), strict=True):
         if value is None:
             continue
         commit = Commit.from_json(name, value)
@@ -331,7 +329,7 @@ class TaskCounter:
             "A pre-token is too long.",
             expected=f"at most {self._job.max_pretoken_bytes:,} bytes (counts.max_pretoken_bytes)",
             found=f"{length:,} bytes",
-            where=f"{batch.source}, document at byte {batch.offsets[document]:,}, part "
+            where=f"{batch.source}, document at offset {batch.offsets[document]:,}, part "
             f"{batch.part}, byte {begin:,}",
             hint="Raise counts.max_pretoken_bytes, or leave such pre-tokens out with "
             "counts.on_long_pretoken: skip.",
@@ -385,8 +383,7 @@ def merge_shard(job: CountJob, shard: int, descriptors: Sequence[bytes]) -> dict
                 sections = _merge_round(job, sections, scratch)
             entry = _write_shard(job, shard, sections, totals)
     finally:
-        for name in scratch:
-            job.runs.remove(name)
+        job.runs.remove_files(scratch)
     entry["totals"] = totals.to_json()
     entry["long_pretokens"] = sum(commit["long_pretokens"] for commit in commits)
     # The launcher finds it by its name: results of a job are never found by listing.

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bpe_core.errors import BpeError
+from pipelines.scrubbing import scrub
 
 CORE_ERROR_EXIT_CODE = 9
 INTERRUPTED_EXIT_CODE = 130
@@ -30,7 +31,7 @@ class PipelineError(BpeError):
     """Root of the errors that a user of the pipelines can cause and mend.
 
     The text says what is wrong, then line by line what was expected, what was found, where, and
-    what to do; parts that are not given are left out.
+    what to do; parts that are not given are left out. Values of credentials are left out too.
 
     >>> print(InputError("No file matches the pattern.", where="input.files[0]",
     ...                  hint="Check the path; it is relative to the configuration file."))
@@ -65,9 +66,8 @@ class PipelineError(BpeError):
             ("where", self.where),
             ("what to do", self.hint),
         )
-        return "\n".join(
-            [self.message, *(f"  {label}: {text}" for label, text in parts if text is not None)]
-        )
+        lines = [self.message, *(f"  {label}: {text}" for label, text in parts if text is not None)]
+        return scrub("\n".join(lines))
 
 
 class ConfigError(PipelineError):

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import xxhash
 
-from pipelines.config import BuildConfig, split_glob
+from pipelines.config import BuildConfig, keys_of_other_formats, split_glob
 from pipelines.config_source import KeyPath, format_path
 
 # Keys that say where and how the work is done; no output depends on them.
@@ -80,7 +80,9 @@ def _set_rules(config: BuildConfig, *, training: bool) -> dict[str, Any]:
 def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
     return [
         {
-            **source.model_dump(mode="json", exclude=leave_out),
+            **source.model_dump(
+                mode="json", exclude=leave_out | keys_of_other_formats(source.format)
+            ),
             "files": sorted(split_glob(pattern)[1] for pattern in source.files),
         }
         for source in config.input

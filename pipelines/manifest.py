@@ -159,9 +159,9 @@ def discard_stage(directory: Directory, ours: str, scratch: str | None = None) -
     directory.remove(MANIFEST)
     if scratch is not None:
         (directory / scratch).remove_all()
-    for name in directory.sizes():
-        if name == RUN or re.fullmatch(ours, name):
-            directory.remove(name)
+    directory.remove_files(
+        [name for name in directory.sizes() if name == RUN or re.fullmatch(ours, name)]
+    )
     directory.remove_leftovers()
     directory.write_json(_PLAN, _NOTHING)
 

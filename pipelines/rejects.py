@@ -22,6 +22,7 @@ _SCHEMA = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("message", pa.string(), nullable=False),
         pa.field("first_bytes", pa.binary(), nullable=False),
+        pa.field("id", pa.string()),
     ]
 )
 _ROW_GROUP_ROWS = 1 << 14

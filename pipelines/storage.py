@@ -1,7 +1,8 @@
 """The output directory on any fsspec storage: files that appear whole or not at all.
 
-Local files are written beside their final name, under one that begins with `.`, and renamed; on
-object stores a file becomes visible when its upload is complete.
+Local files are written beside their final name, under one that begins with `.`, and renamed when
+the disk has them; elsewhere a file is written to a local temporary file, and becomes visible when
+its upload is complete.
 """
 
 from __future__ import annotations
@@ -9,21 +10,31 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, Final, Self
 
 import fsspec
 import xxhash
-from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.errors import OutputError
+from pipelines.filesystems import OBJECT_STORES, is_local, locate
+from pipelines.retries import describe, persistently
+from pipelines.stored import read_range
+from pipelines.supervisor import STATUS_VARIABLE
+from pipelines.uploads import upload
 
+# Small files read at the same time from far away.
+_READS_AT_ONCE: Final = 16
 _LEFTOVER = re.compile(r"\.(.+\.[0-9a-f]{16}\.tmp|probe-[0-9a-f]{16})")
 
 
@@ -45,14 +56,24 @@ class Directory:
             url=f"{self.url.rstrip('/')}/{name}", storage_options=self.storage_options
         )
 
-    @cached_property
+    @property
     def _located(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        filesystem, root = fsspec.core.url_to_fs(self.url, **self.storage_options)
+        # Not kept: a file system has the values of the options, and must not travel with this.
+        try:
+            filesystem, root = locate(self.url, self.storage_options)
+        except ValueError as error:
+            raise OutputError(
+                "The output can't be reached.",
+                found=describe(error),
+                where=self.url,
+                hint="Check the address and output_storage_options.",
+            ) from error
         return filesystem, root.rstrip("/")
 
     @property
-    def _is_local(self) -> bool:
-        return isinstance(self._located[0], LocalFileSystem)
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine."""
+        return is_local(self._located[0])
 
     def path(self, name: str) -> str:
         """The path or URL of a file, for people and other tools."""
@@ -65,9 +86,11 @@ class Directory:
             OutputError: it can't be made or written to.
         """
         filesystem, root = self._located
+        if not OBJECT_STORES.isdisjoint(_protocols(filesystem)):
+            return  # and nobody asked for a bucket
         with self.output_errors(""):
             filesystem.makedirs(root, exist_ok=True)
-            if self._is_local:  # a directory may be there and yet be closed to us
+            if is_local(filesystem):  # a directory may be there and yet be closed to us
                 probe = Path(root) / f".probe-{secrets.token_hex(8)}"
                 probe.touch()
                 probe.unlink()
@@ -81,16 +104,18 @@ class Directory:
         filesystem, root = self._located
         filesystem.invalidate_cache(root)
         try:
-            entries = filesystem.ls(root, detail=True)
+            entries = persistently(lambda: filesystem.ls(root, detail=True))
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise _unreadable(self.url, error) from error
-        return {
+        names = {
             entry["name"].rpartition("/")[2]: entry["size"]
             for entry in entries
             if entry["type"] == "file"
         }
+        names.pop("", None)  # what stands for the directory itself
+        return names
 
     @contextmanager
     def write(self, name: str) -> Iterator[HashingFile]:
@@ -101,25 +126,26 @@ class Directory:
         """
         filesystem, root = self._located
         with self.output_errors(name):
-            if self._is_local:
+            if is_local(filesystem):
                 final = Path(root) / name
                 final.parent.mkdir(parents=True, exist_ok=True)
                 temporary = final.parent / f".{final.name}.{secrets.token_hex(8)}.tmp"
                 try:
                     with temporary.open("wb") as file:
                         yield HashingFile(file)
+                        file.flush()
+                        # Or after a power loss the name might stand over bytes never written.
+                        os.fsync(file.fileno())
                     temporary.replace(final)
                 finally:
                     temporary.unlink(missing_ok=True)
             else:
-                file = filesystem.open(f"{root}/{name}", "wb")
-                try:
-                    yield HashingFile(file)
-                except BaseException:
-                    file.discard()
-                    file.closed = True  # or its end would upload what is left in its buffer
-                    raise
-                file.close()
+                # The parent of this process removes what is there, also if this one is killed.
+                place = os.environ.get(STATUS_VARIABLE)
+                with tempfile.NamedTemporaryFile("wb", prefix="beam-bpe-", dir=place) as spool:
+                    yield HashingFile(spool)
+                    spool.flush()
+                    upload(filesystem, Path(spool.name), f"{root}/{name}")
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Writes a small file."""
@@ -139,7 +165,7 @@ class Directory:
         """
         filesystem, root = self._located
         try:
-            value = json.loads(filesystem.cat_file(f"{root}/{name}"))
+            value = json.loads(persistently(lambda: read_range(filesystem, f"{root}/{name}")))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -162,6 +188,13 @@ class Directory:
             )
         return value
 
+    def read_json_files(self, names: Sequence[str]) -> list[dict[str, Any] | None]:
+        """What `read_json` gives for each name; several at a time where each takes a request."""
+        if self.is_local:
+            return [self.read_json(name) for name in names]
+        with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
+            return list(threads.map(self.read_json, names))
+
     def read_bytes(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """The bytes [start, end) of a file, fewer where it ends; no file stays open.
 
@@ -170,35 +203,50 @@ class Directory:
         """
         filesystem, root = self._located
         try:
-            data: bytes = filesystem.cat_file(f"{root}/{name}", start=start, end=end)
+            return persistently(lambda: read_range(filesystem, f"{root}/{name}", start, end))
         except OSError as error:
             raise _unreadable(self.path(name), error) from error
-        return data
 
     def remove(self, name: str) -> None:
         """Removes a file if it is there."""
+        self.remove_files([name])
+
+    def remove_files(self, names: Sequence[str]) -> None:
+        """Removes those of the files that are there; a thousand a request where that is possible.
+
+        Raises:
+            OutputError: the storage refuses.
+        """
         filesystem, root = self._located
-        try:
-            filesystem.rm_file(f"{root}/{name}")
-        except FileNotFoundError:
-            return
+        paths = [f"{root}/{name}" for name in names]
+        with self.output_errors(names[0] if len(names) == 1 else ""):
+            together = not OBJECT_STORES.isdisjoint(_protocols(filesystem)) and paths
+            for some in [paths] if together else paths:
+                with suppress(FileNotFoundError):
+                    persistently(partial(filesystem.rm if together else filesystem.rm_file, some))
 
     def remove_leftovers(self) -> None:
         """Removes what killed writers left: files that never got their name."""
-        for name in self.sizes():
-            if _LEFTOVER.fullmatch(name):
-                self.remove(name)
+        if self.is_local:  # elsewhere such files have never been visible
+            self.remove_files([name for name in self.sizes() if _LEFTOVER.fullmatch(name)])
 
     def remove_all(self) -> None:
         """Removes the directory with all that is in it. Only for directories that are all ours."""
         filesystem, root = self._located
-        if filesystem.exists(root):
-            filesystem.rm(root, recursive=True)
+        with self.output_errors(""):
+            try:
+                if is_local(filesystem):
+                    shutil.rmtree(root)
+                else:
+                    filesystem.invalidate_cache(root)
+                    persistently(lambda: filesystem.rm(root, recursive=True))
+            except FileNotFoundError:
+                return
 
     def remove_if_empty(self) -> None:
         """Removes the directory if nothing is in it and the storage has directories."""
         filesystem, root = self._located
-        if self._is_local and filesystem.isdir(root) and not filesystem.ls(root):
+        if is_local(filesystem) and filesystem.isdir(root) and not filesystem.ls(root):
             filesystem.rmdir(root)
 
     @contextmanager
@@ -211,23 +259,35 @@ class Directory:
         try:
             yield
         except OSError as error:
-            hint = "Check the path and its permissions."
+            hint = "Check the path and its permissions, and output_storage_options."
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 hint = "Make room and run the same command again: what is finished is kept."
+                if not self.is_local:
+                    hint = f"Make room in {tempfile.gettempdir()}, or set TMPDIR. {hint}"
             raise OutputError(
                 "The output can't be written.",
-                found=f"{type(error).__name__}: {error.strerror or error}",
+                found=_said(error),
                 where=self.path(name) if name else self.url,
                 hint=hint,
             ) from error
 
 
+def _protocols(filesystem: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+    names = filesystem.protocol
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _said(error: OSError) -> str:
+    return f"{type(error).__name__}: {error.strerror}" if error.strerror else describe(error)
+
+
 def _unreadable(where: str, error: OSError) -> OutputError:
     return OutputError(
         "The output can't be read.",
-        found=f"{type(error).__name__}: {error.strerror or error}",
+        found=_said(error),
         where=where,
-        hint="Check the path and its permissions; what is missing is made again after --restart.",
+        hint="Check the path, its permissions and output_storage_options; what is missing is made "
+        "again after --restart.",
     )
 
 

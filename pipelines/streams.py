@@ -1,7 +1,7 @@
 """The bytes of an input file, decompressed if it is compressed, from any storage.
 
-Whatever is wrong with a file (gone, another size than planned, corrupt, cut short) is an InputError
-that names it and the byte reached.
+Whatever is wrong with a file (gone, changed since it was planned, unreadable, corrupt, cut short)
+is an InputError that names it and the byte reached.
 """
 
 from __future__ import annotations
@@ -10,19 +10,28 @@ import bz2
 import io
 import lzma
 import sys
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self
 
-import fsspec
 import numpy as np
 import pyarrow as pa
-from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
 
+from pipelines import archives
 from pipelines.errors import InputError
+from pipelines.retries import describe
+from pipelines.stored import (
+    REQUEST_BYTES,
+    ChangedError,
+    NoRangesError,
+    StoredFile,
+    StoredHandle,
+    open_stored,
+)
 from pipelines.tasks import InputFile
 
 ByteArray = NDArray[np.uint8]
@@ -31,6 +40,18 @@ _COMPRESSED_READ_BYTES: Final = 1 << 18
 
 # So little at a time that an error tells its place well.
 _TEXT_READ_BYTES: Final = 1 << 16
+
+
+class ChangedFileError(InputError):
+    """A file is gone, or is not what it was when the work was planned."""
+
+
+class UnreadableFileError(InputError):
+    """A file can't be read: no permission, or its storage fails again and again."""
+
+
+class DamagedFileError(InputError):
+    """A compressed file, or an archive, is corrupt or cut short."""
 
 
 class Stream(Protocol):
@@ -67,11 +88,44 @@ def open_stream(
         read_bytes: how much is fetched at once from far away.
         read_ahead_to: beyond this byte nothing is read before it is asked for.
     """
+    stored = _StoredStream(file, storage_options)
+    stream: Stream = stored
+    if not stored.is_local:  # what lies on a local disk the system itself reads ahead
+        stream = _ReadAhead(stored, max(read_bytes, REQUEST_BYTES), read_ahead_to)
     if file.compression is not None:
-        return _ReadAhead(_DecompressedStream(file, storage_options, read_bytes), read_bytes)
-    stored = _StoredStream(file, storage_options, read_bytes)
-    # What lies on a local disk the system itself reads ahead.
-    return stored if stored.is_local else _ReadAhead(stored, read_bytes, read_ahead_to)
+        return _ReadAhead(_DecompressedStream(file, stream, read_bytes), read_bytes)
+    return stream
+
+
+def open_handle(file: InputFile, storage_options: Mapping[str, Any]) -> InputHandle:
+    """The bytes of a file as stored, as a Python file that can be read anywhere.
+
+    For libraries that look for things in a file, as those for Parquet do. Must be closed.
+
+    Raises:
+        InputError: as reading does.
+    """
+    return InputHandle(file, storage_options)
+
+
+class InputHandle(StoredHandle):
+    """See `open_handle`."""
+
+    def __init__(self, file: InputFile, storage_options: Mapping[str, Any]) -> None:
+        self._file = file
+        self._opened = _open_file(file, storage_options)
+        super().__init__(self._opened)
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill the buffer; fewer bytes come at the end only."""
+        with _reading(self._file):
+            return super().readinto(buffer)
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self.closed:
+            self._opened.close()
+        super().close()
 
 
 class StreamPair:
@@ -111,70 +165,85 @@ class StreamPair:
             self._behind.close()
 
 
-def changed_file(file: InputFile, found: str) -> InputError:
+def changed_file(file: InputFile, found: str) -> ChangedFileError:
     """The error for a file that is not what it was when the work was planned."""
-    return InputError(
+    return ChangedFileError(
         "An input file has changed since the work was planned.",
-        expected=f"{file.size:,} bytes",
+        expected=f"{file.size:,} bytes" + (f", {file.mark}" if file.mark else ""),
         found=found,
         where=file.url,
         hint="Wait until the input is complete, then run the command again.",
     )
 
 
-class _Handle(Protocol):
-    def readinto(self, buffer: memoryview, /) -> int | None: ...
-    def seek(self, offset: int, whence: int = 0, /) -> int: ...
-    def close(self) -> None: ...
-
-
-def _open_file(
-    file: InputFile, storage_options: Mapping[str, Any], read_bytes: int
-) -> tuple[_Handle, fsspec.AbstractFileSystem]:
-    """Open a file without a buffer and make sure that it has the planned size.
-
-    The file system must be kept: an archive's closes its files when it goes.
-    """
-    handle: _Handle
+@contextmanager
+def _reading(file: InputFile) -> Iterator[None]:
+    """Errors of the storage as errors of the input."""
     try:
-        filesystem, path = fsspec.core.url_to_fs(file.url, **storage_options)
-        if isinstance(filesystem, LocalFileSystem):
-            handle = Path(path).open("rb", buffering=0)  # noqa: SIM115
-        else:
-            handle = filesystem.open(path, "rb", block_size=read_bytes, cache_type="none")
-        size = handle.seek(0, io.SEEK_END)
-        handle.seek(0)
+        yield
+    except ChangedError as error:
+        raise changed_file(file, str(error)) from error
+    except FileNotFoundError as error:
+        raise ChangedFileError(
+            "An input file can't be read: it is gone.",
+            expected=f"the file of {file.size:,} bytes that was there when the work was planned",
+            found=describe(error),
+            where=file.url,
+            hint="Restore it, and check that the workers see the same storage; if the input has "
+            "changed on purpose, run the command again.",
+        ) from error
+    except PermissionError as error:
+        raise _unreadable(
+            file, error, "Allow the user or the credentials of the workers to read it."
+        ) from error
+    except archives.DamagedArchiveError as error:
+        raise DamagedFileError(
+            "An archive is corrupt or cut short.",
+            found=str(error),
+            where=file.url,
+            hint="Get it again or leave it out of input.files.",
+        ) from error
+    except NoRangesError as error:
+        raise _unreadable(
+            file, error, "Copy the file to another storage, or set range_bytes above its size."
+        ) from error
     except OSError as error:
-        raise _unreadable(file, error) from error
-    if size != file.size:
-        handle.close()
-        raise changed_file(file, f"{size:,} bytes")
-    return handle, filesystem
+        raise _unreadable(
+            file,
+            error,
+            "Check that the file is readable, also on the workers, and run the command again: what "
+            "is finished is kept.",
+        ) from error
 
 
-def _unreadable(file: InputFile, error: OSError) -> InputError:
-    return InputError(
+def _unreadable(file: InputFile, error: OSError, hint: str) -> UnreadableFileError:
+    return UnreadableFileError(
         "An input file can't be read.",
         expected=f"the file of {file.size:,} bytes that was there when the work was planned",
-        found=f"{type(error).__name__}: {error}",
+        found=describe(error),
         where=file.url,
-        hint="Check that the file is there and readable, also on the workers; if the input has "
-        "changed on purpose, run the command again.",
+        hint=hint,
     )
+
+
+def _open_file(file: InputFile, storage_options: Mapping[str, Any]) -> StoredFile:
+    open_any = open_stored if archives.split_url(file.url) is None else archives.open_member
+    with _reading(file):
+        return open_any(file.url, storage_options, size=file.size, mark=file.mark)
 
 
 class _StoredStream:
     """The bytes of a file as stored, up to the planned size."""
 
-    def __init__(self, file: InputFile, storage_options: Mapping[str, Any], read_bytes: int):
+    def __init__(self, file: InputFile, storage_options: Mapping[str, Any]):
         self._file = file
         self._position = 0
-        self._handle, self._filesystem = _open_file(file, storage_options, read_bytes)
+        self._stored = _open_file(file, storage_options)
 
     @property
     def is_local(self) -> bool:
         """Whether the file is on a disk of this machine."""
-        return isinstance(self._filesystem, LocalFileSystem)
+        return self._stored.is_local
 
     @property
     def at_end(self) -> bool:
@@ -185,35 +254,45 @@ class _StoredStream:
 
     def read_into(self, target: ByteArray) -> int:
         view = target.data[: self.available(len(target))]
-        done = 0
-        while done < len(view):
-            try:
-                got = self._handle.readinto(view[done:])
-            except OSError as error:
-                raise _unreadable(self._file, error) from error
-            if not got:
-                raise changed_file(self._file, f"the end of the file at byte {self._position:,}")
-            done += got
-            self._position += got
-        return done
+        with _reading(self._file):
+            self._stored.read_into(view, self._position)
+        self._position += len(view)
+        return len(view)
 
     def skip_to(self, offset: int) -> None:
-        if offset != self._position:
-            self._handle.seek(offset)
-            self._position = offset
+        self._position = offset
 
     def close(self) -> None:
-        self._handle.close()
+        self._stored.close()
+
+
+class _StreamHandle(io.RawIOBase):
+    """A stream as a Python file that is read from the front."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any, /) -> int:
+        got = self._stream.read_into(np.frombuffer(buffer, np.uint8))
+        self._position += got
+        return got
 
 
 class _DecompressedStream:
     """The text of a compressed file: that of all its members or frames, one after the other."""
 
-    def __init__(self, file: InputFile, storage_options: Mapping[str, Any], read_bytes: int):
+    def __init__(self, file: InputFile, stored: Stream, read_bytes: int):
         self._file = file
         self._position = 0
-        handle, self._filesystem = _open_file(file, storage_options, read_bytes)
-        self._stored = io.BufferedReader(cast(io.RawIOBase, handle), read_bytes)
+        self._stored_stream = stored
+        self._stored = io.BufferedReader(_StreamHandle(stored), read_bytes)
         self._text = _DECOMPRESSORS[file.compression or ""](self._stored)
         self.at_end = False
 
@@ -227,7 +306,7 @@ class _DecompressedStream:
             try:
                 got = self._text.readinto(view[done : done + _TEXT_READ_BYTES])
             except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
-                raise InputError(
+                raise DamagedFileError(
                     "A compressed input file is corrupt or cut short.",
                     expected=f"{self._file.compression} data up to byte {self._file.size:,}, the "
                     "end of the file",
@@ -252,13 +331,14 @@ class _DecompressedStream:
 
     def close(self) -> None:
         self._stored.close()
+        self._stored_stream.close()
 
 
 class _ReadAhead:
     """A stream of which a thread reads the next bytes while the last ones are worked on.
 
-    At most `chunk_bytes` are read ahead, up to byte `until`, and only when one read follows
-    another. An error comes with the read that meets it.
+    While a chunk of `chunk_bytes` is used, the next is read: up to byte `until`, and only when one
+    read follows another. An error comes with the read that meets it.
     """
 
     def __init__(self, stream: Stream, chunk_bytes: int, until: int = sys.maxsize):
@@ -268,26 +348,30 @@ class _ReadAhead:
         self._position = 0
         self._follows = False  # whether a read was the last thing done
         self._thread = ThreadPoolExecutor(1, "read-ahead")
-        # What is being read, or else the rest of what was.
-        self._coming: Future[ByteArray] | None = None
-        self._chunk: ByteArray = np.empty(0, np.uint8)
+        self._chunks: deque[ByteArray] = deque()  # read, not asked for yet
+        self._coming: Future[ByteArray] | None = None  # being read, behind them
 
     @property
     def at_end(self) -> bool:
-        return self._coming is None and not len(self._chunk) and self._stream.at_end
+        return self._coming is None and not self._chunks and self._stream.at_end
 
     def available(self, amount: int) -> int:
         return amount
 
     def read_into(self, target: ByteArray) -> int:
-        self._await()
-        done = min(len(self._chunk), len(target))
-        target[:done] = self._chunk[:done]
-        self._chunk = self._chunk[done:]
-        if done < len(target):
-            done += self._stream.read_into(target[done:])
-        self._position += done
-        if self._follows and not len(self._chunk) and not self._stream.at_end:
+        done = 0
+        while done < len(target):
+            if self._chunks:
+                done += self._take(target[done:])
+            elif self._coming is not None:
+                self._await()
+                self._begin_chunk()
+            else:
+                got = self._stream.read_into(target[done:])
+                self._position += got
+                done += got
+                break
+        if self._follows:
             self._begin_chunk()
         self._follows = True
         return done
@@ -295,10 +379,11 @@ class _ReadAhead:
     def skip_to(self, offset: int) -> None:
         self._await()
         skipped = offset - self._position
-        if 0 <= skipped <= len(self._chunk):
-            self._chunk = self._chunk[skipped:]
+        if 0 <= skipped <= sum(map(len, self._chunks)):
+            while skipped:
+                skipped -= self._take(np.empty(skipped, np.uint8))
         else:
-            self._chunk = self._chunk[:0]
+            self._chunks.clear()
             self._stream.skip_to(offset)
         self._position = offset
         self._follows = False
@@ -307,8 +392,20 @@ class _ReadAhead:
         self._thread.shutdown()
         self._stream.close()
 
+    def _take(self, target: ByteArray) -> int:
+        chunk = self._chunks.popleft()
+        amount = min(len(chunk), len(target))
+        target[:amount] = chunk[:amount]
+        if amount < len(chunk):
+            self._chunks.appendleft(chunk[amount:])
+        self._position += amount
+        return amount
+
     def _begin_chunk(self) -> None:
-        amount = min(self._chunk_bytes, self._until - self._position)
+        if self._coming is not None or len(self._chunks) > 1 or self._stream.at_end:
+            return
+        read_to = self._position + sum(map(len, self._chunks))
+        amount = min(self._chunk_bytes, self._until - read_to)
         if amount > 0:
             self._coming = self._thread.submit(self._read_chunk, amount)
 
@@ -319,7 +416,8 @@ class _ReadAhead:
     def _await(self) -> None:
         if self._coming is not None:
             coming, self._coming = self._coming, None
-            self._chunk = coming.result()
+            if len(chunk := coming.result()):
+                self._chunks.append(chunk)
 
 
 class _Text(Protocol):

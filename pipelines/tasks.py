@@ -18,9 +18,13 @@ from typing import Any, Final, Protocol
 
 import fsspec
 import xxhash
-from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import glob_translate
 
+from pipelines import archives
 from pipelines.errors import InputError
+from pipelines.filesystems import OBJECT_STORES, is_local, locate, mark_of
+from pipelines.retries import describe, persistently
+from pipelines.stored import local_mark
 
 COMPRESSION_OF_EXTENSION: Final = {
     "gz": "gzip",
@@ -32,24 +36,11 @@ COMPRESSION_OF_EXTENSION: Final = {
     "xz": "xz",
 }
 
+# Forms in which what is read is found by the file's footer.
+COLUMN_FORMATS: Final = ("parquet", "arrow")
+
 # A wildcard, or a character that is escaped by standing alone in brackets.
 _WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
-
-# What file systems call the thing that changes with a file's content, the most telling first.
-_MARK_KEYS: Final = (
-    "ETag",
-    "etag",
-    "md5Hash",
-    "md5",
-    "checksum",
-    "generation",
-    "mtime",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "modified",
-    "created",
-)
 
 _SHOWN_NEIGHBOURS: Final = 8
 
@@ -58,7 +49,19 @@ class NoInputError(InputError):
     """A pattern of the input matches no file."""
 
 
-class Source(Protocol):
+class Form(Protocol):
+    """What decides whether a file can be cut into ranges."""
+
+    @property
+    def format(self) -> str:
+        """ "text", "jsonl", "parquet" or "arrow"."""
+
+    @property
+    def separator(self) -> object:
+        """Of text, what separates documents; None: every file is one."""
+
+
+class Source(Form, Protocol):
     """What this module needs to know of a configured source."""
 
     @property
@@ -68,10 +71,6 @@ class Source(Protocol):
     @property
     def files(self) -> Sequence[str]:
         """Patterns of its files."""
-
-    @property
-    def separator(self) -> str | None:
-        """What separates documents; None: every file is one."""
 
     @property
     def compression(self) -> str:
@@ -270,24 +269,38 @@ def _unescape(pattern: str) -> str:
 def _list_pattern(text: str, options: Mapping[str, Any], where: str) -> list[_Entry]:
     pattern = _Pattern.parse(text)
     try:
-        filesystem, path = fsspec.core.url_to_fs(text, **options)
-        is_local = isinstance(filesystem, LocalFileSystem) and not pattern.after
-        entries = (
-            list(_list_local(pattern, where))
-            if is_local
-            else list(_list_remote(pattern, filesystem, path, where))
-        )
-    except (OSError, ImportError, ValueError) as error:
+        if archives.split_url(text) is not None:
+            entries = list(_list_archive(pattern, options))
+        else:
+            filesystem, path = locate(text, options)
+            if is_local(filesystem) and not pattern.after:
+                entries = list(_list_local(pattern, where))
+            else:
+                entries = list(_list_remote(pattern, filesystem, path, where))
+    except (OSError, ValueError) as error:
         raise InputError(
             "The input can't be listed.",
-            found=f"{type(error).__name__}: {error}",
+            found=describe(error),
             where=f"{where}: {text}",
-            hint="Check the address, the permissions and input.storage_options; a protocol may "
-            "need its fsspec package installed.",
+            hint="Check the address, the permissions and input.storage_options.",
         ) from error
     if not entries:
         raise _nothing_found(pattern, options, where)
     return entries
+
+
+def _list_archive(pattern: _Pattern, options: Mapping[str, Any]) -> Iterator[_Entry]:
+    parts = archives.split_url(pattern.text)
+    assert parts is not None
+    protocol, path, archive = parts
+    found = archives.contents(protocol, archive, archives.archive_options(options))
+    fixed = len(pattern.fixed.partition("://")[2].lstrip("/"))
+    matching = None if pattern.literal is None else pattern.literal.partition("://")[2].lstrip("/")
+    regex = re.compile(glob_translate(path))
+    for name, member in found.members.items():
+        if name == matching if matching is not None else regex.match(name):
+            name = name[fixed:]
+            yield _Entry(pattern.url(name), name, member.size, found.mark)
 
 
 def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
@@ -321,7 +334,7 @@ def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
                 where=path,
                 hint=f"Change the pattern {where}.",
             )
-        yield _Entry(path, path[len(fixed) :], status.st_size, f"mtime_ns={status.st_mtime_ns}")
+        yield _Entry(path, path[len(fixed) :], status.st_size, local_mark(status))
 
 
 def _list_remote(
@@ -330,11 +343,14 @@ def _list_remote(
     fixed = filesystem._strip_protocol(pattern.fixed).rstrip("/")
     found: dict[str, dict[str, Any]]
     if pattern.literal is None:
-        found = filesystem.glob(path, detail=True)
+        try:
+            found = persistently(lambda: _glob(filesystem, path))
+        except FileNotFoundError:
+            return
     else:
         path = filesystem._strip_protocol(pattern.literal)
         try:
-            found = {path: filesystem.info(path)}
+            found = {path: persistently(lambda: filesystem.info(path))}
         except FileNotFoundError:
             return
     for path, info in found.items():
@@ -347,19 +363,40 @@ def _list_remote(
                 where=pattern.url(name),
                 hint=f"Copy the file to another storage and change {where}.",
             )
-        yield _Entry(pattern.url(name), name, int(info["size"]), _mark_of(info))
+        yield _Entry(pattern.url(name), name, int(info["size"]), mark_of(info))
 
 
-def _mark_of(info: Mapping[str, Any]) -> str:
-    key = next((key for key in _MARK_KEYS if info.get(key) is not None), None)
-    return "" if key is None else f"{key}={info[key]}"
+def _glob(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, dict[str, Any]]:
+    """The files and folders that match, each with what its storage says of it.
+
+    An object store has no folders: with wildcards in several parts of a path, one listing of all
+    that begins like the pattern, a thousand objects a request, takes fewer requests than going
+    through folders, one request at least for each. With a wildcard in the last part alone its
+    folder is listed; fsspec's search would look at the folder once more.
+    """
+    wildcard = _WILDCARD.search(path)
+    assert wildcard is not None
+    protocols = filesystem.protocol if isinstance(filesystem.protocol, tuple) else ()
+    folder, _, begin = path[: wildcard.start()].rpartition("/")
+    in_folders = "/" in path[wildcard.start() :] or "**" in path
+    if OBJECT_STORES.isdisjoint(protocols) or not folder or (begin and not in_folders):
+        return dict(filesystem.glob(path, detail=True))
+    if in_folders:
+        found = filesystem.find(folder, detail=True, prefix=begin)
+    else:
+        found = {info["name"]: info for info in filesystem.ls(folder, detail=True)}
+    matches = re.compile(glob_translate(path)).match
+    return {name: info for name, info in sorted(found.items()) if matches(name)}
 
 
 def _nothing_found(pattern: _Pattern, options: Mapping[str, Any], where: str) -> NoInputError:
     folder = pattern.url("")
     hint = "Check the path; relative ones are relative to the configuration file."
     try:
-        filesystem, path = fsspec.core.url_to_fs(folder or ".", **options)
+        if (parts := archives.split_url(pattern.text)) is not None:
+            members = archives.contents(parts[0], parts[2], archives.archive_options(options))
+            return _no_match(pattern, where, f"it holds {_shortened(sorted(members.members))}")
+        filesystem, path = locate(folder or ".", options)
         literal = None if pattern.literal is None else filesystem._strip_protocol(pattern.literal)
         if literal is not None and filesystem.isdir(literal):
             found = f"{pattern.literal} is a folder"
@@ -372,7 +409,13 @@ def _nothing_found(pattern: _Pattern, options: Mapping[str, Any], where: str) ->
         else:
             found = f"there is no folder {folder}"
     except (OSError, ValueError) as error:
-        found = f"{folder} can't be listed ({error})"
+        found = f"{folder} can't be listed ({describe(error)})"
+    return _no_match(pattern, where, found, hint)
+
+
+def _no_match(
+    pattern: _Pattern, where: str, found: str, hint: str = "Check the path."
+) -> NoInputError:
     return NoInputError(
         "No file matches a pattern of the input.",
         expected=f"at least one file that matches {pattern.text}",
@@ -408,6 +451,16 @@ def _check_names(files: Iterable[InputFile], index: int) -> None:
 # --- planning --------------------------------------------------------------------------------
 
 
+def is_splittable(compression: str | None, form: Form) -> bool:
+    """Whether a file can be cut into ranges that are read independently.
+
+    Parquet and Arrow files can: which rows lie in a range, a reader finds out from the footer.
+    """
+    if form.format in COLUMN_FORMATS:
+        return True
+    return compression is None and (form.format == "jsonl" or form.separator is not None)
+
+
 def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
     """Cut the files into ranges and group these into tasks.
 
@@ -436,7 +489,8 @@ def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
     previous_source = None
     for number, file in enumerate(files):
         source = sources[file.source]
-        splittable = file.compression is None and source.separator is not None
+        _check_columns(file, source)
+        splittable = is_splittable(file.compression, source)
         step = source.range_bytes if splittable else max(file.size, 1)
         if file.source != previous_source:
             finish_task()
@@ -449,3 +503,25 @@ def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
             pending_bytes += end - start
     finish_task()
     return Plan(files=tuple(files), tasks=tuple(tasks))
+
+
+def _check_columns(file: InputFile, source: Source) -> None:
+    """Files of columns can't be compressed as a whole, nor empty, as files of text may be."""
+    if source.format not in COLUMN_FORMATS:
+        return
+    if not file.size:
+        raise InputError(
+            f"An input file is empty, which a {source.format} file can't be.",
+            where=file.url,
+            hint="Get the file again, or leave it out of input.files.",
+        )
+    if file.compression is not None:
+        raise InputError(
+            "A compressed file of columns can't be read.",
+            expected=f"a {source.format} file, whose columns are compressed by themselves, since "
+            "rows are read at any place of it",
+            found=f"{file.compression}, by its extension",
+            where=file.url,
+            hint="Decompress the file; if it is not compressed in spite of its name, set "
+            "input.compression: none.",
+        )

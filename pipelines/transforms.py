@@ -25,14 +25,14 @@ from pipelines.batches import DocumentBatch
 from pipelines.config import SourceConfig
 from pipelines.counting import CountJob, TaskCounter, merge_shard
 from pipelines.runners import FAILURE
+from pipelines.storage import Directory
 from pipelines.tasks import list_files, plan_tasks
+from pipelines.tokenizer_files import load_model, tokenizer_of
 from pipelines.work import TaskWork, read_task, source_readings
 from pipelines.writing import (
     DocumentEncoder,
     EncodeJob,
     TokenRows,
-    read_model,
-    tokenizer_of,
     write_task,
 )
 
@@ -230,7 +230,7 @@ class _EncodeBatches(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         self._encoder = DocumentEncoder(
-            tokenizer_of(read_model(self._transform.tokenizer)),
+            tokenizer_of(load_model(Directory(url=self._transform.tokenizer))),
             prepend=self._transform.prepend,
             append=self._transform.append,
             special_tokens_in_text=self._transform.special_tokens_in_text,

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from bpe_core._native import SpecialSet
@@ -19,9 +20,9 @@ from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import InputError
 from pipelines.readers import ReadOptions, read_range
+from pipelines.reasons import SPECIAL_TOKEN
 from pipelines.tasks import InputFile, Plan, Range, Task
 
-SPECIAL_TOKEN = "special_token"
 _MASK_128 = (1 << 128) - 1
 
 
@@ -71,7 +72,7 @@ class SourceReading:
     """How the files of one source are read."""
 
     options: ReadOptions
-    storage_options: Mapping[str, Any]
+    storage_options: Mapping[str, Any] = field(repr=False)
 
 
 def source_readings(
@@ -87,8 +88,12 @@ def source_readings(
     return tuple(
         SourceReading(
             options=ReadOptions(
-                separator=None if source.separator is None else source.separator.encode(),
+                format=source.format,
+                separator=source.separators,
                 strip_bom=source.strip_bom,
+                text_fields=source.text_fields,
+                join=source.join.encode(),
+                id_field=source.id_path,
                 invalid_utf8=source.invalid_utf8,
                 special_tokens=tuple(token.encode() for token in special_tokens),
                 cut=resolved.has_safe_cuts or resolved.has_cuts_before_white_space,
@@ -138,7 +143,7 @@ def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: st
             "A document holds a special token.",
             expected="no special token in text (encode.special_tokens_in_text: error)",
             found=f"one at byte {first[i]:,} of the document",
-            where=f"{batch.source}, document at byte {batch.offsets[i]:,}",
+            where=f"{batch.source}, document at offset {batch.offsets[i]:,}",
             hint="Choose split, text or reject for encode.special_tokens_in_text, or mend the "
             "text.",
         )
@@ -152,6 +157,7 @@ def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: st
             reason=SPECIAL_TOKEN,
             message=f"a special token at byte {first[i]} of the document",
             first_bytes=batch.document(int(i))[:FIRST_BYTES],
+            id=None if batch.ids is None else batch.ids[int(i)].as_py(),
         )
         for i in places
     )
@@ -167,6 +173,7 @@ def select(batch: DocumentBatch, kept: NDArray[np.bool_]) -> DocumentBatch:
         offsets=batch.offsets[kept],
         num_bytes=batch.num_bytes[kept],
         hashes=batch.hashes[kept],
+        ids=None if batch.ids is None else batch.ids.filter(pa.array(kept)),
     )
 
 

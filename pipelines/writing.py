@@ -12,16 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bpe_core import BPETokenizer, CharBPETokenizer, formats
 from bpe_core.errors import SpecialTokenError, UnknownCharacterError
-from bpe_core.model import TokenizerModel
 from bpe_core.special_tokens import special_set
 from pipelines import progress
 from pipelines.batches import DocumentBatch
@@ -29,6 +27,7 @@ from pipelines.errors import DifferentConfigurationError, InputError
 from pipelines.rejects import RejectFile
 from pipelines.storage import Directory
 from pipelines.supervisor import current_task
+from pipelines.tokenizer_files import Model, Tokenizer, load_model, tokenizer_of
 from pipelines.work import (
     DocumentTotals,
     SourceReading,
@@ -37,9 +36,6 @@ from pipelines.work import (
     refuse_special_tokens,
     select,
 )
-
-Model: TypeAlias = TokenizerModel | CharBPETokenizer
-Tokenizer: TypeAlias = BPETokenizer | CharBPETokenizer
 
 ENTRIES = "_tasks"
 FORMAT_VERSION = "1"
@@ -67,7 +63,7 @@ class EncodeJob:
 
     tokens: Directory
     rejects: Directory
-    tokenizer: str
+    tokenizer: Directory
     tokenizer_fingerprint: str
     configuration: str
     plan_id: str
@@ -77,6 +73,11 @@ class EncodeJob:
     id_type: str
     validation_fraction: float
     readings: tuple[SourceReading, ...]
+
+    @property
+    def record_ids(self) -> bool:
+        """Whether records of any source have ids of their own."""
+        return any(reading.options.id_field is not None for reading in self.readings)
 
     @property
     def entries(self) -> Directory:
@@ -94,12 +95,13 @@ def entry_name(index: int, of: int) -> str:
     return f"{index:05d}-of-{of:05d}.json"
 
 
-def schema(id_type: str) -> pa.Schema:
+def schema(id_type: str, *, record_ids: bool = False) -> pa.Schema:
     """The columns of a token file.
 
     input_ids: list of uint16 or uint32; num_tokens: with what was prepended and appended;
     num_bytes: of the source text; source: name of source and file; offset: first byte of the
-    document in the decompressed file; part: number of the piece of a long document.
+    document in the decompressed file, or number of the row; part: number of the piece of a long
+    document; id: the record's own, if sources have ids.
     """
     ids = pa.uint16() if id_type == "uint16" else pa.uint32()
     return pa.schema(
@@ -112,6 +114,7 @@ def schema(id_type: str) -> pa.Schema:
             pa.field("source", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field("offset", pa.int64(), nullable=False),
             pa.field("part", pa.int32(), nullable=False),
+            *([pa.field("id", pa.string())] if record_ids else []),
         ]
     )
 
@@ -126,6 +129,7 @@ class TokenRows:
     places: NDArray[np.int64]
     source: str
     part: int
+    record_ids: pa.StringArray | None = None
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -209,6 +213,7 @@ class DocumentEncoder:
             places=batch.offsets,
             source=batch.source,
             part=batch.part,
+            record_ids=batch.ids,
         )
 
 
@@ -223,54 +228,31 @@ def _affix(special_tokens: Mapping[str, int], key: str, token: str | None) -> li
     return [special_tokens[token]]
 
 
-def read_model(url: str) -> Model:
-    """The tokenizer in a directory, whatever its unit is.
-
-    Raises:
-        FormatError: a file that is not what it should be.
-        FileNotFoundError: there is none.
-    """
-    try:
-        return formats.load_tokenizer(url)
-    except FileNotFoundError:
-        return CharBPETokenizer.load(url)
-
-
-def tokenizer_of(model: Model) -> Tokenizer:
-    """What encodes with it."""
-    return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
-
-
-def tokenizer_class(model: Model) -> str:
-    """The name of the class in `bpe_core` that loads it."""
-    return "CharBPETokenizer" if isinstance(model, CharBPETokenizer) else "BPETokenizer"
-
-
-def load_tokenizer(url: str, fingerprint: str) -> Tokenizer:
+def load_tokenizer(directory: Directory, fingerprint: str) -> Tokenizer:
     """The tokenizer of a build, once a process.
 
     Raises:
         DifferentConfigurationError: another tokenizer is there than the fingerprint says.
     """
     with _LOADING:
-        if (url, fingerprint) not in _LOADED:
-            model = read_model(url)
+        if (directory.url, fingerprint) not in _LOADED:
+            model = load_model(directory)
             if model.fingerprint != fingerprint:
                 raise DifferentConfigurationError(
                     "The tokenizer has changed since the build was planned.",
                     expected=f"fingerprint {fingerprint}",
                     found=model.fingerprint,
-                    where=url,
+                    where=directory.url,
                     hint="Run the command again.",
                 )
-            keep_tokenizer(url, model)
-        return _LOADED[url, fingerprint]
+            keep_tokenizer(directory, model)
+        return _LOADED[directory.url, fingerprint]
 
 
-def keep_tokenizer(url: str, model: Model) -> None:
+def keep_tokenizer(directory: Directory, model: Model) -> None:
     """Has the workers of this process take the tokenizer from here, and no other from before."""
     _LOADED.clear()
-    _LOADED[url, model.fingerprint] = tokenizer_of(model)
+    _LOADED[directory.url, model.fingerprint] = tokenizer_of(model)
 
 
 _LOADING = threading.Lock()
@@ -284,7 +266,7 @@ class TokenFile:
     """
 
     def __init__(self, job: EncodeJob, name: str, metadata: Mapping[str, str]) -> None:
-        self._schema = schema(job.id_type)
+        self._schema = schema(job.id_type, record_ids=job.record_ids)
         self._stack = ExitStack()
         self._file = self._stack.enter_context(job.tokens.write(name))
         self._writer = self._stack.enter_context(
@@ -344,6 +326,8 @@ class TokenFile:
                 np.concatenate([np.full(len(part), part.part, np.int32) for part in parts])
             ),
         }
+        if "id" in self._schema.names:
+            columns["id"] = pa.chunked_array([_record_ids(part) for part in parts])
         self._writer.write_table(pa.table(columns, schema=self._schema))
         self.rows += len(lengths)
         self.tokens += self._pending_tokens
@@ -457,7 +441,12 @@ def _slice(rows: TokenRows, first: int, end: int) -> TokenRows:
         places=rows.places[first:end],
         source=rows.source,
         part=rows.part,
+        record_ids=None if rows.record_ids is None else rows.record_ids[first:end],
     )
+
+
+def _record_ids(rows: TokenRows) -> pa.StringArray:
+    return pa.nulls(len(rows), pa.string()) if rows.record_ids is None else rows.record_ids
 
 
 def _lists(rows: TokenRows, schema: pa.Schema) -> pa.ListArray:
@@ -484,15 +473,17 @@ def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
     """The entries of finished tasks by index: those whose train file is there."""
     present = job.tokens.sizes()
     written = job.entries.sizes()
-    entries = {}
-    for index in range(of):
-        name = entry_name(index, of)
-        if name not in written or token_file_name("train", index, of) not in present:
-            continue
-        entry = job.entries.read_json(name)
-        if entry is not None and _is_present(entry, present):
-            entries[index] = entry
-    return entries
+    likely = [
+        index
+        for index in range(of)
+        if entry_name(index, of) in written and token_file_name("train", index, of) in present
+    ]
+    found = job.entries.read_json_files([entry_name(index, of) for index in likely])
+    return {
+        index: entry
+        for index, entry in zip(likely, found, strict=True)
+        if entry is not None and _is_present(entry, present)
+    }
 
 
 def _is_present(entry: Mapping[str, Any], present: Mapping[str, int]) -> bool:

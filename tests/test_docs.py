@@ -16,6 +16,7 @@ import typer.main
 
 from pipelines.cli import app
 from pipelines.config import load_config
+from pipelines.reasons import REASONS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
@@ -29,9 +30,11 @@ RUNNABLE = [
             "character-bpe",
             "converting",
             "errors",
+            "input-forms",
             "loading",
             "minbpe",
             "normalization",
+            "storage",
             "tokenizer",
             "training",
         )
@@ -199,6 +202,12 @@ def test_examples_run(path: Path, quickstart: tuple[Path, str]) -> None:
     ran = run_command(["python", str(path)], directory)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
+
+
+def test_the_reasons_of_rejects_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "input-forms.md").read_text("utf-8")
+    _, _, rejects = text.partition("## Rejects")
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", rejects, re.MULTILINE)) == REASONS
 
 
 def test_the_changelog_begins_with_this_version() -> None:

@@ -18,6 +18,7 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "count_runs.hpp"
@@ -264,15 +265,36 @@ class SpecialSet {
 // ---------------------------------------------------------------------------------------------
 // Documents
 
-py::tuple split_documents_of(const py::buffer& buffer, const std::string& separator, size_t start,
-                             size_t from, size_t begin_before, size_t max_bytes,
-                             size_t max_documents) {
+// One separator or several.
+using SeparatorArgument = std::variant<std::string, std::vector<std::string>>;
+
+std::vector<std::string> separator_list(const SeparatorArgument& argument) {
+  if (const auto* one = std::get_if<std::string>(&argument)) return {*one};
+  return std::get<std::vector<std::string>>(argument);
+}
+
+py::tuple find_separators_of(const py::buffer& buffer, const SeparatorArgument& separator,
+                             size_t from, size_t limit, bool at_end) {
   const BytesView data(buffer);
+  const Separators separators(separator_list(separator));
+  SeparatorPlaces places;
+  {
+    py::gil_scoped_release release;
+    places = find_separators(data.data(), data.size(), separators, from, limit, at_end);
+  }
+  return py::make_tuple(to_array(std::move(places.begins)), to_array(std::move(places.ends)));
+}
+
+py::tuple split_documents_of(const py::buffer& buffer, const SeparatorArgument& separator,
+                             size_t start, size_t from, size_t begin_before, size_t max_bytes,
+                             size_t max_documents, bool at_end) {
+  const BytesView data(buffer);
+  const Separators separators(separator_list(separator));
   DocumentSplit split;
   {
     py::gil_scoped_release release;
-    split = split_documents(data.data(), data.size(), separator, start, from,
-                            {begin_before, max_bytes, max_documents});
+    split = split_documents(data.data(), data.size(), separators, start, from,
+                            {begin_before, max_bytes, max_documents}, at_end);
   }
   return py::make_tuple(to_array(std::move(split.starts)), to_array(std::move(split.ends)),
                         split.empty, split.rest, split.resume, split.stopped);
@@ -586,6 +608,20 @@ py::tuple merge_columns(const MergeLearner& learner) {
   }
   return py::make_tuple(to_array(std::move(left)), to_array(std::move(right)),
                         to_array(std::move(result)), to_array(std::move(count)));
+}
+
+py::tuple symbol_columns(const MergeLearner& learner) {
+  std::vector<uint8_t> bytes;
+  std::vector<int32_t> offsets = {0};
+  if (learner.symbol_bytes() > INT32_MAX)
+    throw std::overflow_error("the symbols have more than 2^31 - 1 bytes");
+  bytes.reserve(learner.symbol_bytes());
+  for (uint32_t i = 0; i < learner.num_symbols(); ++i) {
+    const std::string symbol = learner.symbol(i);
+    bytes.insert(bytes.end(), symbol.begin(), symbol.end());
+    offsets.push_back(static_cast<int32_t>(bytes.size()));
+  }
+  return py::make_tuple(to_array(std::move(bytes)), to_array(std::move(offsets)));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -940,22 +976,14 @@ PYBIND11_MODULE(_native, m) {
 
   m.def(
       "separator_problem",
-      [](const py::bytes& separator) { return separator_problem(std::string(separator)); },
-      "separator"_a);
-  m.def(
-      "find_separators",
-      [](const py::buffer& buffer, const std::string& separator, size_t from, size_t limit) {
-        const BytesView data(buffer);
-        std::vector<int64_t> begins;
-        {
-          py::gil_scoped_release release;
-          find_separators(data.data(), data.size(), separator, from, begins, limit);
-        }
-        return to_array(std::move(begins));
+      [](const SeparatorArgument& separator) {
+        return separator_problem(separator_list(separator));
       },
-      "data"_a, "separator"_a, "from_"_a, "limit"_a);
+      "separator"_a);
+  m.def("find_separators", &find_separators_of, "data"_a, "separator"_a, "from_"_a, "limit"_a,
+        "at_end"_a = true);
   m.def("split_documents", &split_documents_of, "data"_a, "separator"_a, "start"_a, "from_"_a,
-        "begin_before"_a, "max_bytes"_a, "max_documents"_a);
+        "begin_before"_a, "max_bytes"_a, "max_documents"_a, "at_end"_a = true);
   m.def("scan_documents", &scan_documents_of, "data"_a, "starts"_a, "ends"_a);
   m.def(
       "cut_lookahead", [](const SpecialSet& specials) { return cut_lookahead(specials.matcher()); },
@@ -1012,6 +1040,7 @@ PYBIND11_MODULE(_native, m) {
             return py::bytes(learner.symbol(symbol));
           },
           "symbol"_a)
+      .def("symbols", &symbol_columns)
       .def_property_readonly("num_symbols", &MergeLearner::num_symbols)
       .def_property_readonly("symbol_bytes", &MergeLearner::symbol_bytes)
       .def_property_readonly("memory_bytes", &MergeLearner::memory_bytes)

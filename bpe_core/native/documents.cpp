@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "scanner_portable.hpp"
 #include "utf8.hpp"
@@ -34,13 +36,13 @@ inline uint64_t equal_mask(const uint8_t* at, __m128i byte) {
 }
 #endif
 
-// Calls visit(begin) for the leftmost non-overlapping occurrences of `separator` that begin at
-// `from` or later, until it returns false.
+// Calls visit(begin, end) for the leftmost non-overlapping occurrences of one separator that begin
+// at `from` or later, until it returns false.
 template <typename Visit>
-void visit_separators(const uint8_t* data, size_t size, std::string_view separator, size_t from,
-                      Visit visit) {
+void visit_one(const uint8_t* data, size_t size, const std::string& separator, size_t from,
+               Visit visit) {
   const size_t length = separator.size();
-  if (length == 0 || size < length) return;
+  if (size < length) return;
   const size_t last = size - length;  // the last place where one can begin
   size_t at = from;
   const auto matches = [&](size_t begin) {
@@ -57,7 +59,7 @@ void visit_separators(const uint8_t* data, size_t size, std::string_view separat
     for (; mask != 0; mask &= mask - 1) {
       const size_t begin = at + static_cast<size_t>(__builtin_ctzll(mask));
       if (begin < allowed || (length > 2 && !matches(begin))) continue;
-      if (!visit(begin)) return;
+      if (!visit(begin, begin + length)) return;
       allowed = begin + length;
     }
     at += kBlockBytes;
@@ -69,12 +71,44 @@ void visit_separators(const uint8_t* data, size_t size, std::string_view separat
     if (hit == nullptr) return;
     const size_t begin = static_cast<size_t>(static_cast<const uint8_t*>(hit) - data);
     if (matches(begin)) {
-      if (!visit(begin)) return;
+      if (!visit(begin, begin + length)) return;
       at = begin + length;
     } else {
       at = begin + 1;
     }
   }
+}
+
+// The same for a set of separators. Places before `decided` have all bytes that may matter.
+template <typename Visit>
+void visit_separators(const uint8_t* data, size_t size, const Separators& separators, size_t from,
+                      size_t decided, Visit visit) {
+  if (separators.only() != nullptr) return visit_one(data, size, *separators.only(), from, visit);
+  for (size_t at = from; at < decided;) {
+    const size_t length =
+        separators.may_begin_with(data[at]) ? separators.match(data + at, size - at) : 0;
+    if (length != 0 && !visit(at, at + length)) return;
+    at += std::max<size_t>(length, 1);
+  }
+}
+
+// The first place about which more data could still say something.
+size_t first_undecided(size_t size, const Separators& separators, bool at_end) {
+  if (at_end) return size;
+  return size < separators.longest() ? 0 : size - separators.longest() + 1;
+}
+
+// Whether an end of `left`, shorter than both, is the beginning of `right`.
+bool can_overlap(std::string_view left, std::string_view right) {
+  for (size_t overlap = 1; overlap < std::min(left.size(), right.size()); ++overlap) {
+    if (right.starts_with(left.substr(left.size() - overlap))) return true;
+  }
+  return false;
+}
+
+// Whether there is one byte and nothing else.
+bool is_run(std::string_view separator) {
+  return separator.find_first_not_of(separator[0]) == std::string_view::npos;
 }
 
 inline bool continues_character(uint8_t byte) { return (byte & 0xC0) == 0x80; }
@@ -102,32 +136,64 @@ bool may_cut(const uint8_t* text, size_t size, size_t place, const Normalizer& n
 
 }  // namespace
 
-const char* separator_problem(std::string_view separator) {
-  if (separator.empty()) return "it is empty";
-  const bool one_byte_repeated =
-      std::all_of(separator.begin(), separator.end(), [&](char c) { return c == separator[0]; });
-  if (one_byte_repeated) return nullptr;
-  for (size_t overlap = 1; overlap < separator.size(); ++overlap) {
-    if (separator.substr(0, overlap) == separator.substr(separator.size() - overlap)) {
-      return "it ends as it begins, so that two of them can overlap";
+const char* separator_problem(const std::vector<std::string>& separators) {
+  if (separators.empty()) return "there is none";
+  for (const std::string& separator : separators) {
+    if (separator.empty()) return "it is empty";
+  }
+  for (const std::string& left : separators) {
+    for (const std::string& right : separators) {
+      const bool one_run = is_run(left) && is_run(right) && left[0] == right[0];
+      if (one_run) continue;
+      if (left == right && can_overlap(left, right)) {
+        return "it ends as it begins, so that two of them can overlap";
+      }
+      if (can_overlap(left, right)) {
+        return "one ends as another begins, so that the two can overlap";
+      }
+      if (is_run(left) && left.size() > 1 && right.find(left[0]) != std::string::npos) {
+        return "one is a byte repeated, which another has too";
+      }
     }
   }
   return nullptr;
 }
 
-void find_separators(const uint8_t* data, size_t size, std::string_view separator, size_t from,
-                     std::vector<int64_t>& begins, size_t limit) {
-  if (limit == 0) return;
-  size_t found = 0;
-  visit_separators(data, size, separator, from, [&](size_t begin) {
-    begins.push_back(static_cast<int64_t>(begin));
-    return ++found < limit;
-  });
+Separators::Separators(std::vector<std::string> separators)
+    : longest_first_(std::move(separators)) {
+  if (longest_first_.empty()) throw std::invalid_argument("separators: there is none");
+  std::stable_sort(longest_first_.begin(), longest_first_.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  if (shortest() == 0) throw std::invalid_argument("separators: one is empty");
+  for (const std::string& separator : longest_first_) {
+    first_bytes_[static_cast<uint8_t>(separator[0])] = true;
+  }
 }
 
-DocumentSplit split_documents(const uint8_t* data, size_t size, std::string_view separator,
-                              size_t start, size_t from, const SplitLimits& limits) {
-  if (separator.empty()) throw std::invalid_argument("split_documents: the separator is empty");
+size_t Separators::match(const uint8_t* text, size_t size) const {
+  for (const std::string& separator : longest_first_) {
+    if (separator.size() <= size && std::memcmp(text, separator.data(), separator.size()) == 0) {
+      return separator.size();
+    }
+  }
+  return 0;
+}
+
+SeparatorPlaces find_separators(const uint8_t* data, size_t size, const Separators& separators,
+                                size_t from, size_t limit, bool at_end) {
+  SeparatorPlaces places;
+  if (limit == 0) return places;
+  const size_t decided = first_undecided(size, separators, at_end);
+  visit_separators(data, size, separators, from, decided, [&](size_t begin, size_t end) {
+    places.begins.push_back(static_cast<int64_t>(begin));
+    places.ends.push_back(static_cast<int64_t>(end));
+    return places.begins.size() < limit;
+  });
+  return places;
+}
+
+DocumentSplit split_documents(const uint8_t* data, size_t size, const Separators& separators,
+                              size_t start, size_t from, const SplitLimits& limits, bool at_end) {
   if (start > size || from < start) {
     throw std::invalid_argument(
         "split_documents: expected start <= size and start <= from, found " +
@@ -137,9 +203,10 @@ DocumentSplit split_documents(const uint8_t* data, size_t size, std::string_view
   split.rest = start;
   split.resume = from;
   if (start >= limits.begin_before) return split;
+  const size_t decided = first_undecided(size, separators, at_end);
   size_t found = 0;
   bool left_alone = false;
-  visit_separators(data, size, separator, from, [&](size_t begin) {
+  visit_separators(data, size, separators, from, decided, [&](size_t begin, size_t end) {
     if (begin - split.rest > limits.max_bytes) {
       left_alone = true;
       return false;
@@ -150,14 +217,14 @@ DocumentSplit split_documents(const uint8_t* data, size_t size, std::string_view
       split.starts.push_back(static_cast<int64_t>(split.rest));
       split.ends.push_back(static_cast<int64_t>(begin));
     }
-    split.rest = begin + separator.size();
+    split.rest = end;
     split.stopped = ++found >= limits.max_documents;
     left_alone = split.rest >= limits.begin_before;
     return !split.stopped && !left_alone;
   });
   split.resume = std::max(split.resume, split.rest);
-  if (!split.stopped && !left_alone && size >= separator.size()) {
-    split.resume = std::max(split.resume, size - separator.size() + 1);
+  if (!split.stopped && !left_alone) {
+    split.resume = std::max(split.resume, first_undecided(size, separators, false));
   }
   return split;
 }

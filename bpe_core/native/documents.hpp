@@ -2,9 +2,10 @@
 // long document may be cut.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "normalizer.hpp"
@@ -12,15 +13,46 @@
 
 namespace bpe {
 
-// Why `separator` can't separate documents, or nullptr if it can. It must not be empty, and must
-// not overlap itself ("abab" in "ababab"), since where it stands would then depend on where the
-// search begins. One byte repeated is allowed: it is matched from the start of its run.
-const char* separator_problem(std::string_view separator);
+// Why these can't separate documents, or nullptr if they can. Where a separator stands must not
+// depend on where the search begins, so an end of one must not be the beginning of another or of
+// itself
+// ("abab" in "ababab"). A separator may lie inside another ("\n" in "\r\n"). One byte repeated is
+// allowed if the others don't hold that byte: it is matched from the start of its run.
+const char* separator_problem(const std::vector<std::string>& separators);
 
-// Appends to `begins` the places of the leftmost non-overlapping occurrences of `separator` that
-// begin in data[from, size) and end by `size`, at most `limit` of them.
-void find_separators(const uint8_t* data, size_t size, std::string_view separator, size_t from,
-                     std::vector<int64_t>& begins, size_t limit);
+// What separates documents: of all occurrences the leftmost, at one place the longest.
+class Separators {
+ public:
+  // std::invalid_argument if there are none or one is empty.
+  explicit Separators(std::vector<std::string> separators);
+
+  size_t shortest() const { return longest_first_.back().size(); }
+  size_t longest() const { return longest_first_.front().size(); }
+
+  // The only separator, or nullptr if there are several.
+  const std::string* only() const {
+    return longest_first_.size() == 1 ? longest_first_.data() : nullptr;
+  }
+
+  bool may_begin_with(uint8_t byte) const { return first_bytes_[byte]; }
+
+  // Length of the separator that begins at text[0]; 0 if none does.
+  size_t match(const uint8_t* text, size_t size) const;
+
+ private:
+  std::vector<std::string> longest_first_;
+  std::array<bool, 256> first_bytes_{};
+};
+
+struct SeparatorPlaces {
+  std::vector<int64_t> begins;
+  std::vector<int64_t> ends;
+};
+
+// The first `limit` separators that begin in data[from, size). Unless the data is `at_end`, a place
+// is decided only where the longest separator would fit.
+SeparatorPlaces find_separators(const uint8_t* data, size_t size, const Separators& separators,
+                                size_t from, size_t limit, bool at_end);
 
 struct DocumentSplit {
   std::vector<int64_t> starts;  // of the documents that are finished and not empty
@@ -39,9 +71,9 @@ struct SplitLimits {
 
 // Splits data[start, size) at the separators: document after document, each ended by a separator.
 // What follows the last separator is not finished. `start` is where a document begins, `from` >=
-// `start` from where its separator is searched.
-DocumentSplit split_documents(const uint8_t* data, size_t size, std::string_view separator,
-                              size_t start, size_t from, const SplitLimits& limits);
+// `start` from where its separator is searched; `at_end` as for find_separators.
+DocumentSplit split_documents(const uint8_t* data, size_t size, const Separators& separators,
+                              size_t start, size_t from, const SplitLimits& limits, bool at_end);
 
 // For each document data[starts[i], ends[i]): the length of its longest valid UTF-8 prefix (its own
 // length when it is valid) and its xxh3-128, as pairs (high, low) in hashes[2 * i].

@@ -58,6 +58,86 @@ def test_separators_that_are_empty_or_overlap_themselves_are_refused(separator: 
     assert _native.separator_problem(separator)
 
 
+SETS = [
+    [b"\n", b"\r\n"],
+    [b"||", b"|||"],
+    [b"ab", b"abc", b"xaby", b"de"],
+    [b"<|a|>", b"<|b|>"],
+    [b"\n\n", b"=="],
+]
+
+
+@pytest.mark.parametrize("separators", SETS)
+def test_several_separators_may_lie_inside_each_other(separators: list[bytes]) -> None:
+    assert _native.separator_problem(separators) is None
+    assert _native.separator_problem(separators[::-1]) is None
+
+
+@pytest.mark.parametrize(
+    "separators",
+    [
+        [],
+        [b"a", b""],
+        [b"ab", b"bc"],
+        [b"\r\n", b"\n\n"],
+        [b"\n\n", b"a\n\nb"],
+        [b"x", b"aba"],
+    ],
+)
+def test_several_separators_that_can_overlap_are_refused(separators: list[bytes]) -> None:
+    assert _native.separator_problem(separators)
+    assert _native.separator_problem(separators[::-1])
+    with pytest.raises(ValueError, match="separator"):
+        reference.split_documents(b"", separators)
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=3), st.text("ab"))
+def test_what_the_reference_refuses_is_refused_and_the_rest_split_alike(
+    texts: list[str], text: str
+) -> None:
+    separators = [text.encode() for text in texts]
+    data = text.encode()
+    if _native.separator_problem(separators) is not None:
+        with pytest.raises(ValueError, match="separator"):
+            reference.split_documents(data, separators)
+        return
+    documents = [document for document in reference.split_documents(data, separators) if document]
+    assert split_all(data, separators) == documents
+
+
+def split_all(data: bytes, separators: list[bytes]) -> list[bytes]:
+    """All documents, with the data shown one byte more at a time."""
+    found: list[bytes] = []
+    rest = resume = 0
+    for size in range(len(data) + 1):
+        starts, ends, _, rest, resume, _ = _native.split_documents(
+            data[:size], separators, rest, resume, 1 << 60, 1 << 60, 1 << 60, size == len(data)
+        )
+        found += [data[a:b] for a, b in zip(starts, ends, strict=True)]
+    return found + ([data[rest:]] if data[rest:] else [])
+
+
+@given(
+    st.sampled_from(SETS).flatmap(
+        lambda separators: st.tuples(
+            st.just(separators),
+            st.lists(
+                st.sampled_from([*separators, *[s[:1] for s in separators], b"x", b"xy" * 40])
+            ).map(b"".join),
+        )
+    )
+)
+def test_of_several_separators_the_leftmost_counts_at_one_place_the_longest(
+    case: tuple[list[bytes], bytes],
+) -> None:
+    separators, data = case
+    expected = reference.split_documents(data, separators)
+    assert split_all(data, separators) == [document for document in expected if document]
+    documents, empty, rest, _, _ = split(data, separators)
+    assert empty == expected.count(b"")
+    assert documents + ([data[rest:]] if data[rest:] else []) == [d for d in expected if d]
+
+
 def python_separators(data: bytes, separator: bytes, start: int) -> list[int]:
     begins = []
     while (start := data.find(separator, start)) >= 0:
@@ -84,13 +164,16 @@ def test_separators_are_those_that_a_plain_search_finds(
 ) -> None:
     separator, data = case
     expected = python_separators(data, separator, start)
-    assert _native.find_separators(data, separator, start, 10**9).tolist() == expected
-    assert _native.find_separators(data, separator, start, limit).tolist() == expected[:limit]
+    begins, ends = _native.find_separators(data, separator, start, 10**9)
+    assert begins.tolist() == expected
+    assert (ends - begins).tolist() == [len(separator)] * len(expected)
+    begins, _ = _native.find_separators(data, separator, start, limit)
+    assert begins.tolist() == expected[:limit]
 
 
 def split(
     data: bytes,
-    separator: bytes,
+    separator: bytes | list[bytes],
     start: int = 0,
     search_from: int | None = None,
     begin_before: int = 1 << 60,

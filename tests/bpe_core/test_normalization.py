@@ -425,7 +425,7 @@ def test_long_expanding_text_is_encoded_in_threads() -> None:
 def test_offsets_are_given_only_in_text_that_stays_as_it_is() -> None:
     encoder = tokenizer("nfc")
     for call in (encoder.encode_with_offsets, partial(encoder.truncate, max_tokens=3)):
-        with pytest.raises(ValueError, match="give `tokenizer.normalize"):
+        with pytest.raises(ValueError, match=r"give `tokenizer.normalize"):
             call("cafe\u0301")
         call("café")
 

@@ -141,7 +141,7 @@ def encode_job(config: BuildConfig, tokenizer: Path, fingerprint: str, **changes
     values: dict[str, Any] = {
         "tokens": output / "tokens",
         "rejects": output / "rejects",
-        "tokenizer": str(tokenizer),
+        "tokenizer": Directory(url=str(tokenizer)),
         "tokenizer_fingerprint": fingerprint,
         "configuration": "configuration",
         "plan_id": "plan",

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pytest
 from apache_beam.testing.test_pipeline import TestPipeline as BeamPipeline
 from apache_beam.testing.util import assert_that, equal_to
@@ -38,11 +39,14 @@ REJECT = Reject(
     reason="invalid_utf8",
     message="ungültig",
     first_bytes=b"\xff\x00a",
+    id="key",
 )
 
 BATCHES = {
     "documents": make_batch([b"one", "zwölf".encode(), b"3"], empty=2),
     "none": make_batch([], empty=5, rejects=(REJECT, REJECT)),
+    "records": make_batch([b"one", b"2"], ids=pa.array(["a", None], pa.string()), framing_bytes=-3),
+    "no records": make_batch([], ids=pa.array([], pa.string()), framing_bytes=1 << 40),
     "piece": make_batch([b"long"], part=3, last=False, whole_bytes=1 << 40, special_at=1 << 35),
     "last piece": make_batch([b"end"], part=4, whole_bytes=12, special_at=None),
 }
@@ -102,4 +106,6 @@ def test_batches_can_be_shuffled() -> None:
             | beam.Reshuffle()
             | beam.FlatMap(lambda batch: [batch.document(i) for i in range(len(batch))])
         )
-        assert_that(texts, equal_to([b"one", "zwölf".encode(), b"3", b"long", b"end"]))
+        assert_that(
+            texts, equal_to([b"one", "zwölf".encode(), b"3", b"one", b"2", b"long", b"end"])
+        )

@@ -749,7 +749,7 @@ def test_special_tokens_in_text_with_error_names_file_and_byte(tmp_path: Path, r
         tokenizer={"special_tokens": [END, "<|x|>"]},
         encode={"special_tokens_in_text": "error"},
     )
-    shown_by(run, config, 4, "holds a special token", "a.txt, document at byte 17", "byte 3")
+    shown_by(run, config, 4, "holds a special token", "a.txt, document at offset 17", "byte 3")
 
 
 def test_a_pretoken_that_is_too_long_is_an_error_or_is_skipped_with_a_warning(
@@ -779,12 +779,21 @@ def test_too_many_rejects_fail_and_say_where_to_look(tmp_path: Path, run: Run) -
 
 
 def change_input_at(
-    patch: pytest.MonkeyPatch, module: Any, function: str, path: Path, content: bytes
+    patch: pytest.MonkeyPatch,
+    module: Any,
+    function: str,
+    path: Path,
+    content: bytes,
+    *,
+    keep_time: bool = False,
 ) -> None:
     real = getattr(module, function)
+    status = path.stat()
 
     def changing(*arguments: Any) -> Any:
         path.write_bytes(content)
+        if keep_time:
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         return real(*arguments)
 
     patch.setattr(module, function, changing)
@@ -798,12 +807,21 @@ def test_an_input_that_changes_while_it_is_read_is_told(
     shown_by(run, config, 4, "has changed since the work was planned", str(path))
 
 
-def test_an_input_that_changes_between_counting_and_encoding_is_told(
+def test_an_input_of_the_same_size_but_of_another_time_is_told(
     config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     path = tmp_path / "data" / "b.txt"
     other = path.read_bytes().replace(b"cat", b"dog")
-    change_input_at(monkeypatch, writing, "finished_entries", path, other)
+    change_input_at(monkeypatch, counting, "usable_commits", path, other)
+    shown_by(run, config, 4, "has changed since the work was planned", "mtime_ns=", str(path))
+
+
+def test_an_input_that_changes_with_its_old_time_between_counting_and_encoding_is_told(
+    config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    path = tmp_path / "data" / "b.txt"
+    other = path.read_bytes().replace(b"cat", b"dog")
+    change_input_at(monkeypatch, writing, "finished_entries", path, other, keep_time=True)
     shown_by(run, config, 4, "not those that were counted", "--restart")
     assert not (out(config) / "tokens" / "manifest.json").exists()
 

@@ -269,7 +269,7 @@ def test_whatever_the_values_are_only_configuration_errors_are_raised(values: An
         ("tokenizer.tie_break=first_seen", "tokenizer.tie_break"),
         ("input.separator=abcab", "input.separator"),
         ("input.separator=''", "input.separator"),
-        ("input.format=jsonl", "input.format"),
+        ("input.format=csv", "input.format"),
         ("counts.shards=0", "counts.shards"),
         ("encode.validation_fraction=-0.1", "encode.validation_fraction"),
         ("encode.max_reject_fraction=.nan", "encode.max_reject_fraction"),
@@ -308,6 +308,46 @@ def test_a_custom_regex_is_taken_as_it_is(tmp_path: Path) -> None:
 
 def test_the_named_patterns_are_those_of_bpe_core() -> None:
     assert tuple(PATTERNS) == PATTERN_NAMES
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=3, unique=True))
+def test_several_separators_are_refused_by_the_rule_of_the_readers(separators: list[str]) -> None:
+    source = {"files": ["a"], "separator": separators}
+    if separator_problem([separator.encode() for separator in separators]) is None:
+        found = SourceConfig.model_validate(source).separators
+        assert found == tuple(separator.encode() for separator in separators)
+    else:
+        with pytest.raises(ValueError, match="overlap"):
+            SourceConfig.model_validate(source)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "shown"),
+    [
+        (["input.format=jsonl", "input.separator='|'"], ["input.separator", "belongs to text"]),
+        (["input.text_field=body"], ["input.text_field", "jsonl, parquet, arrow", "'body'"]),
+        (["input.format=arrow", "input.strip_bom=true"], ["input.strip_bom", "belongs to text"]),
+        (["input.format=parquet", "input.compression=zstd"], ["compresses its columns"]),
+        (["input.format=jsonl", "input.join=' '"], ["a list of fields", "one field"]),
+        (["input.format=jsonl", "input.text_field=a..b"], ["names of fields"]),
+        (["input.format=jsonl", "input.text_field=[a, a.b]"], ["none lies in another"]),
+        (["input.format=jsonl", "input.text_field=[]"], ["at least 1"]),
+        (["input.format=jsonl", "input.id_field=3"], ["input.id_field", "or null", "3"]),
+        (["input.separator=[a, ab, ba]"], ["overlap each other", "'ab' and 'ba'"]),
+        (["input.separator=[a, a]"], ["once"]),
+    ],
+)
+def test_keys_of_forms_that_make_no_sense_are_refused_with_the_reason(
+    tmp_path: Path, overrides: list[str], shown: list[str]
+) -> None:
+    message = refusal(tmp_path, MINIMAL, *overrides)
+    for text in shown:
+        assert text in message
+
+
+def test_paths_of_fields_may_hold_dots(tmp_path: Path) -> None:
+    config = load(tmp_path, MINIMAL, "input.format=jsonl", r"input.text_field=['a.b', 'c\.d.e']")
+    assert config.input[0].text_fields == (("a", "b"), ("c.d", "e"))
 
 
 @given(st.text("ab", min_size=1, max_size=9))
@@ -501,7 +541,23 @@ def test_counts_do_not_depend_on_the_keys_of_character_tokenizers(tmp_path: Path
 def test_every_key_is_known_to_the_test_of_identities() -> None:
     known = NO_INFLUENCE | ONLY_TOKENS | ONLY_TOKENIZER | ONLY_CHARACTER_TOKENIZER | COUNTS
     fixed = {"input.format", "beam.runner", "tokenizer.path", "encode.max_reject_fraction"}
-    assert set(schema_keys()) == set(known) | fixed
+    assert set(schema_keys()) == set(known) | fixed | set(OF_RECORDS)
+
+
+OF_RECORDS = {"input.text_field": ["a", "b"], "input.join": " ", "input.id_field": "id"}
+
+
+@pytest.mark.parametrize("key", OF_RECORDS)
+def test_keys_of_records_change_every_identity_and_none_where_they_mean_nothing(
+    tmp_path: Path, key: str
+) -> None:
+    base = ("input.format=jsonl", "input.text_field=[a, c]")
+    change = f"{key}={json.dumps(OF_RECORDS[key])}"
+    before = identities(load(tmp_path, MINIMAL, *base))
+    after = identities(load(tmp_path, MINIMAL, *base, change))
+    assert all(old != new for old, new in zip(before, after, strict=True))
+    text = counts_configuration(load(tmp_path, MINIMAL))["input"][0]
+    assert not {key.removeprefix("input.") for key in OF_RECORDS} & set(text)
 
 
 def test_keys_that_were_added_later_leave_fingerprints_as_they_were(tmp_path: Path) -> None:
@@ -629,7 +685,11 @@ def test_every_key_has_a_description() -> None:
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
-def test_shipped_configurations_load_fit_the_schema_and_name_it(file: Path) -> None:
+def test_shipped_configurations_load_fit_the_schema_and_name_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MY_S3_KEY", "MY_S3_SECRET"):
+        monkeypatch.setenv(name, "x")
     text = file.read_text("utf-8")
     assert text.startswith("# yaml-language-server: $schema=build.schema.json\n")
     jsonschema.validate(yaml.safe_load(text), json_schema())

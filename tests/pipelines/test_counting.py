@@ -213,7 +213,7 @@ def test_a_pretoken_that_is_too_long_is_an_error_that_names_its_place(
         finish_counting(job, works)
     text = str(error.value)
     assert "33 bytes" in text
-    assert "d.txt, document at byte 18, part 0, byte 2" in text
+    assert "d.txt, document at offset 18, part 0, byte 2" in text
     assert "counts.on_long_pretoken: skip" in text
 
 

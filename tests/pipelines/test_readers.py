@@ -33,6 +33,13 @@ from pipelines.readers import (
 from pipelines.tasks import InputFile, Range
 
 SEPARATORS = [b"\n", b"\n\n", b"|", b"<|endoftext|>", "§é".encode()]
+SEVERAL = [
+    (b"\n", b"\r\n"),
+    (b"ab", b"abc", b"xabcy", b"de"),
+    (b"||", b"|||", b"<"),
+    (b"\n\n", b"=="),
+    (b"<|a|>", b"<|b|>", b"|"),
+]
 SPECIALS = (b"<|a|>", b"<|a|>b", b"b c")
 BOM = b"\xef\xbb\xbf"
 
@@ -85,6 +92,7 @@ class Contents:
     documents: list[Document] = field(default_factory=list)
     empty: int = 0
     rejects: list[Reject] = field(default_factory=list)
+    bytes: int = 0
 
     def texts(self) -> list[bytes]:
         return [document.text for document in self.documents]
@@ -97,6 +105,8 @@ def collect(batches: Iterator[DocumentBatch]) -> Contents:
     for batch in batches:
         assert batch.source == "web/file"
         contents.empty += batch.empty
+        contents.bytes += batch.framing_bytes + int(batch.num_bytes.sum())
+        contents.bytes += sum(reject.length for reject in batch.rejects)
         contents.rejects += batch.rejects
         if batch.is_piece:
             assert len(batch) == 1
@@ -138,22 +148,28 @@ def read(file: InputFile, options: ReadOptions, cuts: Sequence[int] = ()) -> Con
             assert all(start <= document.offset < end for document in part.documents)
         contents.documents += part.documents
         contents.empty += part.empty
+        contents.bytes += part.bytes
         contents.rejects += part.rejects
     return contents
 
 
 def expected_documents(
-    data: bytes, separator: bytes | None, strip_bom: bool
+    data: bytes, separator: bytes | tuple[bytes, ...] | None, strip_bom: bool
 ) -> list[tuple[int, bytes]]:
     """Offset and text of every document, also the empty ones, after the rules of the design."""
-    offset = len(BOM) if strip_bom and data.startswith(BOM) else 0
+    offset = origin = len(BOM) if strip_bom and data.startswith(BOM) else 0
     data = data[offset:]
     if separator is None:
         return [(offset, data)] if data else []
     documents = []
-    for text in reference.split_documents(data, separator):
+    separators = (separator,) if isinstance(separator, bytes) else separator
+    for text in reference.split_documents(data, separators):
         documents.append((offset, text))
-        offset += len(text) + len(separator)
+        offset += len(text)
+        longest = max(
+            (s for s in separators if data.startswith(s, offset - origin)), key=len, default=b""
+        )
+        offset += len(longest)
     return documents
 
 
@@ -169,13 +185,13 @@ def expected_pieces(text: bytes, piece_bytes: int) -> list[bytes]:
     return [*pieces, text]
 
 
-def file_contents(separator: bytes) -> st.SearchStrategy[bytes]:
+def file_contents(separator: bytes | tuple[bytes, ...]) -> st.SearchStrategy[bytes]:
     """Files full of separators, parts of them, special tokens, letters and bytes that are wrong."""
+    separators = (separator,) if isinstance(separator, bytes) else separator
     parts = [
-        separator,
-        separator,
-        separator[:1],
-        separator[-1:],
+        *separators,
+        *separators,
+        *[part for s in separators for part in (s[:1], s[-1:], s[:-1])],
         *SPECIALS,
         b"a",
         b" ",
@@ -196,6 +212,10 @@ cases = st.sampled_from(SEPARATORS).flatmap(
     lambda separator: st.tuples(st.just(separator), file_contents(separator))
 )
 
+several_cases = st.sampled_from(SEVERAL).flatmap(
+    lambda separators: st.tuples(st.just(separators), file_contents(separators))
+)
+
 property_settings = settings(
     max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
@@ -203,7 +223,7 @@ property_settings = settings(
 
 @property_settings
 @given(
-    case=cases,
+    case=st.one_of(cases, several_cases),
     cuts=st.lists(st.integers(1, 200), max_size=8),
     read_bytes=st.integers(1, 50),
     piece_bytes=st.integers(1, 60),
@@ -215,7 +235,7 @@ property_settings = settings(
 @example(case=(b"|", BOM + b"|a"), cuts=[1, 2, 3, 4], read_bytes=1, piece_bytes=5, strip_bom=True)
 def test_documents_do_not_depend_on_ranges_or_reads(
     folder: Path,
-    case: tuple[bytes, bytes],
+    case: tuple[bytes | tuple[bytes, ...], bytes],
     cuts: list[int],
     read_bytes: int,
     piece_bytes: int,
@@ -235,6 +255,7 @@ def test_documents_do_not_depend_on_ranges_or_reads(
     invalid = [(offset, text) for offset, text in expected if not is_utf8(text)]
     assert [(document.offset, document.text) for document in found.documents] == valid
     assert found.empty == sum(not text for _, text in expected)
+    assert found.bytes == len(data)  # of all ranges, documents, rejects and what is between them
     for document in found.documents:
         assert document.source_bytes == len(document.text)
         assert document.hash == xxhash.xxh3_128_intdigest(document.text)
@@ -350,7 +371,8 @@ def test_an_empty_text_has_no_document(folder: Path, separator: bytes | None) ->
     file = make_file(folder, gzip.compress(b""), "gzip")
     assert read(file, ReadOptions(separator=separator)) == Contents()
     only_mark = make_file(folder, BOM)
-    assert read(only_mark, ReadOptions(separator=separator, strip_bom=True)) == Contents()
+    found = read(only_mark, ReadOptions(separator=separator, strip_bom=True))
+    assert found == Contents(bytes=len(BOM))
 
 
 def test_an_unfinished_last_line_is_a_document_and_carriage_returns_stay(folder: Path) -> None:

@@ -91,6 +91,20 @@ def test_an_error_leaves_no_file_and_keeps_the_old_one(local: Directory) -> None
     assert local.sizes() == {"x": 3}
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    local: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[int] = []
+
+    def fsync(number: int) -> None:
+        assert local.sizes().keys().isdisjoint({"x"})
+        forced.append(os.fstat(number).st_size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    local.write_bytes("x", b"all of it")
+    assert forced == [9]
+
+
 def test_two_writers_of_a_file_do_not_disturb_each_other(local: Directory) -> None:
     with local.write("x") as first, local.write("x") as second:
         first.write(b"same")

@@ -32,6 +32,7 @@ from pipelines.tasks import (
 class Source:
     files: list[str]
     name: str | None = None
+    format: str = "text"
     separator: str | None = "\n"
     compression: str = "infer"
     range_bytes: int = 100

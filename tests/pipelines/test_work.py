@@ -151,7 +151,7 @@ def test_the_policy_error_names_the_document_and_the_byte() -> None:
         refuse_special_tokens(batch_of([b"a" * 2000, b"bc<|x|>"]), SPECIALS, "error")
     text = str(error.value)
     assert "byte 2 of the document" in text
-    assert "a.txt, document at byte 2,000" in text
+    assert "a.txt, document at offset 2,000" in text
     assert "encode.special_tokens_in_text" in text
 
 

@@ -31,6 +31,7 @@ from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import writing
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError, InputError
+from pipelines.storage import Directory
 from pipelines.work import TaskWork
 from pipelines.writing import EncodeJob, TokenFile, TokenRows, write_task
 
@@ -423,7 +424,7 @@ def test_special_tokens_in_text(
         with pytest.raises(InputError) as error:
             write_all(job, works)
         assert f"one at byte {len(filler) + 7:,} of the document" in str(error.value)
-        assert "a.txt, document at byte 18" in str(error.value)
+        assert "a.txt, document at offset 18" in str(error.value)
         assert not list(Path(job.tokens.url).glob("train-*"))
         return
     (entry,) = write_all(job, works)
@@ -505,10 +506,11 @@ def test_a_task_that_fails_leaves_no_file(
 
 
 def test_a_process_has_the_tokenizer_once(job: EncodeJob, tmp_path: Path) -> None:
+    absent = Directory(url=str(tmp_path / "absent"))
     loaded = writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint)
     assert writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint) is loaded
-    writing.keep_tokenizer(str(tmp_path / "absent"), loaded.model)
-    kept = writing.load_tokenizer(str(tmp_path / "absent"), job.tokenizer_fingerprint)
+    writing.keep_tokenizer(absent, loaded.model)
+    kept = writing.load_tokenizer(absent, job.tokenizer_fingerprint)
     assert kept.model is loaded.model
     assert writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint) is not loaded
 

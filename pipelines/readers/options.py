@@ -1,0 +1,68 @@
+"""How documents are read, and what may be wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipelines.errors import InputError
+
+FieldPath = tuple[str, ...]
+
+
+class InvalidDocumentError(InputError):
+    """A document is not valid UTF-8, and `invalid_utf8` is "error"."""
+
+
+class LongDocumentError(InputError):
+    """A document would have to be held in memory as a whole and is too long for that."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOptions:
+    """How documents are read.
+
+    Attributes:
+        format: "text", "jsonl", "parquet" or "arrow".
+        separator: of text, what separates documents; of several the leftmost counts, at one place
+            the longest. None is empty, and none can overlap itself or another, unless it is one
+            byte repeated. None: a file is one document.
+        strip_bom: whether a byte-order mark at the start of a text file is left out. At the start
+            of a JSON lines file it always is.
+        text_fields: of records, the paths of the fields that are the text; several are joined.
+        join: what stands between the values of several fields.
+        id_field: of records, the path of the field that is the record's own id; None: none is.
+        invalid_utf8: "reject" (into `DocumentBatch.rejects`), "replace" (by U+FFFD, as Python's
+            `errors="replace"` does) or "error".
+        special_tokens: no piece of a document begins or ends inside one.
+        cut: whether long documents may be cut into pieces. False for the pattern `none` and for
+            custom patterns, which have no known safe place: documents are read whole.
+        cut_before_white_space: whether they are cut nowhere else, as white-space words need it.
+        normalizer, normalize_quotes: what text will go through; documents are cut only where the
+            normalized text can be cut too.
+        max_document_bytes: limit of what is held as a whole: a document that can't be cut, a line
+            of JSON, the text of a record.
+        read_bytes: how much is read at once.
+        piece_bytes: documents longer than this are cut into pieces of about this length.
+    """
+
+    format: Literal["text", "jsonl", "parquet", "arrow"] = "text"
+    separator: bytes | tuple[bytes, ...] | None = None
+    strip_bom: bool = False
+    text_fields: tuple[FieldPath, ...] = (("text",),)
+    join: bytes = b"\n"
+    id_field: FieldPath | None = None
+    invalid_utf8: Literal["reject", "replace", "error"] = "reject"
+    special_tokens: tuple[bytes, ...] = ()
+    cut: bool = True
+    cut_before_white_space: bool = False
+    normalizer: str | None = None
+    normalize_quotes: bool = False
+    max_document_bytes: int = 1 << 30
+    read_bytes: int = 2 << 20
+    piece_bytes: int = 4 << 20
+
+    @property
+    def longest_common(self) -> int:
+        """The length of a document beyond which it is no part of a common batch."""
+        return self.piece_bytes if self.cut else self.max_document_bytes

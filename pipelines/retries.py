@@ -1,0 +1,183 @@
+"""Requests to a storage, repeated while what stops them may pass.
+
+The libraries differ in what they repeat: s3fs throttled and broken requests, botocore beneath it
+errors of the server, fsspec's HTTP nothing, gcsfs and the Azure client most. Here one rule holds
+for all, and where a library lets us, its own repetition is switched off (`filesystems.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from pipelines.scrubbing import scrub, scrub_error
+
+ATTEMPTS: Final = 8
+# No attempt begins after so many seconds.
+LAST_BEGIN_SECONDS: Final = 180.0
+# A pause is random, up to twice the one before: 0.5, 1, 2, 4, 8, 16 and 20 seconds.
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 20.0
+
+_Result = TypeVar("_Result")
+
+_TRANSIENT_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+# S3 reports these as mistakes of the caller (400).
+_TRANSIENT_CODES: Final = frozenset(
+    {"RequestTimeout", "BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "SlowDown"}
+)
+# By name, so that no library is imported for its errors: those of aiohttp, botocore and Azure.
+_TRANSIENT_NAMES: Final = frozenset(
+    {
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "FSTimeoutError",
+        "HTTPClientError",
+        "IncompleteReadError",
+        "ResponseParserError",
+        "ResponseStreamingError",
+        "ServiceRequestError",
+        "ServiceResponseError",
+        "TransportError",
+    }
+)
+_TRANSIENT_ERRNO: Final = frozenset(
+    {errno.EIO, errno.EREMOTEIO, errno.EBUSY, errno.EAGAIN, errno.ENETUNREACH, errno.EHOSTUNREACH}
+)
+
+
+class StorageError(OSError):
+    """A storage did not do what was asked; the text says what it answered and how often."""
+
+
+class TruncatedError(OSError):
+    """Fewer bytes came than were asked for, in the middle of a file: to be asked for again."""
+
+
+def persistently(action: Callable[[], _Result]) -> _Result:
+    """The result of an action on a storage, which is repeated while its error may pass.
+
+    Raises:
+        OSError: as the action does, if repeating is no use.
+        StorageError: it failed to the end, or with an error that is no OSError.
+    """
+    begun = time.monotonic()
+    tries = 0
+
+    def counted() -> _Result:
+        nonlocal tries
+        tries += 1
+        return action()
+
+    try:
+        result: _Result = _policy()(counted)
+        return result
+    except Exception as error:
+        scrub_error(error)
+        if isinstance(error, OSError) and not is_transient(error):
+            raise
+        seconds = time.monotonic() - begun
+        often = f" (the same {tries} times in {seconds:.0f} s)" if tries > 1 else ""
+        raise StorageError(describe(error) + often) from error
+
+
+def _policy() -> Retrying:
+    return Retrying(
+        retry=retry_if_exception(is_transient),
+        stop=stop_after_attempt(ATTEMPTS) | stop_after_delay(LAST_BEGIN_SECONDS),
+        wait=wait_random_exponential(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS),
+        sleep=_sleep,
+        reraise=True,
+    )
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def describe(error: BaseException) -> str:
+    """What an error says, for a message: the link of its chain that knows what went wrong."""
+    if isinstance(error, StorageError):
+        return scrub(str(error))
+    telling = _telling(error) or error
+    return scrub(f"{type(telling).__name__}: {str(telling) or repr(telling)}")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same request may succeed later."""
+    telling = _telling(error)
+    if telling is None:
+        return isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNO
+    if _is_broken_connection(telling) or _code(telling) in _TRANSIENT_CODES:
+        return True
+    return _status(telling) in _TRANSIENT_STATUS
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that the server answered, if that is what failed."""
+    telling = _telling(error)
+    return None if telling is None or _is_broken_connection(telling) else _status(telling)
+
+
+def _telling(error: BaseException) -> BaseException | None:
+    """The first link of the chain that is a broken connection or a server's answer.
+
+    Libraries raise what looks like a missing file from an answer of 503, and a cut connection from
+    what looks like an answer of 400.
+    """
+    return next(
+        (
+            link
+            for link in _chain(error)
+            if _is_broken_connection(link) or _status(link) is not None
+        ),
+        None,
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and those that it follows from."""
+    link: BaseException | None = error
+    for _ in range(16):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _is_broken_connection(error: BaseException) -> bool:
+    if isinstance(
+        error, ConnectionError | TimeoutError | TruncatedError | http.client.IncompleteRead
+    ):
+        return True
+    return any(kind.__name__ in _TRANSIENT_NAMES for kind in type(error).__mro__)
+
+
+def _response(error: BaseException) -> dict[str, Any]:
+    response = getattr(error, "response", None)  # of botocore's ClientError
+    return response if isinstance(response, dict) else {}
+
+
+def _code(error: BaseException) -> str | None:
+    code = _response(error).get("Error", {}).get("Code")
+    return code if isinstance(code, str) else None
+
+
+def _status(error: BaseException) -> int | None:
+    for name in ("status", "status_code", "code"):
+        found = getattr(error, name, None)
+        if isinstance(found, int) and 300 <= found < 600:
+            return found
+    found = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return found if isinstance(found, int) else None
