@@ -947,25 +947,6 @@ PYBIND11_MODULE(_native, m) {
             return found.data() == source.data() ? text : py::bytes(found.data(), found.size());
           },
           "text"_a);
-  py::class_<NormalizerStream>(m, "NormalizerStream")
-      .def(py::init<const Normalizer&>(), "normalizer"_a)
-      .def(
-          "add",
-          [](NormalizerStream& stream, const py::bytes& piece) {
-            const std::string_view source = piece;
-            std::string out;
-            {
-              py::gil_scoped_release release;
-              stream.add(source, out);
-            }
-            return py::bytes(out);
-          },
-          "piece"_a)
-      .def("finish", [](NormalizerStream& stream) {
-        std::string out;
-        stream.finish(out);
-        return py::bytes(out);
-      });
   m.def("last_joins", &last_joins_of, "data"_a, "offsets"_a);
 
   py::class_<SpecialSet>(m, "SpecialSet")

@@ -282,42 +282,9 @@ void Normalizer::decompose(uint32_t code_point, std::vector<uint32_t>& out) cons
   for (size_t i = 0; i < length; ++i) add(parts[i]);
 }
 
-size_t Normalizer::last_boundary(const uint8_t* text, size_t size, size_t from) const {
-  for (size_t pos = size; pos > from;) {
-    --pos;
-    if ((text[pos] & 0xC0) == 0x80) continue;
-    const DecodedCharacter character = decode_utf8(text + pos, size - pos);
-    if (character.code_point != kInvalidCodePoint &&
-        (normalization_record(character.code_point).flags & boundary_) != 0) {
-      return pos;
-    }
-  }
-  return 0;
-}
-
 bool Normalizer::is_fixed(uint32_t code_point) const {
   const uint8_t flags = normalization_record(code_point).flags;
   return (flags & boundary_) != 0 && !(quotes_ && (flags & kQuote) != 0);
-}
-
-void NormalizerStream::add(std::string_view piece, std::string& out) {
-  held_ += piece;
-  const auto* const text = reinterpret_cast<const uint8_t*>(held_.data());
-  const size_t boundary = normalizer_.last_boundary(text, held_.size(), searched_);
-  if (boundary == 0) {
-    // A character that was cut is looked at again.
-    searched_ = held_.size() - std::min<size_t>(held_.size(), 3);
-    return;
-  }
-  normalizer_.normalize(text, boundary, out);
-  held_.erase(0, boundary);
-  searched_ = held_.size() - std::min<size_t>(held_.size(), 3);
-}
-
-void NormalizerStream::finish(std::string& out) {
-  normalizer_.normalize(reinterpret_cast<const uint8_t*>(held_.data()), held_.size(), out);
-  held_.clear();
-  searched_ = 0;
 }
 
 }  // namespace bpe

@@ -33,10 +33,6 @@ class Normalizer {
   // The normalized text: the text itself if nothing in it may change, else in `buffer`.
   std::string_view normalized(std::string_view text, std::string& buffer) const;
 
-  // Where the last character begins from which on text is normalized apart from what is before it,
-  // at `from` or later; 0 if there is none.
-  size_t last_boundary(const uint8_t* text, size_t size, size_t from) const;
-
   // Whether the character is a boundary and no quote: it stays as it is whatever stands before it.
   bool is_fixed(uint32_t code_point) const;
 
@@ -59,24 +55,6 @@ class Normalizer {
   bool quotes_;
   uint8_t boundary_;  // the flag of boundaries in this form
   uint8_t stable_;    // of other characters that may stay
-};
-
-// Normalizes text that comes in pieces, cut anywhere. It holds back what further text may change:
-// the characters from the last boundary on.
-class NormalizerStream {
- public:
-  explicit NormalizerStream(const Normalizer& normalizer) : normalizer_(normalizer) {}
-
-  // Appends what is certain now.
-  void add(std::string_view piece, std::string& out);
-
-  // Appends the rest: there is no further text. The stream then begins anew.
-  void finish(std::string& out);
-
- private:
-  Normalizer normalizer_;
-  std::string held_;
-  size_t searched_ = 0;  // no boundary but the first is before this place in held_
 };
 
 }  // namespace bpe

@@ -52,17 +52,27 @@ class Texts:
         """Number of texts."""
         return len(self.starts)
 
-    def select(self, kept: slice | NDArray[np.bool_]) -> Texts:
+    def select(self, kept: NDArray[np.bool_]) -> Texts:
         """Some of them; the buffer stays."""
-        ids = self.ids
-        if ids is not None:
-            ids = ids[kept] if isinstance(kept, slice) else ids.filter(pa.array(kept))
         return Texts(
             data=self.data,
             starts=self.starts[kept],
             ends=self.ends[kept],
             places=self.places[kept],
-            ids=ids,
+            ids=None if self.ids is None else self.ids.filter(pa.array(kept)),
+        )
+
+    def slice(self, begin: int, end: int) -> Texts:
+        """Those from `begin` to before `end`, with no more of the buffer than they span."""
+        if begin == 0 and end == len(self):
+            return self
+        first, last = (self.starts[begin], self.ends[end - 1]) if begin < end else (0, 0)
+        return Texts(
+            data=self.data[first:last],
+            starts=self.starts[begin:end] - first,
+            ends=self.ends[begin:end] - first,
+            places=self.places[begin:end],
+            ids=None if self.ids is None else self.ids[begin:end],
         )
 
 
@@ -184,7 +194,7 @@ class BatchMaker:
         long = np.flatnonzero(lengths > self._options.longest_common).tolist()
         first = long[0] if long else len(texts)
         yield self.batch(
-            texts.select(slice(0, first)),
+            texts.slice(0, first),
             consumed=consumed,
             empty=empty,
             rejects=rejects,
@@ -193,7 +203,7 @@ class BatchMaker:
         for i, following in pairwise([*long, len(texts)]):
             yield from self._long_text(texts, i)
             if following > i + 1:
-                yield self.batch(texts.select(slice(i + 1, following)))
+                yield self.batch(texts.slice(i + 1, following))
 
     def _invalid_text(self, texts: Texts, i: int, valid: int) -> Reject:
         text = texts.data[texts.starts[i] : texts.ends[i]]

@@ -61,7 +61,7 @@ documents = data.split(b"<|endoftext|>")
 expected = make().encode(data)
 batch = make().encode_batch_to_numpy(documents, num_threads=1)[0].tolist()
 outcomes = []
-for limit in [0, 1 << 16, 1 << 18, *range(1 << 20, 160 << 20, 5 << 20)]:
+for limit in [0, 1 << 16, 1 << 18, *range(1 << 20, 160 << 20, 5 << 20), 2 << 30]:
     child = os.fork()
     if child == 0:
         code = 3

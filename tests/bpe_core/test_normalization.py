@@ -25,7 +25,7 @@ from bpe_core import (
     train_bpe,
     train_from_counts,
 )
-from bpe_core._native import Normalizer, NormalizerStream, safe_cut, split_pretokens
+from bpe_core._native import Normalizer, safe_cut, split_pretokens
 from bpe_core.errors import InvalidTokenizerError, TrainingError
 from bpe_core.normalization import NORMALIZERS, QUOTES, native_normalizer
 from bpe_core.patterns import resolve_pattern
@@ -217,33 +217,11 @@ def test_bytes_that_are_not_utf8_stay_and_part_the_text(pieces: list[bytes]) -> 
         assert found == b"\xff".join(Normalizer(form).normalize(part) for part in parts)
 
 
-@settings(max_examples=300, deadline=None)
-@given(texts(), st.sampled_from([None, *NORMALIZERS]), st.booleans(), st.randoms())
-def test_a_stream_gives_the_same_wherever_it_is_cut(
-    text: str, form: str | None, quotes: bool, rng: random.Random
-) -> None:
-    data = text.encode()
-    stream = NormalizerStream(Normalizer(form, quotes))
-    found = b""
-    at = 0
-    while at < len(data):
-        step = rng.randint(1, 7)
-        found += stream.add(data[at : at + step])
-        at += step
-    assert found + stream.finish() == expected(form, quotes, text).encode()
-    assert stream.finish() == b""
-
-
 @pytest.mark.parametrize("marks", ["\u0301", "\u0301\u0323", "\u0316\u0301\u0345", "\u3099"])
 def test_ten_megabytes_of_marks_take_linear_time(marks: str) -> None:
     text = "a" + marks * (10_000_000 // len(marks.encode()))
     start = time.perf_counter()
     found = natively("nfc", False, text)
-    stream = NormalizerStream(Normalizer("nfc"))
-    data = text.encode()
-    for at in range(0, len(data), 1 << 16):
-        stream.add(data[at : at + (1 << 16)])
-    assert stream.finish().decode() == found
     # A quarter of a second; quadratic time would be hours.
     assert time.perf_counter() - start < 20
     short = "a" + marks * 1000
