@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["usable_cores"]
+__all__ = ["check_num_threads", "usable_cores"]
+
+
+def check_num_threads(num_threads: int) -> None:
+    """Refuses a negative number of threads.
+
+    Raises:
+        ValueError: it is neither 0, for all cores, nor above.
+    """
+    if num_threads < 0:
+        raise ValueError(f"num_threads: expected 0 (all cores) or more, found {num_threads}")
 
 
 def usable_cores() -> int:

@@ -6,7 +6,7 @@ import codecs
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -29,7 +29,7 @@ from bpe_core._native import (
 from bpe_core.buffers import joined
 from bpe_core.cores import usable_cores
 from bpe_core.errors import FormatError, InvalidUtf8Error, TrainingError
-from bpe_core.normalization import native_normalizer
+from bpe_core.normalization import checked_normalizer, native_normalizer
 from bpe_core.patterns import Pattern, pattern_with_rules, resolve_pattern, split_custom
 from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
 
@@ -77,9 +77,15 @@ class PretokenCounts:
         """Counts from a mapping of bytes to counts above 0.
 
         Raises:
-            TrainingError: an empty pre-token or a count that is not a positive 64-bit integer.
+            TrainingError: a pre-token that is not bytes or is empty, or a count that is not a
+                positive 64-bit integer.
         """
         for pretoken, count in mapping.items():
+            if not isinstance(pretoken, bytes) or not isinstance(count, (int, np.integer)):
+                raise TrainingError(
+                    "counts: expected pre-tokens as bytes with their counts as int, found "
+                    f"{pretoken!r}: {count!r}"
+                )
             if not pretoken or not 0 < count < 2**63:
                 raise TrainingError(
                     "counts: expected pre-tokens of at least one byte with counts of 1 … 2^63-1, "
@@ -184,7 +190,7 @@ class PretokenCounts:
         metadata = {}
         for key in _HOW_COUNTED:
             mine, theirs = self.metadata.get(key), other.metadata.get(key)
-            if mine is not None and theirs is not None and mine != theirs:
+            if mine is not None and theirs is not None and not _counted_alike(key, mine, theirs):
                 raise TrainingError(
                     f"counts: expected the same {key} on both sides, found {mine} and {theirs}; "
                     "count one of them again"
@@ -225,8 +231,10 @@ def count_pretokens(
     pre-tokens, not on the size of the text.
 
     Args:
-        source: a path or several (a list of paths, or of texts that all name existing files), or
-            documents (str or bytes). A file is one document; its bytes are read as they are.
+        source: a path (a str is one) or a list of paths, or else documents (str or bytes). A list
+            or tuple of str whose items all name existing files is a list of paths, one item or
+            many; if some of them do, it is refused. bytes, and what an iterator gives, are always
+            documents. A file is one document; its bytes are read as they are.
         pattern: a name of `bpe_core.PATTERNS` or a regular expression.
         special_tokens: where text is cut, the longest first where one begins another.
         normalizer: "nfc" or "nfkc": text between special tokens is brought into this Unicode
@@ -239,6 +247,7 @@ def count_pretokens(
 
     Raises:
         InvalidUtf8Error: invalid UTF-8, with errors="strict"; names the file or document and byte.
+        TrainingError: a list of texts of which some name files, or documents of another type.
         InvalidPatternError, InvalidTokenizerError, SpecialTokenError: unusable arguments.
 
     Example:
@@ -296,6 +305,13 @@ def count_files(
     return _count([Path(p) for p in paths], how, errors, num_threads, in_order)
 
 
+def _counted_alike(key: str, mine: str, theirs: str) -> bool:
+    if key != "pattern" or mine == theirs:
+        return mine == theirs
+    # The regular expressions, not their names: llama3 and cl100k are one pattern.
+    return resolve_pattern(mine).regex == resolve_pattern(theirs).regex
+
+
 class _How(NamedTuple):
     """How text becomes pre-tokens."""
 
@@ -339,7 +355,7 @@ def _count(
 def normalization_metadata(normalizer: str | None, normalize_quotes: bool) -> dict[str, str]:
     """What the metadata of counts say of normalization."""
     return {
-        "normalizer": normalizer or "null",
+        "normalizer": checked_normalizer(normalizer) or "null",
         "normalize_quotes": json.dumps(normalize_quotes),
     }
 
@@ -451,19 +467,40 @@ def _paths_of(source: Source) -> list[Path] | None:
     """The paths, if the source is files; None if it is documents."""
     if isinstance(source, (str, os.PathLike)):
         return [Path(source)]
-    if isinstance(source, (list, tuple)) and source:
-        if all(isinstance(item, os.PathLike) for item in source):
-            return [Path(item) for item in source]
-        if all(isinstance(item, str) and _is_file(item) for item in source):
-            return [Path(item) for item in source]
-    return None
+    if not isinstance(source, (list, tuple)) or not source:
+        return None
+    if any(isinstance(item, os.PathLike) for item in source):
+        for index, item in enumerate(source):
+            if not isinstance(item, (str, os.PathLike)):
+                raise TrainingError(
+                    f"source, item {index}: expected a path like others of the list, found "
+                    f"{type(item).__name__}; give paths or documents"
+                )
+        return [Path(item) for item in source]
+    if not all(isinstance(item, str) for item in source):
+        return None
+    are_files = [_is_file(item) for item in source]
+    if not any(are_files):
+        return None
+    if not all(are_files):
+        raise _some_are_files(source, are_files)
+    return [Path(item) for item in source]
+
+
+def _some_are_files(items: Sequence[str], are_files: list[bool]) -> TrainingError:
+    missing = [item for item, is_file in zip(items, are_files, strict=True) if not is_file]
+    shown = ", ".join(repr(item if len(item) <= 60 else f"{item[:60]}…") for item in missing[:5])
+    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    return TrainingError(
+        f"source: expected files or documents, found texts of which "
+        f"{len(items) - len(missing)} name files ({items[are_files.index(True)]!r}) and "
+        f"{len(missing)} do not: {shown}{more}; correct these names, or give documents as bytes "
+        "or by an iterator"
+    )
 
 
 def _is_file(text: str) -> bool:
-    try:
-        return len(text) < 4096 and Path(text).is_file()
-    except (OSError, ValueError):
-        return False
+    return len(text) < 4096 and os.path.isfile(text)  # noqa: PTH113  # there may be many
 
 
 def _document_batches(documents: Iterable[str | bytes], errors: Errors) -> Iterator[_Batch]:

@@ -39,14 +39,14 @@ def check_counted_as_encoded(base: TokenizerModel, counts: PretokenCounts) -> No
     if resolve_pattern(found).regex != resolve_pattern(base.pattern).regex:
         raise TrainingError(
             f"base: expected counts by its pattern, {base.pattern!r}, found counts by {found!r}; "
-            "count the text with the pattern of base"
+            "count the text with pattern=base.pattern"
         )
     for key, value in normalization_metadata(base.normalizer, base.normalize_quotes).items():
         found = counts.metadata.get(key, value)
         if found != value:
             raise TrainingError(
                 f"base: expected counts with its {key}, {value}, found counts with {found}; count "
-                f"the text with the {key} of base"
+                f"the text with {key}=base.{key}"
             )
 
 

@@ -200,6 +200,11 @@ class _Tokenizer:
         """The special tokens' ids, in the order they were registered."""
         return MappingProxyType(self._state.special_tokens)
 
+    @property
+    def inverse_special_tokens(self) -> Mapping[int, str]:
+        """Id to text of the special tokens."""
+        return MappingProxyType({i: text for text, i in self._state.special_tokens.items()})
+
     def train(self, text: str, vocab_size: int, verbose: bool = False) -> None:
         """Learns merges from a text; what was learned before is replaced.
 
@@ -345,11 +350,6 @@ class RegexTokenizer(_Tokenizer):
         found = split_pattern(GPT4_SPLIT_PATTERN if pattern is None else pattern)
         self._become(model_of(MinbpeModel(pattern=found)))
 
-    @property
-    def inverse_special_tokens(self) -> Mapping[int, str]:
-        """Id to text of the special tokens."""
-        return MappingProxyType({i: text for text, i in self._state.special_tokens.items()})
-
     def register_special_tokens(self, special_tokens: Mapping[str, int]) -> None:
         """Replaces the special tokens.
 
@@ -359,7 +359,13 @@ class RegexTokenizer(_Tokenizer):
         Raises:
             InvalidTokenizerError: an id that a byte, a merge or another of them has, or an empty
                 text.
+            TypeError: no mapping.
         """
+        if not isinstance(special_tokens, Mapping):
+            raise TypeError(
+                "special_tokens: expected a mapping of texts to ids, such as "
+                f'{{"<|endoftext|>": 100257}}, found {type(special_tokens).__name__}'
+            )
         state = self._state
         least = 256 + len(state.merges)
         for text, token_id in special_tokens.items():

@@ -16,10 +16,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from bpe_core.errors import InvalidTokenizerError
-from bpe_core.normalization import check_normalizer
+from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
 
-__all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel"]
+__all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel", "check_vocab"]
 
 MAX_ID = 2**31 - 1
 _LONG_TOKEN = 256  # bytes
@@ -62,13 +62,15 @@ class TokenizerModel:
             add them; they are kept for who does, and for tokenizer.json.
         nonspecial_tokens: those of `special_tokens` that tokenizer.json lists with `"special":
             false`; decoders that leave out special tokens keep them.
+        unknown_id: given to bytes without an id, a token's or not; None: such bytes are an error.
 
     Raises:
         InvalidTokenizerError: ids out of 0 ... 2**31 - 1 or given twice, equal bytes under two
             ordinary ids that are not each the result of a merge, or under any two with
             `ignore_merges`, a merge of unknown tokens or one whose parts do not make its result,
             an empty special token, counts of another length than the merges, an unknown normalizer,
-            an id to prepend or append or a nonspecial token that is no special token's.
+            an unknown_id out of that range, an id to prepend or append or a nonspecial token that
+            is no special token's.
         InvalidPatternError: a pattern that is no name and does not compile.
 
     Example:
@@ -95,12 +97,14 @@ class TokenizerModel:
     prepend: tuple[int, ...] = ()
     append: tuple[int, ...] = ()
     nonspecial_tokens: frozenset[str] = frozenset()
+    unknown_id: int | None = None
 
     def __post_init__(self) -> None:
         specials = dict(sorted(self.special_tokens.items(), key=lambda item: item[1]))
         object.__setattr__(self, "special_tokens", specials)
         _check_specials(specials)
-        check_normalizer(self.normalizer)
+        object.__setattr__(self, "normalizer", checked_normalizer(self.normalizer))
+        _check_unknown_id(self.unknown_id)
         _check_refer_to_specials(specials, self.prepend, self.append, self.nonspecial_tokens)
         _check_ids(self.token_ids, specials)
         _check_token_bytes(self.token_ids, self.token_bytes)
@@ -132,6 +136,7 @@ class TokenizerModel:
         prepend: Iterable[int] = (),
         append: Iterable[int] = (),
         nonspecial_tokens: Iterable[str] = (),
+        unknown_id: int | None = None,
     ) -> TokenizerModel:
         """A model from plain Python values.
 
@@ -145,6 +150,8 @@ class TokenizerModel:
         Raises:
             InvalidTokenizerError: as the class does.
         """
+        tokens = list(tokens)
+        check_vocab(tokens)
         ordered = sorted(tokens)
         return cls(
             token_ids=_int64([token_id for token_id, _ in ordered], "token ids"),
@@ -163,6 +170,7 @@ class TokenizerModel:
             prepend=tuple(prepend),
             append=tuple(append),
             nonspecial_tokens=frozenset(nonspecial_tokens),
+            unknown_id=unknown_id,
         )
 
     @classmethod
@@ -176,6 +184,7 @@ class TokenizerModel:
         ignore_merges: bool = False,
         normalizer: str | None = None,
         normalize_quotes: bool = False,
+        unknown_id: int | None = None,
     ) -> TokenizerModel:
         """A model from a vocabulary and merges of bytes, in order of rank.
 
@@ -185,7 +194,8 @@ class TokenizerModel:
                 counts, as in GPT-2's and Hugging Face's encoders.
             special_tokens: text to id.
             pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-            ignore_merges, normalizer, normalize_quotes: as the attributes of the class.
+            ignore_merges, normalizer, normalize_quotes, unknown_id: as the attributes of the
+                class.
 
         Raises:
             InvalidTokenizerError: a merge of bytes that have no id; otherwise as the class does.
@@ -212,6 +222,7 @@ class TokenizerModel:
             ignore_merges=ignore_merges,
             normalizer=normalizer,
             normalize_quotes=normalize_quotes,
+            unknown_id=unknown_id,
         )
 
     def with_special_tokens(self, special_tokens: Mapping[str, int]) -> TokenizerModel:
@@ -250,6 +261,11 @@ class TokenizerModel:
         return first, second
 
     @property
+    def gives_unknown_id(self) -> bool:
+        """Whether there is an `unknown_id` and some byte without an id, so that it decides ids."""
+        return self.unknown_id is not None and _count_single_bytes(self.token_bytes) < 256
+
+    @property
     def tokens(self) -> list[tuple[int, bytes]]:
         """The ordinary tokens, (id, bytes), ascending by id."""
         return list(zip(self.token_ids.tolist(), _listed(self.token_bytes), strict=True))
@@ -268,9 +284,10 @@ class TokenizerModel:
 
     @property
     def max_id(self) -> int:
-        """The largest id, -1 if there is no token."""
+        """The largest id that a token has or unknown bytes get, -1 if there is none."""
         ordinary = int(self.token_ids[-1]) if len(self.token_ids) else -1
-        return max(ordinary, *self.special_tokens.values(), -1)
+        unknown = -1 if self.unknown_id is None else self.unknown_id
+        return max(ordinary, unknown, *self.special_tokens.values(), -1)
 
     def __len__(self) -> int:
         """The number of tokens, special ones too."""
@@ -331,6 +348,8 @@ class TokenizerModel:
         }
         if self.normalize_quotes:  # only then: tokenizers without it keep their fingerprints
             settings["normalize_quotes"] = True
+        if self.gives_unknown_id:
+            settings["unknown_id"] = self.unknown_id
         yield b"bpe tokenizer 1"
         yield json.dumps(settings, sort_keys=True).encode()
         yield self.token_ids.astype("<i8").tobytes()
@@ -400,6 +419,19 @@ class TokenizerModel:
             )
 
 
+def check_vocab(tokens: Iterable[tuple[int, bytes]]) -> None:
+    """Refuses what is not ids and bytes.
+
+    Raises:
+        InvalidTokenizerError: a value of another type; shows it.
+    """
+    for token_id, token in tokens:
+        if not isinstance(token_id, (int, np.integer)) or not isinstance(token, bytes):
+            raise InvalidTokenizerError(
+                f"vocabulary: expected ids (int) with their bytes, found {token_id!r}: {token!r}"
+            )
+
+
 def _check_specials(specials: Mapping[str, int]) -> None:
     for text, token_id in specials.items():
         if not isinstance(text, str) or not text:
@@ -414,6 +446,15 @@ def _check_specials(specials: Mapping[str, int]) -> None:
             raise InvalidTokenizerError(
                 f"special token {text!r}: expected Unicode text, found a lone surrogate"
             ) from None
+
+
+def _check_unknown_id(unknown_id: int | None) -> None:
+    if unknown_id is None:
+        return
+    if not isinstance(unknown_id, int) or not 0 <= unknown_id <= MAX_ID:
+        raise InvalidTokenizerError(
+            f"unknown_id: expected an id of 0 ... {MAX_ID}, or None, found {unknown_id!r}"
+        )
 
 
 def _check_refer_to_specials(
@@ -447,7 +488,13 @@ def _check_ids(token_ids: NDArray[np.int64], specials: Mapping[str, int]) -> Non
     ids = np.concatenate([token_ids, np.array(list(specials.values()), np.int64)])
     twice = _first_repeated(ids)
     if twice is not None:
-        raise InvalidTokenizerError(f"token ids: expected each once, found {ids[twice]} twice")
+        names = [repr(text) for text, i in specials.items() if i == ids[twice]]
+        whose = ""
+        if names:
+            whose = f": of the special token {names[0]} and of {[*names, 'an ordinary token'][1]}"
+        raise InvalidTokenizerError(
+            f"token ids: expected each once, found {ids[twice]} twice{whose}"
+        )
     if np.any(np.diff(token_ids) < 0):
         raise InvalidTokenizerError("token ids: expected ascending order; sort the tokens by id")
 
@@ -469,6 +516,11 @@ def _count_distinct(tokens: pa.BinaryArray) -> int:
     hashes = {xxhash.xxh3_128_digest(tokens[i].as_buffer()) for i in np.flatnonzero(long)}
     short = tokens.filter(pa.array(~long)) if hashes else tokens
     return len(hashes) + int(pc.count_distinct(short).as_py())
+
+
+def _count_single_bytes(tokens: pa.BinaryArray) -> int:
+    """The number of bytes that are tokens; no two ids have the same one, as no merge makes it."""
+    return int(np.count_nonzero(pc.binary_length(tokens).to_numpy(zero_copy_only=False) == 1))
 
 
 def _codes(tokens: pa.BinaryArray) -> NDArray[np.int64]:

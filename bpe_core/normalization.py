@@ -13,7 +13,7 @@ from __future__ import annotations
 from bpe_core._native import Normalizer
 from bpe_core.errors import InvalidTokenizerError
 
-__all__ = ["NORMALIZERS", "QUOTES", "check_normalizer", "native_normalizer"]
+__all__ = ["NORMALIZERS", "QUOTES", "checked_normalizer", "native_normalizer"]
 
 NORMALIZERS = ("nfc", "nfkc")
 """The Unicode normalization forms: canonical and compatibility composition."""
@@ -30,30 +30,33 @@ apostrophes (\u02bc \u02bb) stay.
 """
 
 
-def check_normalizer(normalizer: str | None) -> None:
-    """Refuses a normalizer that does not exist.
+def checked_normalizer(normalizer: str | None) -> str | None:
+    """The normalizer; None also for "none", as configurations call it.
 
     Raises:
-        InvalidTokenizerError: it is neither None nor one of `NORMALIZERS`.
+        InvalidTokenizerError: it is neither None, "none" nor one of `NORMALIZERS`.
     """
-    if normalizer is not None and normalizer not in NORMALIZERS:
+    if normalizer is None or normalizer == "none":
+        return None
+    if normalizer not in NORMALIZERS:
         raise InvalidTokenizerError(
             f"normalizer: expected 'nfc', 'nfkc' or None, found {normalizer!r}"
         )
+    return normalizer
 
 
 def native_normalizer(normalizer: str | None, normalize_quotes: bool) -> Normalizer | None:
     """The normalizer that native code takes; None if it would change nothing.
 
     Raises:
-        InvalidTokenizerError: as `check_normalizer` does.
+        InvalidTokenizerError: as `checked_normalizer` does.
 
     Example:
         >>> native = native_normalizer("nfc", normalize_quotes=True)
         >>> native.normalize("\u2018cafe\u0301\u2019".encode()).decode()
         "'caf\xe9'"
     """
-    check_normalizer(normalizer)
+    normalizer = checked_normalizer(normalizer)
     if normalizer is None and not normalize_quotes:
         return None
     return Normalizer(normalizer, normalize_quotes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,13 +17,14 @@ from numpy.typing import NDArray
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet, cut_lookahead, safe_cut
 from bpe_core.buffers import joined
+from bpe_core.cores import check_num_threads
 from bpe_core.errors import (
     InvalidTokenizerError,
     InvalidUtf8Error,
     SpecialTokenError,
     UnknownTokenError,
 )
-from bpe_core.model import MAX_ID, TokenizerModel
+from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, split_custom
 from bpe_core.special_tokens import check_special_tokens, special_set
@@ -35,7 +35,7 @@ __all__ = ["AllowedSpecial", "BPETokenizer"]
 AllowedSpecial: TypeAlias = 'Literal["all", "none", "none_raise"] | set[str] | frozenset[str]'
 Documents: TypeAlias = (
     "Sequence[str] | Sequence[bytes] | tuple[bytes | memoryview | NDArray[np.uint8], "
-    "NDArray[np.int64]]"
+    "NDArray[np.int64] | Sequence[int]]"
 )
 _Ids: TypeAlias = "NDArray[np.uint16] | NDArray[np.uint32]"
 
@@ -50,7 +50,7 @@ class BPETokenizer:
     become their ids.
 
     A tokenizer never changes; many threads may use one at the same time. It can be pickled and
-    copied; two are equal if their models and their `unknown_id` are.
+    copied; two are equal if their models are.
 
     Args:
         vocab: id to bytes; may hold special tokens too.
@@ -90,6 +90,7 @@ class BPETokenizer:
         normalizer: str | None = None,
         normalize_quotes: bool = False,
     ) -> None:
+        check_vocab(vocab.items())
         merges = list(merges)
         specials = _special_ids(vocab, merges, special_tokens or ())
         model = TokenizerModel.from_vocab(
@@ -99,14 +100,17 @@ class BPETokenizer:
             pattern=pattern,
             normalizer=normalizer,
             normalize_quotes=normalize_quotes,
+            unknown_id=unknown_id,
         )
-        self._set_model(model, unknown_id)
+        self._set_model(model)
 
     @classmethod
     def from_model(cls, model: TokenizerModel, *, unknown_id: int | None = None) -> BPETokenizer:
-        """A tokenizer from a tokenizer as data."""
+        """A tokenizer from a tokenizer as data, with its `unknown_id` unless another is given."""
+        if unknown_id is not None:
+            model = dataclasses.replace(model, unknown_id=unknown_id)
         tokenizer = cls.__new__(cls)
-        tokenizer._set_model(model, unknown_id)
+        tokenizer._set_model(model)
         return tokenizer
 
     @classmethod
@@ -162,12 +166,16 @@ class BPETokenizer:
     def from_huggingface(cls, path: str | os.PathLike[str]) -> BPETokenizer:
         """From a tokenizer.json of Hugging Face tokenizers that is byte-level BPE.
 
+        Args:
+            path: the file, or a directory with a tokenizer.json.
+
         Raises:
             FormatError: a file that is not what it should be, or that asks for what a byte-level
                 BPE tokenizer does not do; names it.
             OSError: a file that cannot be read.
         """
-        return cls.from_model(formats.read_huggingface(path))
+        file = formats.find_tokenizer(path, "huggingface")
+        return cls.from_model(formats.read_huggingface(file.location))
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
@@ -194,8 +202,8 @@ class BPETokenizer:
 
     @cached_property
     def vocab(self) -> dict[int, bytes]:
-        """Id to bytes, special tokens too."""
-        return self._model.vocab
+        """Id to bytes, special tokens too: a copy, which decoding does not use."""
+        return dict(self._bytes_by_id)
 
     @cached_property
     def merges(self) -> list[tuple[bytes, bytes]]:
@@ -225,7 +233,7 @@ class BPETokenizer:
     @property
     def unknown_id(self) -> int | None:
         """The id given to bytes without one; None: they are an error."""
-        return None if self._unknown_id < 0 else self._unknown_id
+        return self._model.unknown_id
 
     @property
     def normalizer(self) -> str | None:
@@ -244,15 +252,14 @@ class BPETokenizer:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BPETokenizer):
             return NotImplemented
-        return self._model == other._model and self._unknown_id == other._unknown_id
+        return self._model == other._model
 
     def __hash__(self) -> int:
-        return hash((self._model, self._unknown_id))
+        return hash(self._model)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Native tables are made anew where it is unpickled, in another process for example.
-        make = functools.partial(type(self).from_model, unknown_id=self.unknown_id)
-        return make, (self._model,)
+        return type(self).from_model, (self._model,)
 
     def __repr__(self) -> str:
         unknown = "" if self.unknown_id is None else f", unknown_id={self.unknown_id}"
@@ -309,7 +316,7 @@ class BPETokenizer:
 
         Args:
             documents: a list of str or of bytes, or (buffer, offsets): document i is
-                buffer[offsets[i]:offsets[i + 1]], offsets int64[n + 1].
+                buffer[offsets[i]:offsets[i + 1]], offsets int64[n + 1] or a list of ints.
             allowed_special: as in `encode`.
             num_threads: 0 for all cores.
 
@@ -318,6 +325,8 @@ class BPETokenizer:
 
         Raises:
             SpecialTokenError, UnknownTokenError: as in `encode`.
+            TypeError: documents of another type, or offsets that are not integers.
+            ValueError: `num_threads` is negative, or offsets lie outside of the buffer.
 
         Example:
             >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
@@ -358,9 +367,10 @@ class BPETokenizer:
 
         Raises:
             InvalidTokenizerError: uint16 with larger ids.
+            ValueError: `num_threads` is negative, or a document lies outside of the data.
             SpecialTokenError, UnknownTokenError: as in `encode`.
         """
-        largest = max(self._model.max_id, self._unknown_id, *prepend, *append)
+        largest = max([self._model.max_id, *prepend, *append])
         if dtype is np.uint16 and largest > 0xFFFF:
             raise InvalidTokenizerError(
                 f"dtype: expected uint32 for ids up to {largest}, found uint16"
@@ -432,8 +442,8 @@ class BPETokenizer:
         self._check_is_normal(data)
         ids = self._marking.encode_to_numpy(data, allowed_special)
         bounds = self._places(ids)
-        if self._marking is not self:
-            ids = np.where(ids == self._marking._unknown_id, self._unknown_id, ids)
+        if (unknown_id := self.unknown_id) is not None:
+            ids = np.where(ids == self._marking.unknown_id, unknown_id, ids)
             ids = ids.astype(np.uint32)
         return ids, character_places(text, data, bounds) if isinstance(text, str) else bounds
 
@@ -565,14 +575,15 @@ class BPETokenizer:
 
         Raises:
             UnknownTokenError: an id that the vocabulary does not have.
+            TypeError: an array that is not of integers in one dimension.
         """
-        values = ids.tolist() if isinstance(ids, np.ndarray) else ids
+        values = _listed_ids(ids) if isinstance(ids, np.ndarray) else ids
         try:
-            return b"".join(map(self.vocab.__getitem__, values))
+            return b"".join(map(self._bytes_by_id.__getitem__, values))
         except KeyError as error:
             raise UnknownTokenError(
                 f"id {error.args[0]!r}: expected an id of this vocabulary "
-                f"({len(self)} tokens, the largest id is {self._model.max_id})"
+                f"({len(self)} tokens, the largest id is {max(self._bytes_by_id, default=-1)})"
             ) from None
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
@@ -581,9 +592,13 @@ class BPETokenizer:
         With a normalizer it is the normalized text (`normalize`), not the text as it was.
 
         Raises:
-            UnknownTokenError: an id that the vocabulary does not have.
+            UnknownTokenError, TypeError: as in `decode_bytes`.
         """
         return self.decode_bytes(ids).decode("utf-8", errors)
+
+    @cached_property
+    def _bytes_by_id(self) -> dict[int, bytes]:
+        return self._model.vocab
 
     @cached_property
     def _ordinary_ids(self) -> dict[bytes, int]:
@@ -603,20 +618,15 @@ class BPETokenizer:
         """This tokenizer; if it gives unknown bytes an id that a token has, one that doesn't."""
         if self.unknown_id is None:
             return self
-        free = next(i for i in count() if i not in self.vocab)
+        free = next(i for i in count() if i not in self._bytes_by_id)
         return BPETokenizer.from_model(self._model, unknown_id=free)
 
     def _places(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
         """int64[n + 1], where the tokens of ids that `_marking` gave begin and end in bytes."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths.of(ids))])
 
-    def _set_model(self, model: TokenizerModel, unknown_id: int | None) -> None:
-        if unknown_id is not None and not 0 <= unknown_id <= MAX_ID:
-            raise InvalidTokenizerError(
-                f"unknown_id: expected an id of 0 ... {MAX_ID}, or None, found {unknown_id}"
-            )
+    def _set_model(self, model: TokenizerModel) -> None:
         self._model = model
-        self._unknown_id = -1 if unknown_id is None else unknown_id
         self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
         resolved = resolve_pattern(model.pattern)
         self._split_regex = None if resolved.native is not None else resolved.regex
@@ -626,7 +636,7 @@ class BPETokenizer:
             left,
             right,
             result,
-            self._unknown_id,
+            -1 if model.unknown_id is None else model.unknown_id,
             resolved.native,
             normalizer=self._normalizer,
         )
@@ -689,6 +699,7 @@ class BPETokenizer:
         bits: int = 32,
         num_threads: int = 1,
     ) -> tuple[_Ids, NDArray[np.int64]]:
+        check_num_threads(num_threads)
         specials = self._specials(allowed)
         if allowed == "none_raise":
             self._check_no_specials(data, starts, ends)
@@ -795,10 +806,20 @@ class BPETokenizer:
         return max((end for _, end, _ in specials.find_all(text) if end <= limit), default=None)
 
 
-def _utf8(text: str | bytes | memoryview | NDArray[np.uint8]) -> bytes:
+def _listed_ids(ids: NDArray[np.integer]) -> list[int]:
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and len(ids)):
+        raise TypeError(
+            f"ids: expected an array of integers in one dimension, found {ids.dtype}"
+            f"{list(ids.shape)}"
+        )
+    values: list[int] = ids.tolist()
+    return values
+
+
+def _utf8(text: str | bytes | bytearray | memoryview) -> bytes:
     if isinstance(text, bytes):
         return text
-    if isinstance(text, (bytearray, memoryview, np.ndarray)):
+    if isinstance(text, (bytearray, memoryview)):
         return bytes(text)
     if not isinstance(text, str):
         raise TypeError(f"expected a text as str or bytes, found {type(text).__name__}")
@@ -857,13 +878,27 @@ def _buffer_of(
     documents: Documents,
 ) -> tuple[bytes | memoryview | NDArray[np.uint8], NDArray[np.int64]]:
     """The documents as one buffer and the offsets in it."""
-    if isinstance(documents, tuple) and len(documents) == 2:
-        buffer, offsets = documents
-        if isinstance(offsets, np.ndarray) and not isinstance(buffer, str):
-            return buffer, np.ascontiguousarray(offsets, np.int64)
-    if isinstance(documents, (str, bytes)):
+    if isinstance(documents, (str, bytes, np.ndarray)):
         raise TypeError(f"documents: expected a list of them, found one {type(documents).__name__}")
-    return joined([_utf8(document) for document in documents])  # type: ignore[arg-type]
+    if isinstance(documents, tuple) and len(documents) == 2:
+        buffer, second = documents
+        is_buffer = isinstance(buffer, (bytes, bytearray, memoryview, np.ndarray))
+        if is_buffer and not isinstance(second, (str, bytes, bytearray, memoryview)):
+            return buffer, _checked_offsets(second)  # type: ignore[return-value]
+    try:
+        return joined([_utf8(document) for document in documents])  # type: ignore[arg-type]
+    except TypeError as error:
+        raise TypeError(f"documents: {error}") from None
+
+
+def _checked_offsets(offsets: object) -> NDArray[np.int64]:
+    array = np.asarray(offsets)
+    if array.ndim != 1 or not len(array) or array.dtype.kind not in "iu":
+        raise TypeError(
+            "offsets: expected the integers at which documents begin and end, int64[n + 1], found "
+            f"{array.dtype}{list(array.shape)}"
+        )
+    return np.ascontiguousarray(array, np.int64)
 
 
 def _byte_ids(model: TokenizerModel) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -239,6 +240,9 @@ def train_from_counts(
             pattern or normalization than base's, or an unusable argument.
         CountOverflowError: a pair's count does not fit 64 bits.
 
+    Warns:
+        UserWarning: the counts say that they were made without one of `special_tokens`.
+
     Example:
         >>> counts = PretokenCounts.from_mapping({b"low": 5, b"lower": 2})
         >>> result = train_from_counts(counts, 258)
@@ -259,11 +263,25 @@ def train_from_counts(
     else:
         check_counted_as_encoded(options.base, counts)
         start = with_new_special_tokens(options.base, specials)
+    _warn_of_tokens_not_cut_out(specials, counts)
     sizes = list(vocab_size) if isinstance(vocab_size, Iterable) else [vocab_size]
     for size in sizes:
         _check_vocab_size(size, start)
     found = _train(options.learner(counts), start, sizes, counts, options, progress)
     return found if isinstance(vocab_size, Iterable) else found[0]
+
+
+def _warn_of_tokens_not_cut_out(specials: tuple[str, ...], counts: PretokenCounts) -> None:
+    if "special_tokens" not in counts.metadata:
+        return
+    cut_out = json.loads(counts.metadata["special_tokens"])
+    if missing := [token for token in specials if token not in cut_out]:
+        warnings.warn(
+            f"special_tokens: expected counts of text that was cut at them, found counts made "
+            f"without {missing}; if the text has them, merges are learned from them: count it "
+            "with the same special_tokens",
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

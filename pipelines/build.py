@@ -348,13 +348,10 @@ class _Build:
     # Training
 
     def discard_tokenizer(self) -> None:
+        from bpe_core.formats import TOKENIZER_FILES
         from pipelines.manifest import discard_stage
 
-        ours = (
-            r"tokenizer\.(arrow|json|tiktoken)|char_bpe\.json|vocab\.json|merges\.txt|"
-            r"training\.json"
-        )
-        discard_stage(self._tokenizer, ours)
+        discard_stage(self._tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
 
     def train(self) -> dict[str, Any]:
         """Trains if that is not done yet; gives the manifest."""

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
     AfterValidator,
@@ -28,6 +28,7 @@ from pydantic import (
     PrivateAttr,
     Strict,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 from pydantic.json_schema import GenerateJsonSchema
@@ -66,6 +67,13 @@ _UNITS: Final = {
 }
 _SIZE_PATTERN: Final = r"^\d+(\.\d+)? ?(" + "|".join(_UNITS) + r")$"
 _SIZE_EXPECTED: Final = "a size in bytes: a whole number, or a number and a unit such as 64MiB, 1MB"
+_TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface"]
+_TIE_BREAK_HINTS: Final = {
+    "first_seen": "first_seen depends on the order of the text, which counts don't keep.",
+    # Refused for characters alone.
+    "huggingface": "It orders single bytes by their stand-ins. Choose first_id: the smallest ids, "
+    "and characters have theirs by code point.",
+}
 # A wildcard, or a character that is escaped by standing alone in brackets.
 _WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
 
@@ -90,16 +98,18 @@ def parse_size(value: object) -> int:
     raise refusal(Problem((), expected=_SIZE_EXPECTED))
 
 
-def _check_tie_break(value: object) -> object:
-    if value == "first_seen":
-        raise refusal(
-            Problem(
-                (),
-                expected="'lexicographic', 'first_id' or 'huggingface'",
-                hint="first_seen depends on the order of the text, which counts don't keep.",
-            )
-        )
-    return value
+def _check_tie_break(value: object, info: ValidationInfo) -> object:
+    """The value; another than the unit has is refused with the names that the unit has."""
+    of_characters = info.data.get("unit") == "character"
+    choices = ("lexicographic", "first_id") if of_characters else get_args(_TieBreak)
+    if value in choices:
+        return value
+    *others, last = map(repr, choices)
+    unit = " with unit: character" if of_characters else ""
+    hint = None
+    if isinstance(value, str):
+        hint = _TIE_BREAK_HINTS.get(value) or did_you_mean(value, choices)
+    raise refusal(Problem((), expected=f"{', '.join(others)} or {last}{unit}", hint=hint))
 
 
 def _check_pattern(value: object) -> object:
@@ -500,11 +510,8 @@ class TokenizerConfig(_Section):
         "alphabet and the end of a word), and merges.",
     )
     tie_break: Annotated[
-        Literal["lexicographic", "first_id", "huggingface"],
-        BeforeValidator(
-            _check_tie_break,
-            json_schema_input_type=Literal["lexicographic", "first_id", "huggingface"],
-        ),
+        _TieBreak,
+        BeforeValidator(_check_tie_break, json_schema_input_type=_TieBreak),
     ] = Field(
         default="lexicographic",
         description="Which of equally frequent pairs is merged first: the greatest bytes, the "
@@ -581,14 +588,6 @@ class TokenizerConfig(_Section):
                 )
         if self.unit == "byte":
             return
-        if self.tie_break == "huggingface":
-            yield Problem(
-                ("tie_break",),
-                expected="'lexicographic' or 'first_id' with unit: character",
-                found="'huggingface'",
-                hint="It orders single bytes by their stand-ins. Choose first_id: the smallest "
-                "ids, and characters have theirs by code point.",
-            )
         if self.end_of_word is None and "end_of_word_as" in self.model_fields_set:
             yield Problem(
                 ("end_of_word_as",),

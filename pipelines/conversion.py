@@ -7,6 +7,7 @@ and the library that owns the format, where it is installed, gives the same ids.
 from __future__ import annotations
 
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpe_core import BPETokenizer, formats
-from bpe_core.errors import FormatError, InvalidPatternError, InvalidTokenizerError
+from bpe_core.errors import BpeError, FormatError, InvalidPatternError, InvalidTokenizerError
 from bpe_core.formats import CannotHoldError, FormatName, TokenizerFile
 from bpe_core.formats.arrow import arrow_bytes
 from bpe_core.formats.files import join, names_in, read_bytes, read_text, write_files
@@ -84,11 +85,19 @@ def convert(request: Request) -> Conversion:
         CannotHoldError: the format cannot hold the tokenizer, or the library gives other ids.
         OutputError: the result cannot be written, or other files have its names.
     """
+    _check_destination(request.to, request.destination)
     source, model = _read(request)
     sample = SAMPLE if request.sample is None else _sample(request.sample)
     with tempfile.TemporaryDirectory() as name:
         staging = Path(name)
-        directory, names = _stage(request.to, model, request.destination, staging)
+        try:
+            directory, names = _stage(request.to, model, request.destination, staging)
+        except CannotHoldError as error:
+            hint = _hint_at_specials(request.to, model) if source.format == "gpt2" else ""
+            raise CannotHoldError(
+                f"the format {request.to} cannot hold this tokenizer: {error}; nothing was written"
+                + hint
+            ) from None
         _check_read_back(request.to, model, staging, names)
         checked = None
         if request.to != "arrow":
@@ -197,16 +206,18 @@ def _merges_of(request: Request, source: TokenizerFile) -> str:
 
 
 def _sample(location: str) -> str:
-    with _input_errors(location):
+    with _input_errors(location, "The sample can't be used."):
         return read_text(location)
 
 
 @contextmanager
-def _input_errors(location: str) -> Iterator[None]:
+def _input_errors(
+    location: str, problem: str = "No tokenizer can be read from it."
+) -> Iterator[None]:
     try:
         yield
     except (FormatError, InvalidTokenizerError) as error:
-        raise InputError(f"No tokenizer can be read from it. {error}", where=location) from None
+        raise InputError(f"{problem} {error}", where=location) from None
     except (OSError, ImportError, ValueError) as error:  # fsspec: unknown or missing file systems
         raise InputError(
             "The file can't be read.", found=f"{type(error).__name__}: {error}", where=location
@@ -221,6 +232,25 @@ _ENDINGS: dict[FormatName, str] = {
     "tiktoken": ".tiktoken",
     "minbpe": ".model",
 }
+# Of files that belong to tokenizers: nobody means a directory by such a name.
+_OF_FILES = (*_ENDINGS.values(), ".txt", ".vocab", ".py")
+
+
+def _check_destination(to: FormatName, destination: str) -> None:
+    ending = _ENDINGS.get(to)
+    other = next((e for e in _OF_FILES if e != ending and destination.endswith(e)), None)
+    if other is None:
+        return
+    with Directory(url=destination).output_errors(""):
+        is_directory = names_in(destination) is not None
+    if not is_directory:
+        raise ConfigError(
+            f"DEST ends in {other}, like a file of another kind than --to {to} writes.",
+            expected="a directory" + (f", or a file's name ending in {ending}" if ending else ""),
+            found=destination,
+            where="DEST",
+            hint=f"Put a slash at the end if it is to be a directory: {destination}/",
+        )
 
 
 def _stage(
@@ -230,6 +260,9 @@ def _stage(
 
     Returns:
         The directory that they are for, and the names that the format itself has.
+
+    Raises:
+        CannotHoldError: the format cannot hold the tokenizer.
     """
     ending = _ENDINGS.get(to)
     if ending is not None and destination.endswith(ending):
@@ -240,12 +273,7 @@ def _stage(
         return destination, ["tokenizer.arrow"]
     else:
         directory, name = destination, f"tokenizer{ending or ''}"
-    try:
-        contents, names = _contents(to, model, name)
-    except CannotHoldError as error:
-        raise CannotHoldError(
-            f"the format {to} cannot hold this tokenizer: {error}; nothing was written"
-        ) from None
+    contents, names = _contents(to, model, name)
     write_files(staging, contents)
     return directory, names
 
@@ -339,7 +367,7 @@ def _write(directory: str, contents: dict[str, bytes]) -> None:
 def _notes(source: TokenizerFile, model: TokenizerModel, request: Request) -> Iterator[str]:
     if source.format == "gpt2" and (apart := _apart(model)):
         yield (
-            f"{len(apart)} entries are no bytes and no merges, such as {apart[0]!r}; --special "
+            f"{len(apart)} entries are no bytes and no merges, such as {apart[0][0]!r}; --special "
             "makes them special tokens"
         )
     if request.to == "arrow":
@@ -361,10 +389,23 @@ def _notes(source: TokenizerFile, model: TokenizerModel, request: Request) -> It
         yield "how training went stays in tokenizer.arrow"
 
 
-def _apart(model: TokenizerModel) -> list[str]:
+def _hint_at_specials(to: FormatName, model: TokenizerModel) -> str:
+    """How to name the special tokens of a vocab.json, if the format can hold it with them."""
+    apart = _apart(model)
+    try:
+        _contents(to, model.with_special_tokens({**model.special_tokens, **dict(apart)}), "")
+    except BpeError:
+        return ""
+    options = " ".join(f"--special {shlex.quote(f'{text}={i}')}" for text, i in apart[:4])
+    more = " ..." if len(apart) > 4 else ""
+    return f". vocab.json does not say which tokens are special: name them, {options}{more}"
+
+
+def _apart(model: TokenizerModel) -> list[tuple[str, int]]:
+    """The tokens, with their ids, that are no bytes and no results of merges."""
     made = set(model.merges[:, 2].tolist())
     return [
-        token.decode("utf-8", "replace")
+        (token.decode("utf-8", "replace"), i)
         for i, token in model.tokens
         if len(token) > 1 and i not in made
     ]

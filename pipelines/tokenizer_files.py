@@ -33,11 +33,10 @@ def save_tokenizer(
         else:
             not_written = formats.save_tokenizer(model, local, training)
         # Last, the file from which it is loaded: with it the tokenizer is whole.
-        names = sorted(path.name for path in Path(local).iterdir())
-        for name in sorted(names, key=(_ARROW, _CHARACTERS).__contains__):
+        written = sorted(path.name for path in Path(local).iterdir())
+        for name in sorted(written, key=(_ARROW, _CHARACTERS).__contains__):
             directory.write_bytes(name, Path(local, name).read_bytes())
-    present = directory.sizes()
-    stale = {name for names in not_written for name in names.split(" + ")} & present.keys()
+    stale = formats.TOKENIZER_FILES & directory.sizes().keys() - set(written)
     directory.remove_files(sorted(stale))
     return not_written
 

@@ -18,6 +18,7 @@ import xxhash
 
 from bpe_core.char_bpe.settings import Settings
 from bpe_core.errors import FormatError, InvalidTokenizerError, SpecialTokenError
+from bpe_core.formats.directory import TOKENIZER_FILES
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
@@ -92,7 +93,7 @@ def write(
         }
     )
     write_files(directory, contents)
-    for name in set(_PAIR) - set(contents):
+    for name in TOKENIZER_FILES - contents.keys():
         remove(join(directory, name))
     return not_written
 

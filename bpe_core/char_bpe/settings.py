@@ -66,11 +66,11 @@ class Settings:
     _no_specials: SpecialSet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_choice("end_of_word_as", self.end_of_word_as, get_args(EndOfWordAs))
-        _check_choice("words", self.words, get_args(Words))
-        _check_choice("method", self.method, get_args(Method))
+        check_choice("end_of_word_as", self.end_of_word_as, get_args(EndOfWordAs))
+        check_choice("words", self.words, get_args(Words))
+        check_choice("method", self.method, get_args(Method))
         if self.unicode_normalizer is not None:
-            _check_choice("unicode_normalizer", self.unicode_normalizer, (*_FORMS, None))
+            check_choice("unicode_normalizer", self.unicode_normalizer, (*_FORMS, None))
         for name in ("unk_token", "end_of_word"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or not _is_word(text)):
@@ -170,7 +170,8 @@ class Settings:
         }
 
 
-def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raises InvalidTokenizerError for a value that is none of the choices."""
     if value not in choices:
         listed = ", ".join(map(repr, choices))
         raise InvalidTokenizerError(f"{name}: expected one of {listed}, found {value!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from bpe_core.char_bpe.settings import (
     Settings,
     UnicodeNormalizer,
     Words,
+    check_choice,
 )
 from bpe_core.char_bpe.training import (
     CharTieBreak,
@@ -30,6 +31,7 @@ from bpe_core.char_bpe.training import (
     words_of_counts,
 )
 from bpe_core.char_bpe.vocabulary import Vocabulary
+from bpe_core.cores import check_num_threads
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import (
     InvalidTokenizerError,
@@ -232,6 +234,8 @@ class CharBPETokenizer:
     ) -> dict[str, str]:
         """Writes char_bpe.json, and the pair of files that Hugging Face's class reads if it can.
 
+        Files that another tokenizer left there are removed, one of bytes too.
+
         Args:
             directory: where to; made if it does not exist.
             training: what training.json is to say besides; without it none is written.
@@ -283,7 +287,13 @@ class CharBPETokenizer:
             tie_break=tie_break,
         )
         counter = WordCounter()
-        for segments in self._segments([texts] if isinstance(texts, str) else texts):
+        if isinstance(texts, str):
+            texts = [texts]
+        elif isinstance(texts, bytes | bytearray | memoryview) or not isinstance(texts, Iterable):
+            raise TrainingError(
+                f"texts: expected str or an iterable of str, found {type(texts).__name__}"
+            )
+        for segments in self._segments(texts):
             data, offsets = joined(segments)
             bounds = offsets[:-1], offsets[1:]
             counter.add(*self._settings.marked(data, *bounds, find_specials=False))
@@ -506,6 +516,9 @@ class CharBPETokenizer:
 
         Returns:
             Ids; of a character without one the id of `unk_token`, or -1.
+
+        Raises:
+            InvalidTokenizerError: a method of another name; a tokenizer without a vocabulary.
         """
         data = _utf8(text)
         bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
@@ -540,6 +553,7 @@ class CharBPETokenizer:
         Raises:
             UnknownCharacterError: a character without an id, if `unk_token` is None.
             InvalidTokenizerError: uint16 with larger ids.
+            ValueError: `num_threads` is negative.
         """
         if dtype is np.uint16 and self.max_id > 0xFFFF:
             raise InvalidTokenizerError(
@@ -580,11 +594,15 @@ class CharBPETokenizer:
         append: Sequence[int] = (),
         num_threads: int = 1,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        if method is None:
+            method = self._settings.method
+        check_choice("method", method, get_args(Method))
+        check_num_threads(num_threads)
         marked, bounds = self._settings.marked(data, starts, ends, find_specials=find_specials)
         return self._trained().encode(
             marked,
             bounds,
-            method or self._settings.method,
+            method,
             prepend=prepend,
             append=append,
             num_threads=num_threads,

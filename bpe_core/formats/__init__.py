@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bpe_core.formats.arrow import read_arrow, write_arrow
 from bpe_core.formats.detection import FORMATS, FormatName, TokenizerFile, find_tokenizer
-from bpe_core.formats.directory import load_tokenizer, save_tokenizer
+from bpe_core.formats.directory import TOKENIZER_FILES, load_tokenizer, save_tokenizer
 from bpe_core.formats.files import CannotHoldError
 from bpe_core.formats.gpt2 import read_vocab_merges, write_vocab_merges
 from bpe_core.formats.huggingface import read_huggingface, write_huggingface
@@ -31,6 +31,7 @@ from bpe_core.formats.ranks import read_tiktoken, write_tiktoken
 
 __all__ = [
     "FORMATS",
+    "TOKENIZER_FILES",
     "CannotHoldError",
     "FormatName",
     "TokenizerFile",

@@ -79,6 +79,7 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
         "ignore_merges": json.dumps(model.ignore_merges),
         **{name: value for name in _TEXTS if (value := getattr(model, name)) is not None},
         **({"normalize_quotes": "true"} if model.normalize_quotes else {}),
+        **({} if model.unknown_id is None else {"unknown_id": str(model.unknown_id)}),
         **{name: json.dumps(values) for name, values in _lists_of(model).items() if values},
     }
     if model.training_options is not None:
@@ -179,6 +180,7 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         prepend=tuple(_list(metadata, "prepend", int, location)),
         append=tuple(_list(metadata, "append", int, location)),
         nonspecial_tokens=frozenset(_list(metadata, "nonspecial_tokens", str, location)),
+        unknown_id=_unknown_id(metadata, location),
     )
 
 
@@ -231,6 +233,15 @@ def _list(metadata: dict[str, str], key: str, kind: type[Item], location: Locati
             location, f"metadata {key!r}", f"a JSON list of {kind.__name__}", quoted(text)
         )
     return values
+
+
+def _unknown_id(metadata: dict[str, str], location: Location) -> int | None:
+    text = metadata.get("unknown_id")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise malformed(location, "metadata 'unknown_id'", "an id", quoted(text))
+    return int(text)
 
 
 def _text(metadata: dict[str, str], key: str, location: Location) -> str:

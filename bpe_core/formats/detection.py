@@ -36,6 +36,8 @@ _NAMED: dict[FormatName, tuple[str, ...]] = {
     "gpt2": ("vocab.json", "merges.txt"),
 }
 _BY_ENDING: dict[FormatName, str] = {"tiktoken": ".tiktoken", "minbpe": ".model"}
+# Of a character tokenizer, which is none of the formats.
+_CHARACTERS = "char_bpe.json"
 _RANK = regex.compile(rb"\s*[A-Za-z0-9+/]+={0,2} \d+\r?(?:\n|$)")
 
 
@@ -87,6 +89,8 @@ def _in_directory(
     for name, ending in _BY_ENDING.items():
         if files := tuple(sorted(n for n in names if n.endswith(ending) and n[0] not in "._")):
             found[name] = list(files)
+    if _CHARACTERS in names and not {"arrow", "huggingface"} & found.keys():
+        raise _of_characters(join(directory, _CHARACTERS))
     if format_ is not None:
         found = {name: files for name, files in found.items() if name == format_}
     elif best := next((name for name in ("arrow", "huggingface") if name in found), None):
@@ -114,14 +118,39 @@ def _format_of(location: Location) -> FormatName:
     if data.startswith(b"minbpe "):
         return "minbpe"
     if data.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-        return (
-            "huggingface" if isinstance(read_json_object(location).get("model"), dict) else "gpt2"
-        )
+        return _format_of_json(location)
     if _RANK.match(data):
         return "tiktoken"
     raise FormatError(
         f"{os.fspath(location)}: expected tokenizer.arrow, tokenizer.json, vocab.json, ranks in "
         f"base64 or minbpe's .model, found {_shown(data)}"
+    )
+
+
+def _format_of_json(location: Location) -> FormatName:
+    root = read_json_object(location)
+    if isinstance(root.get("model"), dict):
+        return "huggingface"
+    if isinstance(root.get("vocabulary"), dict):
+        raise _of_characters(location)
+    if isinstance(root.get("tokenizer_class"), str):
+        raise malformed(
+            location,
+            "",
+            "tokenizer.json or vocab.json",
+            "what may be a tokenizer_config.json, which has no tokens; name the tokenizer.json "
+            "beside it, or their directory",
+        )
+    return "gpt2"
+
+
+def _of_characters(location: Location) -> FormatError:
+    return malformed(
+        location,
+        "",
+        "a byte-level tokenizer",
+        "a character tokenizer, which is not converted: CharBPETokenizer.load reads it, and its "
+        "save writes the files of Hugging Face's class where these can hold it",
     )
 
 

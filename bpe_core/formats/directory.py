@@ -13,7 +13,7 @@ from bpe_core.formats.tiktoken_call import call_name, tiktoken_call
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 
-__all__ = ["load_tokenizer", "save_tokenizer"]
+__all__ = ["TOKENIZER_FILES", "load_tokenizer", "save_tokenizer"]
 
 _ARROW = "tokenizer.arrow"
 
@@ -24,7 +24,7 @@ def save_tokenizer(
     """Writes a tokenizer in every format that can hold it.
 
     tokenizer.arrow, from which `load_tokenizer` reads, is written last. Files of formats that
-    cannot hold this tokenizer are removed if an earlier one left them.
+    cannot hold this tokenizer are removed if an earlier one left them, one of characters too.
 
     Args:
         model: the tokenizer.
@@ -67,7 +67,7 @@ def save_tokenizer(
     )
     contents[_ARROW] = arrow_bytes(model)
     write_files(directory, contents)
-    for name in _NAMES - set(contents):
+    for name in TOKENIZER_FILES - contents.keys():
         remove(join(directory, name))
     return not_written
 
@@ -96,7 +96,12 @@ _COMPANIONS: dict[str, tuple[str, Callable[[TokenizerModel], bytes]]] = {
         lambda model: tiktoken_call(model, "tokenizer.tiktoken"),
     ),
 }
-_NAMES = {name for names in _OTHERS for name in names} | {name for name, _ in _COMPANIONS.values()}
+# All that a tokenizer's directory may have, of bytes or of characters.
+TOKENIZER_FILES = frozenset(
+    {_ARROW, "char_bpe.json", "training.json"}
+    | {name for names in _OTHERS for name in names}
+    | {name for name, _ in _COMPANIONS.values()}
+)
 
 
 def _summary(model: TokenizerModel) -> dict[str, object]:

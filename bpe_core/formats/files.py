@@ -148,7 +148,12 @@ def read_json_object(location: Location) -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=_object_of)
     except json.JSONDecodeError as error:
-        raise malformed(location, f"line {error.lineno}", "JSON", error.msg) from None
+        raise malformed(
+            location,
+            f"line {error.lineno}",
+            "JSON",
+            f"a mistake at column {error.colno}: {error.msg}" if text.strip() else "nothing",
+        ) from None
     except RecursionError:
         raise malformed(location, "", "JSON of little depth", "it nested too deeply") from None
     except ValueError as error:  # a key twice, or a number of thousands of digits

@@ -92,6 +92,11 @@ def write_vocab_merges(
 def vocab_merges_bytes(model: TokenizerModel) -> tuple[bytes, bytes]:
     """The contents of vocab.json and of merges.txt."""
     refuse_normalization(model)
+    if model.gives_unknown_id:
+        raise CannotHoldError(
+            f"bytes without an id become {model.unknown_id}, the unknown_id, which the files "
+            "cannot say"
+        )
     if model.ignore_merges:
         raise CannotHoldError(
             "some token is not what its own bytes merge into, and the format cannot say that a "

@@ -131,15 +131,20 @@ def read_huggingface(location: Location) -> TokenizerModel:
         OSError: as opening it does.
     """
     root = read_json_object(location)
-    for key in ("truncation", "padding"):
-        expect(location, key, root.get(key), None)
+    for key, instead in (("truncation", "cut"), ("padding", "pad")):
+        if root.get(key) is not None:
+            raise malformed(
+                location,
+                key,
+                f"null, as encode gives the ids of the whole text and no others; set it to null in "
+                f"the file, and {instead} the ids yourself",
+                quoted(root[key]),
+            )
     model = object_of(location, "model", root.get("model"))
     vocab = object_of(location, "model.vocab", model.get("vocab"))
     _check_model(location, model, vocab)
     pattern = pattern_of(location, root.get("pre_tokenizer"))
-    decoder = object_of(location, "decoder", root.get("decoder"))
-    expect(location, "decoder.type", decoder.get("type"), "ByteLevel")
-
+    _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
     added = list_of(location, "added_tokens", root.get("added_tokens") or [])
     specials = _specials_of(location, added, vocab)
@@ -225,6 +230,13 @@ def _check_whole_pretokens(model: TokenizerModel) -> None:
                 f"the special token {text!r} is also the stand-ins of {from_stand_ins(text)!r}, "
                 "and Hugging Face would give its id to that pre-token (ignore_merges)"
             )
+
+
+def _check_decoder(location: Location, decoder: Any) -> None:
+    """Decoding is of bytes here, so a file may leave it out, but not ask for something else."""
+    if decoder is not None:
+        for step in steps_of(location, "decoder", decoder, "decoders"):
+            expect(location, "decoder.type", step.get("type"), "ByteLevel")
 
 
 def _check_model(location: Location, model: dict[str, Any], vocab: dict[str, Any]) -> None:

@@ -1,9 +1,10 @@
 """The post_processor of tokenizer.json: the special tokens around a text.
 
-A `TemplateProcessing` puts special tokens around one text, or around two. A tokenizer has the ids
-of the first (`prepend`, `append`); what stands around two texts must follow from them: each text
-with its own, of type 0 and of type 1, as Llama 3 and most others have it. Any other template is
-refused. `ByteLevel` as a post-processor moves offsets, not ids, and is passed over.
+A `TemplateProcessing` puts special tokens around one text (`single`), or around two (`pair`). A
+tokenizer has the ids of the first (`prepend`, `append`); another template for one text is refused.
+That for two decides no ids here, so it may be any. Written is the one that follows: each text with
+its own tokens, of type 0 and of type 1. `ByteLevel` as a post-processor moves offsets, not ids, and
+is passed over.
 """
 
 from __future__ import annotations
@@ -70,17 +71,15 @@ def _around(location: Location, template: dict[str, Any], special_ids: set[int])
     ]
     at = middle[0] if len(middle) == 1 else 0
     before, after = _names(location, single[:at]), _names(location, single[at + 1 :])
-    for key, expected in (
-        ("single", _template(before, after, "A", 0)),
-        ("pair", _template(before, after, "A", 0) + _template(before, after, "B", 1)),
-    ):
-        if template.get(key) != expected:
-            raise malformed(
-                location,
-                f"post_processor.{key}",
-                f"special tokens around each text, as in {quoted(expected)}",
-                quoted(template.get(key)),
-            )
+    expected = _template(before, after, "A", 0)
+    if single != expected:
+        raise malformed(
+            location,
+            "post_processor.single",
+            f"special tokens around one text, as in {quoted(expected)}",
+            quoted(single),
+        )
+    _check_pieces(location, template.get("pair"))
     tokens = object_of(
         location, "post_processor.special_tokens", template.get("special_tokens", {})
     )
@@ -89,6 +88,17 @@ def _around(location: Location, template: dict[str, Any], special_ids: set[int])
         return tuple(i for name in names for i in _ids(location, name, tokens, special_ids))
 
     return ids_of(before), ids_of(after)
+
+
+def _check_pieces(location: Location, pair: Any) -> None:
+    for piece in list_of(location, "post_processor.pair", pair):
+        kinds = [*piece.items()] if isinstance(piece, dict) else []
+        known = len(kinds) == 1 and kinds[0][0] in ("SpecialToken", "Sequence")
+        value = kinds[0][1] if known else None
+        if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+            raise malformed(
+                location, "post_processor.pair", "special tokens and texts", quoted(piece)
+            )
 
 
 def _names(location: Location, pieces: list[Any]) -> list[str]:

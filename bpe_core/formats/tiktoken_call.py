@@ -6,6 +6,9 @@ copied. Nothing in this package runs the module.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 from bpe_core.formats.files import CannotHoldError
 from bpe_core.formats.oniguruma import first_difference
 from bpe_core.model import TokenizerModel
@@ -26,8 +29,10 @@ def tiktoken_call(model: TokenizerModel, ranks_name: str) -> bytes:
     """The module, to stand beside the file of ranks.
 
     Raises:
-        CannotHoldError: tiktoken has no pattern that splits as this tokenizer's does.
+        CannotHoldError: tiktoken has no pattern that splits as this tokenizer's does, or it may
+            find other special tokens.
     """
+    _check_not_begun_by_another(model.special_tokens)
     name = ranks_name.removesuffix(".tiktoken")
     specials = "".join(f"        {text!r}: {i},\n" for text, i in model.special_tokens.items())
     return f'''\
@@ -51,6 +56,17 @@ encoding = tiktoken.Encoding(
 {specials}    }},
 )
 '''.encode()
+
+
+def _check_not_begun_by_another(special_tokens: Iterable[str]) -> None:
+    """Refuses a special token that begins another: tiktoken takes whichever it tries first."""
+    # In order, what begins with a text follows it.
+    for text, following in pairwise(sorted(special_tokens)):
+        if following.startswith(text):
+            raise CannotHoldError(
+                f"the special token {text!r} begins another, {following!r}, and tiktoken does not "
+                "look for the longest first"
+            )
 
 
 def pat_str(pattern: str) -> str:

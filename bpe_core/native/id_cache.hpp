@@ -178,7 +178,7 @@ class IdCache {
       if (next_ > used_) {
         // What is held was written around the end: now each word is wherever its place may be.
         std::memcpy(words_.data() + used_, words_.data(), used_ * sizeof(uint32_t));
-        first_ = next_ - used_;
+        first_ = std::max(first_, next_ - used_);
       }
       used_ = words;
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,13 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import CharBPETokenizer, PretokenCounts, count_pretokens
+from bpe_core import (
+    BPETokenizer,
+    CharBPETokenizer,
+    PretokenCounts,
+    count_pretokens,
+    train_from_counts,
+)
 from bpe_core._native import safe_cut, split_pretokens
 from bpe_core.errors import (
     FormatError,
@@ -214,6 +221,15 @@ def test_tokens_that_no_training_word_consists_of_are_not_looked_for() -> None:
     assert tokens_of(tokenizer, "es", method="left_to_right") == ["es", END]
 
 
+def test_an_end_of_a_word_without_a_token_is_one_unknown() -> None:
+    tokenizer = CharBPETokenizer.words_longest_first()
+    tokenizer.train("low low w-", 100, max_merges=3)
+    assert tokenizer.merges[-1] == ("low", END)
+    assert [tokenizer.id_to_token(i) for i in tokenizer.encode("lo")] == ["<unk>", "<unk>", END]
+    tokenizer.train("low low low", 100)
+    assert [tokenizer.id_to_token(i) for i in tokenizer.encode("lo")] == ["<unk>"] * 3
+
+
 def test_without_frequencies_all_tokens_are_looked_for_the_longest_first() -> None:
     vocab = {"<unk>": 0, "a": 1, "b": 2, "ab": 3, "ba": 4, "bab": 5, END: 6, "b</w>": 7}
     tokenizer = CharBPETokenizer.from_vocab(vocab, [], method="longest_first")
@@ -317,6 +333,19 @@ def test_unknown_ids_are_an_error_or_nothing() -> None:
     with pytest.raises(ValueError, match="expected 'error' or 'skip', found 'quietly'"):
         tokenizer.decode([2], unknown="quietly")
     assert tokenizer.decode(np.array([2, 0])) == "aba"
+
+
+@pytest.mark.parametrize("name", ["foo", "", 5])
+def test_other_names_of_methods_and_of_what_unknown_ids_do_are_refused(name: Any) -> None:
+    tokenizer = CharBPETokenizer.words_longest_first()
+    tokenizer.train("low lower", 10)
+    found = re.escape(f"found {name!r}")
+    expected = f"method: expected one of 'merges', 'longest_first', 'left_to_right', {found}"
+    with pytest.raises(InvalidTokenizerError, match=expected):
+        tokenizer.encode("low", method=name)
+    with pytest.raises(ValueError, match=f"unknown: expected 'error' or 'skip', {found}"):
+        tokenizer.decode([1], unknown=name)
+    assert tokenizer.encode("low", method=None) == tokenizer.encode("low", method="longest_first")
 
 
 def test_each_merge_is_told_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -484,6 +513,10 @@ def test_options_that_make_no_sense_are_refused(options: Any, message: str) -> N
         tokenizer.train(SENTENCES, **{"vocab_size": 100, **options})
     with pytest.raises(TrainingError, match="texts: expected str, found bytes"):
         tokenizer.train([b"a"], 10)  # type: ignore[list-item]
+    for texts in (b"a", bytearray(b"a"), 5):
+        expected = f"texts: expected str or an iterable of str, found {type(texts).__name__}"
+        with pytest.raises(TrainingError, match=expected):
+            tokenizer.train(texts, 10)  # type: ignore[arg-type]
     with pytest.raises(InvalidTokenizerError, match="train it, or make one with from_vocab"):
         tokenizer.encode("a")
     assert (len(tokenizer), tokenizer.stop_reason) == (0, None)
@@ -686,6 +719,25 @@ def test_a_tokenizer_saved_pickled_or_copied_is_the_same(
     assert tokenizer != CharBPETokenizer(**settings)
     assert tokenizer != trained(**{**settings, "special_tokens": ["<other>"]})
     assert repr(tokenizer).startswith(f"CharBPETokenizer({len(tokenizer)} tokens, ")
+
+
+def test_a_directory_has_one_tokenizer_of_bytes_or_of_characters(tmp_path: Path) -> None:
+    of_bytes = train_from_counts(count_pretokens([SENTENCES]), 270, []).tokenizer()
+    of_characters = trained(end_of_word_as="suffix")
+    (tmp_path / "notes.txt").write_text("mine")
+    for training in (None, {"documents": 1}):
+        of_bytes.save(tmp_path)
+        assert not (tmp_path / "char_bpe.json").exists()
+        assert BPETokenizer.load(tmp_path) == of_bytes
+        of_characters.save(tmp_path, training)
+        assert {path.name for path in tmp_path.iterdir()} == {
+            *("notes.txt", "char_bpe.json", "vocab.json", "merges.txt"),
+            *(["training.json"] if training else []),
+        }
+        assert CharBPETokenizer.load(tmp_path) == of_characters
+    of_bytes.save(tmp_path)
+    trained().save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "char_bpe.json"}
 
 
 def test_malformed_files_are_refused_with_file_and_place(tmp_path: Path) -> None:

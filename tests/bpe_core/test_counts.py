@@ -169,7 +169,7 @@ def test_names_of_files_are_files_and_other_texts_are_documents(tmp_path: Path) 
     for source in (path, str(path), [path], [str(path)], (path,)):
         assert dict(count_pretokens(source).items()) == {b"text": 1}
     documents = [str(path), "text"]
-    assert count_pretokens(documents, pattern="none").total() == 2
+    assert count_pretokens(iter(documents), pattern="none").total() == 2
     assert dict(count_pretokens(iter([str(path)]), pattern="none").items()) == {
         str(path).encode(): 1
     }
@@ -476,3 +476,58 @@ def test_unusable_arguments_are_refused() -> None:
         count_pretokens(["a"], special_tokens=["<s>", "<s>"])
     with pytest.raises(InvalidPatternError):
         count_pretokens(["a"], pattern="(")
+
+
+# ---- files or documents
+
+
+def test_names_of_which_some_are_no_files_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("low low")
+    for source in (["a.txt", "mistyped.txt"], ("mistyped.txt", "a.txt")):
+        with pytest.raises(TrainingError, match=r"1 do not: 'mistyped\.txt'; correct"):
+            count_pretokens(source)
+    many = ["a.txt", *(f"{i}.txt" for i in range(7)), "x" * 5000]
+    with pytest.raises(TrainingError, match=r"'4\.txt' and 3 more; correct these names"):
+        count_pretokens(many)
+    with pytest.raises(TrainingError, match=r"item 1: expected a path .* found bytes"):
+        count_pretokens([Path("a.txt"), b"low"])
+
+
+def test_texts_are_files_if_all_of_them_name_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a").write_text("low low")
+    contents = {b"low": 1, b" low": 1}
+    for files in ("a", ["a"], ("a",), [Path("a")]):
+        assert dict(count_pretokens(files).items()) == contents
+    assert dict(count_pretokens([Path("a"), "a"]).items()) == {b"low": 2, b" low": 2}
+    for documents in ([b"a"], iter(["a"])):
+        assert dict(count_pretokens(documents).items()) == {b"a": 1}
+    assert dict(count_pretokens(["b", "c\0", "d\ud800"], errors="replace").items()).keys() >= {
+        b"b",
+        b"c",
+        b"d",
+    }
+    with pytest.raises(FileNotFoundError):
+        count_pretokens("mistyped.txt")
+
+
+def test_counts_by_one_pattern_under_two_names_are_added() -> None:
+    for one, other in (("gpt2", "r50k"), ("llama3", "cl100k")):
+        both = count_pretokens(["a b"], pattern=one) + count_pretokens(["a"], pattern=other)
+        assert dict(both.items()) == {b"a": 2, b" b": 1}
+        assert both.metadata["pattern"] == one
+    with pytest.raises(TrainingError, match="same pattern on both sides"):
+        count_pretokens(["a"], pattern="gpt2") + count_pretokens(["a"], pattern="cl100k")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "shown"), [({"ab": 1}, "'ab': 1"), ({b"ab": "1"}, "b'ab': '1'")]
+)
+def test_a_mapping_of_other_types_is_refused(mapping: dict, shown: str) -> None:
+    with pytest.raises(TrainingError, match=rf"pre-tokens as bytes .* found {shown}"):
+        PretokenCounts.from_mapping(mapping)

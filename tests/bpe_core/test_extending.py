@@ -136,7 +136,7 @@ def test_encoding_is_the_old_one_and_then_the_new_merges(
 def test_a_training_continued_is_the_training_at_once(
     tie_break: Any, kjv_documents: list[bytes]
 ) -> None:
-    counts = count_pretokens(kjv_documents[:5000])
+    counts = count_pretokens(kjv_documents[:5000], special_tokens=[END])
     base = train_from_counts(counts, 700, [END], tie_break=tie_break).tokenizer()
     whole = train_from_counts(counts, 1500, [END], tie_break=tie_break)
     result = train_from_counts(counts, 1500, [END], tie_break=tie_break, base=base)
@@ -150,8 +150,10 @@ def test_a_training_continued_is_the_training_at_once(
 
 
 def test_results_of_several_sizes_are_prefixes(kjv_documents: list[bytes]) -> None:
-    counts = count_pretokens(kjv_documents[:3000])
-    base = train_from_counts(count_pretokens(kjv_documents[-500:]), 400, [END]).tokenizer()
+    counts = count_pretokens(kjv_documents[:3000], special_tokens=[END, "<new>"])
+    base = train_from_counts(
+        count_pretokens(kjv_documents[-500:], special_tokens=[END]), 400, [END]
+    ).tokenizer()
     sizes = [700, 401, 500]
     results = train_from_counts(counts, sizes, ["<new>"], base=base)
     assert [len(result.model) for result in results] == sizes
@@ -222,7 +224,7 @@ def test_a_published_tokenizer_is_extended(
 def test_gpt2_files_are_extended(
     kjv_path: Path, kjv_documents: list[bytes], tmp_path: Path
 ) -> None:
-    counts = count_pretokens(kjv_documents[:2000])
+    counts = count_pretokens(kjv_documents[:2000], special_tokens=[END])
     train_from_counts(counts, 400, [END]).tokenizer().save(tmp_path)
     base = BPETokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [END])
     result = train_from_counts(counts, 500, base=base)
@@ -254,10 +256,12 @@ def test_a_merge_never_takes_the_id_of_a_special_token() -> None:
 
 
 def test_what_does_not_fit_together_is_refused() -> None:
-    counts = count_pretokens(iter(["abc abc"]), pattern="gpt2")
+    counts = count_pretokens(iter(["abc abc"]), special_tokens=[END, "<new>"])
     base = train_from_counts(counts, 258, [END]).tokenizer()
     other = count_pretokens(iter(["abc"]), pattern="o200k")
     with pytest.raises(TrainingError, match="counts by its pattern, 'gpt2', found counts by 'o200"):
+        train_from_counts(other, 300, base=base)
+    with pytest.raises(TrainingError, match=r"count the text with pattern=base\.pattern"):
         train_from_counts(other, 300, base=base)
     with pytest.raises(TrainingError, match=r"at least 259 \(257 tokens of base and 2 special"):
         train_from_counts(counts, 258, ["<new>"], base=base)
@@ -278,6 +282,8 @@ def test_normalization_is_kept_and_must_agree() -> None:
     assert (model.normalizer, model.normalize_quotes) == ("nfc", True)
     given_alone = PretokenCounts.from_mapping(dict(plain.items()))
     assert train_from_counts(given_alone, 258, base=base).model.normalizer == "nfc"
+    with pytest.raises(TrainingError, match=r"with null; .*normalizer=base\.normalizer"):
+        train_from_counts(plain, 258, base=base)
     with pytest.raises(TrainingError, match="its normalizer, nfc, found counts with null"):
         train_from_counts(plain, 258, base=base)
     other = train_from_counts(plain, 257).tokenizer()
@@ -289,6 +295,17 @@ def test_one_pattern_under_two_names_fits() -> None:
     counts = count_pretokens(iter(["abc abc"]), pattern="llama3")
     base = train_from_counts(count_pretokens(iter(["ab"]), pattern="cl100k"), 257).tokenizer()
     assert len(train_from_counts(counts, 258, base=base).merges) == 2
+
+
+def test_published_ranks_are_extended_by_counts_with_the_pattern_of_base(tmp_path: Path) -> None:
+    trained = train_from_counts(count_pretokens(iter(["ab"]), pattern="cl100k"), 257).tokenizer()
+    trained.save(tmp_path)
+    base = BPETokenizer.from_tiktoken(tmp_path / "tokenizer.tiktoken", pattern="cl100k")
+    counts = count_pretokens(iter(["abc abc"]), pattern=base.pattern)
+    assert len(train_from_counts(counts, 258, base=base).merges) == 2
+    other = count_pretokens(iter(["abc abc"]), pattern="cl100k")
+    with pytest.raises(TrainingError, match="'cl100k_tiktoken', found counts by 'cl100k'"):
+        train_from_counts(other, 258, base=base)
 
 
 def test_random_texts_of_many_ties_are_extended_as_one_training() -> None:

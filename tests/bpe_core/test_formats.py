@@ -533,8 +533,8 @@ REFUSED_JSON: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (put("normalizer", {"type": "NFD"}), r"normalizer: expected null, NFC or NFKC, found \['NFD'"),
     (put("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2}), "NFC or NFKC"),
     (put("normalizer", "NFC"), "normalizer: expected an object"),
-    (put("truncation", {"max_length": 8}), "truncation: expected null"),
-    (put("padding", {"strategy": "BatchLongest"}), "padding: expected null"),
+    (put("truncation", {"max_length": 8}), "truncation: expected null, .* and cut the ids"),
+    (put("padding", {"strategy": "BatchLongest"}), "padding: expected null, .* and pad the ids"),
     (put("model", "type", "WordPiece"), "model.type: expected 'BPE', found 'WordPiece'"),
     (put("model", None), "model: expected an object, found None"),
     (put("model", "dropout", 0.1), "model.dropout: expected null, found 0.1"),
@@ -564,6 +564,11 @@ REFUSED_JSON: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (put(*SPLIT, "pattern", {"String": ""}), 'Split.pattern: expected {"Regex": ...}'),
     (put(*SPLIT, "pattern", {"Regex": r"\w+"}), "one that may differ from '.*w"),
     (put("decoder", {"type": "WordPiece"}), "decoder.type: expected 'ByteLevel'"),
+    (
+        put("decoder", {"type": "Sequence", "decoders": [{"type": "ByteLevel"}, {"type": "Fuse"}]}),
+        "decoder.type: expected 'ByteLevel', found 'Fuse'",
+    ),
+    (put("decoder", "ByteLevel"), "decoder: expected an object"),
     (put("added_tokens", 0, "lstrip", True), r"\[0\].lstrip of '<|0|>': expected false"),
     (put("added_tokens", 0, "special", 1), r"\[0\].special of '<|0|>': expected false or true"),
     (put("added_tokens", 0, "id", 77), r"added_tokens\[0\].id of '<|0|>': expected 0, which"),
@@ -590,6 +595,20 @@ def test_a_tokenizer_json_that_asks_for_more_is_refused_with_the_reason(
     assert str(error.value).startswith(str(path))
 
 
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        None,
+        {"type": "ByteLevel"},
+        {"type": "Sequence", "decoders": [{"type": "ByteLevel", "add_prefix_space": True}]},
+    ],
+)
+def test_a_decoder_may_be_missing_or_in_a_sequence(decoder: Any, tmp_path: Path) -> None:
+    path = json_file(tmp_path, put("decoder", decoder))
+    model = formats.read_huggingface(path)
+    assert model == formats.read_huggingface(json_file(tmp_path, lambda root: None))
+
+
 def test_removed_with_invert_is_isolated_for_patterns_that_match_everything(tmp_path: Path) -> None:
     def change(root: dict[str, Any]) -> None:
         root["pre_tokenizer"]["pretokenizers"][0] |= {"behavior": "Removed", "invert": True}
@@ -600,8 +619,9 @@ def test_removed_with_invert_is_isolated_for_patterns_that_match_everything(tmp_
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "line 1: expected JSON"),
-        (b'{"a": 1,\n}', "line 2: expected JSON"),
+        (b"", "line 1: expected JSON, found nothing"),
+        (b'{"a": 1,\n}', "line 2: expected JSON, found a mistake at column 1: "),
+        (b'{"a": x}', "line 1: expected JSON, found a mistake at column 7: Expecting value"),
         (b"[1]", r"expected a JSON object, found \[1\]"),
         (b"[" * 100_000, "expected JSON of little depth|line 1: expected JSON"),
         (b'{"a":' * 100_000, "expected JSON of little depth|line 1: expected JSON"),
@@ -729,7 +749,7 @@ def test_tokenizer_json_refuses_a_vocabulary_without_some_byte() -> None:
         (b"YQ== 0\nYg== 2147483648\n", "line 2"),
         (b"YQ== 0\nYg== " + b"1" * 5000, "line 2"),
         (b"YQ== 0\nYQ== 1\n", "line 2: expected each token once, found b'a' again"),
-        (b"YQ== 0\nYg== 0\n", "expected each once, found 0 twice"),
+        (b"YQ== 0\nYg== 0\n", "expected each once, found 0 twice$"),
         (b"YQ== 0\n" + base64.b64encode(b"x" * 5000) + b" 1\n", "line 2: .* at most 4096 bytes"),
         (b"", "found none"),
         (b"\xff\xfe\x00", "line 1"),
@@ -783,6 +803,9 @@ MERGE = {"id": 2, "bytes": b"ab", "left": 0, "right": 1}
     ("rows", "metadata", "message"),
     [
         ([A, B], {}, "metadata 'fingerprint': expected .*, that of the rows"),
+        ([A, B], {"unknown_id": "-1"}, "metadata 'unknown_id': expected an id, found '-1'"),
+        ([A, B], {"unknown_id": "9999999999"}, "unknown_id: expected an id of 0 ... 2147483647"),
+        ([A, B], {"unknown_id": "1"}, "metadata 'fingerprint': expected .*, that of the rows"),
         ([A, {**B, "id": 0}], {}, "id 0: expected the bytes of its first row, b'a', found b'b'"),
         ([A, {**B, "bytes": b"a"}], {}, "ids 0 and 1 have the same bytes"),
         ([A, B, {**MERGE, "right": None}], {}, "'left' and 'right': expected both or neither"),

@@ -693,3 +693,16 @@ def test_other_ranks_are_refused(tmp_path: Path) -> None:
         GPT4Tokenizer(path)
     with pytest.raises(FileNotFoundError):
         GPT4Tokenizer(tmp_path / "nothing.tiktoken")
+
+
+def test_the_basic_tokenizer_has_no_special_tokens() -> None:
+    tokenizer = BasicTokenizer()
+    assert tokenizer.special_tokens == {}
+    assert tokenizer.inverse_special_tokens == {}
+
+
+def test_special_tokens_without_ids_are_refused() -> None:
+    tokenizer = RegexTokenizer()
+    with pytest.raises(TypeError, match=r"a mapping of texts to ids, .* found list"):
+        tokenizer.register_special_tokens(["<s>"])  # type: ignore[arg-type]
+    assert tokenizer.special_tokens == {}

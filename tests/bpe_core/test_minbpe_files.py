@@ -366,8 +366,14 @@ def test_any_merges_and_special_tokens_come_back(
         ("minbpe v1\n\n1\n<s>\n", "line 4: expected a special token .* found '<s>'"),
         ("minbpe v1\n\n1\n<s> 3_0\n", "line 4: expected a special token .* found '<s> 3_0'"),
         ("minbpe v1\n\n2\n<s> 300\n<s> 301\n", "line 5: expected each special token once"),
-        ("minbpe v1\n\n2\n<s> 300\n<t> 300\n", "token ids: expected each once, found 300 twice"),
-        ("minbpe v1\n\n1\n<s> 256\n97 98\n", "token ids: expected each once, found 256 twice"),
+        (
+            "minbpe v1\n\n2\n<s> 300\n<t> 300\n",
+            "each once, found 300 twice: of the special token '<s>' and of '<t>'",
+        ),
+        (
+            "minbpe v1\n\n1\n<s> 256\n97 98\n",
+            "found 256 twice: of the special token '<s>' and of an ordinary token",
+        ),
         ("minbpe v1\n\n1\n<s> 9999999999\n", "expected an id of 0 ... 2147483647"),
         ("minbpe v1\n\n0\n97 98\n97\n", "line 5: expected two ids below 257, found '97'"),
         ("minbpe v1\n\n0\n97 98\n257 97\n", "line 5: expected two ids below 257, found '257 97'"),

@@ -14,6 +14,7 @@ from core_support import joined, parts_of, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bpe_core import BPETokenizer
 from bpe_core._native import Encoder, SpecialSet
 from bpe_core.errors import UnknownTokenError
 
@@ -361,3 +362,26 @@ def test_misuse_is_refused() -> None:
         Encoder(BYTE_IDS, one, one, two)
     with pytest.raises(TypeError):
         native.encode_text(5, NO_SPECIALS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("between", [3000, 10_000, 30_000, 60_000])
+def test_what_a_cache_holds_is_right_however_often_it_grew(between: int) -> None:
+    """Ids that have no room in their line are overwritten by the newest; which, growing keeps."""
+    rng = random.Random(between)
+
+    def words(letters: Sequence[str], length: int, n: int) -> str:
+        return "".join(f" {''.join(rng.choices(letters, k=length))}" for _ in range(n))
+
+    latin = [*"abcdefghijklmnopqrstuvwxyz", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
+    pairs = [(a.encode(), b.encode()) for a in [" ", *latin] for b in latin]
+    tokens = [*(bytes([i]) for i in range(256)), *(a + b for a, b in pairs)]
+    model = BPETokenizer(dict(enumerate(tokens)), pairs).model
+    rare = words([chr(c) for c in range(0x1400, 0x1660)], 4, 1500)  # 13 ids each
+    parts = [rare, words(latin, 60, 1200), words(latin, 3, between), rare]  # 2 ids each in between
+    expected = [BPETokenizer.from_model(model).encode(part) for part in parts]
+    tokenizer = BPETokenizer.from_model(model)
+    assert [tokenizer.encode(part) for part in parts] == expected
+    whole = [token_id for ids in expected for token_id in ids]
+    assert BPETokenizer.from_model(model).encode("".join(parts)) == whole
+    assert list(tokenizer.encode_iterable(parts)) == whole
+    assert tokenizer.encode("".join(parts)) == whole

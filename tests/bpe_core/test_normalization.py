@@ -595,3 +595,14 @@ def test_tokenizer_json_gives_the_same_ids_on_real_text(path: Path, tmp_path: Pa
     peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     text = beginning_of(path, 1_000_000)
     assert peer.encode(text).ids == encoder.encode(text)
+
+
+def test_none_is_no_normalizer() -> None:
+    vocab = {i: bytes([i]) for i in range(256)}
+    ours = BPETokenizer(vocab, [], normalizer="none")
+    assert ours.normalizer is None
+    assert ours == BPETokenizer(vocab, [])
+    assert ours.model.fingerprint == BPETokenizer(vocab, []).model.fingerprint
+    counts = count_pretokens(["a b"], normalizer="none")
+    assert counts.metadata == count_pretokens(["a b"]).metadata
+    assert train_from_counts(counts, 257).model.normalizer is None

@@ -338,6 +338,46 @@ def test_tokens_before_and_after_a_text_are_kept_in_order(
     assert rewritten(ours).encode("x", "y").ids == llama3.encode("x", "y").ids
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [
+        None,  # the library's own: $A:0 $B:1
+        "{a} $A $B",
+        "{a} $A {b} $B:1 {b}:1",
+        "$B:1 {b}:3 $A",
+    ],
+)
+def test_the_template_for_two_texts_may_be_any(
+    pair: str | None, llama3: Tokenizer, tmp_path: Path
+) -> None:
+    llama3 = Tokenizer.from_str(llama3.to_str())
+    a, b = "<|begin_of_text|>", "<|eot_id|>"
+    special_tokens = [(name, llama3.token_to_id(name)) for name in (a, b)]
+    given = {} if pair is None else {"pair": pair.format(a=a, b=b)}
+    llama3.post_processor = processors.TemplateProcessing(
+        single=f"{a} $A", special_tokens=special_tokens, **given
+    )
+    ours = read(llama3, tmp_path)
+    assert [*ours.prepend, *ours.encode("In the"), *ours.append] == llama3.encode("In the").ids
+    begin = llama3.token_to_id(a)
+    written = rewritten(ours)
+    assert written.encode("In the").ids == llama3.encode("In the").ids
+    assert written.encode("x", "y").ids == [begin, *ours.encode("x"), begin, *ours.encode("y")]
+
+
+def test_a_directory_with_the_file_may_be_named(llama3: Tokenizer, tmp_path: Path) -> None:
+    llama3.save(str(tmp_path / "tokenizer.json"))
+    for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
+        (tmp_path / name).touch()
+    named = BPETokenizer.from_huggingface(tmp_path / "tokenizer.json")
+    assert BPETokenizer.from_huggingface(tmp_path) == named
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(FormatError, match="none of them of the format huggingface"):
+        BPETokenizer.from_huggingface(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        BPETokenizer.from_huggingface(tmp_path / "tokenizer.json")
+
+
 # Templates that are refused.
 
 
@@ -359,7 +399,9 @@ BOS = {"bos": {"id": "bos", "ids": [700], "tokens": ["<|end|>"]}}
 ONE = [piece("bos"), piece("A")]
 TWO = [*ONE, piece("bos", 1), piece("B", 1)]
 REFUSED: list[tuple[Any, str]] = [
-    (template(ONE, [*ONE, piece("B", 1)], **BOS), "post_processor.pair: expected special tokens"),
+    (template(ONE, ["$A"], **BOS), r"post_processor.pair: expected special tokens and texts"),
+    (template(ONE, [{"Sequence": 1}], **BOS), r"post_processor.pair: .*, found {'Sequence': 1}"),
+    ({**template(ONE, TWO, **BOS), "pair": None}, "post_processor.pair: expected a list"),
     (template([piece("bos", 1), piece("A")], TWO, **BOS), "post_processor.single: expected"),
     (template([piece("bos")], TWO, **BOS), "post_processor.single: expected"),
     (template([piece("A"), piece("A")], TWO, **BOS), "post_processor.single: expected"),

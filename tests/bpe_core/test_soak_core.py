@@ -146,3 +146,21 @@ def test_threads_and_pieces_of_a_file_change_no_counts(prose_path: Path, pattern
             prose_path, pattern=pattern, special_tokens=[END.decode()], num_threads=num_threads
         )
         assert found == expected
+
+
+@pytest.mark.parametrize("vocabulary", ["r50k", "cl100k", "o200k"])
+def test_a_tokenizer_in_use_gives_the_ids_of_a_new_one(
+    vocabulary: str, shared_text: Callable[..., bytes], published_vocabulary: Callable[[str], Path]
+) -> None:
+    path = str(published_vocabulary(vocabulary))
+    model = published_tokenizer(vocabulary, path).model
+    used = BPETokenizer.from_model(model)
+    texts = [shared_text(name, 8_000_000) for name in ("multilingual", "prose", "multilingual")]
+    for text in texts:
+        expected = BPETokenizer.from_model(model).encode_to_numpy(text)
+        assert np.array_equal(np.fromiter(used.encode_iterable([text]), np.uint32), expected)
+        assert np.array_equal(used.encode_to_numpy(text), expected)
+        documents = text.split(END)
+        ids, _ = used.encode_batch_to_numpy(documents)
+        fresh, _ = BPETokenizer.from_model(model).encode_batch_to_numpy(documents, num_threads=1)
+        assert np.array_equal(ids, fresh)

@@ -23,8 +23,16 @@ from core_support import FRAGMENTS, NATIVE_PATTERNS, SPECIALS, dirty_bytes, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import PATTERNS, BPETokenizer, reference, train_bpe
-from bpe_core.errors import SpecialTokenError, UnknownTokenError
+from bpe_core import (
+    PATTERNS,
+    BPETokenizer,
+    count_pretokens,
+    reference,
+    train_bpe,
+    train_from_counts,
+)
+from bpe_core.errors import InvalidTokenizerError, SpecialTokenError, UnknownTokenError
+from bpe_core.model import TokenizerModel
 
 BYTES = {i: bytes([i]) for i in range(256)}
 CUSTOM = r"\w+|\s"
@@ -463,3 +471,129 @@ def test_lines_of_a_file_of_bytes_have_the_ids_of_the_file(tmp_path: Path) -> No
     ours = BPETokenizer(vocab, merges, ["<s>"])
     with path.open("rb") as file:
         assert list(ours.encode_iterable(file)) == ours.encode(path.read_bytes())
+
+
+# ---- what is given wrongly
+
+
+@pytest.mark.parametrize(
+    ("ids", "found"),
+    [
+        (np.array([[1, 2], [3, 4]]), r"int64\[2, 2\]"),
+        (np.array([1.0, 2.0]), r"float64\[2\]"),
+        (np.array([True]), r"bool\[1\]"),
+        (np.array(3), r"int64\[\]"),
+    ],
+)
+def test_arrays_that_are_not_ids_are_refused(ids: np.ndarray, found: str) -> None:
+    ours = BPETokenizer(BYTES, [])
+    with pytest.raises(TypeError, match=f"integers in one dimension, found {found}"):
+        ours.decode(ids)
+    assert ours.decode(np.array([])) == ""
+
+
+def test_changing_the_vocabulary_changes_no_decoding() -> None:
+    ours = BPETokenizer(BYTES, [])
+    ours.vocab[64] = b"ZZ"
+    ours.vocab[1000] = b"new"
+    assert ours.decode([64]) == "@"
+    assert ours.id_to_bytes(64) == b"@"
+    with pytest.raises(UnknownTokenError, match="1000"):
+        ours.decode([1000])
+
+
+@pytest.mark.parametrize(
+    ("vocab", "shown"), [({b"a": 0}, "b'a': 0"), ({0: "a"}, "0: 'a'"), ({"0": b"a"}, "'0': b'a'")]
+)
+def test_a_vocabulary_of_other_types_is_refused(vocab: dict, shown: str) -> None:
+    for make in (BPETokenizer, lambda v, m: TokenizerModel.from_vocab(v, m, {})):
+        with pytest.raises(InvalidTokenizerError, match=r"expected ids \(int\) with their") as e:
+            make(vocab, [])
+        assert shown in str(e.value)
+
+
+@pytest.mark.parametrize("offsets", [[0, 1, 3], (0, 1, 3), range(4), np.array([0, 1, 3])])
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_offsets_may_be_any_sequence_of_integers(offsets: object, kind: type) -> None:
+    ids, found = BPETokenizer(BYTES, []).encode_batch_to_numpy((kind(b"ahi"), offsets))  # type: ignore[arg-type]
+    assert ids.tolist() == list(b"ahi")
+    assert found.tolist() == list(offsets)  # type: ignore[call-overload]
+
+
+def test_two_documents_are_not_a_buffer_with_offsets() -> None:
+    ours = BPETokenizer(BYTES, [])
+    for documents in (("ab", "c"), (b"ab", b"c"), (b"ab", "c")):
+        assert ours.encode_batch_to_numpy(documents)[1].tolist() == [0, 2, 3]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        (("abc", np.array([0, 1])), "documents: expected a text as str or bytes, found ndarray"),
+        ([np.array([0, 1])], "documents: expected a text as str or bytes, found ndarray"),
+        ([b"a", 5], "documents: expected a text as str or bytes, found int"),
+        (np.array([0, 1]), "documents: expected a list of them, found one ndarray"),
+        ((b"abc", [0.0, 1.5]), r"offsets: expected the integers .* found float64\[2\]"),
+        ((b"abc", []), r"offsets: expected the integers .* found float64\[0\]"),
+        ((b"abc", 3), r"offsets: expected the integers .* found int64\[\]"),
+    ],
+)
+def test_documents_of_other_types_are_refused(documents: object, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        BPETokenizer(BYTES, []).encode_batch_to_numpy(documents)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
+def test_a_negative_number_of_threads_is_refused(pattern: str) -> None:
+    ours = BPETokenizer(BYTES, [], pattern=pattern)
+    bounds = np.array([0, 1], np.int64)
+    for call in (
+        lambda: ours.encode_batch_to_numpy(["a"], num_threads=-1),
+        lambda: ours.count_tokens_batch(["a"], num_threads=-1),
+        lambda: ours.encode_documents(b"a", bounds[:-1], bounds[1:], num_threads=-1),
+        lambda: count_pretokens(["a"], pattern=pattern, num_threads=-1),
+    ):
+        with pytest.raises(
+            ValueError, match=r"num_threads: expected 0 \(all cores\) or more, found -1"
+        ):
+            call()
+
+
+# ---- bytes without an id
+
+
+def test_the_unknown_id_is_saved(tmp_path: Path) -> None:
+    ours = BPETokenizer({0: b"a", 1: b"?"}, [], unknown_id=1)
+    not_written = ours.save(tmp_path)
+    again = BPETokenizer.load(tmp_path)
+    assert again == ours
+    assert again.unknown_id == 1
+    assert again.encode("ab") == [0, 1]
+    # Formats that cannot say it are not written.
+    assert {path.name for path in tmp_path.iterdir()} <= {"tokenizer.arrow", "training.json"}
+    assert any("the unknown_id" in reason for reason in not_written.values())
+    strict = BPETokenizer({0: b"a", 1: b"?"}, [])
+    strict.save(tmp_path / "strict")
+    assert BPETokenizer.load(tmp_path / "strict").unknown_id is None
+
+
+def test_the_unknown_id_is_part_of_the_fingerprint_where_it_decides_ids() -> None:
+    some = [BPETokenizer({0: b"a", 1: b"?"}, [], unknown_id=i) for i in (None, 0, 1)]
+    assert len({tokenizer.model.fingerprint for tokenizer in some}) == 3
+    all_bytes = [BPETokenizer(BYTES, [], unknown_id=i) for i in (None, 0)]
+    assert len({tokenizer.model.fingerprint for tokenizer in all_bytes}) == 1
+    assert all_bytes[0] != all_bytes[1]
+
+
+@pytest.mark.parametrize("unknown_id", [-1, 2**31, "1"])
+def test_an_unknown_id_that_is_no_id_is_refused(unknown_id: int) -> None:
+    with pytest.raises(InvalidTokenizerError, match="unknown_id: expected an id of 0"):
+        BPETokenizer({0: b"a"}, [], unknown_id=unknown_id)
+
+
+def test_new_tokens_never_get_the_unknown_id() -> None:
+    base = BPETokenizer({0: b"a", 1: b"b"}, [], unknown_id=2)
+    counts = count_pretokens(["abab"], pattern=base.pattern, special_tokens=["<s>"])
+    extended = train_from_counts(counts, 4, ["<s>"], base=base).tokenizer()
+    assert extended.unknown_id == 2
+    assert extended.vocab == {0: b"a", 1: b"b", 3: b"<s>", 4: b"ab"}

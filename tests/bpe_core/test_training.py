@@ -480,3 +480,16 @@ def test_tokens_longer_in_all_than_a_model_holds_are_refused(
     assert len(train_from_counts(counts, 300).merges) == 44
     with pytest.raises(TrainingError, match="expected at most 10,000 bytes in all"):
         train_from_counts(counts, 32_000)
+
+
+def test_special_tokens_that_counts_were_made_without_are_told() -> None:
+    without = count_pretokens(iter(["a<|e|> b<|e|>"]))
+    with pytest.warns(UserWarning, match=r"counts made without \['<\|e\|>'\]; .* count it with"):
+        assert (b"<", b"|") in train_from_counts(without, 260, ["<|e|>"]).merges
+    counted = count_pretokens(iter(["a<|e|> b<|e|>"]), special_tokens=["<|f|>", "<|e|>"])
+    unsaid = PretokenCounts.from_mapping(dict(without.items()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_from_counts(counted, 258, ["<|e|>"])
+        train_from_counts(without, 258)
+        train_from_counts(unsaid, 258, ["<|e|>"])

@@ -202,6 +202,13 @@ def test_another_unit_is_another_configuration(built: Path) -> None:
         ("unit: byte, unk_token: <u>", "unk_token", "tokenizer.unit: character for this key"),
         ("limit_alphabet: 5", "limit_alphabet", "tokenizer.unit: character for this key"),
         ("unit: character, tie_break: huggingface", "tie_break", "'lexicographic' or 'first_id'"),
+        (
+            "unit: character, tie_break: first_seen",
+            "tie_break",
+            "'lexicographic' or 'first_id' with unit: character\n  found: 'first_seen'",
+        ),
+        ("unit: character, tie_break: [a]", "tie_break", "expected: 'lexicographic' or 'first_id'"),
+        ("unit: character, tie_break: first_is", "tie_break", "Did you mean first_id?"),
         ("unit: character, end_of_word: 'a b'", "end_of_word", "a text without white space"),
         ("unit: character, end_of_word: <unk>", "end_of_word", "another text than unk_token"),
         (

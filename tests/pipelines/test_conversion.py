@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bpe_core import BPETokenizer, formats
+from bpe_core import BPETokenizer, CharBPETokenizer, formats
 from bpe_core.formats import CannotHoldError
 from bpe_core.model import TokenizerModel
 from pipelines import peer_check
@@ -148,8 +148,8 @@ def test_a_sample_of_ones_own_is_encoded(model: TokenizerModel, tmp_path: Path) 
     assert done.checked is not None
     text = sample.read_text() + "".join(f" {s}a{s}\n" for s in model.special_tokens)
     assert done.checked.ids == len(BPETokenizer.from_model(model).encode(text))
-    sample.write_bytes(b"\xff")
-    with pytest.raises(InputError, match="UTF-8"):
+    sample.write_bytes(b"abc\xff")
+    with pytest.raises(InputError, match=r"The sample .*sample\.txt: byte 3: expected UTF-8"):
         convert(request(source, tmp_path / "out2", "tiktoken", sample=str(sample)))
 
 
@@ -274,6 +274,17 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["merges.txt", "out", "--to", "gpt2"], 4, "name the vocab.json beside it"),
     (["folder", "out", "--to", "gpt2"], 4, "none of them"),
     (["two", "out", "--to", "gpt2"], 4, "a.tiktoken, b.tiktoken; name the file"),
+    (["chars", "out", "--to", "gpt2"], 4, "found a character tokenizer, which is not converted"),
+    (["chars/char_bpe.json", "out", "--to", "gpt2"], 4, "found a character tokenizer, which is"),
+    (["settings", "out", "--to", "gpt2"], 4, "name the tokenizer.json beside it"),
+    (["source", "out.txt", "--to", "huggingface"], 2, "a file's name ending in .json"),
+    (["source", "out.json", "--to", "gpt2"], 2, "expected: a directory found: out.json"),
+    (["source", "out.model", "--to", "tiktoken"], 2, "slash at the end if it is to be a directory"),
+    (
+        ["source", "out", "--to", "arrow", "--pattern", "gpt2", "--special", "foo=5"],
+        4,
+        "found 5 twice: of the special token 'foo' and of an ordinary token",
+    ),
 ]
 
 
@@ -293,6 +304,10 @@ def test_mistakes_are_told_in_words_with_their_exit_code(
     Path("sentences").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00")
     Path("merges.txt").write_text("#version: 0.2\na b\n")
     Path("folder").mkdir()
+    Path("settings").write_text('{"tokenizer_class": "GPT2Tokenizer", "model_max_length": 1024}')
+    characters = CharBPETokenizer()
+    characters.train("the cat in the hat", 20)
+    characters.save("chars")
     Path("two").mkdir()
     for name in ("a", "b"):
         Path(f"two/{name}.tiktoken").write_bytes(b"YQ== 0\n")
@@ -300,7 +315,39 @@ def test_mistakes_are_told_in_words_with_their_exit_code(
     assert (found, out) == (code, ""), err
     assert message in " ".join(err.replace("│", " ").split())
     assert "Traceback" not in err
-    assert not Path("out").exists()
+    assert not list(Path().glob("out*"))
+
+
+def test_a_directory_may_end_like_a_file_if_it_is_there_or_has_a_slash(
+    model: TokenizerModel, tmp_path: Path
+) -> None:
+    source = source_of("arrow", model, tmp_path)
+    (tmp_path / "out.txt").mkdir()
+    convert(request(source, tmp_path / "out.txt", "huggingface"))
+    assert (tmp_path / "out.txt" / "tokenizer.json").exists()
+    convert(Request(source=str(source), destination=f"{tmp_path}/new.json/", to="gpt2"))
+    assert (tmp_path / "new.json" / "vocab.json").exists()
+
+
+def test_special_tokens_that_a_vocab_json_does_not_name_are_asked_for(
+    model: TokenizerModel, tmp_path: Path
+) -> None:
+    model = model.with_special_tokens({"<|end|>": 300, "it's": 301})
+    source = source_of("gpt2", model, tmp_path)
+    hint = r""": name them, --special '<\|end\|>=300' --special 'it'"'"'s=301'$"""
+    with pytest.raises(CannotHoldError, match=hint):
+        convert(request(source, tmp_path / "out", "tiktoken"))
+    named = ["<|end|>=300", "it's=301"]
+    done = convert(request(source, tmp_path / "out", "tiktoken", special_tokens=named))
+    assert done.model.fingerprint == model.fingerprint
+
+
+def test_special_tokens_are_not_asked_for_where_they_would_not_help(
+    kjv_tokenizer: BPETokenizer, tmp_path: Path
+) -> None:
+    kjv_tokenizer.save(tmp_path / "source")  # ids 0 ... are special tokens'
+    with pytest.raises(CannotHoldError, match=r"nothing was written$"):
+        convert(request(tmp_path / "source" / "vocab.json", tmp_path / "out", "minbpe"))
 
 
 def test_options_that_the_source_says_itself_are_refused(

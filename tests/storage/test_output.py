@@ -289,3 +289,13 @@ def test_a_tokenizer_of_characters_is_saved_and_loaded(directory: Directory) -> 
     loaded = load_model(directory)
     assert isinstance(loaded, CharBPETokenizer)
     assert loaded.fingerprint == tokenizer.fingerprint
+
+
+def test_a_tokenizer_takes_the_place_of_one_of_the_other_unit(directory: Directory) -> None:
+    of_characters = CharBPETokenizer()
+    of_characters.train(["the cat sat on the mat"], 30)
+    of_bytes = BPETokenizer({i: bytes([i]) for i in range(256)}, []).model
+    for model in (of_bytes, of_characters, of_bytes):
+        save_tokenizer(model, directory, {"training": 1})
+        assert load_model(directory).fingerprint == model.fingerprint
+    assert "char_bpe.json" not in directory.sizes()
