@@ -289,7 +289,7 @@ def digest(output: Sequence[Any] | np.ndarray) -> str:
 
 def first_difference(ours: Outputs, theirs: Outputs) -> str | None:
     """Where two sides' outputs begin to differ, in words; None if they don't."""
-    for name in ours.keys() & theirs.keys():
+    for name in [name for name in ours if name in theirs]:
         left, right = ours[name], theirs[name]
         sizes = len(left), len(right)
         if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):

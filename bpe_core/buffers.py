@@ -1,4 +1,4 @@
-"""Many byte strings as one buffer and the offsets in it."""
+"""Text as bytes, and many byte strings as one buffer with the offsets in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["joined"]
+__all__ = ["joined", "to_utf8"]
 
 
 def joined(parts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
@@ -21,3 +21,25 @@ def joined(parts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return b"".join(parts), offsets
+
+
+def to_utf8(text: str | bytes | bytearray | memoryview) -> bytes:
+    """The text in UTF-8. Of a str, lone surrogates become U+FFFD and pairs their character.
+
+    Raises:
+        TypeError: it is neither str nor bytes.
+
+    Example:
+        >>> to_utf8("a\\ud800").decode()
+        'a\ufffd'
+    """
+    if isinstance(text, bytes):
+        return text
+    if isinstance(text, (bytearray, memoryview)):
+        return bytes(text)
+    if not isinstance(text, str):
+        raise TypeError(f"expected a text as str or bytes, found {type(text).__name__}")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # lone surrogates become U+FFFD, pairs their character
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

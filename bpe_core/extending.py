@@ -85,10 +85,8 @@ def _encoded(
     base: TokenizerModel, tokens: list[bytes], keys: NDArray[np.uint8], offsets: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """The pre-tokens, each taken as one, as places of tokens in the list."""
-    byte_rows = np.full(256, -1, np.int64)
-    for row, token in enumerate(tokens):
-        if len(token) == 1:
-            byte_rows[token[0]] = row
+    byte_ids = base.byte_ids
+    byte_rows = np.where(byte_ids < 0, -1, np.searchsorted(base.token_ids, byte_ids))
     used = np.bincount(keys[offsets[0] : offsets[-1]], minlength=256) > 0
     missing = np.flatnonzero(used & (byte_rows < 0))
     if len(missing):

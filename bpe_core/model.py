@@ -289,6 +289,15 @@ class TokenizerModel:
         unknown = -1 if self.unknown_id is None else self.unknown_id
         return max(ordinary, unknown, *self.special_tokens.values(), -1)
 
+    @property
+    def byte_ids(self) -> NDArray[np.int64]:
+        """int64[256], the id of each single byte; -1 where there is none."""
+        ids = np.full(256, -1, np.int64)
+        single = pc.equal(pc.binary_length(self.token_bytes), 1).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(single):
+            ids[self.token_bytes[row].as_py()[0]] = self.token_ids[row]
+        return ids
+
     def __len__(self) -> int:
         """The number of tokens, special ones too."""
         return len(self.token_ids) + len(self.special_tokens)

@@ -11,12 +11,11 @@ from itertools import chain, count, islice
 from typing import Literal, TypeAlias
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet, cut_lookahead, safe_cut
-from bpe_core.buffers import joined
+from bpe_core.buffers import joined, to_utf8
 from bpe_core.cores import check_num_threads
 from bpe_core.errors import (
     InvalidTokenizerError,
@@ -290,7 +289,7 @@ class BPETokenizer:
         try:
             return self._encoder.encode_text(text, specials)
         except UnicodeEncodeError:
-            return self._encoder.encode_text(_utf8(text), specials)
+            return self._encoder.encode_text(to_utf8(text), specials)
 
     def encode_ordinary(self, text: str | bytes) -> list[int]:
         """The ids of a text in which special tokens are ordinary text."""
@@ -300,7 +299,7 @@ class BPETokenizer:
         self, text: str | bytes, allowed_special: AllowedSpecial = "all"
     ) -> NDArray[np.uint32]:
         """As `encode`, as uint32[n]."""
-        data = _utf8(text)
+        data = to_utf8(text)
         bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
         ids, _ = self._encode(data, *bounds, allowed_special)
         return ids.astype(np.uint32, copy=False)
@@ -438,7 +437,7 @@ class BPETokenizer:
             >>> tokenizer.encode_with_offsets("é<s>!".encode())[1].tolist()
             [0, 1, 2, 5, 6]
         """
-        data = _utf8(text)
+        data = to_utf8(text)
         self._check_is_normal(data)
         ids = self._marking.encode_to_numpy(data, allowed_special)
         bounds = self._places(ids)
@@ -474,10 +473,10 @@ class BPETokenizer:
             raise TypeError(f"expected a text as str, found {type(text).__name__}")
         if max_tokens < 0:
             raise ValueError(f"max_tokens: expected 0 or more, found {max_tokens}")
-        self._check_is_normal(_utf8(text))
+        self._check_is_normal(text)
         specials = self._specials(allowed_special)
         if allowed_special == "none_raise":
-            data = _utf8(text)
+            data = to_utf8(text)
             self._check_no_specials(data, np.array([0]), np.array([len(data)]))
         steps = self._marking._encoded_steps(_utf8_parts([text]), specials)
         ids = list(islice(chain.from_iterable(steps), max_tokens + 1))
@@ -485,7 +484,7 @@ class BPETokenizer:
             return text
         bounds = self._places(np.array(ids[:max_tokens], np.int64))
         head = text[: bounds[-1] + 1]  # no character has less than a byte
-        data = _utf8(head)
+        data = to_utf8(head)
         between = (np.frombuffer(data, np.uint8)[bounds] & 0xC0) != 0x80
         for end in character_places(head, data, bounds[between])[::-1].tolist():
             if self.count_tokens(text[:end], allowed_special) <= max_tokens:
@@ -502,7 +501,7 @@ class BPETokenizer:
             >>> BPETokenizer(vocab, [], ["<ﬁ>"], normalizer="nfkc").normalize("ﬁne<ﬁ>")
             'fine<ﬁ>'
         """
-        data = _utf8(text)
+        data = to_utf8(text)
         parts: list[str] = []
         done = 0
         for begin, end, _ in [*self._all_specials.find_all(data), (len(data), len(data), -1)]:
@@ -552,7 +551,7 @@ class BPETokenizer:
             >>> tokenizer.token_to_id("a"), tokenizer.token_to_id(b"a"), tokenizer.token_to_id("b")
             (3, 0, None)
         """
-        data = _utf8(token)
+        data = to_utf8(token)
         ordinary = self._ordinary_ids.get(data)
         special = self._ids_of_specials.get(data)
         first, second = (special, ordinary) if isinstance(token, str) else (ordinary, special)
@@ -632,7 +631,7 @@ class BPETokenizer:
         self._split_regex = None if resolved.native is not None else resolved.regex
         left, right, result = (model.merges[:, i].astype(np.uint32) for i in range(3))
         self._encoder = Encoder(
-            _byte_ids(model),
+            model.byte_ids,
             left,
             right,
             result,
@@ -756,8 +755,11 @@ class BPETokenizer:
         ids, offsets = self._encoder.encode_spans(b"".join(texts), begins[:-1], begins[1:], all_ids)
         return ids, offsets[np.array([0, *spans_after], np.int64)]
 
-    def _check_is_normal(self, data: bytes) -> None:
-        if self._normalizer is not None and self._normalizer.normalize(data) != data:
+    def _check_is_normal(self, text: str | bytes) -> None:
+        if self._normalizer is None:
+            return
+        data = to_utf8(text)
+        if self._normalizer.normalize(data) != data:
             raise ValueError(
                 "text: expected one that the normalizer leaves as it is, since tokens are of the "
                 "normalized text, found another; give `tokenizer.normalize(text)`"
@@ -816,19 +818,6 @@ def _listed_ids(ids: NDArray[np.integer]) -> list[int]:
     return values
 
 
-def _utf8(text: str | bytes | bytearray | memoryview) -> bytes:
-    if isinstance(text, bytes):
-        return text
-    if isinstance(text, (bytearray, memoryview)):
-        return bytes(text)
-    if not isinstance(text, str):
-        raise TypeError(f"expected a text as str or bytes, found {type(text).__name__}")
-    try:
-        return text.encode()
-    except UnicodeEncodeError:  # lone surrogates become U+FFFD, pairs their character
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-
-
 def _utf8_parts(parts: Iterable[str | bytes]) -> Iterator[bytes]:
     """The text of the parts in UTF-8, cut anew; a surrogate pair that was cut is put together."""
     gathered: list[str] = []
@@ -841,17 +830,17 @@ def _utf8_parts(parts: Iterable[str | bytes]) -> Iterator[bytes]:
             for i in range(0, len(part), _STREAM_BYTES):
                 text = "".join([*gathered, part[i : i + _STREAM_BYTES]])
                 half = text[-1] if "\ud800" <= text[-1] < "\udc00" else ""
-                yield _utf8(text[: len(text) - len(half)])
+                yield to_utf8(text[: len(text) - len(half)])
                 gathered, length = [half], len(half)
         elif isinstance(part, bytes):
-            yield _utf8("".join(gathered))
+            yield to_utf8("".join(gathered))
             yield from (part[i : i + _STREAM_BYTES] for i in range(0, len(part), _STREAM_BYTES))
             gathered, length = [], 0
         else:
             raise TypeError(
                 f"part {number} of the text: expected str or bytes, found {type(part).__name__}"
             )
-    yield _utf8("".join(gathered))
+    yield to_utf8("".join(gathered))
 
 
 def _decoded(text: bytes, begin: int, end: int) -> str:
@@ -886,7 +875,7 @@ def _buffer_of(
         if is_buffer and not isinstance(second, (str, bytes, bytearray, memoryview)):
             return buffer, _checked_offsets(second)  # type: ignore[return-value]
     try:
-        return joined([_utf8(document) for document in documents])  # type: ignore[arg-type]
+        return joined([to_utf8(document) for document in documents])  # type: ignore[arg-type]
     except TypeError as error:
         raise TypeError(f"documents: {error}") from None
 
@@ -899,14 +888,6 @@ def _checked_offsets(offsets: object) -> NDArray[np.int64]:
             f"{array.dtype}{list(array.shape)}"
         )
     return np.ascontiguousarray(array, np.int64)
-
-
-def _byte_ids(model: TokenizerModel) -> NDArray[np.int64]:
-    ids = np.full(256, -1, np.int64)
-    single = pc.equal(pc.binary_length(model.token_bytes), 1).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(single):
-        ids[model.token_bytes[row].as_py()[0]] = model.token_ids[row]
-    return ids
 
 
 def _special_ids(

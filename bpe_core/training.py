@@ -33,7 +33,7 @@ TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface", "first
 StopReason: TypeAlias = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
 Progress: TypeAlias = "bool | Callable[[int, int], None]"
 
-_STOP_REASONS: dict[str, str] = {
+STOP_REASONS: dict[str, str] = {
     "vocab_size_reached": "the vocabulary has the size asked for",
     "below_min_frequency": "no pair left is as frequent as min_frequency asks",
     "no_pairs_left": "no pair is left to merge",
@@ -77,7 +77,7 @@ class TrainingResult:
 
     def explain_stop(self) -> str:
         """Why training stopped, in words."""
-        return _STOP_REASONS[self.stop_reason]
+        return STOP_REASONS[self.stop_reason]
 
 
 def train_bpe(
@@ -391,7 +391,7 @@ def _train(
     progress: Progress,
 ) -> list[TrainingResult]:
     results: dict[int, TrainingResult] = {}
-    with _shown(progress, max(sizes, default=len(start)) - len(start)) as show:
+    with shown(progress, max(sizes, default=len(start)) - len(start)) as show:
         for size in sorted(set(sizes)):
             _learn(learner, len(start.token_ids), size - len(start), show)
             results[size] = _result(learner, start, counts, options)
@@ -488,7 +488,7 @@ def _counts_of(model: TokenizerModel) -> NDArray[np.int64]:
 
 
 @contextmanager
-def _shown(progress: Progress, wanted: int) -> Iterator[Callable[[int], None]]:
+def shown(progress: Progress, wanted: int) -> Iterator[Callable[[int], None]]:
     """Tells `progress` of the merges made, or shows a bar, or does nothing."""
     if callable(progress):
         yield lambda made: progress(made, wanted)

@@ -220,10 +220,12 @@ class Directory:
         filesystem, root = self._located
         paths = [f"{root}/{name}" for name in names]
         with self.output_errors(names[0] if len(names) == 1 else ""):
-            together = not OBJECT_STORES.isdisjoint(_protocols(filesystem)) and paths
-            for some in [paths] if together else paths:
+            removals = [partial(filesystem.rm_file, path) for path in paths]
+            if paths and not OBJECT_STORES.isdisjoint(_protocols(filesystem)):
+                removals = [partial(filesystem.rm, paths)]
+            for removal in removals:
                 with suppress(FileNotFoundError):
-                    persistently(partial(filesystem.rm if together else filesystem.rm_file, some))
+                    persistently(removal)
 
     def remove_leftovers(self) -> None:
         """Removes what killed writers left: files that never got their name."""

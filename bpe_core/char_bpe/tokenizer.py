@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe_core.buffers import joined
+from bpe_core.buffers import joined, to_utf8
 from bpe_core.char_bpe import files
 from bpe_core.char_bpe.encoder import UNKNOWN
 from bpe_core.char_bpe.settings import (
@@ -42,18 +42,14 @@ from bpe_core.errors import (
 from bpe_core.formats.files import Location
 from bpe_core.patterns import WHITESPACE_WORDS
 from bpe_core.special_tokens import split_special_tokens
-from bpe_core.tokenizer import _utf8
-from bpe_core.training import Progress, _shown
+from bpe_core.training import STOP_REASONS, Progress, shown
 
 __all__ = ["CharBPETokenizer"]
 
 _BATCH_BYTES = 4 << 20
 _STOP_REASONS = {
-    "vocab_size_reached": "the vocabulary has the size asked for",
+    **STOP_REASONS,
     "max_merges_reached": "there are as many merges as asked for",
-    "below_min_frequency": "no pair left is as frequent as min_frequency asks",
-    "no_pairs_left": "no pair is left to merge",
-    None: "it is not known",
 }
 
 
@@ -368,7 +364,7 @@ class CharBPETokenizer:
         for text in texts:
             if not isinstance(text, str):
                 raise TrainingError(f"texts: expected str, found {type(text).__name__}")
-            parts = split_special_tokens(_utf8(text), self._settings.special_tokens)
+            parts = split_special_tokens(to_utf8(text), self._settings.special_tokens)
             batch += [part for part, is_special in parts if not is_special]
             size += len(text)
             if size >= _BATCH_BYTES:
@@ -392,7 +388,7 @@ class CharBPETokenizer:
             pair = f"{left!r} + {right!r} -> {left + right!r}"
             print(f"merge {made}: {pair} ({count:,} times), {tokens:,} tokens")
 
-        with _shown(progress, options.vocab_size) as show:
+        with shown(progress, options.vocab_size) as show:
             learned = learn(words, settings, options, log if verbose else None, show)
         state = Vocabulary(
             settings=settings,
@@ -432,7 +428,8 @@ class CharBPETokenizer:
 
     def explain_stop(self) -> str:
         """Why training stopped, in words."""
-        return _STOP_REASONS[self._trained().stop_reason]
+        reason = self._trained().stop_reason
+        return "it is not known" if reason is None else _STOP_REASONS[reason]
 
     @property
     def pattern(self) -> str:
@@ -520,7 +517,7 @@ class CharBPETokenizer:
         Raises:
             InvalidTokenizerError: a method of another name; a tokenizer without a vocabulary.
         """
-        data = _utf8(text)
+        data = to_utf8(text)
         bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
         ids: list[int] = self._encode(data, *bounds, method=method)[0].tolist()
         return ids

@@ -154,12 +154,8 @@ def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
     longer = [(i, token) for i, token in tokens if len(token) > 1]
     if sorted(model.merges[:, 2].tolist()) != [i for i, _ in longer]:
         return False
-    byte_ids = np.full(256, -1, np.int64)
-    for i, token in tokens:
-        if len(token) == 1:
-            byte_ids[token[0]] = i
     left, right, result = model.merges.astype(np.uint32).T.copy()
-    encoder = Encoder(byte_ids, left, right, result, MAX_ID, None)
+    encoder = Encoder(model.byte_ids, left, right, result, MAX_ID, None)
     data, offsets = joined([token for _, token in longer])
     no_specials = np.full(len(longer), -1, np.int64)
     ids, _ = encoder.encode_spans(data, offsets[:-1], offsets[1:], no_specials)

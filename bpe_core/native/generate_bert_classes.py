@@ -10,10 +10,10 @@ Needs the package ``tokenizers``.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from itertools import groupby
 from pathlib import Path
+
+from generate_unicode_tables import write  # type: ignore[import-not-found]
 
 DEFAULT_OUTPUT = Path(__file__).with_name("bert_classes.hpp")
 KINDS = ("letter", "removed", "space", "alone")
@@ -73,12 +73,8 @@ inline constexpr BertRange kBertRanges[] = {{
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the table to the file that the command line names."""
-    parser = argparse.ArgumentParser(description="Generate the character kinds of BERT's words.")
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
-    options = parser.parse_args(arguments)
-    options.output.write_text(generate(), encoding="ascii", newline="\n")
-    print(f"wrote {options.output}", file=sys.stderr)
+    """Write the kinds of characters."""
+    write(generate, DEFAULT_OUTPUT, arguments)
 
 
 if __name__ == "__main__":

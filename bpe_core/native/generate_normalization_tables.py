@@ -10,8 +10,6 @@ The data come from the package ``unicodedata2`` at version 16.0.0 and not from P
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +18,7 @@ from generate_unicode_tables import (  # type: ignore[import-not-found]
     NUM_CODE_POINTS,
     UNICODE_VERSION,
     format_rows,
+    write,
 )
 
 DEFAULT_OUTPUT = Path(__file__).with_name("normalization_tables.cpp")
@@ -189,12 +188,8 @@ const size_t kNumQuotes = sizeof kQuotes / sizeof kQuotes[0];
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the tables to the file that the command line names."""
-    parser = argparse.ArgumentParser(description="Generate the tables of Unicode normalization.")
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
-    options = parser.parse_args(arguments)
-    options.output.write_text(generate(), encoding="ascii", newline="\n")
-    print(f"wrote {options.output}", file=sys.stderr)
+    """Write the tables of normalization."""
+    write(generate, DEFAULT_OUTPUT, arguments)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 UNICODE_VERSION = "16.0.0"
@@ -116,13 +117,20 @@ const uint8_t kClassBlocks[][kClassBlockSize] = {{
 """
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Write the tables to the file that the command line names."""
-    parser = argparse.ArgumentParser(description="Generate the Unicode tables of the scanners.")
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
+def write(
+    generate: Callable[[], str], default_output: Path, arguments: list[str] | None = None
+) -> None:
+    """Write what is generated to the file that the command line names."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", type=Path, default=default_output)
     options = parser.parse_args(arguments)
     options.output.write_text(generate(), encoding="ascii", newline="\n")
     print(f"wrote {options.output}", file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the tables of the scanners."""
+    write(generate, DEFAULT_OUTPUT, arguments)
 
 
 if __name__ == "__main__":

@@ -196,8 +196,9 @@ def test_without_a_token_for_it_the_unknown_is_minus_one(tmp_path: Path) -> None
 
 
 @pytest.mark.soak
-def test_words_of_bert_are_those_of_the_installed_library() -> None:
+def test_words_of_bert_are_those_of_the_installed_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table of kinds of characters is that of this version (make tables writes it anew)."""
+    monkeypatch.syspath_prepend(str(NATIVE))
     spec = importlib.util.spec_from_file_location("g", NATIVE / "generate_bert_classes.py")
     assert spec is not None
     assert spec.loader is not None
