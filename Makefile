@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 NATIVE := $(wildcard bpe_core/native/*.cpp bpe_core/native/*.hpp)
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
+SEED := 1
 CODE := out/benchmarks/code-1gb.txt
 
-.PHONY: help quickstart test soak lint format types schema tables bench bench-data bench-quick sanitize sdist clean
+.PHONY: help quickstart test soak fuzz lint format types schema tables bench bench-data bench-quick sanitize sdist clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -40,6 +41,10 @@ test: $(VENV)/installed
 ## make soak         the long tests: large texts, many merges, memory
 soak: $(VENV)/installed
 	$(BIN)/python -m pytest -m soak -o timeout=3600
+
+## make fuzz         files damaged at random, through the readers and whole builds; SEED=1 of the first
+fuzz: $(VENV)/installed
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/pipelines/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
 
 ## make lint         ruff and clang-format, checking only
 lint: $(VENV)/installed-lint

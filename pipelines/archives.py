@@ -14,12 +14,12 @@ import lzma
 import tarfile
 import threading
 import zipfile
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from pipelines.salvage import DECODING_ERRORS, SalvagedText
 from pipelines.stored import StoredFile, StoredHandle, current_mark, open_stored
 
 _PROTOCOLS: Final = ("zip", "tar")
@@ -27,6 +27,10 @@ _CONTENTS_KEPT: Final = 16
 _LOCAL_HEADER_BYTES: Final = 30
 _SKIPPED_AT_ONCE: Final = 1 << 20
 _ENCRYPTED: Final = 1
+_TAR_RECORD_BYTES: Final = 10240
+# Bytes of text from one byte of data: deflate's is known, and others stay below the second, bz2's.
+_HIGHEST_RATIOS: Final = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
+_HIGHEST_RATIO: Final = 1 << 20
 
 # Of a tar as a whole, by the ends of its name.
 _TAR_COMPRESSION: Final[dict[tuple[str, ...], Callable[[io.RawIOBase], Any]]] = {
@@ -38,7 +42,12 @@ _TAR_COMPRESSION: Final[dict[tuple[str, ...], Callable[[io.RawIOBase], Any]]] = 
 
 
 class DamagedArchiveError(OSError):
-    """An archive, or a file in it, is not what its format says."""
+    """An archive, or a file in it, is not what its format says.
+
+    `readable`: how many of the bytes that were asked for could be read, from the first on.
+    """
+
+    readable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,9 @@ def _contents(
     stored = open_stored(archive, options, size=size, mark=mark)
     try:
         members = _zip_members(stored) if protocol == "zip" else _tar_members(stored, archive)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # of any kind, where the bytes make no sense
         raise DamagedArchiveError(f"no {protocol} archive that can be read: {error}") from error
     finally:
         stored.close()
@@ -126,20 +137,65 @@ _KEPT: OrderedDict[tuple[str, str, int, str], Contents] = OrderedDict()
 
 def _zip_members(stored: StoredFile) -> list[Member]:
     with zipfile.ZipFile(cast(Any, StoredHandle(stored))) as archive:
-        return [
-            Member(info.filename, info.file_size, info.header_offset, info)
-            for info in archive.infolist()
-            if not info.is_dir()
-        ]
+        infos = [info for info in archive.infolist() if not info.is_dir()]
+    for info in infos:
+        _check_sizes(info, stored.size)
+    return [Member(info.filename, info.file_size, info.header_offset, info) for info in infos]
+
+
+def _check_sizes(info: zipfile.ZipInfo, archive_size: int) -> None:
+    """Nothing in the table protects its numbers, and from sizes follows how much work there is."""
+    ratio = _HIGHEST_RATIOS.get(info.compress_type, _HIGHEST_RATIO)
+    fits = (
+        0
+        <= info.header_offset
+        <= info.header_offset + _LOCAL_HEADER_BYTES + info.compress_size
+        <= archive_size
+    )
+    if not fits or info.file_size > ratio * info.compress_size + _HIGHEST_RATIO:
+        raise DamagedArchiveError(
+            f"its table says that {info.filename!r} has {info.file_size:,} bytes, stored as "
+            f"{info.compress_size:,} at byte {info.header_offset:,}, which can't be"
+        )
 
 
 def _tar_members(stored: StoredFile, name: str) -> list[Member]:
-    with tarfile.open(fileobj=_tar_text(stored, name), mode="r:") as archive:
-        return [
+    text = _Blocks(_tar_text(stored, name))
+    with tarfile.open(fileobj=cast(Any, text), mode="r:") as archive:
+        members = [
             Member(info.name.removeprefix("./"), info.size, info.offset_data)
             for info in archive
             if info.isreg() and not info.issparse()
         ]
+    text.check_end()
+    return members
+
+
+class _Blocks:
+    """The text of a tar, and whether it ended where Python's reader stopped.
+
+    That takes a header that it can't read for the end, and looks at nothing behind the end.
+    """
+
+    def __init__(self, text: Any) -> None:
+        self._text = text
+        self._last = b""
+        self.seek, self.tell = text.seek, text.tell
+
+    def read(self, size: int) -> bytes:
+        self._last = self._text.read(size)
+        return self._last
+
+    def check_end(self) -> None:
+        """After the last header was looked for."""
+        if not self._last:
+            raise DamagedArchiveError("no mark of its end: it may be cut short")
+        while block := self._last:
+            if block.strip(b"\0"):
+                raise DamagedArchiveError(
+                    f"neither a header nor zeros up to the end, before byte {self.tell():,}"
+                )
+            self.read(_TAR_RECORD_BYTES)
 
 
 def _tar_text(stored: StoredFile, name: str) -> Any:
@@ -178,20 +234,35 @@ def open_member(
     if protocol == "tar" and _tar_opener(archive) is None:
         return _Interval(stored, member.offset, member.size)
     if protocol == "tar":
-        return _FromTheFront(stored, lambda: _tar_text(stored, archive), member.offset, member.size)
+        return _FromTheFront(
+            stored,
+            lambda: _Data(stored),
+            cast(Any, _tar_opener(archive)),
+            member.offset,
+            member.size,
+        )
     info = member.zip_info
     assert info is not None
     begin = _content_offset(stored, info)
-    if info.compress_type == zipfile.ZIP_STORED:
+    is_stored = info.compress_type == zipfile.ZIP_STORED
+    if begin + (member.size if is_stored else info.compress_size) > stored.size:
+        raise DamagedArchiveError("the file would end behind the archive's end")
+    if is_stored:
         return _Interval(stored, begin, member.size)
     return _FromTheFront(
         stored,
-        lambda: zipfile.ZipExtFile(
-            cast(Any, StoredHandle(stored, begin, info.compress_size)), "r", info
-        ),
+        lambda: _Data(stored, begin, info.compress_size),
+        lambda data: _zip_text(data, info),
         0,
         member.size,
     )
+
+
+def _zip_text(data: Any, info: zipfile.ZipInfo) -> Any:
+    try:
+        return zipfile.ZipExtFile(data, "r", info)
+    except (NotImplementedError, RuntimeError) as error:
+        raise DamagedArchiveError(str(error)) from error
 
 
 def _known_contents(protocol: str, archive: str, mark: str) -> Contents | None:
@@ -235,40 +306,80 @@ class _Interval:
         self._stored.close()
 
 
+class _StorageError(Exception):
+    """Reading failed because of the storage, which is its cause: no fault of the data."""
+
+
+class _Data(StoredHandle):
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            return super().readinto(buffer)
+        except Exception as error:
+            raise _StorageError from error
+
+
 class _FromTheFront:
     """A file behind a decompressor; to go back in it, or to its start, is to begin again."""
 
     def __init__(
-        self, stored: StoredFile, open_text: Callable[[], Any], start: int, size: int
+        self,
+        stored: StoredFile,
+        open_data: Callable[[], io.RawIOBase],
+        open_text: Callable[[Any], Any],
+        start: int,
+        size: int,
     ) -> None:
-        self._stored, self._open_text, self._start = stored, open_text, start
+        self._stored, self._start = stored, start
+        self._open_data, self._open_text = open_data, open_text
         self.size = size
         self.is_local = stored.is_local
         self._text: Any = None
         self._position = 0  # in the text
+        self._damage = ""
 
     def read_into(self, view: memoryview, offset: int) -> None:
         target = self._start + offset
         if self._text is None or target < self._position:
-            self._text, self._position = self._open_text(), 0
-        skipped = memoryview(bytearray(min(target - self._position, _SKIPPED_AT_ONCE)))
-        while self._position < target:
-            self._fill(skipped[: target - self._position])
-        self._fill(view)
+            self._text, self._position = self._open_text(self._open_data()), 0
+            self._damage = ""
+        try:
+            self._read_or_salvage(target, view)
+        except _StorageError as error:
+            assert error.__cause__ is not None
+            raise error.__cause__ from None
 
-    def _fill(self, view: memoryview) -> None:
+    def _read_or_salvage(self, target: int, view: memoryview) -> None:
+        try:
+            self._read_at(target, view)
+        except DamagedArchiveError:
+            raise
+        except DECODING_ERRORS as error:
+            self._damage = str(error)
+            self._text, self._position = SalvagedText(self._open_data, self._open_text), 0
+            self._read_at(target, view)
+
+    def _read_at(self, target: int, view: memoryview) -> None:
+        skipped = memoryview(bytearray(min(max(target - self._position, 0), _SKIPPED_AT_ONCE)))
+        while self._position < target:
+            wanted = skipped[: target - self._position]
+            if self._take(wanted) < len(wanted):
+                raise self._damaged(0)
+        done = self._take(view)
+        if done < len(view):
+            raise self._damaged(done)
+
+    def _take(self, view: memoryview) -> int:
         done = 0
-        while done < len(view):
-            try:
-                got = self._text.readinto(view[done:])
-            except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-                raise DamagedArchiveError(f"{error}, at byte {self._position:,}") from error
-            except gzip.BadGzipFile as error:
-                raise DamagedArchiveError(f"{error}, at byte {self._position:,}") from error
-            if not got:
-                raise DamagedArchiveError(f"it ends at byte {self._position:,}")
+        while done < len(view) and (got := self._text.readinto(view[done:])):
             done += got
             self._position += got
+        return done
+
+    def _damaged(self, readable: int) -> DamagedArchiveError:
+        problem = self._damage or "it ends too early"
+        error = DamagedArchiveError(f"{problem}, at byte {self._position:,}")
+        error.readable = readable
+        return error
 
     def close(self) -> None:
         self._stored.close()

@@ -65,10 +65,14 @@ class DocumentBatch:
             token occurs; None if none does, and for whole documents.
         empty: number of empty documents met.
         framing_bytes: of text and JSON lines, the bytes of the decompressed file that are neither
-            `num_bytes` nor the length of a reject: separators, a byte-order mark, what is around
-            the text in a line. With those they add up to the file. (Below 0 where fields are joined
-            by more than stood around them.) 0 for Parquet and Arrow.
-        rejects: documents left out.
+            `num_bytes` nor the text of a document left out: separators, a byte-order mark, what is
+            around the text in a line. With those they add up to the file. (Below 0 where fields are
+            joined by more than stood around them.) 0 for Parquet and Arrow.
+        not_selected, not_selected_bytes: number of documents that a selection left out, and their
+            source text.
+        rows: of Parquet and Arrow, with the last batch of a file: how many rows had to be read of
+            the file, as its footer says; else 0.
+        rejects: documents left out because something is wrong with them.
 
     A piece is alone in its batch. Its offset and its hash are those of the whole document, its
     num_bytes are its own.
@@ -88,11 +92,20 @@ class DocumentBatch:
     special_at: int | None = None
     empty: int = 0
     framing_bytes: int = 0
+    not_selected: int = 0
+    not_selected_bytes: int = 0
+    rows: int = 0
     rejects: tuple[Reject, ...] = field(default=())
 
     def __len__(self) -> int:
         """Number of documents."""
         return len(self.starts)
+
+    @property
+    def all_documents(self) -> int:
+        """Number of documents that were met, with those left out; a long one at its first piece."""
+        kept = len(self) if self.part == 0 else 0
+        return kept + self.empty + self.not_selected + len(self.rejects)
 
     @property
     def is_piece(self) -> bool:
@@ -121,6 +134,9 @@ _SCHEMA: Final = pa.schema(
         ("special_at", pa.int64()),
         ("empty", pa.int64()),
         ("framing_bytes", pa.int64()),
+        ("not_selected", pa.int64()),
+        ("not_selected_bytes", pa.int64()),
+        ("rows", pa.int64()),
         (
             "rejects",
             pa.list_(
@@ -140,7 +156,18 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 _ARRAYS: Final = ("starts", "ends", "offsets", "num_bytes", "hashes")
-_VALUES: Final = ("source", "part", "last", "whole_bytes", "special_at", "empty", "framing_bytes")
+_VALUES: Final = (
+    "source",
+    "part",
+    "last",
+    "whole_bytes",
+    "special_at",
+    "empty",
+    "framing_bytes",
+    "not_selected",
+    "not_selected_bytes",
+    "rows",
+)
 
 
 def to_arrow(batch: DocumentBatch) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
-from pipelines.errors import ConfigError, InputError, RejectLimitError
+from pipelines.errors import ConfigError, InputError
 from pipelines.filesystems import protocol_of
 from pipelines.identity import (
     counts_configuration,
@@ -28,7 +28,14 @@ from pipelines.identity import (
 )
 from pipelines.storage import Directory
 from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
-from pipelines.tasks import Plan, is_splittable, list_files, plan_tasks
+from pipelines.tasks import (
+    InputFile,
+    Plan,
+    check_size_without_pattern,
+    is_splittable,
+    list_files,
+    plan_tasks,
+)
 
 if TYPE_CHECKING:
     from bpe_core.counts import PretokenCounts
@@ -42,7 +49,7 @@ _MASK_128 = (1 << 128) - 1
 
 
 def plan(config: BuildConfig) -> BuildPlan:
-    """What a build would read, do and write; from the inputs' sizes alone."""
+    """What a build would read, do and write; from the inputs' sizes and, if any, their limits."""
     return _Build(config).describe()
 
 
@@ -150,7 +157,8 @@ class _Build:
         self.summary = BuildSummary()
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _listed(self) -> Plan:
+        """The plan as if the sources had no limits."""
         sources = self._config.input
         files = [
             file
@@ -159,17 +167,42 @@ class _Build:
         ]
         return plan_tasks(files, sources)
 
+    @cached_property
+    def _limited(self) -> tuple[Sequence[InputFile], Mapping[str, Any]]:
+        """The files up to the limits of their sources, and what was found of these."""
+        sources = self._config.input
+        if all(source.limit_documents is None and source.limit_bytes is None for source in sources):
+            return self._listed.files, {}
+        with _importing():
+            from pipelines import limits, manifest
+
+        known = manifest.kept_limits((self._counts, self._tokens))
+        return limits.limit_files(self._listed.files, sources, known)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        files, limits = self._limited
+        return plan_tasks(files, self._config.input) if limits else self._listed
+
     def check_inputs_and_options(self) -> None:
         """Before anything is removed: are there inputs, and does Beam know its options?"""
-        _ = self._plan
+        _ = self._listed
+        self._check_size()
         if self._beam_args or self._config.beam.options:
             from pipelines import runners
 
             runners.options_of(self._config.beam, self._beam_args)
 
+    def _check_size(self) -> None:
+        """Whether so much can be counted with the pattern, where that is to be done."""
+        tokenizer = self._config.tokenizer
+        if tokenizer.path is None and tokenizer.pattern == "none":
+            check_size_without_pattern(sum(task.size for task in self._plan.tasks))
+
     # Planning
 
     def describe(self) -> BuildPlan:
+        self._check_size()
         config, files_plan = self._config, self._plan
         ranges = [0] * len(files_plan.files)
         for task in files_plan.tasks:
@@ -184,6 +217,7 @@ class _Build:
                 splittable=is_splittable(file.compression, names[file.source]),
                 ranges=ranges[i],
                 source=file.source_name,
+                stop=file.stop,
             )
             for i, file in enumerate(files_plan.files)
         )
@@ -201,6 +235,7 @@ class _Build:
             token_files=token_files,
             id_type=self._planned_id_type(),
             output=self._output.url,
+            selection={source.name or "": source.selection for source in names if source.selection},
             warnings=tuple(self._plan_warnings(files)),
         )
 
@@ -250,6 +285,7 @@ class _Build:
     def _run_count(self, identity: Identity) -> _Made:
         with _importing():
             from pipelines import counting, progress, runners
+            from pipelines.accounting import DocumentTotals, check_accounts
             from pipelines.transforms import CountPretokens, ReadTasks
             from pipelines.work import TaskWork
 
@@ -266,9 +302,13 @@ class _Build:
             tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
             tasks | "CountPretokens" >> CountPretokens(job=job, finished=finished)
         content = self._counts_content(job)
-        self._check_rejects(content["totals"], "rejects/count-*.parquet")
-        earlier = sum(commit.totals.bytes for commit in commits)
-        fresh = content["totals"]["bytes"] - earlier
+        ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
+        self._check_limits(content, sorted(filter(ours.fullmatch, self._rejects.sizes())))
+        check_accounts(
+            {**content, "inputs": identity.inputs, "configuration": identity.configuration}
+        )
+        earlier = sum(commit.totals.all_bytes for commit in commits)
+        fresh = DocumentTotals.from_json(content["totals"]).all_bytes - earlier
         return _Made(content=content, resumed=bool(commits), bytes=fresh)
 
     def _count_job(self, identity: Identity, task_hashes: Sequence[int]) -> CountJob:
@@ -305,26 +345,31 @@ class _Build:
         )
 
     def _counts_content(self, job: CountJob) -> dict[str, Any]:
+        from pipelines.accounting import DocumentTotals, planned_bytes_of_sources
         from pipelines.counting import shard_name
-        from pipelines.work import DocumentTotals
 
-        entries = []
-        totals: dict[str, Any] = {}
         names = [f"{shard_name(shard, job.shards)}.json" for shard in range(job.shards)]
+        entries = []
         for entry in job.runs.read_json_files(names):
             assert entry is not None, "a finished pipeline has written every shard's entry"
-            totals = {**entry.pop("totals"), "long_pretokens": entry.pop("long_pretokens")}
             entries.append(entry)
-        skipped = totals.pop("long_pretokens")
-        documents = DocumentTotals.from_json(totals)
+        # The first has been told what it takes one to tell.
+        sources = entries[0].pop("sources")
+        long_pretokens = entries[0].pop("long_pretokens")
+        totals = DocumentTotals.sum_of(map(DocumentTotals.from_json, sources))
+        planned = planned_bytes_of_sources(self._plan.files, self._config.input)
         content = {
-            "corpus": documents.corpus_fingerprint,
+            "corpus": totals.corpus_fingerprint,
+            "sources": [
+                {"name": source.name, "planned_bytes": bytes_, **of_it}
+                for source, bytes_, of_it in zip(self._config.input, planned, sources, strict=True)
+            ],
             "shards": entries,
             "totals": {
-                **totals,
+                **totals.to_json(),
                 "distinct_pretokens": sum(entry["rows"] for entry in entries),
                 "pretokens": sum(entry["pretokens"] for entry in entries),
-                "long_pretokens": skipped,
+                "long_pretokens": long_pretokens,
             },
         }
         return {**content, "fingerprint": fingerprint(content)}
@@ -547,6 +592,7 @@ class _Build:
     def _run_encode(self, identity: Identity, model: Model, counted: str | None) -> _Made:
         with _importing():
             from pipelines import progress, runners, writing
+            from pipelines.accounting import DocumentTotals, check_accounts
             from pipelines.transforms import ReadTasks, WriteTokenShards
             from pipelines.work import TaskWork
 
@@ -563,19 +609,29 @@ class _Build:
                 tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
                 tasks | "WriteTokenShards" >> WriteTokenShards(job=job)
         entries = writing.finished_entries(job, len(works))
-        content = writing.tokens_content(entries)
-        self._check_rejects(content["totals"], "rejects/")
+        content = writing.tokens_content(entries, self._plan.files, self._config.input)
+        self._check_limits(content, [file["name"] for file in content["files"]["rejects"]])
+        check_accounts({**content, "configuration": identity.configuration})
         if counted not in (None, content["corpus"]):
             raise InputError(
                 "The documents that were encoded are not those that were counted.",
                 expected=f"number and sum of hashes {counted}",
-                found=content["corpus"],
+                found=content["corpus"] + self._other_bad_files(content["totals"]),
                 where=self._tokens.url,
                 hint="The input has changed meanwhile. When it is complete, begin anew with "
                 "--restart.",
             )
-        fresh = sum(entries[work.index]["totals"]["bytes"] for work in left)
+        fresh = sum(
+            DocumentTotals.from_json(entries[work.index]["totals"]).all_bytes for work in left
+        )
         return _Made(content=content, resumed=bool(finished), bytes=fresh)
+
+    def _other_bad_files(self, totals: Mapping[str, Any]) -> str:
+        """Files that could be read when encoding and not when counting, or the other way round."""
+        counted = self._counts.read_json("manifest.json") or {}
+        before = set(counted.get("totals", {}).get("bad_files", ()))
+        other = sorted(before.symmetric_difference(totals["bad_files"]))
+        return f"; bad in one of the two alone: {', '.join(other[:10])}" if other else ""
 
     def _encode_job(self, identity: Identity, model: Model) -> EncodeJob:
         from pipelines.work import source_readings
@@ -618,7 +674,7 @@ class _Build:
                 **self.summary.outputs,
                 "tokenizer": self._tokenizer_directory.url,
                 "tokens": self._tokens.url,
-                **({"rejects": self._rejects.url} if totals["rejected"] else {}),
+                **({"rejects": self._rejects.url} if totals["reasons"] else {}),
             },
         )
 
@@ -634,16 +690,19 @@ class _Build:
         """Makes a stage's output unless it is finished; gives its manifest."""
         from pipelines import manifest as records
 
-        identity = records.Identity.of(configuration, self._plan)
+        identity = records.Identity.of(configuration, self._listed)
         manifest = records.finished_manifest(directory, identity)
         if manifest is not None:
             self._note_stage(StageSummary(name=name, state="already finished"))
             return manifest
-        records.begin_stage(directory, identity)
+        limits = {} if name == "train" else self._limited[1]
+        records.begin_stage(directory, identity, limits)
         begun = time.monotonic()
         made = make(identity)
         seconds = time.monotonic() - begun
-        manifest = records.finish_stage(directory, identity, made.content, self._run_facts(seconds))
+        manifest = records.finish_stage(
+            directory, identity, made.content, {**self._run_facts(seconds), "limits": limits}
+        )
         state: Literal["resumed", "done"] = "resumed" if made.resumed else "done"
         self._note_stage(StageSummary(name=name, state=state, seconds=seconds, bytes=made.bytes))
         return manifest
@@ -652,12 +711,19 @@ class _Build:
         self.summary = replace(self.summary, stages=(*self.summary.stages, stage))
 
     def _note_documents(self, totals: Mapping[str, Any]) -> None:
+        from pipelines.accounting import DocumentTotals
+
+        found = DocumentTotals.from_json(totals)
         self.summary = replace(
             self.summary,
-            documents=totals["documents"] + totals["empty"] + totals["rejected"],
-            bytes=totals["bytes"],
-            empty=totals["empty"],
-            rejects=totals["rejected"],
+            documents=found.all_documents,
+            bytes=found.all_bytes,
+            framing_bytes=found.framing_bytes,
+            empty=found.empty,
+            not_selected=found.not_selected,
+            rejects=found.rejected,
+            reasons=found.reasons,
+            bad_files=len(found.bad_files),
         )
 
     def _run_facts(self, seconds: float) -> dict[str, Any]:
@@ -665,20 +731,14 @@ class _Build:
         workers = beam.workers or usable_cores()
         return {"seconds": round(seconds, 3), "runner": beam.runner, "workers": workers}
 
-    def _check_rejects(self, totals: Mapping[str, Any], files: str) -> None:
-        rejected = totals["rejected"]
-        documents = totals["documents"] + totals["empty"] + rejected
-        limit = self._config.encode.max_reject_fraction
-        if rejected <= limit * documents:
-            return
-        raise RejectLimitError(
-            "Too many documents are rejected.",
-            expected=f"at most {limit:.6g} of the documents (encode.max_reject_fraction)",
-            found=f"{rejected:,} of {documents:,}",
-            where=self._output.path(files),
-            hint="Look at the rejects and mend the input, set input.invalid_utf8: replace, or "
-            "raise encode.max_reject_fraction and run the same command again.",
-        )
+    def _check_limits(self, content: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Whether more is bad than the configuration allows; `names`: the files of rejects."""
+        from pipelines import reject_limits
+
+        config = self._config
+        reject_limits.check_bad_files(content["sources"], config.input, self._rejects, names)
+        limit = config.encode.max_reject_fraction
+        reject_limits.check_rejects(content["totals"], limit, self._rejects, names)
 
     def _discard_rejects(self, beginning: str) -> None:
         ours = re.compile(beginning + r"\d+-of-\d+\.parquet")

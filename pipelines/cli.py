@@ -32,8 +32,8 @@ _EXIT_CODES = (
     "Exit codes: 0 done; 1 unexpected error; 2 wrong configuration or command line; 3 the output "
     "belongs to another configuration; 4 input missing, unreadable or corrupt; 5 output can't be "
     "written; 6 too many documents rejected; 7 counts incomplete; 8 the working process died; "
-    "9 the tokenizer core refused; 10 more memory needed than there is; 130 interrupted, "
-    "143 terminated."
+    "9 the tokenizer core refused; 10 more memory needed than there is; 11 the accounts of the "
+    "input do not add up; 130 interrupted, 143 terminated."
 )
 
 app = typer.Typer(

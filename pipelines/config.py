@@ -266,6 +266,7 @@ _Bytes = BeforeValidator(
     | Annotated[str, Field(pattern=_SIZE_PATTERN)],
 )
 Size = Annotated[int, Field(ge=1), _Bytes]
+Patterns = Annotated[tuple[Text, ...], Strict(False)]
 MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY), _Bytes]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 # Not in any repr: options of file systems and of Beam may hold credentials.
@@ -303,6 +304,18 @@ FORMATS_OF_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "join": _RECORDS,
     "id_field": _RECORDS,
 }
+
+
+# Keys of a source that select: files, then the first documents, then documents by themselves.
+SELECTION_KEYS: Final = (
+    "include",
+    "exclude",
+    "limit_documents",
+    "limit_bytes",
+    "sample_fraction",
+    "min_chars",
+    "max_chars",
+)
 
 
 def keys_of_other_formats(name: str) -> set[str]:
@@ -370,8 +383,44 @@ class SourceConfig(_Section):
     max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = _size(
         "1GiB",
         "Longest document, in bytes, that is read whole: lines of jsonl, texts of parquet and "
-        "arrow, and any document with the pattern `none` or a custom one; at most 2,000,000,000, "
-        "since a row holds fewer than 2^31 ids.",
+        "arrow, and any document with the pattern `none` or a custom one; longer ones are "
+        "rejected. At most 2,000,000,000, since a row holds fewer than 2^31 ids.",
+    )
+    max_bad_files: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="Files of the source that may be bad: corrupt, cut short, changed, gone, or "
+        "not to be read. 0: any is an error. Otherwise their readable documents are kept and the "
+        "rest of each is a reject, and more bad files than that make the build fail.",
+    )
+    include: Patterns = Field(
+        default=(),
+        description="Globs of which a file's name below the fixed part of its pattern in `files` "
+        "must match one; none: all files.",
+    )
+    exclude: Patterns = Field(
+        default=(), description="Globs; files whose name there matches one are no input."
+    )
+    limit_documents: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Read the first so many documents of the source alone, empty and rejected ones "
+        "counted; null: all. Before every other selection.",
+    )
+    limit_bytes: Size | None = Field(
+        default=None,
+        description="Read the first documents of the source alone, as many as are together at most "
+        "so many bytes of text; null: all. Before every other selection.",
+    )
+    sample_fraction: Annotated[Fraction, Field(gt=0.0)] = Field(
+        default=1.0,
+        description="Share of the documents (above 0, to 1) that is taken, by the upper 64 bits of "
+        "each document's hash: the same ones in whatever files and order they stand.",
+    )
+    min_chars: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Take documents of at least so many Unicode characters."
+    )
+    max_chars: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Take documents of at most so many Unicode characters; null: of any length.",
     )
     storage_options: Options = _options(
         "Options of the fsspec file system of `files`; `${NAME}` in a value is that environment "
@@ -384,6 +433,11 @@ class SourceConfig(_Section):
         if self.separator is None:
             return None
         return tuple(text.encode() for text in _several(self.separator))
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """The keys that select documents or files, where they are set."""
+        return self.model_dump(mode="json", include=set(SELECTION_KEYS), exclude_defaults=True)
 
     @property
     def text_fields(self) -> tuple[tuple[str, ...], ...]:
@@ -405,6 +459,15 @@ class SourceConfig(_Section):
                     expected="a list of fields in text_field, to join",
                     found=f"one field, {describe_value(self.text_field)}",
                     hint="Remove join, or list the fields.",
+                )
+            )
+        if self.max_chars is not None and self.max_chars < self.min_chars:
+            problems.append(
+                Problem(
+                    ("max_chars",),
+                    expected=f"at least min_chars, {self.min_chars}",
+                    found=str(self.max_chars),
+                    hint="No document could be taken.",
                 )
             )
         if problems:

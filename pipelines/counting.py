@@ -37,19 +37,14 @@ from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
 from pipelines import progress
+from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
 from pipelines.identity import fingerprint
 from pipelines.rejects import RejectFile
 from pipelines.storage import Directory
 from pipelines.supervisor import current_task
-from pipelines.work import (
-    DocumentTotals,
-    SourceReading,
-    TaskWork,
-    read_task,
-    refuse_special_tokens,
-)
+from pipelines.work import SourceReading, TaskWork, read_task, refuse_special_tokens
 
 RUNS = "_runs"
 MERGED_AT_ONCE = 256
@@ -126,7 +121,7 @@ class Commit:
         plan_id: of the plan that the tasks are of.
         tasks: their hashes by index.
         runs: for each run its sections, one a shard.
-        totals: of the documents read.
+        sources: totals of the documents read, by the index of their source.
         long_pretokens: pre-tokens that were skipped because of their length.
     """
 
@@ -134,8 +129,13 @@ class Commit:
     plan_id: str
     tasks: Mapping[int, int]
     runs: tuple[tuple[Section, ...], ...]
-    totals: DocumentTotals
+    sources: tuple[DocumentTotals, ...]
     long_pretokens: int
+
+    @property
+    def totals(self) -> DocumentTotals:
+        """Of all sources together."""
+        return DocumentTotals.sum_of(self.sources)
 
     def to_json(self) -> dict[str, Any]:
         """What the file says, with a fingerprint of it."""
@@ -143,7 +143,7 @@ class Commit:
             "plan_id": self.plan_id,
             "tasks": {str(index): f"{value:032x}" for index, value in self.tasks.items()},
             "runs": [[asdict(section) for section in run] for run in self.runs],
-            "totals": self.totals.to_json(),
+            "sources": [totals.to_json() for totals in self.sources],
             "long_pretokens": self.long_pretokens,
         }
         return {**content, "fingerprint": fingerprint(content)}
@@ -170,22 +170,32 @@ class Commit:
             plan_id=value["plan_id"],
             tasks={int(index): int(text, 16) for index, text in value["tasks"].items()},
             runs=tuple(tuple(Section(**s) for s in run) for run in value["runs"]),
-            totals=DocumentTotals.from_json(value["totals"]),
+            sources=tuple(map(DocumentTotals.from_json, value["sources"])),
             long_pretokens=value["long_pretokens"],
         )
 
     def descriptors(self, shards: int) -> Iterator[tuple[int, bytes]]:
-        """What each shard has to know of this commit, as (shard, JSON)."""
+        """What each shard has to know of this commit, as (shard, JSON).
+
+        All of them go through the shuffle: what one shard's entry is enough to tell the launcher,
+        the first has alone.
+        """
+        totals = self.totals
         common = {
             "commit": self.name,
             "tasks": len(self.tasks),
             "tasks_hash": f"{sum(self.tasks.values()) & _MASK_128:032x}",
-            "totals": self.totals.to_json(),
+            "documents": totals.documents,
+            "hash_sum": f"{totals.hash_sum:032x}",
+        }
+        first = {
+            "sources": [source.to_json() for source in self.sources],
             "long_pretokens": self.long_pretokens,
         }
         for shard in range(shards):
             sections = [asdict(run[shard]) for run in self.runs if run[shard].length]
-            yield shard, json.dumps({**common, "sections": sections}).encode()
+            more = first if shard == 0 else {}
+            yield shard, json.dumps({**common, **more, "sections": sections}).encode()
 
 
 def usable_commits(job: CountJob) -> list[Commit]:
@@ -267,10 +277,11 @@ class TaskCounter:
                 totals.add_batch(kept)
                 rejects.add(kept.rejects)
                 self._count_batch(kept)
-        self._totals.add(totals)
+        self._totals[work.source].add(totals)
         self._tasks[work.index] = work.hash
+        self._all_bytes += totals.all_bytes
         progress.advance()
-        if self._totals.bytes >= self._job.checkpoint_bytes:
+        if self._all_bytes >= self._job.checkpoint_bytes:
             yield from self.commit()
 
     def commit(self) -> Iterator[tuple[int, bytes]]:
@@ -283,7 +294,7 @@ class TaskCounter:
             plan_id=self._job.plan_id,
             tasks=self._tasks,
             runs=tuple(self._runs),
-            totals=self._totals,
+            sources=tuple(self._totals),
             long_pretokens=self._long_pretokens,
         )
         self._job.runs.write_json(commit.name, commit.to_json())
@@ -293,7 +304,8 @@ class TaskCounter:
     def _start_commit(self) -> None:
         self._tasks: dict[int, int] = {}
         self._runs: list[tuple[Section, ...]] = []
-        self._totals = DocumentTotals()
+        self._totals = [DocumentTotals() for _ in self._job.readings]
+        self._all_bytes = 0
         self._long_pretokens = 0
 
     def _count_batch(self, batch: DocumentBatch) -> None:
@@ -369,9 +381,10 @@ def merge_shard(job: CountJob, shard: int, descriptors: Sequence[bytes]) -> dict
     """
     commits = [json.loads(text) for text in descriptors if text]
     _check_complete(job, shard, commits)
-    totals = DocumentTotals()
-    for commit in commits:
-        totals.add(DocumentTotals.from_json(commit["totals"]))
+    corpus = DocumentTotals.sum_of(
+        DocumentTotals(documents=commit["documents"], hash_sum=int(commit["hash_sum"], 16))
+        for commit in commits
+    ).corpus_fingerprint
     sections = sorted(
         (Section(**s) for commit in commits for s in commit["sections"]),
         key=lambda s: (s.run, s.offset),
@@ -381,14 +394,24 @@ def merge_shard(job: CountJob, shard: int, descriptors: Sequence[bytes]) -> dict
         with current_task(f"merging shard {shard} of {job.shards} of the counts"):
             while len(sections) > MERGED_AT_ONCE:
                 sections = _merge_round(job, sections, scratch)
-            entry = _write_shard(job, shard, sections, totals)
+            entry = _write_shard(job, shard, sections, corpus)
     finally:
         job.runs.remove_files(scratch)
-    entry["totals"] = totals.to_json()
-    entry["long_pretokens"] = sum(commit["long_pretokens"] for commit in commits)
+    if shard == 0:
+        entry["sources"] = _sources(job, commits)
+        entry["long_pretokens"] = sum(commit["long_pretokens"] for commit in commits)
     # The launcher finds it by its name: results of a job are never found by listing.
     job.runs.write_json(f"{entry['name']}.json", entry)
     return entry
+
+
+def _sources(job: CountJob, commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The totals of each source, of all commits together."""
+    sources = [DocumentTotals() for _ in job.readings]
+    for commit in commits:
+        for totals, part in zip(sources, commit["sources"], strict=True):
+            totals.add(DocumentTotals.from_json(part))
+    return [totals.to_json() for totals in sources]
 
 
 def _check_complete(job: CountJob, shard: int, commits: Sequence[Mapping[str, Any]]) -> None:
@@ -495,7 +518,7 @@ def _damaged_run(where: str, expected: str, found: str) -> IncompleteCountsError
 
 
 def _write_shard(
-    job: CountJob, shard: int, sections: Sequence[Section], totals: DocumentTotals
+    job: CountJob, shard: int, sections: Sequence[Section], corpus: str
 ) -> dict[str, Any]:
     metadata = {
         "bpe.format": FORMAT_VERSION,
@@ -506,7 +529,7 @@ def _write_shard(
             f"bpe.{key}": value
             for key, value in normalization_metadata(job.normalizer, job.normalize_quotes).items()
         },
-        "bpe.corpus": totals.corpus_fingerprint,
+        "bpe.corpus": corpus,
         "bpe.shard": f"{shard} of {job.shards}",
     }
     schema = columns_to_arrow(*PretokenTable(None, []).columns()).schema

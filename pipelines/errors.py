@@ -9,7 +9,8 @@
         ├── RejectLimitError             more documents rejected than allowed                     6
         ├── IncompleteCountsError        a count shard lacks tasks or holds one twice             7
         ├── WorkerDiedError              the process doing the work died of a signal              8
-        └── TooLargeError                a stage would take more memory than there is            10
+        ├── TooLargeError                a stage would take more memory than there is            10
+        └── AccountingError              documents or bytes of the input are unaccounted for  11
 
 0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
 by SIGTERM.
@@ -116,6 +117,12 @@ class TooLargeError(PipelineError):
     """A stage would take more memory than there is; refused before it takes it."""
 
     exit_code = 10
+
+
+class AccountingError(PipelineError):
+    """What went in is not what came out: documents or bytes of the input are not accounted for."""
+
+    exit_code = 11
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -72,6 +72,16 @@ def locate(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileSys
     return filesystem, str(path)
 
 
+def plain_path(url: str) -> str | None:
+    """The path on this machine that a URL is without asking fsspec; None: ask it (`locate`).
+
+    >>> plain_path("/data/a"), plain_path("file:///data/a"), plain_path("s3://bucket/a")
+    ('/data/a', '/data/a', None)
+    """
+    path = url.removeprefix("file://")
+    return path if path.startswith("/") and "::" not in path else None
+
+
 def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
     """Whether its files are on a disk of this machine."""
     return isinstance(filesystem, LocalFileSystem)

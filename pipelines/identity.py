@@ -1,7 +1,8 @@
 """What decides the bytes of an output: canonical configurations, their fingerprints, differences.
 
 Defaults are filled in and globs are sorted, without their fixed part, so that two checkouts in
-different folders have one identity. Where and how the work is done is left out.
+different folders have one identity. Where and how the work is done is left out. So are `include`
+and `exclude`: the files that they select are the inputs, which an identity lists.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any, Final
 
 import xxhash
 
-from pipelines.config import BuildConfig, keys_of_other_formats, split_glob
+from pipelines.config import SELECTION_KEYS, BuildConfig, keys_of_other_formats, split_glob
 from pipelines.config_source import KeyPath, format_path
 
 # Keys that say where and how the work is done; no output depends on them.
-_NO_INFLUENCE_ON_DOCUMENTS: Final = {"storage_options", "range_bytes"}
+# The limit on bad files decides whether a build fails, never what it writes.
+_NO_INFLUENCE_ON_TOKENS: Final = {"storage_options", "include", "exclude", "max_bad_files"}
+_NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes"}
 _ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules"}
 
 
@@ -56,7 +59,7 @@ def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
 def tokens_configuration(config: BuildConfig, tokenizer_fingerprint: str) -> dict[str, Any]:
     """What the token files depend on: documents, cut into tasks, the tokenizer, rules."""
     return {
-        "input": _sources(config, leave_out={"storage_options"}),
+        "input": _sources(config, leave_out=_NO_INFLUENCE_ON_TOKENS),
         "tokenizer": tokenizer_fingerprint,
         # The limit on rejects decides whether a build fails, never what it writes.
         "encode": config.encode.model_dump(mode="json", exclude={"max_reject_fraction"}),
@@ -81,8 +84,11 @@ def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
     return [
         {
             **source.model_dump(
-                mode="json", exclude=leave_out | keys_of_other_formats(source.format)
+                mode="json",
+                exclude=leave_out | {*SELECTION_KEYS} | keys_of_other_formats(source.format),
             ),
+            # Only what is set, so that builds without a selection keep their fingerprints.
+            **{key: value for key, value in source.selection.items() if key not in leave_out},
             "files": sorted(split_glob(pattern)[1] for pattern in source.files),
         }
         for source in config.input

@@ -29,7 +29,7 @@ from pipelines.tasks import Plan
 MANIFEST = "manifest.json"
 RUN = "run.json"
 _PLAN = "_plan.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _DIFFERENCES_SHOWN = 12
 _FILES_SHOWN = 3
 _NOTHING: dict[str, Any] = {}  # the plan of a directory whose files were discarded
@@ -82,23 +82,41 @@ def finished_manifest(directory: Directory, identity: Identity) -> dict[str, Any
         return None
     if not {"configuration", "inputs"} <= found.keys():
         raise _foreign_files(directory, [_PLAN if manifest is None else MANIFEST])
+    _check_format(directory, found)
     _check_same(directory, found, identity)
     if manifest is not None:
         _check_present(directory, manifest)
     return manifest
 
 
-def begin_stage(directory: Directory, identity: Identity) -> None:
-    """States what the stage is about to make, before it makes anything."""
+def begin_stage(
+    directory: Directory, identity: Identity, limits: Mapping[str, Any] = _NOTHING
+) -> None:
+    """States what the stage is about to make, before it makes anything.
+
+    `limits` says where the limits of sources were found to end; see `kept_limits`.
+    """
     directory.create()
     directory.write_json(
         _PLAN,
         {
+            "format": FORMAT_VERSION,
             "configuration": identity.configuration,
             "inputs": identity.inputs,
             "marks": identity.marks,
+            "limits": limits,
         },
     )
+
+
+def kept_limits(directories: Sequence[Directory]) -> dict[str, Any]:
+    """What stages, begun or finished, have kept of where the limits of sources end."""
+    kept: dict[str, Any] = {}
+    for directory in directories:
+        for name in (_PLAN, RUN):
+            limits = (directory.read_json(name) or {}).get("limits", {})
+            kept.update(limits if isinstance(limits, dict) else {})
+    return kept
 
 
 def finish_stage(
@@ -195,14 +213,27 @@ def _check_present(directory: Directory, manifest: Mapping[str, Any]) -> None:
         )
 
 
+def _check_format(directory: Directory, found: Mapping[str, Any]) -> None:
+    if found.get("format") == FORMAT_VERSION:
+        return
+    raise DifferentConfigurationError(
+        "The output was made by another version of this tool; nothing was changed.",
+        expected=f"format {FORMAT_VERSION}",
+        found=f"format {found.get('format', 1)}",
+        where=directory.url,
+        hint=f"Choose another output, or make this stage anew: {_restart(directory)}.",
+    )
+
+
 def _check_same(directory: Directory, found: Mapping[str, Any], identity: Identity) -> None:
     changed = [str(d) for d in differences(found["configuration"], identity.configuration)]
-    changed += [f"input {d}" for d in differences(_flat(found["inputs"]), _flat(identity.inputs))]
+    inputs = _sizes(found["inputs"])
+    changed += [f"input {d}" for d in differences(_flat(inputs), _flat(identity.inputs))]
     marks = found.get("marks") or (directory.read_json(RUN) or {}).get("marks", {})
     changed += [
         f"input {label}: as large as before, but changed since ({marks[label]} → {mark})"
         for label, mark in identity.marks.items()
-        if marks.get(label, mark) != mark and found["inputs"].get(label) == identity.inputs[label]
+        if marks.get(label, mark) != mark and inputs.get(label) == identity.inputs[label]
     ]
     if not changed:
         return
@@ -222,6 +253,13 @@ def _check_same(directory: Directory, found: Mapping[str, Any], identity: Identi
 def _restart(directory: Directory) -> str:
     stage = {"counts": "count", "tokenizer": "train"}.get(directory.url.rpartition("/")[2])
     return f"`beam-bpe {stage or 'encode'} CONFIG --restart`"
+
+
+def _sizes(inputs: Mapping[str, int] | Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+    """Size of each input by its label; manifests of token files list what became of each."""
+    if isinstance(inputs, Mapping):
+        return inputs
+    return {file["name"]: file["size"] for file in inputs}
 
 
 def _flat(inputs: Mapping[str, int]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Why a document is rejected: the values of the column `reason` in the files of rejects."""
+"""Why a document, or the rest of a file, is rejected: the column `reason` in files of rejects."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ NULL_FIELD: Final = "null_field"
 WRONG_FIELD_TYPE: Final = "wrong_field_type"
 TOO_LONG: Final = "too_long"
 SPECIAL_TOKEN: Final = "special_token"
+DAMAGED_FILE: Final = "damaged_file"
+VANISHED_FILE: Final = "vanished_file"
+CHANGED_FILE: Final = "changed_file"
+UNREADABLE_FILE: Final = "unreadable_file"
+
+# Such a reject stands for what could not be read of a file: it is no document.
+REASONS_OF_FILES: Final = frozenset({DAMAGED_FILE, VANISHED_FILE, CHANGED_FILE, UNREADABLE_FILE})
 
 REASONS: Final = {
     INVALID_UTF8: "the text is not valid UTF-8, and `input.invalid_utf8` is `reject`",
@@ -19,7 +26,14 @@ REASONS: Final = {
     NULL_FIELD: "a field of `input.text_field` is null in a record",
     WRONG_FIELD_TYPE: "a field of `input.text_field` is no text, or the field of `input.id_field` "
     "neither text nor a whole number, in a line of a JSON lines file",
-    TOO_LONG: "a line, or the text of a record, is longer than `input.max_document_bytes`",
+    TOO_LONG: "a line, the text of a record, or a document that can't be read in pieces is longer "
+    "than `input.max_document_bytes`",
     SPECIAL_TOKEN: "the text holds a special token, and `encode.special_tokens_in_text` is "
     "`reject`",
+    DAMAGED_FILE: "a file is corrupt, cut short, or lacks a column, from there on; of Parquet also "
+    "a row group of it",
+    VANISHED_FILE: "a file was gone when it was to be read",
+    CHANGED_FILE: "a file's size, modification time or ETag was another than when the work was "
+    "planned",
+    UNREADABLE_FILE: "a file may not be read",
 }

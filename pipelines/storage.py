@@ -26,6 +26,7 @@ from typing import IO, Any, Final, Self
 import fsspec
 import xxhash
 
+from pipelines import json_text
 from pipelines.errors import OutputError
 from pipelines.filesystems import OBJECT_STORES, is_local, locate
 from pipelines.retries import describe, persistently
@@ -153,9 +154,10 @@ class Directory:
             file.write(data)
 
     def write_json(self, name: str, value: object) -> None:
-        """Writes JSON for people and programs: sorted keys, indented."""
-        text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-        self.write_bytes(name, text.encode() + b"\n")
+        """Writes JSON for people and programs: sorted keys, objects indented, items a line each."""
+        with self.write(name) as file:
+            for block in json_text.encoded(value):
+                file.write(block)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file that `write_json` wrote, or None if there is no such file.

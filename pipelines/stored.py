@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import fsspec
 from fsspec.asyn import sync
 
-from pipelines.filesystems import is_local, locate, mark_of
+from pipelines.filesystems import is_local, locate, mark_of, plain_path
 from pipelines.retries import TruncatedError, persistently, status_of
 
 # Of one request at most: its bytes take several times as long to come as its answer to begin.
@@ -71,6 +71,8 @@ def open_stored(
         ChangedError: it has another size or mark.
         OSError: it can't be opened.
     """
+    if (plain := plain_path(url)) is not None:
+        return _LocalFile(plain, size, mark)
     filesystem, path = locate(url, options)
     if is_local(filesystem):
         return _LocalFile(path, size, mark)
@@ -153,30 +155,31 @@ class _LocalFile:
     is_local = True
 
     def __init__(self, path: str, size: int | None, mark: str):
-        self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115
-        status = os.fstat(self._file.fileno())
+        self._number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(self._number)
         self.size = status.st_size if size is None else size
         self._mark = mark
         try:
             _check(size, mark, status.st_size, local_mark(status))
         except ChangedError:
-            self._file.close()
+            self.close()
             raise
 
     def read_into(self, view: memoryview, offset: int) -> None:
         done = 0
-        number = self._file.fileno()
         while done < len(view):
-            got = os.preadv(number, [view[done:]], offset + done)
+            got = os.preadv(self._number, [view[done:]], offset + done)
             if not got:
                 raise ChangedError(f"the end of the file at byte {offset + done:,}")
             done += got
         # After the read, so that what was read is of the file that was planned.
-        status = os.fstat(number)
+        status = os.fstat(self._number)
         _check(self.size, self._mark, status.st_size, local_mark(status))
 
     def close(self) -> None:
-        self._file.close()
+        if self._number >= 0:
+            os.close(self._number)
+        self._number = -1
 
 
 # The bytes [start, end) of a file.

@@ -1,7 +1,8 @@
 """The bytes of an input file, decompressed if it is compressed, from any storage.
 
 Whatever is wrong with a file (gone, changed since it was planned, unreadable, corrupt, cut short)
-is an InputError that names it and the byte reached.
+is an InputError that names it and the byte reached. It comes with the first read that begins where
+nothing more can be read: what can be is given before.
 """
 
 from __future__ import annotations
@@ -22,8 +23,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipelines import archives
-from pipelines.errors import InputError
+from pipelines.bad_files import (
+    ChangedFileError,
+    DamagedFileError,
+    ForbiddenFileError,
+    UnreadableFileError,
+    VanishedFileError,
+)
 from pipelines.retries import describe
+from pipelines.salvage import DECODING_ERRORS, SalvagedText, Text
 from pipelines.stored import (
     REQUEST_BYTES,
     ChangedError,
@@ -42,18 +50,6 @@ _COMPRESSED_READ_BYTES: Final = 1 << 18
 _TEXT_READ_BYTES: Final = 1 << 16
 
 
-class ChangedFileError(InputError):
-    """A file is gone, or is not what it was when the work was planned."""
-
-
-class UnreadableFileError(InputError):
-    """A file can't be read: no permission, or its storage fails again and again."""
-
-
-class DamagedFileError(InputError):
-    """A compressed file, or an archive, is corrupt or cut short."""
-
-
 class Stream(Protocol):
     """Bytes one after the other; `at_end`: it is known that nothing follows."""
 
@@ -65,7 +61,10 @@ class Stream(Protocol):
         """The most that can still come of `amount` bytes."""
 
     def read_into(self, target: ByteArray) -> int:
-        """Fill the array with the next bytes; their number, fewer at the end only."""
+        """Fill the array with the next bytes; their number, fewer at the end and before an error.
+
+        The error comes with the next read.
+        """
 
     def skip_to(self, offset: int) -> None:
         """Go on at byte `offset`; backward only if the file is not compressed."""
@@ -79,6 +78,9 @@ def open_stream(
     storage_options: Mapping[str, Any],
     read_bytes: int,
     read_ahead_to: int = sys.maxsize,
+    *,
+    salvage: bool = False,
+    fetched: StoredFile | None = None,
 ) -> Stream:
     """The text of a file as a stream.
 
@@ -87,17 +89,26 @@ def open_stream(
         storage_options: of its file system.
         read_bytes: how much is fetched at once from far away.
         read_ahead_to: beyond this byte nothing is read before it is asked for.
+        salvage: whether a compressed file that is damaged gives all that comes before the damage:
+            it is decompressed once or twice more for that.
+        fetched: the file, if it is open already.
     """
-    stored = _StoredStream(file, storage_options)
-    stream: Stream = stored
-    if not stored.is_local:  # what lies on a local disk the system itself reads ahead
-        stream = _ReadAhead(stored, max(read_bytes, REQUEST_BYTES), read_ahead_to)
-    if file.compression is not None:
-        return _ReadAhead(_DecompressedStream(file, stream, read_bytes), read_bytes)
-    return stream
+
+    def open_as_stored() -> Stream:
+        stored = _StoredStream(file, fetched or _open_file(file, storage_options))
+        if stored.is_local:  # what lies on a local disk the system itself reads ahead
+            return stored
+        return _ReadAhead(stored, max(read_bytes, REQUEST_BYTES), read_ahead_to)
+
+    if file.compression is None:
+        return open_as_stored()
+    text = _DecompressedStream(file, open_as_stored, read_bytes, salvage=salvage)
+    return _ReadAhead(text, read_bytes)
 
 
-def open_handle(file: InputFile, storage_options: Mapping[str, Any]) -> InputHandle:
+def open_handle(
+    file: InputFile, storage_options: Mapping[str, Any], fetched: StoredFile | None = None
+) -> InputHandle:
     """The bytes of a file as stored, as a Python file that can be read anywhere.
 
     For libraries that look for things in a file, as those for Parquet do. Must be closed.
@@ -105,16 +116,16 @@ def open_handle(file: InputFile, storage_options: Mapping[str, Any]) -> InputHan
     Raises:
         InputError: as reading does.
     """
-    return InputHandle(file, storage_options)
+    return InputHandle(file, fetched or _open_file(file, storage_options))
 
 
 class InputHandle(StoredHandle):
     """See `open_handle`."""
 
-    def __init__(self, file: InputFile, storage_options: Mapping[str, Any]) -> None:
+    def __init__(self, file: InputFile, opened: StoredFile) -> None:
         self._file = file
-        self._opened = _open_file(file, storage_options)
-        super().__init__(self._opened)
+        self._opened = opened
+        super().__init__(opened)
 
     def readinto(self, buffer: Any, /) -> int:
         """Fill the buffer; fewer bytes come at the end only."""
@@ -137,9 +148,12 @@ class StreamPair:
         storage_options: Mapping[str, Any],
         read_bytes: int,
         read_ahead_to: int = sys.maxsize,
+        *,
+        salvage: bool = False,
+        fetched: StoredFile | None = None,
     ):
         self._open: Callable[[], Stream] = lambda: open_stream(
-            file, storage_options, read_bytes, read_ahead_to
+            file, storage_options, read_bytes, read_ahead_to, salvage=salvage, fetched=fetched
         )
         self.first = self._open()
         self._behind: Stream | None = None
@@ -184,7 +198,7 @@ def _reading(file: InputFile) -> Iterator[None]:
     except ChangedError as error:
         raise changed_file(file, str(error)) from error
     except FileNotFoundError as error:
-        raise ChangedFileError(
+        raise VanishedFileError(
             "An input file can't be read: it is gone.",
             expected=f"the file of {file.size:,} bytes that was there when the work was planned",
             found=describe(error),
@@ -193,8 +207,12 @@ def _reading(file: InputFile) -> Iterator[None]:
             "changed on purpose, run the command again.",
         ) from error
     except PermissionError as error:
-        raise _unreadable(
-            file, error, "Allow the user or the credentials of the workers to read it."
+        raise ForbiddenFileError(
+            "An input file may not be read.",
+            expected="permission to read it",
+            found=describe(error),
+            where=file.url,
+            hint="Allow the user or the credentials of the workers to read it.",
         ) from error
     except archives.DamagedArchiveError as error:
         raise DamagedFileError(
@@ -235,10 +253,10 @@ def _open_file(file: InputFile, storage_options: Mapping[str, Any]) -> StoredFil
 class _StoredStream:
     """The bytes of a file as stored, up to the planned size."""
 
-    def __init__(self, file: InputFile, storage_options: Mapping[str, Any]):
+    def __init__(self, file: InputFile, stored: StoredFile):
         self._file = file
         self._position = 0
-        self._stored = _open_file(file, storage_options)
+        self._stored = stored
 
     @property
     def is_local(self) -> bool:
@@ -254,10 +272,16 @@ class _StoredStream:
 
     def read_into(self, target: ByteArray) -> int:
         view = target.data[: self.available(len(target))]
+        done = len(view)
         with _reading(self._file):
-            self._stored.read_into(view, self._position)
-        self._position += len(view)
-        return len(view)
+            try:
+                self._stored.read_into(view, self._position)
+            except archives.DamagedArchiveError as error:
+                if not error.readable:
+                    raise
+                done = error.readable
+        self._position += done
+        return done
 
     def skip_to(self, offset: int) -> None:
         self._position = offset
@@ -288,12 +312,23 @@ class _StreamHandle(io.RawIOBase):
 class _DecompressedStream:
     """The text of a compressed file: that of all its members or frames, one after the other."""
 
-    def __init__(self, file: InputFile, stored: Stream, read_bytes: int):
+    def __init__(
+        self,
+        file: InputFile,
+        open_as_stored: Callable[[], Stream],
+        read_bytes: int,
+        *,
+        salvage: bool = False,
+    ):
         self._file = file
         self._position = 0
-        self._stored_stream = stored
-        self._stored = io.BufferedReader(_StreamHandle(stored), read_bytes)
-        self._text = _DECOMPRESSORS[file.compression or ""](self._stored)
+        self._open_as_stored = open_as_stored
+        self._opened: list[Stream] = []
+        self._open_text = _DECOMPRESSORS[file.compression or ""]
+        self._stored = io.BufferedReader(self._from_start(), read_bytes)
+        self._text: Text = self._open_text(self._stored)
+        self._salvage = salvage
+        self._damage: Exception | None = None
         self.at_end = False
 
     def available(self, amount: int) -> int:
@@ -303,25 +338,51 @@ class _DecompressedStream:
         view = target.data
         done = 0
         while done < len(view):
-            try:
-                got = self._text.readinto(view[done : done + _TEXT_READ_BYTES])
-            except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
-                raise DamagedFileError(
-                    "A compressed input file is corrupt or cut short.",
-                    expected=f"{self._file.compression} data up to byte {self._file.size:,}, the "
-                    "end of the file",
-                    found=f"{error}, after {self._position:,} bytes of text, when compressed data "
-                    f"was read up to byte {self._stored.tell():,}",
-                    where=self._file.url,
-                    hint="Get the file again or leave it out of input.files; if it is compressed "
-                    "in another way or not at all, set input.compression.",
-                ) from error
+            got = self._read_text(view[done : done + _TEXT_READ_BYTES])
             if not got:
-                self.at_end = True
+                if self._damage is None:
+                    self.at_end = True
+                elif not done:
+                    raise self._damaged() from self._damage
                 break
             done += got
             self._position += got
         return done
+
+    def _read_text(self, view: memoryview) -> int:
+        try:
+            return self._text.readinto(view)
+        except (*DECODING_ERRORS, DamagedFileError) as error:
+            self._damage = error
+            if not self._salvage:
+                raise self._damaged() from error
+        self._text = SalvagedText(self._from_start, self._open_text)
+        left = self._position
+        while left:
+            got = self._text.readinto(memoryview(bytearray(min(left, len(view)))))
+            if not got:  # as if there had been nothing more
+                return 0
+            left -= got
+        return self._text.readinto(view)
+
+    def _from_start(self) -> _StreamHandle:
+        self._opened.append(self._open_as_stored())
+        return _StreamHandle(self._opened[-1])
+
+    def _damaged(self) -> DamagedFileError:
+        if isinstance(self._damage, DamagedFileError):
+            return self._damage
+        return DamagedFileError(
+            "A compressed input file is corrupt or cut short.",
+            expected=f"{self._file.compression} data up to byte {self._file.size:,}, the end of "
+            "the file",
+            found=f"{self._damage}, after {self._position:,} bytes of text"
+            # How far that was read depends on buffers, and rejects don't.
+            + ("" if self._salvage else f", when data was read up to byte {self._stored.tell():,}"),
+            where=self._file.url,
+            hint="Get the file again or leave it out of input.files; if it is compressed in "
+            "another way or not at all, set input.compression.",
+        )
 
     def skip_to(self, offset: int) -> None:
         skipped = np.empty(min(offset - self._position, 1 << 20), np.uint8)
@@ -331,14 +392,15 @@ class _DecompressedStream:
 
     def close(self) -> None:
         self._stored.close()
-        self._stored_stream.close()
+        for stream in self._opened:
+            stream.close()
 
 
 class _ReadAhead:
     """A stream of which a thread reads the next bytes while the last ones are worked on.
 
     While a chunk of `chunk_bytes` is used, the next is read: up to byte `until`, and only when one
-    read follows another. An error comes with the read that meets it.
+    read follows another. An error comes when all before it was given.
     """
 
     def __init__(self, stream: Stream, chunk_bytes: int, until: int = sys.maxsize):
@@ -350,6 +412,7 @@ class _ReadAhead:
         self._thread = ThreadPoolExecutor(1, "read-ahead")
         self._chunks: deque[ByteArray] = deque()  # read, not asked for yet
         self._coming: Future[ByteArray] | None = None  # being read, behind them
+        self._error: Exception | None = None  # behind what was read
 
     @property
     def at_end(self) -> bool:
@@ -360,30 +423,38 @@ class _ReadAhead:
 
     def read_into(self, target: ByteArray) -> int:
         done = 0
-        while done < len(target):
-            if self._chunks:
-                done += self._take(target[done:])
-            elif self._coming is not None:
+        try:
+            done = self._take_all(target)
+            while done < len(target) and self._coming is not None:
                 self._await()
                 self._begin_chunk()
-            else:
+                done += self._take_all(target[done:])
+            if done < len(target) and self._error is None:
                 got = self._stream.read_into(target[done:])
                 self._position += got
                 done += got
-                break
+        except Exception as error:
+            self._error = error
+        if self._error is not None and not done:
+            met, self._error = self._error, None
+            raise met
         if self._follows:
             self._begin_chunk()
         self._follows = True
         return done
 
     def skip_to(self, offset: int) -> None:
-        self._await()
+        try:
+            self._await()
+        except Exception as error:
+            self._error = error
         skipped = offset - self._position
         if 0 <= skipped <= sum(map(len, self._chunks)):
             while skipped:
                 skipped -= self._take(np.empty(skipped, np.uint8))
         else:
             self._chunks.clear()
+            self._error = None
             self._stream.skip_to(offset)
         self._position = offset
         self._follows = False
@@ -391,6 +462,12 @@ class _ReadAhead:
     def close(self) -> None:
         self._thread.shutdown()
         self._stream.close()
+
+    def _take_all(self, target: ByteArray) -> int:
+        done = 0
+        while self._chunks and done < len(target):
+            done += self._take(target[done:])
+        return done
 
     def _take(self, target: ByteArray) -> int:
         chunk = self._chunks.popleft()
@@ -402,7 +479,9 @@ class _ReadAhead:
         return amount
 
     def _begin_chunk(self) -> None:
-        if self._coming is not None or len(self._chunks) > 1 or self._stream.at_end:
+        if self._coming is not None or self._error is not None or len(self._chunks) > 1:
+            return
+        if self._stream.at_end:
             return
         read_to = self._position + sum(map(len, self._chunks))
         amount = min(self._chunk_bytes, self._until - read_to)
@@ -418,10 +497,6 @@ class _ReadAhead:
             coming, self._coming = self._coming, None
             if len(chunk := coming.result()):
                 self._chunks.append(chunk)
-
-
-class _Text(Protocol):
-    def readinto(self, buffer: memoryview, /) -> int: ...
 
 
 class _Decompressor(Protocol):
@@ -485,7 +560,7 @@ class _Members:
 
 # Arrow's readers for gzip and zstd are as fast as any and notice a missing end, which the stream
 # reader of the package zstandard does not. Arrow's bz2 fails on empty members; it has no xz.
-_DECOMPRESSORS: Final[dict[str, Callable[[io.BufferedIOBase], _Text]]] = {
+_DECOMPRESSORS: Final[dict[str, Callable[[Any], Text]]] = {
     "gzip": lambda stored: pa.CompressedInputStream(pa.PythonFile(stored, "r"), "gzip"),
     "zstd": lambda stored: pa.CompressedInputStream(pa.PythonFile(stored, "r"), "zstd"),
     "bz2": lambda stored: _Members(stored, bz2.BZ2Decompressor),

@@ -28,6 +28,8 @@ class PlannedFile:
         splittable: whether it can be cut into several ranges (compressed files can't).
         ranges: number of ranges it is cut into.
         source: name of its source, where there are several.
+        stop: byte of its text, or row, at which a limit of its source ends; 0: it is not read;
+            None: all of it is.
     """
 
     path: str
@@ -36,11 +38,14 @@ class PlannedFile:
     splittable: bool
     ranges: int
     source: str | None = None
+    stop: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan:
-    """What a build would read, do and write. Made from file sizes alone; nothing is read.
+    """What a build would read, do and write.
+
+    Made from file sizes alone. Nothing is read, unless a source has a limit: then all up to there.
 
     Attributes:
         files: every input file, in source order.
@@ -50,6 +55,7 @@ class BuildPlan:
         token_files: names of all token files, train and validation, in order.
         id_type: "uint16" or "uint32"; the type of the column `input_ids`.
         output: where everything is written.
+        selection: keys that select documents, by the name of their source.
         warnings: what the user should know before starting.
     """
 
@@ -60,7 +66,13 @@ class BuildPlan:
     token_files: tuple[str, ...]
     id_type: str
     output: str
+    selection: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def unread(self) -> int:
+        """Number of files that are not read, since a limit ends before them."""
+        return sum(file.stop == 0 for file in self.files)
 
     @property
     def ranges(self) -> int:
@@ -100,10 +112,14 @@ class BuildSummary:
     """What a command did and where its results are. None: a stage that was not part of it.
 
     Attributes:
-        documents: documents of the input, with the empty and the rejected ones.
+        documents: documents of the input, with the empty, rejected and not selected ones.
         bytes: text of these documents, in bytes.
+        framing_bytes: what stands between and around the documents in files of text and JSON lines.
         empty: empty documents (counted, not written).
+        not_selected: documents that the selection of their source left out.
         rejects: rejected documents.
+        reasons: why documents, and rests of bad files, are rejected: numbers by reason.
+        bad_files: files that could not be read, or not to their end.
         distinct_pretokens: pre-tokens that differ.
         merges: merges learned.
         stop_reason: why training stopped, as a phrase ("the vocabulary is full").
@@ -120,8 +136,12 @@ class BuildSummary:
 
     documents: int | None = None
     bytes: int | None = None
+    framing_bytes: int | None = None
     empty: int | None = None
+    not_selected: int | None = None
     rejects: int | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    bad_files: int = 0
     distinct_pretokens: int | None = None
     merges: int | None = None
     stop_reason: str | None = None
@@ -155,6 +175,8 @@ def show_plan(plan: BuildPlan, console: Console) -> None:
     """Print a plan."""
     for file in plan.files[:_FILES_SHOWN]:
         cut = _count(file.ranges, "range") if file.splittable else "1 range, can't be split"
+        if file.stop is not None:
+            cut = f"{cut}, read up to {file.stop:,}" if file.stop else "not read"
         compression = "" if file.compression == "none" else f", {file.compression}"
         source = "" if file.source is None else f" ({file.source})"
         _line(console, f"{file.path}{source}: {format_bytes(file.bytes)}{compression}, {cut}")
@@ -163,8 +185,13 @@ def show_plan(plan: BuildPlan, console: Console) -> None:
     _line(console, "")
     finished = f", {plan.finished_tasks:,} of them finished" if plan.finished_tasks else ""
     split = sum(file.splittable for file in plan.files)
+    unread = f", {plan.unread:,} not read" if plan.unread else ""
     rows = {
-        "files": f"{len(plan.files):,}, {format_bytes(plan.bytes)}; {split:,} can be split",
+        "files": f"{len(plan.files):,}, {format_bytes(plan.bytes)}; {split:,} can be split{unread}",
+        **{
+            f"selection {name}".rstrip(): ", ".join(f"{k}: {v}" for k, v in keys.items())
+            for name, keys in plan.selection.items()
+        },
         "ranges": f"{plan.ranges:,}",
         "tasks": f"{plan.tasks:,}{finished}",
         "count files": f"{plan.shards:,}" if plan.shards else "none: nothing is trained",
@@ -207,8 +234,16 @@ def _facts(summary: BuildSummary) -> Iterator[tuple[str, str]]:
         yield "documents", f"{summary.documents:,}{empty}"
     if summary.bytes is not None:
         yield "text", f"{format_bytes(summary.bytes)} ({summary.bytes:,} bytes)"
+    if summary.framing_bytes:
+        yield "framing", f"{format_bytes(summary.framing_bytes)} ({summary.framing_bytes:,} bytes)"
+    if summary.not_selected:
+        yield "not selected", f"{summary.not_selected:,}"
     if summary.rejects is not None:
         yield "rejects", f"{summary.rejects:,}"
+    if summary.bad_files:
+        yield "bad files", f"{summary.bad_files:,}"
+    for reason, number in sorted(summary.reasons.items(), key=lambda item: (-item[1], item[0])):
+        yield f"  {reason}", f"{number:,}"
     if summary.distinct_pretokens is not None:
         yield "distinct pre-tokens", f"{summary.distinct_pretokens:,}"
     if summary.merges is not None:

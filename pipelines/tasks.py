@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,7 +22,7 @@ import xxhash
 from fsspec.utils import glob_translate
 
 from pipelines import archives
-from pipelines.errors import InputError
+from pipelines.errors import ConfigError, InputError
 from pipelines.filesystems import OBJECT_STORES, is_local, locate, mark_of
 from pipelines.retries import describe, persistently
 from pipelines.stored import local_mark
@@ -43,6 +44,9 @@ COLUMN_FORMATS: Final = ("parquet", "arrow")
 _WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
 
 _SHOWN_NEIGHBOURS: Final = 8
+
+# With the pattern `none` every document is one pre-token, kept in memory while its counts are.
+LARGEST_WITHOUT_PATTERN: Final = 1 << 30
 
 
 class NoInputError(InputError):
@@ -73,12 +77,24 @@ class Source(Form, Protocol):
         """Patterns of its files."""
 
     @property
+    def include(self) -> Sequence[str]:
+        """Globs of which a name must match one; none: any name will do."""
+
+    @property
+    def exclude(self) -> Sequence[str]:
+        """Globs of which a name must match none."""
+
+    @property
     def compression(self) -> str:
         """Of all files, or "none", or "infer": by extension."""
 
     @property
     def range_bytes(self) -> int:
         """Size of a range and limit of a task."""
+
+    @property
+    def max_bad_files(self) -> int:
+        """How many of its files may be bad."""
 
     @property
     def storage_options(self) -> Mapping[str, Any]:
@@ -98,6 +114,9 @@ class InputFile:
         mark: a text that changes when the file does: its ETag or checksum, else its modification
             time.
         compression: "gzip", "zstd", "bz2", "xz" or None.
+        stop: the place (see `DocumentBatch.offsets`) from which on a limit of its source leaves all
+            documents unread; 0: the file is not read; None: all of it is.
+        end: stored bytes in which all documents before `stop` begin; None: all.
     """
 
     source: int
@@ -107,6 +126,13 @@ class InputFile:
     size: int
     mark: str
     compression: str | None
+    stop: int | None = None
+    end: int | None = None
+
+    @property
+    def unread(self) -> bool:
+        """Whether a limit of its source ends before the file."""
+        return self.stop == 0
 
     @property
     def label(self) -> str:
@@ -166,7 +192,8 @@ class Plan:
 
 
 def _file_identity(file: InputFile) -> list[str | int | None]:
-    return [file.source_name, file.name, file.size, file.mark]
+    limit = [] if file.stop is None else [file.stop]
+    return [file.source_name, file.name, file.size, file.mark, *limit]
 
 
 def _json_line(values: list[Any]) -> bytes:
@@ -190,7 +217,7 @@ def list_files(
         resolve: makes a pattern absolute.
 
     Raises:
-        NoInputError: a pattern matches no file.
+        NoInputError: a pattern matches no file, or `include` and `exclude` leave none.
         InputError: a match is no regular file or has no known size, two files have one name, or
             the storage can't be listed.
     """
@@ -207,9 +234,31 @@ def list_files(
                 mark=entry.mark,
                 compression=compression_of(entry.name, source.compression),
             )
-    files = sorted(found.values(), key=lambda file: file.url)
+    files = sorted(_chosen(source, found.values(), index), key=lambda file: file.url)
     _check_names(files, index)
     return files
+
+
+def _chosen(source: Source, files: Collection[InputFile], index: int) -> list[InputFile]:
+    """The files that `include` and `exclude` leave."""
+    included = [re.compile(glob_translate(pattern)).match for pattern in source.include]
+    excluded = [re.compile(glob_translate(pattern)).match for pattern in source.exclude]
+    chosen = [
+        file
+        for file in files
+        if (not included or any(matches(file.name) for matches in included))
+        and not any(matches(file.name) for matches in excluded)
+    ]
+    if not chosen:
+        raise NoInputError(
+            "include and exclude leave no file of a source.",
+            expected="at least one file",
+            found=f"{len(files):,} that match input.files, such as "
+            + _shortened(sorted(file.name for file in files)),
+            where=f"input[{index}].include" if source.include else f"input[{index}].exclude",
+            hint="The globs must match the whole of these names; `**/` stands for any folders.",
+        )
+    return chosen
 
 
 def compression_of(name: str, stated: str = "infer") -> str | None:
@@ -315,7 +364,7 @@ def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
         paths = [pattern.literal.removeprefix(scheme)]
     for path in paths:
         try:
-            status = Path(path).stat()
+            status = os.stat(path)  # noqa: PTH116, a Path takes longer than that
         except FileNotFoundError:
             if Path(path).is_symlink():
                 raise InputError(
@@ -492,11 +541,14 @@ def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
         _check_columns(file, source)
         splittable = is_splittable(file.compression, source)
         step = source.range_bytes if splittable else max(file.size, 1)
+        size = file.size if file.end is None else file.end
         if file.source != previous_source:
             finish_task()
             previous_source = file.source
-        for start in range(0, file.size, step):
-            end = min(start + step, file.size)
+        # An empty file has nothing to be read, except where it can't be right.
+        least = 1 if source.format in COLUMN_FORMATS else 0
+        for start in range(0, max(size, least), step):
+            end = min(start + step, size)
             if pending_bytes + end - start > source.range_bytes:
                 finish_task()
             pending.append(Range(file=number, start=start, end=end))
@@ -505,11 +557,35 @@ def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
     return Plan(files=tuple(files), tasks=tuple(tasks))
 
 
+def check_size_without_pattern(size: int) -> None:
+    """Refuses to count a large corpus with the pattern `none`.
+
+    Args:
+        size: bytes of input.
+
+    Raises:
+        ConfigError: they are more than `LARGEST_WITHOUT_PATTERN`.
+    """
+    if size <= LARGEST_WITHOUT_PATTERN:
+        return
+    raise ConfigError(
+        "The corpus is too large for the pattern none, with which every document is one pre-token.",
+        expected=f"at most {LARGEST_WITHOUT_PATTERN:,} bytes of input files",
+        found=f"{size:,} bytes",
+        where="tokenizer.pattern",
+        hint="Choose a pattern that splits text, such as gpt2, or train on a part of the files "
+        "and encode all with tokenizer.path.",
+    )
+
+
 def _check_columns(file: InputFile, source: Source) -> None:
-    """Files of columns can't be compressed as a whole, nor empty, as files of text may be."""
+    """Files of columns can't be compressed as a whole, nor empty, as files of text may be.
+
+    (An empty one is left to its reader, where some files may be bad.)
+    """
     if source.format not in COLUMN_FORMATS:
         return
-    if not file.size:
+    if not file.size and not source.max_bad_files:
         raise InputError(
             f"An input file is empty, which a {source.format} file can't be.",
             where=file.url,

@@ -24,6 +24,7 @@ from apache_beam.transforms.window import GlobalWindows
 from pipelines.batches import DocumentBatch
 from pipelines.config import SourceConfig
 from pipelines.counting import CountJob, TaskCounter, merge_shard
+from pipelines.limits import limit_files
 from pipelines.runners import FAILURE
 from pipelines.storage import Directory
 from pipelines.tasks import list_files, plan_tasks
@@ -107,7 +108,8 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
 class ReadDocuments(beam.PTransform):  # type: ignore[misc]
     """Files → batches of documents (`DocumentBatch`), for pipelines of one's own.
 
-    Bounded. Files are listed when the pipeline is built; at most as parallel as there are tasks.
+    Bounded. Files are listed, and the ends of limits found, when the pipeline is built; at most as
+    parallel as there are tasks.
 
     Attributes:
         sources: which files, and how they are read.
@@ -125,6 +127,7 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
         files = [
             file for i, source in enumerate(self.sources) for file in list_files(source, index=i)
         ]
+        files, _ = limit_files(files, self.sources)
         plan = plan_tasks(files, self.sources)
         readings = source_readings(
             self.sources,

@@ -1,13 +1,15 @@
 """A task as it travels to a worker, and reading all documents of it.
 
-Descriptors are small JSON texts: the only thing about the input that crosses a shuffle.
+Descriptors are small: compressed JSON, the only thing about the input that crosses a shuffle.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,18 @@ from numpy.typing import NDArray
 
 from bpe_core._native import SpecialSet
 from bpe_core.patterns import resolve_pattern
+from pipelines.bad_files import too_many_bad_files
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import InputError
 from pipelines.readers import ReadOptions, read_range
-from pipelines.reasons import SPECIAL_TOKEN
+from pipelines.readers.selection import Selection
+from pipelines.reasons import REASONS_OF_FILES, SPECIAL_TOKEN
+from pipelines.small_files import fetched_ahead
 from pipelines.tasks import InputFile, Plan, Range, Task
 
-_MASK_128 = (1 << 128) - 1
+_FILE_FIELDS = tuple(field.name for field in fields(InputFile))
+_values_of = attrgetter(*_FILE_FIELDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +53,24 @@ class TaskWork:
         parts = tuple((plan.files[r.file], r.start, r.end) for r in task.ranges)
         return cls(index=task.index, of=len(plan.tasks), hash=plan.task_hash(task), parts=parts)
 
+    @property
+    def source(self) -> int:
+        """Index of the source that all its files are of."""
+        return self.parts[0][0].source
+
     def to_bytes(self) -> bytes:
-        """The descriptor that is shuffled."""
-        parts = [[asdict(file), start, end] for file, start, end in self.parts]
-        return json.dumps([self.index, self.of, self.hash, parts]).encode()
+        """The descriptor that is shuffled: compressed, as it may name 100,000 files."""
+        parts = [[*_values_of(file), start, end] for file, start, end in self.parts]
+        return zlib.compress(json.dumps([self.index, self.of, self.hash, parts]).encode(), 1)
 
     @classmethod
     def from_bytes(cls, descriptor: bytes) -> TaskWork:
         """The work that `to_bytes` described."""
-        index, of, task_hash, parts = json.loads(descriptor)
-        files = tuple((InputFile(**file), start, end) for file, start, end in parts)
+        index, of, task_hash, parts = json.loads(zlib.decompress(descriptor))
+        files = tuple(
+            (InputFile(**dict(zip(_FILE_FIELDS, values, strict=True))), start, end)
+            for *values, start, end in parts
+        )
         return cls(index=index, of=of, hash=task_hash, parts=files)
 
     def describe(self, stage: str) -> str:
@@ -69,10 +83,11 @@ class TaskWork:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReading:
-    """How the files of one source are read."""
+    """How the files of one source are read, and how many of them may be bad."""
 
     options: ReadOptions
     storage_options: Mapping[str, Any] = field(repr=False)
+    max_bad_files: int = 0
 
 
 def source_readings(
@@ -94,6 +109,11 @@ def source_readings(
                 text_fields=source.text_fields,
                 join=source.join.encode(),
                 id_field=source.id_path,
+                selection=Selection(
+                    sample_fraction=source.sample_fraction,
+                    min_chars=source.min_chars,
+                    max_chars=source.max_chars,
+                ),
                 invalid_utf8=source.invalid_utf8,
                 special_tokens=tuple(token.encode() for token in special_tokens),
                 cut=resolved.has_safe_cuts or resolved.has_cuts_before_white_space,
@@ -101,8 +121,10 @@ def source_readings(
                 normalizer=normalizer,
                 normalize_quotes=normalize_quotes,
                 max_document_bytes=source.max_document_bytes,
+                keep_readable=source.max_bad_files > 0,
             ),
             storage_options=source.storage_options,
+            max_bad_files=source.max_bad_files,
         )
         for source in sources
     )
@@ -113,11 +135,20 @@ def read_task(work: TaskWork, readings: Sequence[SourceReading]) -> Iterator[Doc
 
     Raises:
         InputError: as `read_range` does.
+        BadFileLimitError: more files of the task are bad than of its whole source may be.
     """
-    for file, start, end in work.parts:
+    bad: dict[str, str] = {}
+    parts = ((*part, readings[part[0].source].storage_options) for part in work.parts)
+    for (file, start, end, storage_options), fetched in fetched_ahead(parts):
         reading = readings[file.source]
         part = Range(file=0, start=start, end=end)
-        yield from read_range(file, part, reading.options, reading.storage_options)
+        for batch in read_range(file, part, reading.options, storage_options, fetched):
+            for reject in batch.rejects:
+                if reject.reason in REASONS_OF_FILES:
+                    bad[reject.source] = f"{reject.source}: {reject.reason}: {reject.message}"
+            if len(bad) > reading.max_bad_files:
+                raise too_many_bad_files(reading.max_bad_files, list(bad.values()), len(bad))
+            yield batch
 
 
 def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: str) -> DocumentBatch:
@@ -175,65 +206,3 @@ def select(batch: DocumentBatch, kept: NDArray[np.bool_]) -> DocumentBatch:
         hashes=batch.hashes[kept],
         ids=None if batch.ids is None else batch.ids.filter(pa.array(kept)),
     )
-
-
-@dataclass(kw_only=True)
-class DocumentTotals:
-    """What was read; totals of parts add up to those of the whole.
-
-    Attributes:
-        documents: kept ones: neither empty nor rejected.
-        empty, rejected: numbers of documents.
-        bytes: source text of all documents, rejected ones too.
-        hash_sum: of the kept documents' xxh3-128, modulo 2^128.
-    """
-
-    documents: int = 0
-    empty: int = 0
-    rejected: int = 0
-    bytes: int = 0
-    hash_sum: int = 0
-
-    def add_batch(self, batch: DocumentBatch) -> None:
-        """Counts the documents of a batch; a long document at its first piece."""
-        self.empty += batch.empty
-        self.rejected += len(batch.rejects)
-        self.bytes += int(batch.num_bytes.sum()) + sum(r.length for r in batch.rejects)
-        if batch.part == 0:
-            self.documents += len(batch)
-            self.hash_sum = (self.hash_sum + _sum_of_hashes(batch.hashes)) & _MASK_128
-
-    def add(self, other: DocumentTotals) -> None:
-        """Adds the totals of another part."""
-        self.documents += other.documents
-        self.empty += other.empty
-        self.rejected += other.rejected
-        self.bytes += other.bytes
-        self.hash_sum = (self.hash_sum + other.hash_sum) & _MASK_128
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values; the sum of hashes in hex, since JSON numbers are not that long."""
-        return {**asdict(self), "hash_sum": f"{self.hash_sum:032x}"}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> DocumentTotals:
-        """The totals that `to_json` gave."""
-        return cls(**{**value, "hash_sum": int(value["hash_sum"], 16)})
-
-    @property
-    def all_documents(self) -> int:
-        """Documents in the input, with the empty and the rejected ones."""
-        return self.documents + self.empty + self.rejected
-
-    @property
-    def corpus_fingerprint(self) -> str:
-        """Number of kept documents and the sum of their hashes: independent of order and cuts."""
-        return f"{self.documents}-{self.hash_sum:032x}"
-
-
-def _sum_of_hashes(hashes: NDArray[np.uint64]) -> int:
-    """The sum of (high, low) pairs. In halves of 32 bits, so that uint64 sums can't overflow."""
-    low_halves = (hashes & np.uint64(0xFFFFFFFF)).sum(axis=0, dtype=np.uint64)
-    high_halves = (hashes >> np.uint64(32)).sum(axis=0, dtype=np.uint64)
-    high, low = ((int(high_halves[i]) << 32) + int(low_halves[i]) for i in (0, 1))
-    return (high << 64) + low

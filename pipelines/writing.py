@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 from bpe_core.errors import SpecialTokenError, UnknownCharacterError
 from bpe_core.special_tokens import special_set
 from pipelines import progress
+from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
 from pipelines.batches import DocumentBatch
 from pipelines.errors import DifferentConfigurationError, InputError
+from pipelines.readers.selection import in_share
 from pipelines.rejects import RejectFile
 from pipelines.storage import Directory
 from pipelines.supervisor import current_task
+from pipelines.tasks import InputFile, Source
 from pipelines.tokenizer_files import Model, Tokenizer, load_model, tokenizer_of
 from pipelines.work import (
-    DocumentTotals,
     SourceReading,
     TaskWork,
     read_task,
@@ -375,11 +377,11 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
         OutputError: the output can't be written.
     """
     encoder = DocumentEncoder.of_job(job)
-    totals = DocumentTotals()
+    totals = {file.label: DocumentTotals() for file, _, _ in work.parts}
     metadata = _metadata(job, work)
     train_name = token_file_name("train", work.index, work.of)
     validation_name = token_file_name("validation", work.index, work.of)
-    entry: dict[str, Any] = {"index": work.index}
+    entry: dict[str, Any] = {"index": work.index, "source": work.source}
     with (
         current_task(work.describe("encode")),
         TokenFile(job, train_name, metadata) as train,
@@ -393,14 +395,15 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
                 validation = others.enter_context(TokenFile(job, validation_name, metadata))
             for batch in read_task(work, job.readings):
                 kept = encoder.refuse(batch)
-                totals.add_batch(kept)
+                totals[kept.source].add_batch(kept)
                 rejects.add(kept.rejects)
                 for file, part in _split(kept, train, validation, job.validation_fraction):
                     file.add(encoder.encode(part))
             if validation is not None:
                 validation.finish()
         train.finish()
-        entry["totals"] = totals.to_json()
+        entry["totals"] = DocumentTotals.sum_of(totals.values()).to_json()
+        entry["inputs"] = {label: of_file.numbers() for label, of_file in totals.items()}
         entry["train"] = train.entry
         entry["validation"] = None if validation is None else validation.entry
         entry["rejects"] = rejects.entry
@@ -417,7 +420,7 @@ def _split(
         return []
     if validation is None:
         return [(train, batch)]
-    chosen = batch.hashes[:, 1] < np.uint64(int(fraction * 2.0**64))
+    chosen = in_share(batch.hashes[:, 1], fraction)
     parts = [(train, select(batch, ~chosen)), (validation, select(batch, chosen))]
     return [(file, part) for file, part in parts if len(part)]
 
@@ -491,17 +494,48 @@ def _is_present(entry: Mapping[str, Any], present: Mapping[str, int]) -> bool:
     return all(present.get(file["name"]) == file["bytes"] for file in files)
 
 
-def tokens_content(entries: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The part of the manifest that the tasks' entries add up to."""
+def tokens_content(
+    entries: Mapping[int, Mapping[str, Any]],
+    files: Sequence[InputFile],
+    sources: Sequence[Source],
+) -> dict[str, Any]:
+    """The part of the manifest that the tasks' entries add up to.
+
+    Args:
+        entries: of all tasks, by index.
+        files: of the plan.
+        sources: of the configuration.
+    """
     ordered = [entries[index] for index in sorted(entries)]
-    totals = DocumentTotals()
+    of_sources = [DocumentTotals() for _ in sources]
+    of_inputs = {file.label: DocumentTotals() for file in files}
     for entry in ordered:
-        totals.add(DocumentTotals.from_json(entry["totals"]))
+        of_sources[entry["source"]].add(DocumentTotals.from_json(entry["totals"]))
+        for label, numbers in entry["inputs"].items():
+            of_inputs[label].add(DocumentTotals(**numbers))
+    totals = DocumentTotals.sum_of(of_sources)
     train = [entry["train"] for entry in ordered]
     validation = [entry["validation"] for entry in ordered if entry["validation"]]
-    files = train + validation
+    written = train + validation
+    planned = planned_bytes_of_sources(files, sources)
     return {
         "corpus": totals.corpus_fingerprint,
+        "inputs": [
+            {
+                "name": file.label,
+                "size": file.size,
+                "generation": "base",
+                "unread": file.unread,
+                "planned_bytes": planned_bytes(file, sources[file.source].format),
+                **of_inputs[file.label].numbers(),
+                "bad": file.label in totals.bad_files,
+            }
+            for file in files
+        ],
+        "sources": [
+            {"name": source.name, "planned_bytes": bytes_, **of_source.to_json()}
+            for source, bytes_, of_source in zip(sources, planned, of_sources, strict=True)
+        ],
         "files": {
             "train": train,
             "validation": validation,
@@ -511,7 +545,7 @@ def tokens_content(entries: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
             **totals.to_json(),
             "train_rows": sum(file["rows"] for file in train),
             "validation_rows": sum(file["rows"] for file in validation),
-            "tokens": sum(file["tokens"] for file in files),
-            "text_bytes": sum(file["text_bytes"] for file in files),
+            "tokens": sum(file["tokens"] for file in written),
+            "text_bytes": sum(file["text_bytes"] for file in written),
         },
     }

@@ -27,6 +27,7 @@ RUNNABLE = [
     *(
         ROOT / "docs" / f"{name}.md"
         for name in (
+            "bad-data",
             "character-bpe",
             "converting",
             "errors",
@@ -34,6 +35,7 @@ RUNNABLE = [
             "loading",
             "minbpe",
             "normalization",
+            "selection",
             "storage",
             "tokenizer",
             "training",
@@ -205,8 +207,8 @@ def test_examples_run(path: Path, quickstart: tuple[Path, str]) -> None:
 
 
 def test_the_reasons_of_rejects_are_those_of_the_code() -> None:
-    text = (ROOT / "docs" / "input-forms.md").read_text("utf-8")
-    _, _, rejects = text.partition("## Rejects")
+    text = (ROOT / "docs" / "bad-data.md").read_text("utf-8")
+    _, _, rejects = text.partition("## Reasons")
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", rejects, re.MULTILINE)) == REASONS
 
 

@@ -300,6 +300,21 @@ py::tuple split_documents_of(const py::buffer& buffer, const SeparatorArgument& 
                         split.empty, split.rest, split.resume, split.stopped);
 }
 
+Int64Array count_characters_of(const py::buffer& buffer, const Int64Array& starts,
+                               const Int64Array& ends) {
+  const BytesView data(buffer);
+  const DocumentSpans documents = checked_spans(data, starts, ends);
+  std::vector<int64_t> counts(documents.n);
+  {
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < documents.n; ++i) {
+      counts[i] = static_cast<int64_t>(
+          count_characters(documents.data + documents.starts[i], documents.bytes_of(i)));
+    }
+  }
+  return to_array(std::move(counts));
+}
+
 py::tuple scan_documents_of(const py::buffer& buffer, const Int64Array& starts,
                             const Int64Array& ends) {
   const BytesView data(buffer);
@@ -965,6 +980,7 @@ PYBIND11_MODULE(_native, m) {
         "at_end"_a = true);
   m.def("split_documents", &split_documents_of, "data"_a, "separator"_a, "start"_a, "from_"_a,
         "begin_before"_a, "max_bytes"_a, "max_documents"_a, "at_end"_a = true);
+  m.def("count_characters", &count_characters_of, "data"_a, "starts"_a, "ends"_a);
   m.def("scan_documents", &scan_documents_of, "data"_a, "starts"_a, "ends"_a);
   m.def(
       "cut_lookahead", [](const SpecialSet& specials) { return cut_lookahead(specials.matcher()); },

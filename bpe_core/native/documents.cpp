@@ -229,6 +229,12 @@ DocumentSplit split_documents(const uint8_t* data, size_t size, const Separators
   return split;
 }
 
+size_t count_characters(const uint8_t* text, size_t size) {
+  size_t count = 0;
+  for (size_t i = 0; i < size; ++i) count += continues_character(text[i]) ? 0 : 1;
+  return count;
+}
+
 void scan_documents(const uint8_t* data, size_t size, const int64_t* starts, const int64_t* ends,
                     size_t num_documents, int64_t* valid_prefixes, uint64_t* hashes) {
   for (size_t i = 0; i < num_documents; ++i) {

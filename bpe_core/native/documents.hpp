@@ -81,6 +81,9 @@ DocumentSplit split_documents(const uint8_t* data, size_t size, const Separators
 void scan_documents(const uint8_t* data, size_t size, const int64_t* starts, const int64_t* ends,
                     size_t num_documents, int64_t* valid_prefixes, uint64_t* hashes);
 
+// Number of characters of a valid UTF-8 text.
+size_t count_characters(const uint8_t* text, size_t size);
+
 // What safe_cut gives when there is no place.
 inline constexpr int64_t kNoCut = -1;
 

@@ -9,7 +9,9 @@ FlatBuffers' "Internals".
 from __future__ import annotations
 
 import io
+import itertools
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 ARROW_FILE_MAGIC: Final = b"ARROW1"
@@ -35,16 +37,29 @@ def rows_before(file: io.RawIOBase, size: int, batch: int) -> int:
     Raises:
         ValueError, struct.error: the metadata makes no sense.
     """
+    blocks = _blocks(file, size)
+    return sum(_block_rows(file, block) for block in itertools.islice(blocks, batch))
+
+
+def rows_of(file: io.RawIOBase, size: int, batch: int) -> int:
+    """The number of rows of a record batch; see `rows_before`."""
+    return _block_rows(file, next(itertools.islice(_blocks(file, size), batch, None)))
+
+
+def _blocks(file: io.RawIOBase, size: int) -> Iterator[tuple[int, int, int]]:
+    """Of each record batch its offset, the length of its metadata and of its body."""
     tail = len(ARROW_FILE_MAGIC) + 4
     (footer_bytes,) = struct.unpack_from("<i", _read(file, size - tail, 4))
     footer = _read(file, size - tail - footer_bytes, footer_bytes)
     blocks = _field(footer, _table(footer), _FOOTER_RECORD_BATCHES)
     blocks += _unsigned(footer, blocks)
-    rows = 0
-    for number in range(min(batch, _unsigned(footer, blocks))):
-        offset, metadata_bytes, _ = _BLOCK.unpack_from(footer, blocks + 4 + number * _BLOCK.size)
-        rows += _rows_of(_read(file, offset, metadata_bytes))
-    return rows
+    for number in range(_unsigned(footer, blocks)):
+        yield _BLOCK.unpack_from(footer, blocks + 4 + number * _BLOCK.size)
+
+
+def _block_rows(file: io.RawIOBase, block: tuple[int, int, int]) -> int:
+    offset, metadata_bytes, _ = block
+    return _rows_of(_read(file, offset, metadata_bytes))
 
 
 def _rows_of(message: bytes) -> int:

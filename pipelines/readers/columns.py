@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bpe_core.errors import BpeError
+from pipelines.bad_files import DamagedFileError
 from pipelines.batches import DocumentBatch
-from pipelines.errors import InputError
-from pipelines.readers.arrow_footer import ARROW_FILE_MAGIC, rows_before
+from pipelines.readers.arrow_footer import ARROW_FILE_MAGIC, rows_before, rows_of
 from pipelines.readers.documents import BatchMaker, Texts
 from pipelines.readers.fields import (
     decoded,
@@ -49,11 +50,13 @@ _MOST_ROWS: Final = 8192
 _FEW_ROWS: Final = 64
 _TINY_ROW_BYTES: Final = 512
 
+_MOST_ROWS_OF_A_FILE: Final = 1 << 50
+
 _FEATHER_MAGIC: Final = b"FEA1"
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-class _ColumnReader(ABC):
+class ColumnReader(ABC):
     """What the two forms share: which columns to read, and batches of rows → batches of texts."""
 
     _form: str
@@ -67,10 +70,35 @@ class _ColumnReader(ABC):
         self._options = options
         self._maker = BatchMaker(file, options)
         self._handle = handle
+        # The row at which reading ends.
+        self._until = sys.maxsize if file.stop is None else file.stop
+        self._reached = 0  # the first row that was not given
+        self._known_end = 0
+
+    @property
+    def rest(self) -> tuple[int, int]:
+        """The first row that was not given, and the rows of the range known to be left."""
+        return self._reached, max(0, self._known_end - self._reached)
 
     @abstractmethod
     def batches(self) -> Iterator[DocumentBatch]:
         """The batches of the range."""
+
+    def _begin_at(self, row: int) -> None:
+        """Notes the first row of the range."""
+        if self._options.max_documents is not None:
+            self._until = min(self._until, row + self._options.max_documents)
+
+    def _end_of_file(self, row: int, *, is_last: bool) -> Iterator[DocumentBatch]:
+        """Says how many rows had to be read of the file, after the last of them.
+
+        Args:
+            row: the one after those that were read.
+            is_last: whether the file ends there.
+        """
+        stop = self._file.stop
+        if is_last or (stop is not None and row >= stop):
+            yield self._maker.nothing(0, rows=row if stop is None else min(row, stop))
 
     def _in_range(self, byte: int) -> bool:
         return self._range.start <= byte < self._range.end
@@ -85,17 +113,24 @@ class _ColumnReader(ABC):
         except Exception as error:
             raise self._damaged(what, f"{type(error).__name__}: {error}") from error
 
-    def _guarded(self, what: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, read as `_reading` says."""
-        while True:
-            with self._reading(what):
-                rows = next(batches, None)
-            if rows is None:
-                return
-            yield rows
+    def _next(self, what: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        """The next batch, read as `_reading` says; None at the end."""
+        with self._reading(what):
+            return next(batches, None)
 
-    def _damaged(self, what: str, found: str) -> InputError:
-        return InputError(
+    def _rejected(self, error: DamagedFileError, end: int) -> DocumentBatch:
+        """The batch that rejects the rows before row `end` that were not given.
+
+        Raises the error if bad files are to be errors.
+        """
+        if not self._options.keep_readable:
+            raise error
+        rest = self._maker.rest_of_file(self._reached, max(0, end - self._reached), error)
+        self._reached = end
+        return rest
+
+    def _damaged(self, what: str, found: str) -> DamagedFileError:
+        return DamagedFileError(
             f"An input file is damaged, cut short, or no {self._form} file.",
             expected=what,
             found=found,
@@ -125,8 +160,8 @@ class _ColumnReader(ABC):
 
     def _wrong_type(
         self, path: FieldPath, data_type: pa.DataType, expected: str, key: str
-    ) -> InputError:
-        return InputError(
+    ) -> DamagedFileError:
+        return DamagedFileError(
             f"A column of a {self._form} file has a type that can't be read.",
             expected=f"{expected} in the column {show_path(path)} (input.{key})",
             found=str(data_type),
@@ -149,9 +184,9 @@ class _ColumnReader(ABC):
             holder = holder.field(indices[0]).type
         return holder
 
-    def _no_column(self, schema: pa.Schema, path: FieldPath, found: str) -> InputError:
+    def _no_column(self, schema: pa.Schema, path: FieldPath, found: str) -> DamagedFileError:
         key = "text_field" if path in self._options.text_fields else "id_field"
-        return InputError(
+        return DamagedFileError(
             f"A {self._form} file lacks a column.",
             expected=f"the column {show_path(path)} (input.{key}), once",
             found=found,
@@ -163,6 +198,7 @@ class _ColumnReader(ABC):
 
     def _row_batches(self, rows: pa.RecordBatch, first_row: int) -> Iterator[DocumentBatch]:
         """The batches of rows, the first of which has this number in the file."""
+        rows = rows.slice(0, self._until - first_row)
         what = f"rows of the columns' types, from row {first_row:,} on"
         num_texts = len(self._options.text_fields)
         with self._reading(what):
@@ -180,6 +216,7 @@ class _ColumnReader(ABC):
             places = np.arange(first_row + begin, first_row + end, dtype=np.int64)
             texts = Texts(data=data, starts=starts, ends=ends, places=places, ids=ids)
             yield from self._without_nulls(texts, parts[:num_texts])
+            self._reached = first_row + end
 
     def _without_nulls(self, texts: Texts, columns: list[pa.Array[Any]]) -> Iterator[DocumentBatch]:
         if not any(column.null_count for column in columns):
@@ -229,7 +266,7 @@ def _rows_at_once(row_bytes: int) -> int:
     return max(1, min(_MOST_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
 
 
-class ParquetReader(_ColumnReader):
+class ParquetReader(ColumnReader):
     """The rows of the row groups that lie in a range.
 
     Inside a row group pages are read one after the other, so memory does not grow with it.
@@ -249,11 +286,22 @@ class ParquetReader(_ColumnReader):
             )
             self._check_schema(parquet.schema_arrow)
             groups = self._groups(parquet.metadata)
-        row = 0
-        for number, (begin, rows, row_bytes) in enumerate(groups):
-            if self._in_range(begin):
-                yield from self._group_batches(parquet, number, row, rows, row_bytes)
-            row += rows
+        first_row = list(itertools.accumulate((rows for _, rows, _ in groups), initial=0))
+        numbers = [i for i, (begin, _, _) in enumerate(groups) if self._in_range(begin)]
+        if numbers:
+            self._begin_at(first_row[numbers[0]])
+            self._known_end = min(first_row[numbers[-1] + 1], self._until)
+        for number in numbers:
+            first, end = first_row[number], first_row[number + 1]
+            if first >= self._until:
+                return
+            self._reached = first
+            _, rows, row_bytes = groups[number]
+            try:
+                yield from self._group_batches(parquet, number, first, rows, row_bytes)
+            except DamagedFileError as error:
+                yield self._rejected(error, min(end, self._until))
+            yield from self._end_of_file(end, is_last=number + 1 == len(groups))
 
     def _groups(self, metadata: pq.FileMetaData) -> list[tuple[int, int, int]]:
         """Of each row group where it lies, its number of rows, and about the bytes of a row.
@@ -263,6 +311,8 @@ class ParquetReader(_ColumnReader):
         for those of a damaged footer.)
         """
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        if any(group.num_rows < 0 for group in groups) or metadata.num_rows > _MOST_ROWS_OF_A_FILE:
+            raise ValueError("numbers of rows that can't be")
         sizes = [max(group.total_byte_size, 0) + 1 for group in groups]
         total = sum(sizes)
         before = itertools.accumulate(sizes, initial=0)
@@ -279,16 +329,27 @@ class ParquetReader(_ColumnReader):
         # Rows at a time follow from the bytes of all columns, so they may be few of those read.
         pending: list[pa.RecordBatch] = []
         pending_bytes = 0
-        for rows in self._guarded(what, self._group_rows(parquet, number, num_rows, row_bytes)):
-            pending.append(rows)
-            pending_bytes += rows.nbytes
-            if pending_bytes >= _SMALLEST_BATCH_BYTES:
+        batches = self._group_rows(parquet, number, num_rows, row_bytes)
+        damage: DamagedFileError | None = None
+        rows: pa.RecordBatch | None = None
+        while damage is None and row < first_row + num_rows:
+            try:
+                rows = self._next(what, batches)
+            except DamagedFileError as error:
+                damage, rows = error, None
+            if rows is not None:
+                pending.append(rows)
+                pending_bytes += rows.nbytes
+            if pending and (rows is None or pending_bytes >= _SMALLEST_BATCH_BYTES):
                 yield from self._row_batches(_together(pending), row)
                 row += sum(part.num_rows for part in pending)
                 pending, pending_bytes = [], 0
-        if pending:
-            yield from self._row_batches(_together(pending), row)
-            row += sum(part.num_rows for part in pending)
+            if row >= self._until:
+                return
+            if rows is None:
+                break
+        if damage is not None:
+            raise damage
         if row - first_row != num_rows:
             raise self._damaged(what, f"{row - first_row:,} rows")
 
@@ -317,7 +378,7 @@ def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-class ArrowReader(_ColumnReader):
+class ArrowReader(ColumnReader):
     """The rows of the record batches that lie in a range of an Arrow IPC file, or of a stream.
 
     A record batch is held whole.
@@ -354,21 +415,39 @@ class ArrowReader(_ColumnReader):
             if not numbers:
                 return
             row = rows_before(self._handle, self._file.size, numbers[0])
+        self._begin_at(row)
         for number in numbers:
-            with self._reading(f"record batch {number}, from row {row:,} on"):
-                rows = reader.get_batch(number)
-            yield from self._row_batches(rows, row)
-            row += rows.num_rows
+            if row >= self._until:
+                return
+            self._reached = row
+            what = f"record batch {number}, from row {row:,} on"
+            try:
+                with self._reading(what):
+                    rows = reader.get_batch(number)
+                yield from self._row_batches(rows, row)
+                row += rows.num_rows
+            except DamagedFileError as error:
+                with self._reading(what):
+                    row += rows_of(self._handle, self._file.size, number)
+                yield self._rejected(error, min(row, self._until))
+            yield from self._end_of_file(row, is_last=number + 1 == count)
 
     def _stream_batches(self) -> Iterator[DocumentBatch]:
         with self._reading("an Arrow IPC file or stream"):
             schema = pa.ipc.open_stream(self._source()).schema
             reader = pa.ipc.open_stream(self._source(), options=self._options_for(schema))
         row = 0
-        for rows in self._guarded("an Arrow IPC stream to its end", iter(reader)):
+        self._begin_at(row)
+        batches = iter(reader)
+        while (rows := self._next("an Arrow IPC stream to its end", batches)) is not None:
             yield from self._row_batches(rows, row)
             row += rows.num_rows
+            self._reached = row
+            if row >= self._until:
+                yield from self._end_of_file(row, is_last=False)
+                return
         self._check_end_of_stream(row)
+        yield from self._end_of_file(row, is_last=True)
 
     def _check_end_of_stream(self, rows: int) -> None:
         """Arrow takes any end between two messages for the end of the stream."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 
 from bpe_core import _native
 from bpe_core.normalization import native_normalizer
+from pipelines.bad_files import BadFileError, DamagedFileError
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
+from pipelines.errors import InputError
 from pipelines.readers.long_documents import (
     LONGEST_CHARACTER,
     LongDocument,
@@ -23,7 +26,8 @@ from pipelines.readers.long_documents import (
 )
 from pipelines.readers.options import InvalidDocumentError, LongDocumentError, ReadOptions
 from pipelines.reasons import INVALID_UTF8, TOO_LONG
-from pipelines.streams import ByteArray, changed_file
+from pipelines.scrubbing import scrub
+from pipelines.streams import ByteArray
 from pipelines.tasks import InputFile
 
 IntArray = NDArray[np.int64]
@@ -76,6 +80,27 @@ class Texts:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """Documents that were not selected: their number and their source text."""
+
+    documents: int = 0
+    bytes: int = 0
+
+    def more(self, num_bytes: IntArray) -> LeftOut:
+        """With others, of which each has so many bytes."""
+        return LeftOut(
+            documents=self.documents + len(num_bytes), bytes=self.bytes + int(num_bytes.sum())
+        )
+
+
+_NONE_LEFT_OUT: Final = LeftOut()
+
+# The same for all files of a source, of which there may be a million.
+_specials = lru_cache(maxsize=16)(Specials)
+_normalizer = lru_cache(maxsize=16)(native_normalizer)
+
+
 class BatchMaker:
     """Makes the batches of one file.
 
@@ -87,8 +112,8 @@ class BatchMaker:
     def __init__(self, file: InputFile, options: ReadOptions):
         self._file = file
         self._options = options
-        self._specials = Specials(options.special_tokens)
-        self._normalizer = native_normalizer(options.normalizer, options.normalize_quotes)
+        self._specials = _specials(options.special_tokens)
+        self._normalizer = _normalizer(options.normalizer, options.normalize_quotes)
 
     def where(self, place: int, byte: int = 0) -> str:
         """A place in the file and, in text, a byte of the document there, for a person."""
@@ -119,6 +144,18 @@ class BatchMaker:
             id=record_id,
         )
 
+    def rest_of_file(self, place: int, length: int, error: BadFileError) -> DocumentBatch:
+        """The batch that rejects what can't be read of the file.
+
+        Args:
+            place: where reading stopped.
+            length: what is known to be left: bytes, or rows; 0 if nothing is known.
+            error: why it stopped. Of its text only what is the same on every machine is kept.
+        """
+        found = f" Found: {error.found}" if isinstance(error, DamagedFileError) else ""
+        reject = self.reject(place, length, error.reason, scrub(f"{error.message}{found}"))
+        return self.nothing(0, [reject])
+
     # --- whole documents
 
     def batch(
@@ -129,24 +166,32 @@ class BatchMaker:
         empty: int = 0,
         rejects: Sequence[Reject] = (),
         other_bytes: int = 0,
+        left_out: LeftOut = _NONE_LEFT_OUT,
     ) -> DocumentBatch:
         """The batch of these texts, which are not empty.
 
         Args:
-            texts: what to look at: rejected or repaired if it is not UTF-8.
+            texts: what to look at: selected, then rejected or repaired if it is not UTF-8.
             consumed: bytes of the file that they stand for, with `rejects` and with `other_bytes`
                 that other batches hold; None where a file's bytes are no sum of such.
             empty: number of empty documents among them.
             rejects: documents left out already.
             other_bytes: see `consumed`.
+            left_out: documents that were not selected already; not among `texts`.
         """
         data, starts, ends = texts.data, texts.starts, texts.ends
         num_bytes = ends - starts
         framing = 0
         if consumed is not None:
             framing = consumed - other_bytes - int(num_bytes.sum())
-            framing -= sum(reject.length for reject in rejects)
+            framing -= sum(reject.length for reject in rejects) + left_out.bytes
         valid, hashes = _native.scan_documents(data, starts, ends)
+        if not self._options.selection.is_all:
+            taken = self._taken(texts, valid, hashes)
+            left_out = left_out.more(num_bytes[~taken])
+            texts = texts.select(taken)
+            starts, ends = texts.starts, texts.ends
+            num_bytes, valid, hashes = num_bytes[taken], valid[taken], hashes[taken]
         invalid = np.flatnonzero(valid < num_bytes)
         if len(invalid) and self._options.invalid_utf8 == "replace":
             data, starts, ends = _replace_invalid(data, starts, ends, invalid)
@@ -172,8 +217,23 @@ class BatchMaker:
             ids=texts.ids,
             empty=empty,
             framing_bytes=framing,
+            not_selected=left_out.documents,
+            not_selected_bytes=left_out.bytes,
             rejects=tuple(rejects),
         )
+
+    def _taken(
+        self, texts: Texts, valid: IntArray, hashes: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]:
+        """Which texts are selected; `valid` says where the valid UTF-8 of each ends."""
+        selection = self._options.selection
+        characters = _NO_PLACES
+        if selection.counts_characters:
+            characters = _native.count_characters(texts.data, texts.starts, texts.ends)
+            for i in np.flatnonzero(valid < texts.ends - texts.starts):
+                text = texts.data[texts.starts[i] : texts.ends[i]].tobytes()
+                characters[i] = len(text.decode("utf-8", "replace"))
+        return selection.of(hashes, characters)
 
     def record_batches(
         self, texts: Texts, *, consumed: int | None = None, rejects: Sequence[Reject] = ()
@@ -185,8 +245,16 @@ class BatchMaker:
         lengths = texts.ends - texts.starts
         too_long = np.flatnonzero(lengths > self._options.max_document_bytes)
         kept = lengths > 0
+        left_out = _NONE_LEFT_OUT
         if len(too_long):
             kept[too_long] = False
+            if not self._options.selection.is_all:
+                scanned = texts.select(lengths > self._options.max_document_bytes)
+                taken = self._taken(
+                    scanned, *_native.scan_documents(scanned.data, scanned.starts, scanned.ends)
+                )
+                left_out = left_out.more(lengths[too_long[~taken]])
+                too_long = too_long[taken]
             found = [self._too_long_text(texts, int(i)) for i in too_long]
             rejects = sorted([*rejects, *found], key=lambda reject: reject.offset)
         empty = int(np.count_nonzero(lengths == 0))
@@ -199,6 +267,7 @@ class BatchMaker:
             empty=empty,
             rejects=rejects,
             other_bytes=int(lengths[first:].sum()),
+            left_out=left_out,
         )
         for i, following in pairwise([*long, len(texts)]):
             yield from self._long_text(texts, i)
@@ -234,23 +303,32 @@ class BatchMaker:
 
     def _too_long_text(self, texts: Texts, i: int) -> Reject:
         text = texts.data[texts.starts[i] : texts.ends[i]]
+        head = text[:FIRST_BYTES].tobytes()
+        return self.too_long_reject(
+            int(texts.places[i]), len(text), head, "a text", record_id=_id(texts, i)
+        )
+
+    def too_long_reject(
+        self, place: int, length: int, head: bytes, what: str, record_id: str | None = None
+    ) -> Reject:
+        """The reject for what would have to be held in memory and is too long for that."""
         message = (
-            f"a text of {len(text):,} bytes; at most {self._options.max_document_bytes:,} are "
+            f"{what} of {length:,} bytes; at most {self._options.max_document_bytes:,} are "
             "allowed (input.max_document_bytes)"
         )
-        head = text[:FIRST_BYTES].tobytes()
-        place = int(texts.places[i])
-        return self.reject(place, len(text), TOO_LONG, message, head, _id(texts, i))
+        return self.reject(place, length, TOO_LONG, message, head, record_id)
 
     # --- long documents
 
     def long_document(self, place: int, ids: pa.StringArray | None = None) -> LongDocument:
         """A document that is looked at chunk by chunk."""
-        return LongDocument(place, self._specials, ids)
+        counts = self._options.selection.counts_characters
+        return LongDocument(place, self._specials, ids, count_characters=counts)
 
     def check(self, document: LongDocument) -> None:
         """Raises the error for what was seen of a document so far, if it is to be one."""
-        if document.invalid_at is not None and self._options.invalid_utf8 == "error":
+        is_error = self._options.invalid_utf8 == "error" and self._options.selection.is_all
+        if document.invalid_at is not None and is_error:
             self._invalid_long(document)
 
     def long_batches(
@@ -267,12 +345,27 @@ class BatchMaker:
             consumed: bytes of the file that it stands for.
         """
         framing = 0 if consumed is None else consumed - document.length
-        if document.invalid_at is None or self._options.invalid_utf8 == "replace":
+        selection = self._options.selection
+        if not selection.of(document.hashes, np.array([document.characters])).all():
+            yield self.nothing(framing, left_out=LeftOut(documents=1, bytes=document.length))
+        elif self._is_whole(document) and document.length > self._options.max_document_bytes:
+            reject = self.too_long_reject(
+                document.place, document.length, document.head, "a document", document.record_id
+            )
+            yield self.nothing(framing, [reject])
+        elif document.invalid_at is None or self._options.invalid_utf8 == "replace":
             yield from self._pieces(document, text_again(), framing)
         else:
             yield self.nothing(framing, [self._invalid_long(document)])
 
-    def nothing(self, framing: int, rejects: Sequence[Reject] = ()) -> DocumentBatch:
+    def nothing(
+        self,
+        framing: int,
+        rejects: Sequence[Reject] = (),
+        *,
+        left_out: LeftOut = _NONE_LEFT_OUT,
+        rows: int = 0,
+    ) -> DocumentBatch:
         """A batch without documents."""
         return DocumentBatch(
             data=np.empty(0, np.uint8),
@@ -283,6 +376,9 @@ class BatchMaker:
             hashes=np.empty((0, 2), np.uint64),
             source=self._file.label,
             framing_bytes=framing,
+            not_selected=left_out.documents,
+            not_selected_bytes=left_out.bytes,
+            rows=rows,
             rejects=tuple(rejects),
         )
 
@@ -302,16 +398,16 @@ class BatchMaker:
             document.place, document.length, valid, found, head, document.record_id
         )
 
+    def _is_whole(self, document: LongDocument) -> bool:
+        """Whether its source text, which is to be repaired, does not show where not to cut."""
+        is_repaired = document.invalid_at is not None and self._options.invalid_utf8 == "replace"
+        return is_repaired and self._specials.replacing_makes_one
+
     def _pieces(
         self, document: LongDocument, source: Readable, framing: int
     ) -> Iterator[DocumentBatch]:
         is_invalid = document.invalid_at is not None
-        limit = self._options.piece_bytes
-        if is_invalid and self._specials.replacing_makes_one:
-            # The source text does not show where not to cut.
-            if document.length > self._options.max_document_bytes:
-                raise self.too_long(document.place)
-            limit = document.length
+        limit = document.length if self._is_whole(document) else self._options.piece_bytes
         text: ByteArray = np.empty(0, np.uint8)
         left = document.length
         part = 0
@@ -376,35 +472,41 @@ class BatchMaker:
         amount = min(amount, left)
         longer = np.empty(len(text) + amount, np.uint8)
         longer[: len(text)] = text
-        if source.read_into(longer[len(text) :]) < amount:
-            raise changed_file(self._file, "an earlier end when a long document was read again")
+        done = len(text)
+        while done < len(longer):
+            try:
+                got = source.read_into(longer[done:])
+            except BadFileError as error:
+                if not self._options.keep_readable:
+                    raise
+                # Its first pieces are given already, so it can't be a reject any more.
+                raise self._interrupted(str(error.found)) from error
+            if not got:
+                raise self._interrupted("an earlier end")
+            done += got
         return longer, left - amount
 
+    def _interrupted(self, found: str) -> InputError:
+        return InputError(
+            "A long document could be read once, but not a second time.",
+            expected="the same bytes, from which its pieces are made",
+            found=found,
+            where=self._file.url,
+            hint="Check the file and its storage, then run the command again.",
+        )
+
     def too_long(self, place: int, byte: int = 0) -> LongDocumentError:
-        """The error for a document that would have to be held whole and is too long for that."""
+        """The error for a long document of which some pieces are given, and no other can be."""
         most = f"{self._options.max_document_bytes:,} bytes (input.max_document_bytes)"
-        if self._options.cut:
-            return LongDocumentError(
-                "A long document has no place where it can be cut.",
-                expected=f"within {most} a letter followed by "
-                + (
-                    "white space"
-                    if self._options.cut_before_white_space
-                    else "something else than a letter"
-                ),
-                found="none",
-                where=self.where(place, byte),
-                hint="Check that the file is text and that input.separator is right, or raise "
-                "input.max_document_bytes if memory allows.",
-            )
+        before_white_space = self._options.cut_before_white_space
         return LongDocumentError(
-            "A document is too long to be held in memory as a whole, as this pattern needs.",
-            expected=f"at most {most}",
-            found="a longer document",
+            "A long document has no place where it can be cut.",
+            expected=f"within {most} a letter followed by "
+            + ("white space" if before_white_space else "something else than a letter"),
+            found="none",
             where=self.where(place, byte),
-            hint="Check input.separator, raise input.max_document_bytes if memory allows, or use "
-            "the pattern gpt2, cl100k, o200k, llama3 or qwen2, which read long documents in "
-            "pieces.",
+            hint="Check that the file is text and that input.separator is right, or raise "
+            "input.max_document_bytes if memory allows.",
         )
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute
 import pyarrow.json
 from numpy.typing import NDArray
 
-from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
+from pipelines.batches import DocumentBatch, Reject
 from pipelines.readers.documents import IntArray, Texts
 from pipelines.readers.fields import id_strings, joined, prepared, show_path, spans
 from pipelines.readers.options import FieldPath, ReadOptions
@@ -30,7 +30,6 @@ from pipelines.reasons import (
     MALFORMED_JSON,
     MISSING_FIELD,
     NULL_FIELD,
-    TOO_LONG,
     WRONG_FIELD_TYPE,
 )
 from pipelines.streams import ByteArray, StreamPair
@@ -103,22 +102,7 @@ class JsonLinesReader(SeparatedReader):
         yield from self._maker.record_batches(texts, consumed=consumed, rejects=rejects)
 
     def _long(self, start: int) -> Iterator[DocumentBatch]:
-        head = b""
-        length = 0
-
-        def see(chunk: ByteArray, is_last: bool) -> None:
-            nonlocal head, length
-            head += chunk[: FIRST_BYTES - len(head)].tobytes()
-            length += len(chunk)
-
-        separator = self._scan(start, see)
-        self._after_long = start + length + separator
-        most = self._options.max_document_bytes
-        message = (
-            f"a line of {length:,} bytes; at most {most:,} are allowed (input.max_document_bytes)"
-        )
-        reject = self._maker.reject(start, length, TOO_LONG, message, head)
-        yield self._maker.nothing(separator, [reject])
+        yield from self._too_long(start, "a line")
 
     # --- many lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Final, Protocol
 
 import numpy as np
@@ -49,6 +50,12 @@ class Specials:
         self.replacing_makes_one = any(_REPLACEMENT in token for token in tokens)
 
 
+def count_characters(text: ByteArray) -> int:
+    """Number of characters of a valid text."""
+    bounds = np.array([0, len(text)])
+    return int(_native.count_characters(text, bounds[:1], bounds[1:])[0])
+
+
 class LongDocument:
     """What a pass over the text of a long document finds out, chunk by chunk.
 
@@ -59,17 +66,29 @@ class LongDocument:
         invalid_at: where its valid UTF-8 ends; None if all of it is valid.
         invalid_bytes: up to four bytes that stand there.
         special_at: where the first special token occurs; None if none does.
+        characters: Unicode characters seen so far, if they are counted; for invalid bytes those
+            that replace them.
         head: its first bytes.
     """
 
-    def __init__(self, place: int, specials: Specials, ids: pa.StringArray | None):
+    def __init__(
+        self,
+        place: int,
+        specials: Specials,
+        ids: pa.StringArray | None,
+        *,
+        count_characters: bool = False,
+    ):
         self.place = place
         self.ids = ids
         self.length = 0
         self.invalid_at: int | None = None
         self.invalid_bytes = b""
         self.special_at: int | None = None
+        self.characters = 0
         self.head = b""
+        self._count_characters = count_characters
+        self._repairing = codecs.getincrementaldecoder("utf-8")("replace")
         self._specials = specials
         self._hasher = xxhash.xxh3_128()
         # What the next chunk is needed to judge: an unfinished character, an unfinished token.
@@ -94,6 +113,8 @@ class LongDocument:
         self.head += chunk[: FIRST_BYTES - len(self.head)].tobytes()
         if self.invalid_at is None:
             self._check_utf8(chunk, is_last)
+        else:
+            self._count_repaired(chunk, is_last)
         if self.special_at is None and self._specials.longest:
             self._find_special(chunk, is_last)
         self.length += len(chunk)
@@ -101,11 +122,19 @@ class LongDocument:
     def _check_utf8(self, chunk: ByteArray, is_last: bool) -> None:
         text = np.concatenate([self._character, chunk])
         valid = _native.utf8_valid_prefix(text)
+        if self._count_characters:
+            self.characters += count_characters(text[:valid])
         rest = text[valid:]
         if len(rest) >= LONGEST_CHARACTER or (is_last and len(rest)):
             self.invalid_at = self.length - len(self._character) + valid
             self.invalid_bytes = rest[:LONGEST_CHARACTER].tobytes()
+            self._count_repaired(rest, is_last)
         self._character = rest
+
+    def _count_repaired(self, rest: ByteArray, is_last: bool) -> None:
+        """Counts the characters from the first invalid byte on."""
+        if self._count_characters:
+            self.characters += len(self._repairing.decode(rest.data, is_last))
 
     def _find_special(self, chunk: ByteArray, is_last: bool) -> None:
         text = np.concatenate([self._token, chunk])

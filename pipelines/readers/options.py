@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.errors import InputError
+from pipelines.readers.selection import ALL, Selection
 
 FieldPath = tuple[str, ...]
 
@@ -15,7 +16,7 @@ class InvalidDocumentError(InputError):
 
 
 class LongDocumentError(InputError):
-    """A document would have to be held in memory as a whole and is too long for that."""
+    """A long document has no place where it can be cut."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,10 @@ class ReadOptions:
         text_fields: of records, the paths of the fields that are the text; several are joined.
         join: what stands between the values of several fields.
         id_field: of records, the path of the field that is the record's own id; None: none is.
+        selection: which documents are taken. It comes before any judgement: what is not taken is
+            neither rejected nor an error, except records whose text can't be read.
+        max_documents: the first of a range, as many as that; None: all. Counted before the
+            selection, with empty and rejected ones.
         invalid_utf8: "reject" (into `DocumentBatch.rejects`), "replace" (by U+FFFD, as Python's
             `errors="replace"` does) or "error".
         special_tokens: no piece of a document begins or ends inside one.
@@ -41,9 +46,11 @@ class ReadOptions:
         normalizer, normalize_quotes: what text will go through; documents are cut only where the
             normalized text can be cut too.
         max_document_bytes: limit of what is held as a whole: a document that can't be cut, a line
-            of JSON, the text of a record.
+            of JSON, the text of a record. What is longer is rejected.
         read_bytes: how much is read at once.
         piece_bytes: documents longer than this are cut into pieces of about this length.
+        keep_readable: of a bad file (`BadFileError`), whether the documents are given that can be
+            read, and what is wrong with the rest as a reject.
     """
 
     format: Literal["text", "jsonl", "parquet", "arrow"] = "text"
@@ -52,6 +59,8 @@ class ReadOptions:
     text_fields: tuple[FieldPath, ...] = (("text",),)
     join: bytes = b"\n"
     id_field: FieldPath | None = None
+    selection: Selection = ALL
+    max_documents: int | None = None
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"
     special_tokens: tuple[bytes, ...] = ()
     cut: bool = True
@@ -61,6 +70,7 @@ class ReadOptions:
     max_document_bytes: int = 1 << 30
     read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20
+    keep_readable: bool = False
 
     @property
     def longest_common(self) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from bpe_core import _native
-from pipelines.batches import DocumentBatch
+from pipelines.batches import FIRST_BYTES, DocumentBatch
 from pipelines.readers.documents import BatchMaker, IntArray
 from pipelines.readers.options import ReadOptions
 from pipelines.streams import ByteArray, Stream, StreamPair
@@ -104,8 +104,15 @@ class SeparatedReader(ABC):
         longest: int,
     ):
         is_whole = file.compression is not None or not separators
+        self._known_end = 0 if file.compression is not None else byte_range.end
+        self._reached = byte_range.start
         self._begin = byte_range.start
         self._end = sys.maxsize if is_whole else byte_range.end
+        if file.stop is not None:
+            self._end = min(self._end, file.stop)
+        self._documents_left = (
+            sys.maxsize if options.max_documents is None else options.max_documents
+        )
         self._options = options
         self._window = Window(streams.first)
         self._maker = BatchMaker(file, options)
@@ -127,15 +134,21 @@ class SeparatedReader(ABC):
 
     def batches(self) -> Iterator[DocumentBatch]:
         """The batches of the range."""
+        for batch in self._batches():
+            self._documents_left -= batch.all_documents
+            yield batch
+
+    def _batches(self) -> Iterator[DocumentBatch]:
         window = self._window
-        start = search_from = self._first_start()
+        start = search_from = self._reached = self._first_start()
         taken = start if self._begin else 0  # a byte-order mark belongs to the first range
-        while start < self._end:
+        while start < self._end and self._documents_left > 0:
             split = self._split(start, search_from)
             start, search_from = split.next_start, split.search_from
             if split.empty or len(split.starts):
                 yield from self._found(split, start - taken)
                 taken = start
+            self._reached = start
             unfinished = window.end - start
             if split.stopped or start >= self._end:
                 continue
@@ -143,13 +156,18 @@ class SeparatedReader(ABC):
                 if start > taken:
                     yield self._maker.nothing(start - taken)
                 yield from self._long(start)
-                start = search_from = taken = self._after_long
+                start = search_from = taken = self._reached = self._after_long
             elif window.at_end:
                 break
             else:
                 window.advance(start, self._amount(unfinished))
         if start > taken:
             yield self._maker.nothing(start - taken)
+
+    @property
+    def rest(self) -> tuple[int, int]:
+        """Where the first document begins that was not given, and the bytes known to be left."""
+        return self._reached, max(0, self._known_end - self._reached)
 
     def _is_long(self, unfinished: int) -> bool:
         """Whether so much of a document, not knowing its end, is too much for a batch."""
@@ -244,7 +262,7 @@ class SeparatedReader(ABC):
                 search_from - offset,
                 self._end - offset,
                 self._longest,
-                _BATCH_DOCUMENTS,
+                min(_BATCH_DOCUMENTS, self._documents_left),
                 window.at_end,
             )
             split = Split(starts, ends, empty, offset + rest, offset + resume, stopped)
@@ -254,10 +272,27 @@ class SeparatedReader(ABC):
         begins_here = split.next_start < min(self._end, window.end)
         is_last = begins_here and window.at_end and not split.stopped
         if is_last and not self._is_long(window.end - split.next_start):
-            split.starts = np.append(split.starts, split.next_start - offset)
-            split.ends = np.append(split.ends, len(window.data))
+            last = np.array([split.next_start - offset, len(window.data)], np.int64)
+            split.starts = np.concatenate([split.starts, last[:1]])
+            split.ends = np.concatenate([split.ends, last[1:]])
             split.next_start = split.search_from = window.end
         return split
+
+    def _too_long(self, start: int, what: str) -> Iterator[DocumentBatch]:
+        """The batch that rejects a document which is not held; it is read to its end."""
+        head = b""
+        length = 0
+
+        def see(chunk: ByteArray, is_last: bool) -> None:
+            nonlocal head, length
+            head += chunk[: FIRST_BYTES - len(head)].tobytes()
+            length += len(chunk)
+
+        separator = self._scan(start, see)
+        self._after_long = start + length + separator
+        yield self._maker.nothing(
+            separator, [self._maker.too_long_reject(start, length, head, what)]
+        )
 
     def _scan(self, start: int, see: Callable[[ByteArray, bool], None]) -> int:
         """Show a document to its end, chunk by chunk; the length of the separator after it.

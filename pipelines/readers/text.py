@@ -45,7 +45,8 @@ class TextReader(SeparatedReader):
 
     def _long(self, start: int) -> Iterator[DocumentBatch]:
         if not self._options.cut:
-            raise self._maker.too_long(start)
+            yield from self._too_long(start, "a document")
+            return
         document = self._maker.long_document(start)
 
         def see(chunk: ByteArray, is_last: bool) -> None:

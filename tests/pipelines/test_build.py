@@ -34,6 +34,7 @@ from build_support import (
 
 from bpe_core import BPETokenizer
 from pipelines import build, counting, supervisor, writing
+from pipelines.accounting import NUMBERS
 from pipelines.batches import DocumentBatch
 from pipelines.cli import main
 from pipelines.config import BuildConfig, load_config
@@ -204,6 +205,10 @@ def test_totals_agree_from_counting_to_the_rows(tmp_path: Path) -> None:
     assert counts["corpus"] == tokens["corpus"]
     for totals in (counts["totals"], tokens["totals"]):
         assert (totals["documents"], totals["empty"], totals["rejected"]) == (len(ALL), 2, 1)
+    assert counts["sources"] == tokens["sources"]
+    assert sum(counts["totals"][name] for name in NUMBERS if "bytes" in name) == sum(
+        counts["inputs"].values()
+    )
     totals = tokens["totals"]
     assert totals["train_rows"] + totals["validation_rows"] == len(ALL)
     assert totals["validation_rows"] == len(rows_of(config, "validation")) > 0

@@ -450,6 +450,7 @@ beam: {options: {password: GEHEIM}}
 # --- identity
 
 NO_INFLUENCE = {
+    "input.max_bad_files": 3,
     "output": "elsewhere",
     "output_storage_options": {"a": 1},
     "counts.memory": "1GiB",
@@ -457,6 +458,8 @@ NO_INFLUENCE = {
     "beam.workers": 3,
     "beam.options": {"a": 1},
     "input.storage_options": {"a": 1},
+    "input.include": ["a*"],
+    "input.exclude": ["b*"],
 }
 ONLY_TOKENS = {
     "input.range_bytes": "1MiB",
@@ -498,6 +501,11 @@ COUNTS = {
     "input.invalid_utf8": "error",
     "input.strip_bom": True,
     "input.max_document_bytes": 9,
+    "input.limit_documents": 9,
+    "input.limit_bytes": 9,
+    "input.sample_fraction": 0.5,
+    "input.min_chars": 9,
+    "input.max_chars": 9,
     "input.name": "x",
 }
 

@@ -96,6 +96,25 @@ def test_another_configuration_or_other_inputs_stop_and_show_what_differs(
     assert states(Path(directory.url)) == before
 
 
+def test_an_output_of_another_version_is_left_alone(directory: Directory) -> None:
+    made = finished(directory)
+    directory.write_json("manifest.json", {**made, "format": 1})
+    with pytest.raises(DifferentConfigurationError, match="another version") as error:
+        manifest.finished_manifest(directory, IDENTITY)
+    assert "format 1" in str(error.value)
+
+
+def test_inputs_may_be_listed_with_what_became_of_them(directory: Directory) -> None:
+    listed = [{"name": name, "size": size} for name, size in IDENTITY.inputs.items()]
+    manifest.begin_stage(directory, IDENTITY)
+    manifest.finish_stage(directory, IDENTITY, {"inputs": listed}, {})
+    found = manifest.finished_manifest(directory, IDENTITY)
+    assert found is not None and found["inputs"] == listed
+    changed = replace(IDENTITY, inputs={**IDENTITY.inputs, "y.txt": 7})
+    with pytest.raises(DifferentConfigurationError, match='"6 bytes" → "7 bytes"'):
+        manifest.finished_manifest(directory, changed)
+
+
 def test_many_differences_are_shown_in_part(directory: Directory) -> None:
     finished(directory)
     inputs = {f"{i}.txt": 1 for i in range(50)}

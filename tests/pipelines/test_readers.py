@@ -287,9 +287,13 @@ def first_special(text: bytes) -> int | None:
 
 
 @property_settings
-@given(case=cases, read_bytes=st.integers(1, 50), piece_bytes=st.integers(1, 60))
+@given(
+    case=st.one_of(cases, several_cases),
+    read_bytes=st.integers(1, 50),
+    piece_bytes=st.integers(1, 60),
+)
 def test_replaced_bytes_are_those_that_python_replaces(
-    folder: Path, case: tuple[bytes, bytes], read_bytes: int, piece_bytes: int
+    folder: Path, case: tuple[bytes | tuple[bytes, ...], bytes], read_bytes: int, piece_bytes: int
 ) -> None:
     separator, data = case
     options = ReadOptions(
@@ -311,7 +315,7 @@ def test_replaced_bytes_are_those_that_python_replaces(
 
 @property_settings
 @given(
-    case=cases,
+    case=st.one_of(cases, several_cases),
     compression=st.sampled_from(list(COMPRESS)),
     members=st.integers(1, 4),
     read_bytes=st.integers(1, 50),
@@ -319,7 +323,7 @@ def test_replaced_bytes_are_those_that_python_replaces(
 )
 def test_compressed_files_give_the_documents_of_their_text(
     folder: Path,
-    case: tuple[bytes, bytes],
+    case: tuple[bytes | tuple[bytes, ...], bytes],
     compression: str,
     members: int,
     read_bytes: int,
@@ -341,9 +345,9 @@ def test_compressed_files_give_the_documents_of_their_text(
 
 
 @property_settings
-@given(case=cases, read_bytes=st.integers(1, 50))
+@given(case=st.one_of(cases, several_cases), read_bytes=st.integers(1, 50))
 def test_documents_that_must_not_be_cut_are_read_whole(
-    folder: Path, case: tuple[bytes, bytes], read_bytes: int
+    folder: Path, case: tuple[bytes | tuple[bytes, ...], bytes], read_bytes: int
 ) -> None:
     separator, data = case
     options = ReadOptions(
@@ -468,8 +472,8 @@ def test_a_special_token_made_by_replacing_is_not_cut(folder: Path) -> None:
     (document,) = read(make_file(folder, data), options).documents
     assert document.text == data.replace(b"\xff", b"\xef\xbf\xbd")
     assert sum(special in piece for piece in document.pieces) == 1
-    with pytest.raises(LongDocumentError):
-        read(make_file(folder, data), replace(options, max_document_bytes=60))
+    found = read(make_file(folder, data), replace(options, max_document_bytes=60))
+    assert [(r.offset, r.length, r.reason) for r in found.rejects] == [(0, len(data), "too_long")]
 
 
 def test_a_long_document_without_a_place_to_cut_is_refused_above_the_limit(folder: Path) -> None:
@@ -480,15 +484,24 @@ def test_a_long_document_without_a_place_to_cut_is_refused_above_the_limit(folde
         read(file, replace(options, max_document_bytes=100))
 
 
-def test_a_document_that_must_be_read_whole_is_refused_above_the_limit(folder: Path) -> None:
-    file = make_file(folder, b"ok|" + b"word " * 20)
+@pytest.mark.parametrize("end", [b"", b"|", b"|more"])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_a_document_that_must_be_read_whole_is_rejected_above_the_limit(
+    folder: Path, end: bytes, compression: str | None
+) -> None:
+    data = b"ok|" + b"word " * 20 + end
+    stored = data if compression is None else COMPRESS[compression](data)
+    file = make_file(folder, stored, compression)
     options = ReadOptions(separator=b"|", cut=False, max_document_bytes=100)
-    assert read(file, options).texts() == [b"ok", b"word " * 20]
-    with pytest.raises(LongDocumentError) as caught:
-        read(file, replace(options, max_document_bytes=99))
-    text = str(caught.value)
-    assert "99 bytes (input.max_document_bytes)" in text
-    assert f"{file.url}, byte 3" in text
+    others = [b"more"] * (end == b"|more")
+    assert read(file, options).texts() == [b"ok", b"word " * 20, *others]
+    for read_bytes in (7, 1 << 20):
+        found = read(file, replace(options, max_document_bytes=99, read_bytes=read_bytes))
+        assert found.texts() == [b"ok", *others]
+        (reject,) = found.rejects
+        assert (reject.offset, reject.length, reject.reason) == (3, 100, "too_long")
+        assert reject.first_bytes == (b"word " * 20)[:64]
+        assert "a document of 100 bytes; at most 99" in reject.message
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
@@ -551,7 +564,7 @@ def test_a_compressed_file_that_is_cut_short_is_an_error_wherever_it_ends(
                 read(file, ReadOptions(separator=separator))
             assert file.url in str(caught.value)
             assert "bytes of text" in str(caught.value)
-            assert f"compressed data was read up to byte {file.size:,}" in str(caught.value)
+            assert f"data was read up to byte {file.size:,}" in str(caught.value)
 
 
 @pytest.mark.parametrize("compression", COMPRESS)

@@ -385,6 +385,43 @@ def test_json_lines_mean_what_each_means_alone_however_the_file_is_cut(
     assert found.bytes == len(data)
 
 
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    lines=st.lists(LINES, max_size=12),
+    compression=st.sampled_from([None, *COMPRESS]),
+    members=st.integers(1, 4),
+    cuts=st.lists(st.integers(1, 400), max_size=6),
+    read_bytes=st.integers(1, 300),
+    max_document_bytes=st.sampled_from([10, 20, 1000]),
+)
+def test_json_lines_of_any_length_are_the_same_cut_or_compressed(
+    folder: Path,
+    lines: list[bytes],
+    compression: str | None,
+    members: int,
+    cuts: list[int],
+    read_bytes: int,
+    max_document_bytes: int,
+) -> None:
+    data = lines_of(*lines)
+    options = ReadOptions(format="jsonl", max_document_bytes=max_document_bytes)
+    whole = read(make_file(folder, data), options)
+    other = replace(options, read_bytes=read_bytes)
+    if compression is None:
+        found = read(make_file(folder, data), other, cuts)
+    else:
+        step = len(data) // members + 1
+        parts = [data[start : start + step] for start in range(0, step * members, step)]
+        stored = b"".join(COMPRESS[compression](part) for part in parts)
+        found = read(make_file(folder, stored, compression), other)
+    found.rejects.sort(key=lambda reject: reject.offset)
+    whole.rejects.sort(key=lambda reject: reject.offset)
+    assert found == whole
+    assert found.bytes == len(data)
+
+
 def test_the_first_and_the_last_of_many_bad_lines_are_found(folder: Path) -> None:
     good = json.dumps({"text": "good"}).encode()
     lines = [good] * 10_000

@@ -41,9 +41,7 @@ def test_what_is_written_can_be_read(directory: Directory) -> None:
     assert directory.sizes() == {"x": 10}
     directory.write_json("j", {"b": [1, "é"], "a": None})
     assert directory.read_json("j") == {"b": [1, "é"], "a": None}
-    assert (
-        directory.read_bytes("j") == '{\n  "a": null,\n  "b": [\n    1,\n    "é"\n  ]\n}\n'.encode()
-    )
+    assert directory.read_bytes("j") == '{\n  "a": null,\n  "b": [1, "é"]\n}\n'.encode()
 
 
 def test_what_is_not_there_is_nothing(directory: Directory) -> None:

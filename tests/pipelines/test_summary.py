@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -121,6 +122,23 @@ def test_a_plan_shows_files_tasks_expected_output_and_warnings() -> None:
         "\n"
         "warning: b.zst can't be split.\n"
     )
+
+
+def test_a_plan_shows_what_is_selected_and_what_is_not_read() -> None:
+    files = (replace(PLAN.files[0], stop=1500), replace(PLAN.files[1], stop=0))
+    selection = {"b": {"limit_documents": 7, "exclude": ["c*"]}, "d": {"min_chars": 3}}
+    text = shown(show_plan, replace(PLAN, files=files, selection=selection))
+    assert "/d/a.txt: 3.0 MB, 3 ranges, read up to 1,500\n" in text
+    assert "/d/b.zst (b): 10 bytes, zstd, not read\n" in text
+    assert "files                2, 3.0 MB; 1 can be split, 1 not read\n" in text
+    assert "selection b          limit_documents: 7, exclude: ['c*']\n" in text
+    assert "selection d          min_chars: 3\n" in text
+
+
+def test_a_summary_shows_framing_and_what_was_not_selected() -> None:
+    text = shown(show_summary, replace(SUMMARY, framing_bytes=1234, not_selected=9_999))
+    assert "framing              1.2 kB (1,234 bytes)\n" in text
+    assert "not selected         9,999\n" in text
 
 
 def test_a_plan_of_many_files_shows_the_first() -> None:

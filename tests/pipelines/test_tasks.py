@@ -36,6 +36,8 @@ class Source:
     separator: str | None = "\n"
     compression: str = "infer"
     range_bytes: int = 100
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     storage_options: dict[str, Any] = field(default_factory=dict)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+import xxhash
 from apache_beam.internal import pickler
 from apache_beam.testing.test_pipeline import TestPipeline as BeamTestPipeline
 from apache_beam.testing.util import assert_that, equal_to
@@ -74,6 +75,27 @@ def test_documents_are_read_into_batches(config: BuildConfig) -> None:
     with local_pipeline() as pipeline:
         documents = pipeline | ReadDocuments(sources=config.input)
         assert_that(documents | "Texts" >> beam.FlatMap(texts_of), equal_to(ALL))
+
+
+def test_documents_that_are_read_may_be_selected(config: BuildConfig) -> None:
+    source = config.input[0].model_copy(
+        update={"limit_documents": 30, "sample_fraction": 0.5, "exclude": ("b*",)}
+    )
+    taken = [
+        document
+        for document in DOCUMENTS["a.txt"]
+        if xxhash.xxh3_128_intdigest(document) >> 64 < 1 << 63
+    ]
+    assert 2 < len(taken) < 18
+    with local_pipeline() as pipeline:
+        documents = pipeline | ReadDocuments(sources=[source])
+        assert_that(documents | "Texts" >> beam.FlatMap(texts_of), equal_to(taken))
+    limited = source.model_copy(
+        update={"limit_documents": 30, "sample_fraction": 1.0, "exclude": ()}
+    )
+    with local_pipeline() as pipeline:
+        documents = pipeline | ReadDocuments(sources=[limited])
+        assert_that(documents | "Texts" >> beam.FlatMap(texts_of), equal_to(ALL[:30]))
 
 
 def test_batches_may_be_shuffled(config: BuildConfig) -> None:

@@ -19,6 +19,7 @@ from build_support import (
     checksums,
     config_for,
     encode_job,
+    plan_of,
     some_text,
     with_small_pieces,
     works_of,
@@ -29,6 +30,7 @@ from hypothesis import strategies as st
 
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import writing
+from pipelines.accounting import NUMBERS
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError, InputError
 from pipelines.storage import Directory
@@ -378,12 +380,28 @@ def test_every_document_is_a_row_a_reject_or_empty(
         encode={"special_tokens_in_text": "reject", "validation_fraction": 0.3},
     )
     job = job_for(config, tokenizer_directory)
-    content = writing.tokens_content(dict(enumerate(write_all(job, works_of(config)))))
+    entries = dict(enumerate(write_all(job, works_of(config))))
+    size = sum(map(len, documents)) + len(END) * len(documents)
+    content = writing.tokens_content(entries, plan_of(config).files, config.input)
     totals = content["totals"]
     assert (totals["documents"], totals["empty"], totals["rejected"]) == (10, 10, 15)
     rows = totals["train_rows"] + totals["validation_rows"]
     assert rows == len(rows_of(job)) + len(rows_of(job, "validation")) == 10
-    assert totals["bytes"] == sum(map(len, documents))
+    assert totals["bytes"] == sum(map(len, documents)) - totals["rejected_bytes"] == 40
+    (file,), (source,) = content["inputs"], content["sources"]
+    numbers = {name: totals[name] for name in NUMBERS}
+    said = {"name": "a.txt", "size": size, "generation": "base", "unread": False, "bad": False}
+    said["planned_bytes"] = size
+    assert file == {**said, **numbers}
+    assert source == {
+        "name": None,
+        "planned_bytes": size,
+        **numbers,
+        "hash_sum": totals["hash_sum"],
+        "bad_files": [],
+        "reasons": {"invalid_utf8": 10, "special_token": 5},
+    }
+    assert sum(totals[name] for name in NUMBERS if "bytes" in name) == size
     files = [job.rejects.path(entry["name"]) for entry in content["files"]["rejects"]]
     rejects = [row for path in files for row in pq.read_table(path).to_pylist()]
     assert len(rejects) == sum(entry["rows"] for entry in content["files"]["rejects"]) == 15

@@ -198,6 +198,8 @@ class Source:
     compression: str = "infer"
     format: str = "text"
     range_bytes: int = 1 << 26
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     storage_options: dict[str, Any] = field(default_factory=dict)
 
 

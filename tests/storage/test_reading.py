@@ -32,16 +32,11 @@ from storage_support import (
 from werkzeug.wrappers import Request, Response
 
 from pipelines import filesystems, retries
+from pipelines.bad_files import ChangedFileError, DamagedFileError, UnreadableFileError
 from pipelines.errors import ConfigError, InputError
 from pipelines.readers import ReadOptions, read_range
 from pipelines.stored import REQUEST_BYTES, StoredHandle, open_stored
-from pipelines.streams import (
-    ChangedFileError,
-    DamagedFileError,
-    UnreadableFileError,
-    open_handle,
-    open_stream,
-)
+from pipelines.streams import open_handle, open_stream
 from pipelines.tasks import InputFile, Range
 
 TEXT = some_lines(2000)
@@ -397,10 +392,10 @@ def test_a_local_file_without_permission_is_told(
     path.write_bytes(TEXT)
     file = file_at(str(path))
 
-    def refusing(*arguments: object, **options: object) -> object:
-        raise PermissionError(13, "Permission denied", str(path))
+    def refusing(path: str, flags: int) -> int:
+        raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(Path, "open", refusing)  # root may read everything
+    monkeypatch.setattr("pipelines.stored.os.open", refusing)  # root may read everything
     with pytest.raises(UnreadableFileError, match=r"Permission denied(.|\n)*Allow the user") as it:
         text_of(file)
     assert f"where: {path}" in str(it.value)

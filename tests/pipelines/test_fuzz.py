@@ -1,0 +1,26 @@
+"""Whole builds, and reading, from files damaged at random; `make fuzz` does more of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fuzzing
+import pytest
+
+
+@pytest.mark.parametrize("first", range(0, 200, 40))
+def test_builds_from_damaged_files_end_accounted_for_or_with_an_error_that_names_one(
+    tmp_path: Path, first: int
+) -> None:
+    found = [fuzzing.fuzz_build(first, tmp_path)]
+    with fuzzing.without_beam():
+        found += [fuzzing.fuzz_build(seed, tmp_path) for seed in range(first + 1, first + 40)]
+    assert found.count("built") > 15
+    assert {"DamagedFileError", "BadFileLimitError"} <= set(found)
+
+
+def test_readers_of_damaged_files_give_what_is_there_or_an_error_that_names_them(
+    tmp_path: Path,
+) -> None:
+    for seed in range(300):
+        fuzzing.fuzz_reader(seed, tmp_path)
