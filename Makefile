@@ -62,10 +62,12 @@ format: $(VENV)/installed-lint
 types: $(VENV)/installed-lint
 	$(BIN)/mypy
 
-## make schema       write configs/build.schema.json
+## make schema       write configs/build.schema.json and configs/manifest.schema.json
 schema: $(VENV)/installed
 	$(BIN)/python -m pipelines.config > configs/.build.schema.json
 	mv configs/.build.schema.json configs/build.schema.json
+	$(BIN)/python -m pipelines.manifest_schema > configs/.manifest.schema.json
+	mv configs/.manifest.schema.json configs/manifest.schema.json
 
 ## make tables       write the Unicode tables of the native scanners and of normalization
 tables: $(VENV)/installed

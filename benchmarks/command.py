@@ -71,6 +71,7 @@ def beam_bpe(stage: str, case: Case, workers: int, directory: Path) -> Run:
     text: dict[str, Any] = {"files": [case.path], "separator": special}
     if case.bytes < 2 * corpora.QUICK_BYTES:
         text["range_bytes"] = case.bytes // _QUICK_TASKS
+    text.update(case.options.get("input", {}))
     config = {
         "output": str(directory / "output"),
         "input": text,

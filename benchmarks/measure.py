@@ -40,7 +40,7 @@ class Target:
     """How many times less than another side ours shall need.
 
     Attributes:
-        ratio: that is aimed at.
+        ratio: that is aimed at; 0: nothing, the ratio is stated.
         least: that is acceptable.
         of: "seconds" or "peak_bytes".
     """
@@ -74,6 +74,7 @@ class Case:
         not_compared: sides whose result can't be compared with ours, with the reason.
         unit: of the figures: "MB/s", "s" or "µs"; seconds are those of one call for the last.
         headline: the steps whose rows are in the short table.
+        items: how many there are, and of what, where the cost of one is of interest.
         options: what else the question's functions need.
     """
 
@@ -88,11 +89,12 @@ class Case:
     not_compared: Mapping[str, str] = field(default_factory=dict)
     unit: str = "MB/s"
     headline: Sequence[str] = ()
+    items: tuple[int, str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """What a child needs to know of it."""
-        names = ("work", "text", "path", "bytes", "threads", "options")
+        names = ("work", "text", "path", "bytes", "threads", "items", "options")
         return json.dumps({name: getattr(self, name) for name in names})
 
 
@@ -200,6 +202,7 @@ def _row(case: Case, step: str, samples: Mapping[str, list[dict[str, Any]]]) -> 
         "threads": case.threads,
         "unit": case.unit,
         "headline": step in case.headline,
+        "items": case.items,
         "sides": sides,
         "comparisons": comparisons,
         "limits": limits,

@@ -18,6 +18,7 @@ from typing import Any
 import corpora
 import count
 import encode
+import forms
 import learn
 import load
 import measure
@@ -25,9 +26,10 @@ import pipeline
 import scale
 import short
 import table
+import tiny
 import train
 
-QUESTIONS = (count, learn, train, encode, short, pipeline, scale, load)
+QUESTIONS = (count, learn, train, encode, short, pipeline, forms, tiny, scale, load)
 QUICK_ROUNDS = 2
 
 

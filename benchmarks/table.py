@@ -30,7 +30,7 @@ def render(results: Mapping[str, Any]) -> str:
         judge(item["ratio"], item["target"], item["least"])
         for row in held
         for item in row["comparisons"]
-        if item["ratio"] is not None
+        if item["ratio"] is not None and item["target"]
     ]
     met, below, missed = (verdicts.count(verdict) for verdict in (_MET, _BELOW, _MISSED))
     parts = [
@@ -105,7 +105,7 @@ def _comparisons(row: Row) -> Iterable[list[str]]:
     for item in row["comparisons"]:
         peer, of, ratio = item["against"], item["of"], item["ratio"]
         work, *where = _names(row)
-        asked = f"{item['target']:g} ({item['least']:g})"
+        asked = f"{item['target']:g} ({item['least']:g})" if item["target"] else ""
         start = [work + (", peak memory" if of == "peak_bytes" else ""), *where]
         start += [_figure(row, ours, of), peer]
         if ratio is None:
@@ -147,7 +147,9 @@ def _stated(row: Row) -> list[str]:
 
 
 def judge(ratio: float, target: float, least: float) -> str:
-    """How a ratio stands to what is asked of it."""
+    """How a ratio stands to what is asked of it; nothing where it is stated alone."""
+    if not target:
+        return ""
     if ratio >= target:
         return _MET
     return _BELOW if ratio >= least else _MISSED
@@ -160,6 +162,9 @@ def _figure(row: Row, side: str, of: str = "seconds", *, short: bool = False) ->
         return _megabytes(figures["peak_bytes"])
     seconds = figures["median"]
     text = f"{seconds * 1e6:.3g} µs" if row["unit"] == "µs" else f"{seconds:.3g} s"
+    if row.get("items"):
+        number, item = row["items"]
+        text += f", {seconds / number * 1e6:.3g} µs a {item}"
     if row["unit"] == "MB/s":
         rate = f"{figures['mb_per_second']:.4g} MB/s"
         text = rate if short else f"{rate}, {text}"

@@ -39,7 +39,7 @@ def main(tokenizer: str) -> None:
             }
         )
         build.build(config)
-        files = sorted(map(str, Path(directory).glob("out/tokens/*.parquet")))
+        files = sorted(map(str, Path(directory).glob("out/tokens/train-*.parquet")))
         table = pa.dataset.dataset(files).to_table(columns=["id", "num_tokens"])
     tokens: dict[str, list[int]] = {}
     for row in table.to_pylist():

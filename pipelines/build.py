@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
-from pipelines.errors import ConfigError, InputError
+from pipelines.errors import ConfigError, DifferentConfigurationError, InputError, OutputError
 from pipelines.filesystems import protocol_of
 from pipelines.identity import (
     counts_configuration,
@@ -26,6 +26,8 @@ from pipelines.identity import (
     tokenizer_configuration,
     tokens_configuration,
 )
+from pipelines.locks import OutputLock
+from pipelines.names import BASE, STATISTICS_FILE, TOKEN_FILE, token_file_name
 from pipelines.storage import Directory
 from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
 from pipelines.tasks import (
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pipelines.counting import CountJob
     from pipelines.manifest import Identity
     from pipelines.tokenizer_files import Model
+    from pipelines.work import SourceReading, TaskWork
     from pipelines.writing import EncodeJob
 
 _UINT16_IDS = 1 << 16
@@ -60,9 +63,10 @@ def count(
     build = _Build(config, beam_args)
     build.check_trains()
     build.check_inputs_and_options()
-    if restart:
-        build.discard_counts()
-    build.count()
+    with build.lock:
+        if restart:
+            build.discard_counts()
+        build.count()
     return build.summary
 
 
@@ -73,9 +77,10 @@ def train(
     build = _Build(config, beam_args)
     build.check_trains()
     build.check_inputs_and_options()
-    if restart:
-        build.discard_tokenizer()
-    build.train()
+    with build.lock:
+        if restart:
+            build.discard_tokenizer()
+        build.train()
     return build.summary
 
 
@@ -85,9 +90,10 @@ def encode(
     """Encodes the corpus; counts and trains first if that is not finished."""
     build = _Build(config, beam_args)
     build.check_inputs_and_options()
-    if restart:
-        build.discard_tokens()
-    build.encode()
+    with build.lock:
+        if restart:
+            build.discard_tokens()
+        build.encode()
     return build.summary
 
 
@@ -97,13 +103,31 @@ def build(
     """Does everything; what is finished is not done again."""
     whole = _Build(config, beam_args)
     whole.check_inputs_and_options()
-    if restart:
-        whole.discard_tokens()
-        if config.tokenizer.path is None:
-            whole.discard_tokenizer()
-            whole.discard_counts()
-    whole.encode()
+    with whole.lock:
+        if restart:
+            whole.discard_tokens()
+            if config.tokenizer.path is None:
+                whole.discard_tokenizer()
+                whole.discard_counts()
+        whole.encode()
     return whole.summary
+
+
+def replay(
+    config: BuildConfig, repaired: Mapping[str, str] | None = None, *, beam_args: Sequence[str] = ()
+) -> BuildSummary:
+    """Encodes rejected documents after all, by a changed policy or from repaired files.
+
+    Args:
+        config: of the dataset, but for what decides which documents are rejected.
+        repaired: path or URL of a repaired file, by the name of the file in the column `source`.
+        beam_args: options of Beam.
+    """
+    build = _Build(config, beam_args)
+    build.check_inputs_and_options()
+    with build.lock:
+        build.replay(repaired or {})
+    return build.summary
 
 
 @contextmanager
@@ -123,13 +147,22 @@ def _importing() -> Iterator[None]:
         gc.enable()
 
 
+def _plan_fingerprint(identity: Identity, generation: str) -> str:
+    """Of what decides the files of a generation, but for its inputs."""
+    made_by = identity.configuration_fingerprint
+    if generation == BASE:
+        return made_by
+    return fingerprint({"configuration": made_by, "generation": generation})
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Made:
-    """What a stage made: its part of the manifest, and what to tell of the run."""
+    """What a stage made: its part of the manifest and of run.json, and what to tell of the run."""
 
     content: Mapping[str, Any]
     resumed: bool = False
     bytes: int = 0
+    run: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +182,8 @@ class _Build:
         self._config = config
         self._beam_args = tuple(beam_args)
         output = Directory(url=config.output_path, storage_options=config.output_storage_options)
+        self.lock = OutputLock(output)
+        output = replace(output, guard=self.lock.guard)
         self._counts = output / "counts"
         self._tokenizer = output / "tokenizer"
         self._tokens = output / "tokens"
@@ -201,9 +236,26 @@ class _Build:
 
     # Planning
 
+    def _next_generation(self) -> tuple[str, Plan]:
+        """The generation that encoding would make, and the work for it; from sizes alone."""
+        from pipelines.manifest import MANIFEST
+
+        earlier = self._tokens.read_json(MANIFEST)
+        if earlier is None or "generations" not in earlier:
+            return BASE, self._plan
+        from pipelines import generations
+
+        added = self._plan_of_added(earlier)
+        left = {file.label: file.size for file in self._listed.files}
+        same = all(left.get(file["name"]) == file["size"] for file in earlier["inputs"])
+        if not added.files or not same:
+            return BASE, self._plan
+        return generations.next_name(earlier), added
+
     def describe(self) -> BuildPlan:
         self._check_size()
-        config, files_plan = self._config, self._plan
+        config = self._config
+        generation, files_plan = self._next_generation()
         ranges = [0] * len(files_plan.files)
         for task in files_plan.tasks:
             for part in task.ranges:
@@ -224,7 +276,7 @@ class _Build:
         of = len(files_plan.tasks)
         splits = ["train"] + (["validation"] if config.encode.validation_fraction else [])
         token_files = tuple(
-            f"{split}-{i:05d}-of-{of:05d}.parquet" for split in splits for i in range(of)
+            token_file_name(split, i, of, generation) for split in splits for i in range(of)
         )
         present = self._tokens.sizes()
         return BuildPlan(
@@ -235,6 +287,7 @@ class _Build:
             token_files=token_files,
             id_type=self._planned_id_type(),
             output=self._output.url,
+            generation=generation,
             selection={source.name or "": source.selection for source in names if source.selection},
             warnings=tuple(self._plan_warnings(files)),
         )
@@ -270,6 +323,7 @@ class _Build:
     def discard_counts(self) -> None:
         from pipelines.manifest import discard_stage
 
+        self.lock.acquire()
         discard_stage(self._counts, r"shard-\d+-of-\d+\.parquet", "_runs")
         self._discard_rejects("count-")
 
@@ -278,7 +332,7 @@ class _Build:
         manifest = self._stage(
             "count", self._counts, counts_configuration(self._config), self._run_count
         )
-        (self._counts / "_runs").remove_all()
+        self._remove_scratch(self._counts / "_runs")
         self._note_counts(manifest)
         return manifest
 
@@ -320,6 +374,7 @@ class _Build:
         return CountJob(
             counts=self._counts,
             rejects=self._rejects,
+            configuration=identity.configuration_fingerprint,
             plan_id=self._plan.plan_id(identity.configuration_fingerprint),
             num_tasks=len(task_hashes),
             tasks_hash=sum(task_hashes) & _MASK_128,
@@ -396,6 +451,7 @@ class _Build:
         from bpe_core.formats import TOKENIZER_FILES
         from pipelines.manifest import discard_stage
 
+        self.lock.acquire()
         discard_stage(self._tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
 
     def train(self) -> dict[str, Any]:
@@ -428,9 +484,14 @@ class _Build:
             "vocab_size": len(trained.model),
             "vocab_size_asked_for": tokenizer.vocab_size,
         }
-        not_written = save_tokenizer(trained.model, self._tokenizer, {"training": training})
+        files, not_written = save_tokenizer(trained.model, self._tokenizer, {"training": training})
         training.pop("configuration")
-        content = {**training, "fingerprint": trained.model.fingerprint, "not_written": not_written}
+        content = {
+            **training,
+            "fingerprint": trained.model.fingerprint,
+            "files": files,
+            "not_written": not_written,
+        }
         return _Made(content=content)
 
     def _train_bytes(self, counts: PretokenCounts) -> _Trained:
@@ -562,8 +623,9 @@ class _Build:
     def discard_tokens(self) -> None:
         from pipelines.manifest import discard_stage
 
-        discard_stage(self._tokens, r"(train|validation)-\d+-of-\d+\.parquet", "_tasks")
-        self._discard_rejects("(count-)?")
+        self.lock.acquire()
+        discard_stage(self._tokens, f"{TOKEN_FILE.pattern}|{STATISTICS_FILE.pattern}", "_tasks")
+        self._discard_rejects(r"(count-|add\d+-)?")
 
     def encode(self) -> None:
         """Encodes what is not encoded yet; trains first if the tokenizer is to be trained."""
@@ -584,21 +646,88 @@ class _Build:
             self._tokens,
             configuration,
             lambda identity: self._run_encode(identity, model, counted),
+            lambda identity, earlier: self._run_encode(identity, model, counted, earlier),
         )
-        (self._tokens / "_tasks").remove_all()
-        self._discard_rejects("count-")
+        self._remove_scratch(self._tokens / "_tasks")
+        if self._rejects.exists() and self.lock.try_acquire():
+            self._discard_rejects("count-")
+        self._remove_unlisted(manifest)
         self._note_tokens(manifest)
 
-    def _run_encode(self, identity: Identity, model: Model, counted: str | None) -> _Made:
+    def _run_encode(
+        self,
+        identity: Identity,
+        model: Model,
+        counted: str | None,
+        earlier: Mapping[str, Any] | None = None,
+    ) -> _Made:
+        """Encodes all files or, after an earlier manifest, those that it does not list."""
         with _importing():
-            from pipelines import progress, runners, writing
-            from pipelines.accounting import DocumentTotals, check_accounts
-            from pipelines.transforms import ReadTasks, WriteTokenShards
+            from pipelines import generations, writing
+            from pipelines.accounting import check_accounts
+            from pipelines.tokenizer_files import counts_fingerprint
             from pipelines.work import TaskWork
 
-        works = [TaskWork.of_plan(self._plan, task) for task in self._plan.tasks]
-        job = self._encode_job(identity, model)
+        plan = self._plan if earlier is None else self._plan_of_added(earlier)
+        works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
+        name = BASE if earlier is None else generations.next_name(earlier)
+        job = self._encode_job(
+            identity, model, plan.plan_id(_plan_fingerprint(identity, name)), name
+        )
+        entries, made = self._write_tokens(job, works, model, earlier)
+        content = writing.tokens_content(entries, plan.files, self._config.input, name)
+        content["files"]["statistics"] = [writing.write_merged_statistics(job, entries, model)]
+        content = {
+            **generations.content_of(earlier, content, name, len(works), identity.configuration),
+            "tokenizer": model.fingerprint,
+            "counts": counts_fingerprint(job.tokenizer),
+        }
+        self._check_limits(content, [file["name"] for file in content["files"]["rejects"]])
+        check_accounts({"configuration": identity.configuration, **content})
+        if counted is not None and counted not in generations.corpora(content):
+            raise InputError(
+                "The documents that were encoded are not those that were counted.",
+                expected=f"number and sum of hashes {counted}",
+                found=content["corpus"] + self._other_bad_files(content["totals"]),
+                where=self._tokens.url,
+                hint="The input has changed meanwhile. When it is complete, begin anew with "
+                "--restart.",
+            )
+        return replace(made, content=content, run={"tokenizer": job.tokenizer.url})
+
+    def _plan_of_added(self, earlier: Mapping[str, Any]) -> Plan:
+        """The work on the files that a manifest does not list."""
+        known = {file["name"] for file in earlier["inputs"]}
+        files = [file for file in self._listed.files if file.label not in known]
+        for file in files:
+            source = self._config.input[file.source]
+            if source.limit_documents is not None or source.limit_bytes is not None:
+                raise DifferentConfigurationError(
+                    "Files were added to a source with a limit: its first documents are others.",
+                    expected="no limit_documents nor limit_bytes in a source that grows",
+                    found=f"{file.label}, which the dataset does not have",
+                    where=self._tokens.url,
+                    hint="Leave the added files out (input.exclude), make a source of their own of "
+                    "them, or begin anew: `beam-bpe encode CONFIG --restart`.",
+                )
+        return plan_tasks(files, self._config.input)
+
+    def _write_tokens(
+        self,
+        job: EncodeJob,
+        works: Sequence[TaskWork],
+        model: Model,
+        earlier: Mapping[str, Any] | None,
+    ) -> tuple[dict[int, dict[str, Any]], _Made]:
+        """Has the tasks written that are not yet; gives the entries of all."""
+        from pipelines import generations, progress, runners, writing
+        from pipelines.accounting import DocumentTotals
+        from pipelines.transforms import ReadTasks, WriteTokenShards
+
         finished = writing.finished_entries(job, len(works))
+        if earlier is not None:
+            kept = finished.values()
+            generations.remove(generations.unlisted(self._tokens, self._rejects, earlier, kept))
         left = [work for work in works if work.index not in finished]
         if left:
             writing.keep_tokenizer(job.tokenizer, model)
@@ -609,22 +738,13 @@ class _Build:
                 tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
                 tasks | "WriteTokenShards" >> WriteTokenShards(job=job)
         entries = writing.finished_entries(job, len(works))
-        content = writing.tokens_content(entries, self._plan.files, self._config.input)
-        self._check_limits(content, [file["name"] for file in content["files"]["rejects"]])
-        check_accounts({**content, "configuration": identity.configuration})
-        if counted not in (None, content["corpus"]):
-            raise InputError(
-                "The documents that were encoded are not those that were counted.",
-                expected=f"number and sum of hashes {counted}",
-                found=content["corpus"] + self._other_bad_files(content["totals"]),
-                where=self._tokens.url,
-                hint="The input has changed meanwhile. When it is complete, begin anew with "
-                "--restart.",
-            )
+        self._check_all_there(len(entries), len(works))
+        if any(entry["rejects"] for entry in entries.values()):
+            self._rejects.settle()
         fresh = sum(
             DocumentTotals.from_json(entries[work.index]["totals"]).all_bytes for work in left
         )
-        return _Made(content=content, resumed=bool(finished), bytes=fresh)
+        return entries, _Made(content={}, resumed=bool(finished), bytes=fresh)
 
     def _other_bad_files(self, totals: Mapping[str, Any]) -> str:
         """Files that could be read when encoding and not when counting, or the other way round."""
@@ -633,8 +753,9 @@ class _Build:
         other = sorted(before.symmetric_difference(totals["bad_files"]))
         return f"; bad in one of the two alone: {', '.join(other[:10])}" if other else ""
 
-    def _encode_job(self, identity: Identity, model: Model) -> EncodeJob:
-        from pipelines.work import source_readings
+    def _encode_job(
+        self, identity: Identity, model: Model, plan_id: str, generation: str
+    ) -> EncodeJob:
         from pipelines.writing import EncodeJob
 
         encode = self._config.encode
@@ -644,21 +765,101 @@ class _Build:
             tokenizer=self._tokenizer_directory,
             tokenizer_fingerprint=model.fingerprint,
             configuration=identity.configuration_fingerprint,
-            plan_id=self._plan.plan_id(identity.configuration_fingerprint),
+            plan_id=plan_id,
+            generation=generation,
             prepend=encode.prepend,
             append=encode.append,
             special_tokens_in_text=encode.special_tokens_in_text,
             id_type=self._id_type(model),
             validation_fraction=encode.validation_fraction,
-            readings=source_readings(
-                self._config.input,
-                model.pattern,
-                tuple(model.special_tokens),
-                # Documents are cut by neither of them where characters are the smallest tokens.
-                normalizer=getattr(model, "normalizer", None),
-                normalize_quotes=getattr(model, "normalize_quotes", False),
-            ),
+            readings=self._readings(model),
         )
+
+    def _readings(self, model: Model) -> tuple[SourceReading, ...]:
+        from pipelines.work import source_readings
+
+        return source_readings(
+            self._config.input,
+            model.pattern,
+            tuple(model.special_tokens),
+            # Documents are cut by neither of them where characters are the smallest tokens.
+            normalizer=getattr(model, "normalizer", None),
+            normalize_quotes=getattr(model, "normalize_quotes", False),
+        )
+
+    # Replaying
+
+    def replay(self, repaired: Mapping[str, str]) -> None:
+        """Makes a generation of rejected documents, if any are to be taken."""
+        with _importing():
+            from pipelines import manifest as records
+            from pipelines import replay
+
+        model = self._load_model()
+        self._check_affixes(model)
+        configuration = {
+            **tokens_configuration(self._config, model.fingerprint),
+            "id_type": self._id_type(model),
+        }
+
+        def planned() -> tuple[replay.Replay, replay.Job]:
+            dataset = replay.Dataset(
+                tokens=self._tokens,
+                rejects=self._rejects,
+                manifest=records.dataset_manifest(self._tokens),
+                run=self._tokens.read_json(records.RUN) or {},
+            )
+            records.check_replayable(self._tokens, dataset.manifest, configuration)
+            run = replay.Replay(
+                dataset=dataset,
+                configuration=configuration,
+                sources=self._config.input,
+                readings=self._readings(model),
+                listed={file.label: file for file in self._listed.files},
+                repaired=replay.find_repaired(repaired, dataset, self._config.input),
+            )
+            return run, run.plan()
+
+        run, work = planned()
+        begun = time.monotonic()
+        if work.parts:
+            self.lock.acquire()
+            if records.dataset_manifest(self._tokens) != run.dataset.manifest:
+                run, work = planned()  # another build has changed it meanwhile
+        if work.parts:
+            job = replace(
+                self._encode_job(
+                    records.Identity(configuration=configuration, inputs={}, marks={}),
+                    model,
+                    run.plan_id(work),
+                    run.name,
+                ),
+                is_replay=True,
+            )
+            work.write(job.entries, self._rejects)
+            entries, made = self._write_tokens(job, work.works, model, run.dataset.manifest)
+            content = run.content(job, work, entries, model)
+            seconds = time.monotonic() - begun
+            facts = {
+                **self._run_facts(seconds),
+                "tokenizer": job.tokenizer.url,
+                "limits": run.dataset.run.get("limits", {}),
+                "repaired_marks": run.repaired_marks,
+            }
+            manifest = records.finish_stage(self._tokens, run.identity, content, facts)
+            state: Literal["resumed", "done"] = "resumed" if made.resumed else "done"
+            self._note_stage(
+                StageSummary(
+                    name=f"replay {run.name}", state=state, seconds=seconds, bytes=made.bytes
+                )
+            )
+        else:
+            manifest = dict(run.dataset.manifest)
+            self._note_stage(StageSummary(name="replay", state="already finished"))
+        self._remove_scratch(self._tokens / "_tasks")
+        self._remove_unlisted(manifest)
+        self._note_tokens(manifest)
+        self.summary = replace(self.summary, warnings=(*self.summary.warnings, *work.warnings))
 
     def _note_tokens(self, manifest: Mapping[str, Any]) -> None:
         totals = manifest["totals"]
@@ -686,26 +887,70 @@ class _Build:
         directory: Directory,
         configuration: Mapping[str, Any],
         make: Callable[[Identity], _Made],
+        grow: Callable[[Identity, Mapping[str, Any]], _Made] | None = None,
     ) -> dict[str, Any]:
-        """Makes a stage's output unless it is finished; gives its manifest."""
+        """Makes a stage's output unless it is finished; gives its manifest.
+
+        Args:
+            name: of the stage.
+            directory: of its output.
+            configuration: what decides its bytes.
+            make: makes it.
+            grow: makes a further generation, given the manifest of the earlier ones.
+        """
+        from pipelines import generations
         from pipelines import manifest as records
 
         identity = records.Identity.of(configuration, self._listed)
-        manifest = records.finished_manifest(directory, identity)
-        if manifest is not None:
-            self._note_stage(StageSummary(name=name, state="already finished"))
-            return manifest
+        for _ in range(2):  # a second time under the lock: another may have made it meanwhile
+            earlier = records.finished_manifest(directory, identity, may_grow=grow is not None)
+            known = {} if earlier is None else records.inputs_of(earlier)
+            if earlier is not None and not (grow and identity.inputs.keys() - known.keys()):
+                records.remove_remains(directory, self.lock.try_acquire)
+                self._note_stage(StageSummary(name=name, state="already finished"))
+                return earlier
+            self.lock.acquire()
         limits = {} if name == "train" else self._limited[1]
-        records.begin_stage(directory, identity, limits)
         begun = time.monotonic()
-        made = make(identity)
+        if earlier is None:
+            records.begin_stage(directory, identity, limits)
+            made = make(identity)
+        else:
+            assert grow is not None, "a stage that can't grow is finished by its manifest"
+            made = grow(identity, earlier)
+            name = f"{name} {generations.next_name(earlier)}"
         seconds = time.monotonic() - begun
-        manifest = records.finish_stage(
-            directory, identity, made.content, {**self._run_facts(seconds), "limits": limits}
-        )
+        content = {"stage": directory.name, **made.content}
+        facts = {**self._run_facts(seconds), "limits": limits, **made.run}
+        manifest = records.finish_stage(directory, identity, content, facts)
         state: Literal["resumed", "done"] = "resumed" if made.resumed else "done"
         self._note_stage(StageSummary(name=name, state=state, seconds=seconds, bytes=made.bytes))
         return manifest
+
+    def _remove_scratch(self, directory: Directory) -> None:
+        """Removes what a finished stage needs no more, unless another build is at work."""
+        if directory.exists() and self.lock.try_acquire():
+            directory.remove_all()
+
+    def _remove_unlisted(self, manifest: Mapping[str, Any]) -> None:
+        """Removes what unfinished generations left, unless another build is at work."""
+        from pipelines import generations
+
+        unlisted = generations.unlisted(self._tokens, self._rejects, manifest)
+        if unlisted and self.lock.try_acquire():
+            generations.remove(unlisted)
+
+    def _check_all_there(self, found: int, tasks: int) -> None:
+        if found == tasks:
+            return
+        raise OutputError(
+            "Files of this build are gone or changed, though their tasks had finished.",
+            expected=f"those of {tasks:,} tasks",
+            found=f"those of {found:,}",
+            where=self._tokens.url,
+            hint="Something else writes into the output. Run the same command again: what is "
+            "missing is made again.",
+        )
 
     def _note_stage(self, stage: StageSummary) -> None:
         self.summary = replace(self.summary, stages=(*self.summary.stages, stage))

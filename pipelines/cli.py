@@ -33,7 +33,7 @@ _EXIT_CODES = (
     "belongs to another configuration; 4 input missing, unreadable or corrupt; 5 output can't be "
     "written; 6 too many documents rejected; 7 counts incomplete; 8 the working process died; "
     "9 the tokenizer core refused; 10 more memory needed than there is; 11 the accounts of the "
-    "input do not add up; 130 interrupted, 143 terminated."
+    "input do not add up; 12 an output is not whole; 130 interrupted, 143 terminated."
 )
 
 app = typer.Typer(
@@ -47,7 +47,13 @@ app = typer.Typer(
 )
 
 Format = Literal["arrow", "huggingface", "gpt2", "tiktoken", "minbpe"]  # bpe_core.formats' names
-Stage = Literal["count", "train", "encode", "build"]
+ExportFormat = Literal[
+    "megatron", "nanogpt", "llm.c", "npy", "mds"
+]  # pipelines.exports.formats' names
+Split = Literal["train", "validation", "all"]
+OneSplit = Literal["train", "validation"]
+IdType = Literal["uint16", "uint32", "int32"]
+Stage = Literal["count", "train", "encode", "build", "replay"]
 Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).", show_default=False)
 ]
@@ -62,6 +68,39 @@ Overrides = Annotated[
 ]
 Restart = Annotated[
     bool, typer.Option("--restart", help="Discard what the stage made before and begin anew.")
+]
+Output = Annotated[
+    str,
+    typer.Argument(
+        metavar="OUTPUT", help="The output of a build: a path or URL.", show_default=False
+    ),
+]
+ConfigOfInputs = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="CONFIG",
+        help="The configuration, which says where the input files are and how they are reached.",
+        show_default="where the build found them",
+    ),
+]
+TokenizerOfOutput = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="DIR",
+        help="The tokenizer that encoded, if it is not in OUTPUT.",
+        show_default="where the build found it",
+    ),
+]
+StorageOptions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JSON",
+        help="Options of the file system of OUTPUT, if it is not local; values may be ${NAME}, "
+        "from the environment.",
+        show_default=False,
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 BeamOptions = Annotated[
@@ -125,7 +164,7 @@ def count(
     debug: Debug = False,
 ) -> None:
     """Count the pre-tokens of the corpus."""
-    _run("count", context, config, beam_options, overrides, restart, debug)
+    _run("count", context, config, beam_options, overrides, debug, restart=restart)
 
 
 @app.command()
@@ -138,7 +177,7 @@ def train(
     debug: Debug = False,
 ) -> None:
     """Train the tokenizer; counts first if that is not finished."""
-    _run("train", context, config, beam_options, overrides, restart, debug)
+    _run("train", context, config, beam_options, overrides, debug, restart=restart)
 
 
 @app.command()
@@ -151,7 +190,7 @@ def encode(
     debug: Debug = False,
 ) -> None:
     """Encode the corpus; counts and trains first if that is not finished."""
-    _run("encode", context, config, beam_options, overrides, restart, debug)
+    _run("encode", context, config, beam_options, overrides, debug, restart=restart)
 
 
 @app.command(name="build")
@@ -164,7 +203,37 @@ def build_(
     debug: Debug = False,
 ) -> None:
     """Do everything: count, train, encode. What is finished is not done again."""
-    _run("build", context, config, beam_options, overrides, restart, debug)
+    _run("build", context, config, beam_options, overrides, debug, restart=restart)
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    config: Config,
+    beam_options: BeamOptions = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            metavar="NAME=PATH",
+            help="A repaired file, by the name in the column `source` of the file that it takes "
+            "the place of. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    debug: Debug = False,
+) -> None:
+    """Encode rejected documents after all: by a changed policy, or from repaired files."""
+    repaired = dict(_name_and_path(text) for text in source or ())
+    _run("replay", context, config, beam_options, overrides, debug, repaired=repaired)
+
+
+def _name_and_path(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise typer.BadParameter(f"expected NAME=PATH, found {text!r}", param_hint="--source")
+    return name, path
 
 
 @app.command()
@@ -237,27 +306,213 @@ def convert(
         typer.echo(shown(convert(request)))
 
 
+@app.command()
+def export(
+    context: typer.Context,
+    output: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUTPUT", help="The output of a build: a path or URL.", show_default=False
+        ),
+    ],
+    destination: Annotated[
+        str,
+        typer.Argument(metavar="DEST", help="A directory: a path or URL.", show_default=False),
+    ],
+    to: Annotated[
+        ExportFormat, typer.Option("--to", help="The format to write.", show_default=False)
+    ],
+    split: Annotated[Split, typer.Option(help="What to export; all: both, apart.")] = "all",
+    id_type: Annotated[
+        IdType | None,
+        typer.Option(
+            help="The type of the ids, where the format has several.", show_default="by format"
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="llm.c: ids of a file at most.", show_default="100000000")
+    ] = None,
+    sequence_length: Annotated[
+        int | None,
+        typer.Option(help="mds: ids of a sample.", show_default="a sample is a document"),
+    ] = None,
+    shard_bytes: Annotated[
+        int | None, typer.Option(help="mds: bytes of a shard at most.", show_default="67108864")
+    ] = None,
+    storage_options: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Options of the file system of OUTPUT and DEST, where they are not local; values "
+            "may be ${NAME}, from the environment.",
+            show_default=False,
+        ),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Remove the export that is in DEST and begin anew.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Write the token ids in a form that training programs read."""
+    with _errors_shown(debug):
+        _enter_child(context, debug)
+        from pipelines.exports.export import export_dataset
+        from pipelines.exports.formats import ExportOptions
+
+        options = ExportOptions(
+            to=to,
+            split=split,
+            id_type=id_type,
+            max_tokens=max_tokens,
+            sequence_length=sequence_length,
+            shard_bytes=shard_bytes,
+        )
+        typer.echo(export_dataset(output, destination, options, storage_options, restart=restart))
+
+
+@app.command()
+def verify(
+    output: Output,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MANIFEST",
+            help="A copy of a manifest.json, kept elsewhere, that the one in OUTPUT must equal.",
+            show_default=False,
+        ),
+    ] = None,
+    sources: Annotated[
+        bool,
+        typer.Option(
+            "--sources", help="Decode all documents and compare them with the files they are from."
+        ),
+    ] = False,
+    sample: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="The same for N documents only.", show_default=False),
+    ] = None,
+    config: ConfigOfInputs = None,
+    overrides: Overrides = None,
+    tokenizer: TokenizerOfOutput = None,
+    storage_options: StorageOptions = None,
+    debug: Debug = False,
+) -> None:
+    """Check that an output is whole: bytes, rows, ids, statistics and, if asked, documents."""
+    with _errors_shown(debug):
+        from pipelines.errors import NotWholeError
+        from pipelines.exports.export import output_directory
+        from pipelines.verification import verify
+
+        _leave_out_warning_of_beam()
+
+        found = verify(
+            output_directory(output, storage_options),
+            against=against,
+            tokenizer=tokenizer,
+            sources=sources,
+            sample=sample,
+            config=None if config is None else _load(config, overrides),
+        )
+        typer.echo(str(found))
+        if found.problems:
+            raise typer.Exit(NotWholeError.exit_code)
+
+
+@app.command()
+def inspect(
+    output: Output,
+    row: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="The document in a row.", show_default=False),
+    ] = None,
+    doc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The document at LABEL:OFFSET of an input file, or with an id of its own.",
+            show_default=False,
+        ),
+    ] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Documents in which a text occurs.", show_default=False),
+    ] = None,
+    split: Annotated[
+        OneSplit, typer.Option(help="Of --row; rows are numbered in the order of the dataset.")
+    ] = "train",
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to show of a document.")] = 1000,
+    limit: Annotated[int, typer.Option(min=0, help="Places to show with --grep.")] = 20,
+    tokenizer: TokenizerOfOutput = None,
+    storage_options: StorageOptions = None,
+    debug: Debug = False,
+) -> None:
+    """Show a document of the dataset: its text, its tokens, where it came from."""
+    with _errors_shown(debug):
+        from rich.console import Console
+
+        from pipelines import inspection
+        from pipelines.exports.dataset import TokenDataset
+        from pipelines.exports.export import output_directory
+        from pipelines.verification import model_of
+
+        if sum(wanted is not None for wanted in (row, doc, grep)) != 1 or grep == "":
+            raise ConfigError(
+                "It is not clear what to show.",
+                expected="one of --row N, --doc ID and --grep TEXT",
+                hint="`beam-bpe inspect --help` explains them.",
+            )
+        directory = output_directory(output, storage_options)
+        dataset = TokenDataset.open(directory.url, directory.storage_options)
+        inspector = inspection.Inspector(
+            dataset, model_of(dataset.output, dataset.manifest, tokenizer)
+        )
+        console = Console()
+        if grep is not None:
+            inspection.show_hits(inspector.search(grep, limit), grep, console)
+            return
+        place = inspector.at_row(split, row) if row is not None else inspector.with_name(doc or "")
+        document = inspector.read(place, tokens)
+        inspection.show_document(document, console, inspection.locations(dataset))
+
+
+@app.command()
+def report(
+    output: Output,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="As JSON, with all that is known.")
+    ] = False,
+    tokenizer: TokenizerOfOutput = None,
+    storage_options: StorageOptions = None,
+    debug: Debug = False,
+) -> None:
+    """Show what the dataset is: inputs, rejects, sources, lengths, use of the vocabulary."""
+    with _errors_shown(debug):
+        import json
+
+        from pipelines import report as reports
+        from pipelines.exports.dataset import TokenDataset
+        from pipelines.exports.export import output_directory
+        from pipelines.verification import model_of
+
+        directory = output_directory(output, storage_options)
+        dataset = TokenDataset.open(directory.url, directory.storage_options)
+        model = model_of(dataset.output, dataset.manifest, tokenizer)
+        found = reports.report(dataset, model)
+        typer.echo(json.dumps(found, indent=2) if as_json else reports.shown(found, model))
+
+
 def _run(
     stage: Stage,
     context: typer.Context,
     config: Path,
     beam_options: list[str] | None,
     overrides: list[str] | None,
-    restart: bool,
     debug: bool,
+    **arguments: object,
 ) -> None:
     """Run a stage in a supervised child process or, in that child, the stage itself."""
     with _errors_shown(debug):
-        if not supervisor.in_child():
-            code = supervisor.run_in_child(context.obj)
-            if code == TERMINATED_EXIT_CODE:
-                typer.echo(f"Terminated. {_KEPT}", err=True)
-            raise typer.Exit(code)
-        supervisor.enter_child()
-        if debug:
-            import faulthandler
-
-            faulthandler.enable()
+        _enter_child(context, debug)
         loaded = _load(config, overrides)
         _check_beam_options(beam_options or ())
         _leave_out_warning_of_beam()
@@ -267,10 +522,24 @@ def _run(
         from pipelines.summary import show_summary
 
         run: Callable[..., BuildSummary] = getattr(build, stage)
-        summary = run(loaded, restart=restart, beam_args=tuple(beam_options or ()))
+        summary = run(loaded, **arguments, beam_args=tuple(beam_options or ()))
         following = _next_command(stage, context.obj, summary)
         show_summary(replace(summary, next_command=following), Console())
         supervisor.leave(0)
+
+
+def _enter_child(context: typer.Context, debug: bool) -> None:
+    """Go on in a supervised child process; this one waits for it and leaves with its exit code."""
+    if not supervisor.in_child():
+        code = supervisor.run_in_child(context.obj)
+        if code == TERMINATED_EXIT_CODE:
+            typer.echo(f"Terminated. {_KEPT}", err=True)
+        raise typer.Exit(code)
+    supervisor.enter_child()
+    if debug:
+        import faulthandler
+
+        faulthandler.enable()
 
 
 def _next_command(stage: Stage, given: Sequence[str], summary: BuildSummary) -> str | None:

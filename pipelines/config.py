@@ -875,12 +875,16 @@ class BuildConfig(_Section):
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> BuildConfig:
     """Read a configuration file and apply overrides, each a text `key=value`.
 
+    An override of `tokenizer.path` takes the place of all that the file says of the tokenizer.
     Relative paths, also those in overrides, are relative to the configuration file. Raises
     ConfigError with everything that is wrong, each with its key and place.
     """
     source = ConfigSource.from_file(Path(path))
     for override in overrides:
         source.override(override)
+    given = {override.partition("=")[0].strip() for override in overrides}
+    if "tokenizer.path" in given and source.values["tokenizer"]["path"] is not None:
+        source.leave_out_of_file("tokenizer")
     problems = [*source.problems, *source.environment_problems()]
     config = None
     try:

@@ -115,6 +115,7 @@ class ConfigSource:
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[KeyPath, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    _overridden: set[KeyPath] = field(default_factory=set)
 
     @classmethod
     def from_file(cls, path: Path) -> ConfigSource:
@@ -176,6 +177,22 @@ class ConfigSource:
             )
         self._assign(path, value, shown)
         self.places[path] = shown
+        self._overridden |= {path[:end] for end in range(1, len(path) + 1)}
+
+    def leave_out_of_file(self, section: str) -> None:
+        """Removes the keys of a section that stand in the file and not in an override.
+
+        >>> source = ConfigSource("a.yaml", {"tokenizer": {"vocab_size": 300}})
+        >>> source.override("tokenizer.path=out/tokenizer")
+        >>> source.leave_out_of_file("tokenizer")
+        >>> source.values
+        {'tokenizer': {'path': 'out/tokenizer'}}
+        """
+        values = self.values[section]
+        for key in [key for key in values if (section, key) not in self._overridden]:
+            del values[key]
+            for place in [place for place in self.places if place[:2] == (section, key)]:
+                del self.places[place]
 
     def environment_problems(self) -> Iterator[Problem]:
         """References `${NAME}` in storage options that have no value. Elsewhere they are text."""

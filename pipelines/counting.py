@@ -55,6 +55,8 @@ _SMALLEST_CHUNK_BYTES = 16 << 10
 _ROW_GROUP_ROWS = 1 << 17
 _ROW_GROUP_BYTES = 8 << 20
 _MASK_128 = (1 << 128) - 1
+# Metadata of a shard that say nothing of the counts.
+_OF_A_FILE = (b"bpe.shard", b"bpe.format", b"bpe.configuration", b"bpe.totals")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,7 @@ class CountJob:
     Attributes:
         counts: the directory of the shards.
         rejects: the directory of rejected documents.
+        configuration: fingerprint of all that decides the counts but the inputs.
         plan_id: files, ranges and rules; runs of other plans are never mixed in.
         num_tasks, tasks_hash: what the commits must add up to (sum of task hashes modulo 2^128).
         pattern, special_tokens: how text is split and cut.
@@ -78,6 +81,7 @@ class CountJob:
 
     counts: Directory
     rejects: Directory
+    configuration: str
     plan_id: str
     num_tasks: int
     tasks_hash: int
@@ -268,7 +272,15 @@ class TaskCounter:
         totals = DocumentTotals()
         with (
             current_task(work.describe("count")),
-            RejectFile(self._job.rejects, f"count-{work.index:05d}-of-{work.of:05d}") as rejects,
+            RejectFile(
+                self._job.rejects,
+                f"count-{work.index:05d}-of-{work.of:05d}",
+                {
+                    "bpe.format": FORMAT_VERSION,
+                    "bpe.configuration": self._job.configuration,
+                    "bpe.task": work.summary,
+                },
+            ) as rejects,
         ):
             for batch in read_task(work, self._job.readings):
                 kept = refuse_special_tokens(
@@ -522,6 +534,7 @@ def _write_shard(
 ) -> dict[str, Any]:
     metadata = {
         "bpe.format": FORMAT_VERSION,
+        "bpe.configuration": job.configuration,
         "bpe.pattern": job.pattern,
         "bpe.special_tokens": json.dumps(job.special_tokens, ensure_ascii=False),
         "bpe.unicode_version": resolve_pattern(job.pattern).unicode_version,
@@ -551,6 +564,9 @@ def _write_shard(
             writer.write_table(columns_to_arrow(*columns), row_group_size=_ROW_GROUP_ROWS)
             rows += len(columns[2])
             count += sum(columns[2].tolist())
+        writer.add_key_value_metadata(
+            {"bpe.totals": json.dumps({"rows": rows, "pretokens": count})}
+        )
     return {
         "name": name,
         "rows": rows,
@@ -600,7 +616,7 @@ def load_counts(
     metadata = {
         key.decode().removeprefix("bpe."): value.decode()
         for key, value in (tables[0].schema.metadata or {}).items()
-        if key not in (b"bpe.shard", b"bpe.format")
+        if key not in _OF_A_FILE
     }
     table = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
     return PretokenCounts(table, {**metadata, "fingerprint": manifest["fingerprint"]})

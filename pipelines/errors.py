@@ -10,7 +10,8 @@
         ├── IncompleteCountsError        a count shard lacks tasks or holds one twice             7
         ├── WorkerDiedError              the process doing the work died of a signal              8
         ├── TooLargeError                a stage would take more memory than there is            10
-        └── AccountingError              documents or bytes of the input are unaccounted for  11
+        ├── AccountingError              documents or bytes of the input are unaccounted for  11
+        └── NotWholeError                an output is not what its manifests say                 12
 
 0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
 by SIGTERM.
@@ -123,6 +124,12 @@ class AccountingError(PipelineError):
     """What went in is not what came out: documents or bytes of the input are not accounted for."""
 
     exit_code = 11
+
+
+class NotWholeError(PipelineError):
+    """Something is wrong with an output: `beam-bpe verify` found it."""
+
+    exit_code = 12
 
 
 def exit_code_of(error: BaseException) -> int:

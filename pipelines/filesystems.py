@@ -87,6 +87,12 @@ def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
     return isinstance(filesystem, LocalFileSystem)
 
 
+def protocols(filesystem: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+    """The names that a file system goes by."""
+    names = filesystem.protocol
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def protocol_of(url: str) -> str:
     """The protocol of a URL, the first of a chained one; "file" for a path.
 

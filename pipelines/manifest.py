@@ -12,24 +12,26 @@ import os
 import platform
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
 import regex
+import zstandard
 
 from bpe_core.patterns import UNICODE_VERSION
-from pipelines.errors import DifferentConfigurationError, OutputError
-from pipelines.identity import differences, fingerprint
+from pipelines import generations
+from pipelines.errors import DifferentConfigurationError, InputError, OutputError
+from pipelines.identity import Difference, differences, fingerprint
+from pipelines.manifest_schema import FORMAT_VERSION, sealed
 from pipelines.storage import Directory
 from pipelines.tasks import Plan
 
 MANIFEST = "manifest.json"
 RUN = "run.json"
 _PLAN = "_plan.json"
-FORMAT_VERSION = 2
 _DIFFERENCES_SHOWN = 12
 _FILES_SHOWN = 3
 _NOTHING: dict[str, Any] = {}  # the plan of a directory whose files were discarded
@@ -43,11 +45,13 @@ class Identity:
         configuration: canonical: without what has no influence.
         inputs: source, name and size of each input file, by its label.
         marks: what changes with an input file, by its label; of this machine.
+        locations: path or URL of each input file, by its label.
     """
 
     configuration: Mapping[str, Any]
     inputs: Mapping[str, int]
     marks: Mapping[str, str]
+    locations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, configuration: Mapping[str, Any], plan: Plan) -> Identity:
@@ -56,6 +60,7 @@ class Identity:
             configuration=configuration,
             inputs={file.label: file.size for file in plan.files},
             marks={file.label: file.mark for file in plan.files},
+            locations={file.label: file.url for file in plan.files},
         )
 
     @property
@@ -64,8 +69,15 @@ class Identity:
         return fingerprint(self.configuration)
 
 
-def finished_manifest(directory: Directory, identity: Identity) -> dict[str, Any] | None:
+def finished_manifest(
+    directory: Directory, identity: Identity, *, may_grow: bool = False
+) -> dict[str, Any] | None:
     """The manifest of a finished stage; None if it is not finished, or not begun.
+
+    Args:
+        directory: of the stage.
+        identity: of what is to be there.
+        may_grow: there may be further inputs than those of the manifest, also of further sources.
 
     Raises:
         DifferentConfigurationError: what is there is of another configuration or other inputs.
@@ -83,10 +95,56 @@ def finished_manifest(directory: Directory, identity: Identity) -> dict[str, Any
     if not {"configuration", "inputs"} <= found.keys():
         raise _foreign_files(directory, [_PLAN if manifest is None else MANIFEST])
     _check_format(directory, found)
-    _check_same(directory, found, identity)
+    _check_same(directory, found, identity, may_grow=may_grow and manifest is not None)
     if manifest is not None:
         _check_present(directory, manifest)
     return manifest
+
+
+def dataset_manifest(directory: Directory) -> dict[str, Any]:
+    """The manifest of finished token files, whatever configuration they are of.
+
+    Raises:
+        InputError: they are not finished.
+        OutputError: files are missing.
+    """
+    manifest = directory.read_json(MANIFEST)
+    if manifest is None:
+        raise InputError(
+            "There are no finished token files.",
+            expected=MANIFEST,
+            where=directory.url,
+            hint="Finish them: `beam-bpe encode CONFIG`.",
+        )
+    _check_format(directory, manifest)
+    _check_present(directory, manifest)
+    return manifest
+
+
+def check_replayable(
+    directory: Directory, found: Mapping[str, Any], configuration: Mapping[str, Any]
+) -> None:
+    """Checks that a configuration is that of a dataset but for what decides about rejects.
+
+    Raises:
+        DifferentConfigurationError: it is not.
+    """
+    known = {source["name"] for source in found["configuration"]["input"]}
+    now = generations.without_files(configuration, known)
+    was = generations.without_files(found["configuration"], known)
+    changed = differences(generations.with_policy(was, generations.policy_of(now)), now)
+    if not changed:
+        return
+    keys = sorted(
+        f"{section}.{key}" for section, policy in generations.POLICY.items() for key in policy
+    )
+    raise DifferentConfigurationError(
+        "Rejects are replayed into a dataset of another configuration; nothing was changed.",
+        expected=f"differences in {', '.join(keys)} alone",
+        found="these differences (there → now)\n    " + "\n    ".join(map(str, changed)),
+        where=directory.url,
+        hint="Go back to the configuration of the dataset.",
+    )
 
 
 def begin_stage(
@@ -123,38 +181,60 @@ def finish_stage(
     directory: Directory, identity: Identity, content: Mapping[str, Any], run: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Writes `run.json` and then the manifest; gives the manifest."""
-    system = os.uname()  # platform.platform() would start a process
-    directory.write_json(
-        RUN,
+    manifest = sealed(
         {
-            **run,
-            "output": directory.url,
-            "marks": identity.marks,
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "format": FORMAT_VERSION,
+            "configuration": identity.configuration,
+            "configuration_fingerprint": identity.configuration_fingerprint,
+            "inputs": identity.inputs,
             "software": {
-                "python": platform.python_version(),
-                "apache-beam": version("apache-beam"),
-                "system": f"{system.sysname} {system.release} {system.machine}",
+                "bpe-beam": version("bpe-beam"),
+                "pyarrow": pa.__version__,
+                "zstd": ".".join(map(str, zstandard.ZSTD_VERSION)),
+                "unicode": UNICODE_VERSION,
+                "regex": regex.__version__,
             },
-        },
+            **content,
+        }
     )
-    manifest = {
-        "format": FORMAT_VERSION,
-        "configuration": identity.configuration,
-        "configuration_fingerprint": identity.configuration_fingerprint,
-        "inputs": identity.inputs,
+    system = os.uname()  # platform.platform() would start a process
+    earlier = directory.read_json(RUN) or {}
+    record = {
+        **run,
+        "repaired_marks": {**earlier.get("repaired_marks", {}), **run.get("repaired_marks", {})},
+        "stage": manifest.get("stage"),
+        "manifest": manifest["checksum"],
+        "output": directory.url,
+        "marks": identity.marks,
+        "locations": {label: url for label, url in identity.locations.items() if _is_public(url)},
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": {
-            "bpe-beam": version("bpe-beam"),
-            "pyarrow": pa.__version__,
-            "unicode": UNICODE_VERSION,
-            "regex": regex.__version__,
+            "python": platform.python_version(),
+            "apache-beam": version("apache-beam"),
+            "pyarrow": f"{pa.cpp_build_info.version} {pa.cpp_build_info.package_kind}".strip(),
+            "system": f"{system.sysname} {system.release} {system.machine}",
         },
-        **content,
     }
+    directory.write_json(RUN, sealed(record))
+    _check_present(directory, manifest)
+    directory.settle()
     directory.write_json(MANIFEST, manifest)
+    directory.settle()
     directory.remove(_PLAN)
     directory.remove_leftovers()
     return manifest
+
+
+def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None:
+    """Removes what a build left that was killed after it wrote the manifest.
+
+    Args:
+        directory: of a finished stage.
+        may_remove: asked if there is anything: whether no other build is at work.
+    """
+    if (_PLAN in directory.sizes() or directory.leftovers()) and may_remove():
+        directory.remove(_PLAN)
+        directory.remove_leftovers()
 
 
 def discard_stage(directory: Directory, ours: str, scratch: str | None = None) -> None:
@@ -196,11 +276,10 @@ def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
 
 def _check_present(directory: Directory, manifest: Mapping[str, Any]) -> None:
     """All files that the manifest lists must be there with their sizes."""
-    files = manifest.get("files", {})
-    listed = [
-        *manifest.get("shards", ()),
-        *(file for split in ("train", "validation") for file in files.get(split, ())),
-    ]
+    files = manifest.get("files", ())
+    if isinstance(files, Mapping):  # those of encoding; rejects are in another directory
+        files = [file for split in ("train", "validation") for file in files[split]]
+    listed = [*manifest.get("shards", ()), *files]
     present = directory.sizes() if listed else {}
     wrong = [file["name"] for file in listed if present.get(file["name"]) != file["bytes"]]
     if wrong:
@@ -225,42 +304,115 @@ def _check_format(directory: Directory, found: Mapping[str, Any]) -> None:
     )
 
 
-def _check_same(directory: Directory, found: Mapping[str, Any], identity: Identity) -> None:
-    changed = [str(d) for d in differences(found["configuration"], identity.configuration)]
-    inputs = _sizes(found["inputs"])
-    changed += [f"input {d}" for d in differences(_flat(inputs), _flat(identity.inputs))]
-    marks = found.get("marks") or (directory.read_json(RUN) or {}).get("marks", {})
-    changed += [
-        f"input {label}: as large as before, but changed since ({marks[label]} → {mark})"
-        for label, mark in identity.marks.items()
-        if marks.get(label, mark) != mark and inputs.get(label) == identity.inputs[label]
-    ]
-    if not changed:
+def _check_same(
+    directory: Directory, found: Mapping[str, Any], identity: Identity, *, may_grow: bool
+) -> None:
+    inputs = inputs_of(found)
+    configuration = [str(d) for d in _changed_configuration(found, identity.configuration)]
+    changed = list(_changed_inputs(directory, found, identity))
+    added = [label for label in identity.inputs if label not in inputs]
+    if added and (not configuration or _is_grown(found, identity.configuration)):
+        configuration = []
+        if may_grow and not changed:
+            return
+    if not (configuration or changed or added):
         return
-    shown = "\n    ".join(changed[:_DIFFERENCES_SHOWN])
-    more = len(changed) - _DIFFERENCES_SHOWN
+    shown = sorted(
+        [
+            *changed,
+            *(f'input {label}: not set → "{identity.inputs[label]} bytes"' for label in added),
+        ]
+    )
+    differing = [*configuration, *shown]
+    more = len(differing) - _DIFFERENCES_SHOWN
     raise DifferentConfigurationError(
         "The output belongs to another configuration or other inputs; nothing was changed.",
         found="these differences (there → now)\n    "
-        + shown
+        + "\n    ".join(differing[:_DIFFERENCES_SHOWN])
         + (f"\n    and {more} more" if more > 0 else ""),
         where=directory.url,
-        hint="Choose another output, go back to the old configuration, or make this stage anew: "
-        f"{_restart(directory)}.",
+        hint=_after_adding(directory)
+        if added and not configuration and not changed and _is_counted(directory)
+        else "Choose another output, go back to the old configuration and restore the inputs, or "
+        f"make this stage anew: {_restart(directory)}.",
     )
+
+
+def inputs_of(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The inputs that a manifest or a plan states, by label, each with its `size`."""
+    inputs = found["inputs"]
+    if isinstance(inputs, Mapping):
+        return {label: {"size": size} for label, size in inputs.items()}
+    return {file["name"]: file for file in inputs}
+
+
+def _changed_configuration(
+    found: Mapping[str, Any], configuration: Mapping[str, Any]
+) -> list[Difference]:
+    """None if it is that of any generation: rejects may have been replayed by another policy."""
+    there = found["configuration"]
+    changed = differences(there, configuration)
+    replayed = [] if "generations" not in found else generations.policies(found)[1:]
+    if any(not differences(generations.with_policy(there, p), configuration) for p in replayed):
+        return []
+    return changed
+
+
+def _is_grown(found: Mapping[str, Any], configuration: Mapping[str, Any]) -> bool:
+    """Whether only patterns of files and sources were added."""
+    known = [source["name"] for source in found["configuration"]["input"]]
+    return not _changed_configuration(
+        {**found, "configuration": generations.without_files(found["configuration"], known)},
+        generations.without_files(configuration, known),
+    )
+
+
+def _changed_inputs(
+    directory: Directory, found: Mapping[str, Any], identity: Identity
+) -> Iterator[str]:
+    """The inputs that are not there any more, or not as they were."""
+    run = directory.read_json(RUN) or {}
+    marks = found.get("marks") or run.get("marks", {})
+    for label, file in inputs_of(found).items():
+        size, mark = identity.inputs.get(label), identity.marks.get(label)
+        was, repaired = file["size"], file.get("repaired", {}).get("size")
+        if size is None:
+            yield f'input {label}: "{was} bytes" → not set'
+        elif size not in (was, repaired):
+            yield f'input {label}: "{was} bytes" → "{size} bytes"'
+        elif mark not in (
+            *([marks.get(label, mark)] if size == was else []),
+            *([run.get("repaired_marks", {}).get(label, mark)] if size == repaired else []),
+        ):
+            yield (
+                f"input {label}: as large as before, but changed since "
+                f"({marks.get(label)} → {mark})"
+            )
+
+
+def _is_counted(directory: Directory) -> bool:
+    return directory.url.rpartition("/")[2] == "counts"
+
+
+def _after_adding(directory: Directory) -> str:
+    tokenizer = f"{directory.url.rpartition('/')[0]}/tokenizer"
+    return (
+        "Files were added, and the tokenizer is of the others. Choose:\n"
+        "    to encode the added files alone, with the tokenizer that is there:\n"
+        f"      `beam-bpe encode CONFIG --set tokenizer.path={tokenizer}`;\n"
+        "    to count and train with them: `beam-bpe count CONFIG --restart`, then `beam-bpe train "
+        "CONFIG --restart`;\n"
+        "      if the tokenizer has the same ids then, `beam-bpe encode CONFIG` encodes the added "
+        "files alone;\n"
+        "    to begin anew and encode all: `beam-bpe build CONFIG --restart`."
+    )
+
+
+def _is_public(url: str) -> bool:
+    """Whether a path or URL has no place in which credentials could stand."""
+    return "://" not in url or not ("?" in url or "@" in url)
 
 
 def _restart(directory: Directory) -> str:
     stage = {"counts": "count", "tokenizer": "train"}.get(directory.url.rpartition("/")[2])
     return f"`beam-bpe {stage or 'encode'} CONFIG --restart`"
-
-
-def _sizes(inputs: Mapping[str, int] | Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
-    """Size of each input by its label; manifests of token files list what became of each."""
-    if isinstance(inputs, Mapping):
-        return inputs
-    return {file["name"]: file["size"] for file in inputs}
-
-
-def _flat(inputs: Mapping[str, int]) -> dict[str, str]:
-    return {label: f"{size} bytes" for label, size in inputs.items()}

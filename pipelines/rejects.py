@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from types import TracebackType
@@ -29,10 +30,19 @@ _ROW_GROUP_ROWS = 1 << 14
 
 
 class RejectFile:
-    """Writes the rejects of a task to `NAME.parquet`; leaves no file where there are none."""
+    """Writes the rejects of a task to `NAME.parquet`; leaves no file where there are none.
 
-    def __init__(self, directory: Directory, name: str) -> None:
+    Args:
+        directory: of the rejects.
+        name: of the file, without `.parquet`.
+        metadata: what its footer says of build and task.
+    """
+
+    def __init__(
+        self, directory: Directory, name: str, metadata: Mapping[str, str] | None = None
+    ) -> None:
         self._directory = directory
+        self._schema = _SCHEMA.with_metadata(metadata)
         self._name = f"{name}.parquet"
         self._stack = ExitStack()
         self._file: HashingFile | None = None
@@ -63,7 +73,7 @@ class RejectFile:
         if self._writer is None:
             self._file = self._stack.enter_context(self._directory.write(self._name))
             self._writer = self._stack.enter_context(
-                pq.ParquetWriter(pa.PythonFile(self._file, "w"), _SCHEMA, compression="zstd")
+                pq.ParquetWriter(pa.PythonFile(self._file, "w"), self._schema, compression="zstd")
             )
         table = pa.Table.from_pylist([asdict(reject) for reject in rejects], schema=_SCHEMA)
         self._writer.write_table(table)
@@ -81,6 +91,9 @@ class RejectFile:
         if error is not None:
             self._stack.__exit__(kind, error, traceback)
             return
-        if self._pending:
-            self._write(self._pending)
-        self._stack.close()
+        with self._stack:  # where an error of the last rows is one of the output
+            if self._pending:
+                self._write(self._pending)
+            if self._writer is not None:
+                totals = json.dumps({"rows": self._rows})
+                self._writer.add_key_value_metadata({"bpe.totals": totals})

@@ -2,7 +2,7 @@
 
 Local files are written beside their final name, under one that begins with `.`, and renamed when
 the disk has them; elsewhere a file is written to a local temporary file, and becomes visible when
-its upload is complete.
+its upload is complete (`uploads.py`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import fsspec
 import xxhash
 
 from pipelines import json_text
 from pipelines.errors import OutputError
-from pipelines.filesystems import OBJECT_STORES, is_local, locate
+from pipelines.filesystems import OBJECT_STORES, is_local, locate, protocols
 from pipelines.retries import describe, persistently
 from pipelines.stored import read_range
 from pipelines.supervisor import STATUS_VARIABLE
-from pipelines.uploads import upload
+from pipelines.uploads import create, shows_unfinished, temporary_path, upload
+
+if TYPE_CHECKING:
+    from pipelines.locks import Guard
 
 # Small files read at the same time from far away.
 _READS_AT_ONCE: Final = 16
@@ -46,16 +49,16 @@ class Directory:
     Attributes:
         url: absolute path or URL.
         storage_options: of its file system; never shown.
+        guard: what must hold whenever a file gets its name or is removed; None: nothing.
     """
 
     url: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    guard: Guard | None = None
 
     def __truediv__(self, name: str) -> Self:
         """The directory `name` below this one."""
-        return type(self)(
-            url=f"{self.url.rstrip('/')}/{name}", storage_options=self.storage_options
-        )
+        return replace(self, url=f"{self.url.rstrip('/')}/{name}")
 
     @property
     def _located(self) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -76,9 +79,18 @@ class Directory:
         """Whether it is on a disk of this machine."""
         return is_local(self._located[0])
 
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
     def path(self, name: str) -> str:
         """The path or URL of a file, for people and other tools."""
         return f"{self.url.rstrip('/')}/{name}"
+
+    def local_path(self, name: str) -> Path:
+        """The path of a file of a directory that `is_local`."""
+        return Path(self._located[1]) / name
 
     def create(self) -> None:
         """Makes the directory where the storage has directories.
@@ -87,14 +99,27 @@ class Directory:
             OutputError: it can't be made or written to.
         """
         filesystem, root = self._located
-        if not OBJECT_STORES.isdisjoint(_protocols(filesystem)):
+        if not OBJECT_STORES.isdisjoint(protocols(filesystem)):
             return  # and nobody asked for a bucket
         with self.output_errors(""):
             filesystem.makedirs(root, exist_ok=True)
             if is_local(filesystem):  # a directory may be there and yet be closed to us
                 probe = Path(root) / f".probe-{secrets.token_hex(8)}"
                 probe.touch()
-                probe.unlink()
+                probe.unlink(missing_ok=True)  # another build, at its end, may have removed it
+
+    def exists(self) -> bool:
+        """Whether anything is there.
+
+        Raises:
+            OutputError: that can't be found out.
+        """
+        filesystem, root = self._located
+        filesystem.invalidate_cache(root)
+        try:
+            return bool(persistently(lambda: filesystem.exists(root)))
+        except OSError as error:
+            raise _unreadable(self.url, error) from error
 
     def sizes(self) -> dict[str, int]:
         """Names and sizes of the files in the directory itself; none if it is not there.
@@ -130,13 +155,14 @@ class Directory:
             if is_local(filesystem):
                 final = Path(root) / name
                 final.parent.mkdir(parents=True, exist_ok=True)
-                temporary = final.parent / f".{final.name}.{secrets.token_hex(8)}.tmp"
+                temporary = Path(temporary_path(str(final)))
                 try:
                     with temporary.open("wb") as file:
                         yield HashingFile(file)
                         file.flush()
                         # Or after a power loss the name might stand over bytes never written.
                         os.fsync(file.fileno())
+                    self._check_guard()
                     temporary.replace(final)
                 finally:
                     temporary.unlink(missing_ok=True)
@@ -146,7 +172,34 @@ class Directory:
                 with tempfile.NamedTemporaryFile("wb", prefix="beam-bpe-", dir=place) as spool:
                     yield HashingFile(spool)
                     spool.flush()
+                    self._check_guard()
                     upload(filesystem, Path(spool.name), f"{root}/{name}")
+
+    def create_file(self, name: str, data: bytes) -> bool:
+        """Writes a small file unless there is one; whether it did.
+
+        On the condition that there is none where the storage knows it: then of several that write
+        it at the same time one succeeds.
+        """
+        filesystem, root = self._located
+        with self.output_errors(name):
+            return create(filesystem, f"{root}/{name}", data)
+
+    def settle(self) -> None:
+        """Makes names given and taken so far last through a loss of power."""
+        filesystem, root = self._located
+        if not is_local(filesystem):
+            return
+        with self.output_errors(""):
+            directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+    def _check_guard(self) -> None:
+        if self.guard is not None:
+            self.guard.check()
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Writes a small file."""
@@ -165,13 +218,11 @@ class Directory:
         Raises:
             OutputError: it is damaged or can't be read.
         """
-        filesystem, root = self._located
-        try:
-            value = json.loads(persistently(lambda: read_range(filesystem, f"{root}/{name}")))
-        except FileNotFoundError:
+        data = self.find_bytes(name)
+        if data is None:
             return None
-        except OSError as error:
-            raise _unreadable(self.path(name), error) from error
+        try:
+            value = json.loads(data)
         except ValueError as error:
             raise OutputError(
                 "A file of the output is damaged.",
@@ -209,6 +260,20 @@ class Directory:
         except OSError as error:
             raise _unreadable(self.path(name), error) from error
 
+    def find_bytes(self, name: str) -> bytes | None:
+        """The bytes of a file, or None if there is no such file.
+
+        Raises:
+            OutputError: it can't be read.
+        """
+        filesystem, root = self._located
+        try:
+            return persistently(lambda: read_range(filesystem, f"{root}/{name}"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable(self.path(name), error) from error
+
     def remove(self, name: str) -> None:
         """Removes a file if it is there."""
         self.remove_files([name])
@@ -221,22 +286,30 @@ class Directory:
         """
         filesystem, root = self._located
         paths = [f"{root}/{name}" for name in names]
+        if paths:
+            self._check_guard()
         with self.output_errors(names[0] if len(names) == 1 else ""):
             removals = [partial(filesystem.rm_file, path) for path in paths]
-            if paths and not OBJECT_STORES.isdisjoint(_protocols(filesystem)):
+            if paths and not OBJECT_STORES.isdisjoint(protocols(filesystem)):
                 removals = [partial(filesystem.rm, paths)]
             for removal in removals:
                 with suppress(FileNotFoundError):
                     persistently(removal)
 
+    def leftovers(self) -> list[str]:
+        """What killed writers left: files that never got their name."""
+        if not shows_unfinished(self._located[0]):
+            return []
+        return [name for name in self.sizes() if _LEFTOVER.fullmatch(name)]
+
     def remove_leftovers(self) -> None:
-        """Removes what killed writers left: files that never got their name."""
-        if self.is_local:  # elsewhere such files have never been visible
-            self.remove_files([name for name in self.sizes() if _LEFTOVER.fullmatch(name)])
+        """Removes what killed writers left."""
+        self.remove_files(self.leftovers())
 
     def remove_all(self) -> None:
         """Removes the directory with all that is in it. Only for directories that are all ours."""
         filesystem, root = self._located
+        self._check_guard()
         with self.output_errors(""):
             try:
                 if is_local(filesystem):
@@ -276,9 +349,13 @@ class Directory:
             ) from error
 
 
-def _protocols(filesystem: fsspec.AbstractFileSystem) -> tuple[str, ...]:
-    names = filesystem.protocol
-    return (names,) if isinstance(names, str) else tuple(names)
+def json_bytes(value: object) -> bytes:
+    """What `write_json` writes; equal values have equal bytes.
+
+    >>> json_bytes({"b": [1], "a": "é"})
+    b'{\\n  "a": "\\xc3\\xa9",\\n  "b": [1]\\n}\\n'
+    """
+    return b"".join(json_text.encoded(value))
 
 
 def _said(error: OSError) -> str:

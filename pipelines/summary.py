@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pipelines.names import BASE
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -55,6 +57,7 @@ class BuildPlan:
         token_files: names of all token files, train and validation, in order.
         id_type: "uint16" or "uint32"; the type of the column `input_ids`.
         output: where everything is written.
+        generation: of the token files: "base", or that of what was added to a finished dataset.
         selection: keys that select documents, by the name of their source.
         warnings: what the user should know before starting.
     """
@@ -66,6 +69,7 @@ class BuildPlan:
     token_files: tuple[str, ...]
     id_type: str
     output: str
+    generation: str = BASE
     selection: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -199,6 +203,8 @@ def show_plan(plan: BuildPlan, console: Console) -> None:
         "token ids": plan.id_type,
         "output": plan.output,
     }
+    if plan.generation != BASE:
+        rows["generation"] = f"{plan.generation}: these files were added, the others are encoded"
     for label, value in rows.items():
         _row(console, label, value)
     _warnings(console, plan.warnings)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
 from bpe_core.model import TokenizerModel
@@ -17,12 +18,17 @@ Tokenizer: TypeAlias = BPETokenizer | CharBPETokenizer
 # What each unit is loaded from.
 _ARROW = "tokenizer.arrow"
 _CHARACTERS = "char_bpe.json"
+_TRAINING = "training.json"
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
 def save_tokenizer(
     model: Model, directory: Directory, training: Mapping[str, object] | None = None
-) -> dict[str, str]:
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """What `formats.save_tokenizer` does, in a directory of the output.
+
+    Returns:
+        The files' entries of the manifest, and why formats were not written, by file.
 
     Raises:
         OutputError: the storage refuses.
@@ -34,11 +40,14 @@ def save_tokenizer(
             not_written = formats.save_tokenizer(model, local, training)
         # Last, the file from which it is loaded: with it the tokenizer is whole.
         written = sorted(path.name for path in Path(local).iterdir())
+        files = []
         for name in sorted(written, key=(_ARROW, _CHARACTERS).__contains__):
-            directory.write_bytes(name, Path(local, name).read_bytes())
+            with directory.write(name) as file:
+                file.write(Path(local, name).read_bytes())
+            files.append({"name": name, "bytes": file.size, "xxh3_128": file.hexdigest})
     stale = formats.TOKENIZER_FILES & directory.sizes().keys() - set(written)
     directory.remove_files(sorted(stale))
-    return not_written
+    return sorted(files, key=lambda file: str(file["name"])), not_written
 
 
 def load_model(directory: Directory) -> Model:
@@ -58,6 +67,13 @@ def load_model(directory: Directory) -> Model:
     with TemporaryDirectory(prefix="beam-bpe-") as local:
         Path(local, name).write_bytes(directory.read_bytes(name))
         return _load(name, local)
+
+
+def counts_fingerprint(directory: Directory) -> str | None:
+    """The fingerprint of the counts that a tokenizer was trained from, None if it does not say."""
+    training = (directory.read_json(_TRAINING) or {}).get("training")
+    found = training.get("counts") if isinstance(training, dict) else None
+    return found if isinstance(found, str) and _FINGERPRINT.fullmatch(found) else None
 
 
 def _load(name: str, local: str) -> Model:

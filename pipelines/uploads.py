@@ -1,7 +1,12 @@
-"""A local file becomes a file of a storage: visible when all of it is there, never before."""
+"""A local file becomes a file of a storage: visible when all of it is there, never before.
+
+Object stores show an object when its upload is complete. Other storages may show a file that is
+being written: there it is written under another name, and renamed.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +15,8 @@ from typing import Any, Final
 import fsspec
 from fsspec.asyn import sync
 
-from pipelines.retries import persistently
+from pipelines.filesystems import OBJECT_STORES, is_local, protocols
+from pipelines.retries import persistently, status_of
 
 # Larger files go up in parts of this size, each repeated alone if it fails; S3 allows 10,000.
 PART_BYTES: Final = 16 << 20
@@ -22,6 +28,24 @@ REQUEST_SECONDS = 300.0
 
 _Call = Callable[..., Any]
 
+_PRECONDITION_FAILED: Final = 412
+_NOT_IMPLEMENTED: Final = 501
+_WHOLE_WHEN_VISIBLE: Final = OBJECT_STORES | {"memory"}
+
+
+def temporary_path(path: str) -> str:
+    """Where a file is written that is to become `path`: beside it."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.{secrets.token_hex(8)}.tmp"
+
+
+def shows_unfinished(filesystem: fsspec.AbstractFileSystem) -> bool:
+    """Whether a file is there, under a temporary name, while it is being written."""
+    if is_local(filesystem):
+        return True
+    renames = type(filesystem).mv is not fsspec.AbstractFileSystem.mv  # that one copies
+    return renames and _WHOLE_WHEN_VISIBLE.isdisjoint(protocols(filesystem))
+
 
 def upload(filesystem: fsspec.AbstractFileSystem, source: Path, path: str) -> None:
     """Write a file to a storage as a whole.
@@ -31,8 +55,73 @@ def upload(filesystem: fsspec.AbstractFileSystem, source: Path, path: str) -> No
     """
     if hasattr(filesystem, "_call_s3"):
         _upload_s3(filesystem, source, path)
+    elif shows_unfinished(filesystem):
+        _put_and_rename(filesystem, path, lambda to: filesystem.put_file(str(source), to))
     else:
         persistently(lambda: filesystem.put_file(str(source), path))
+
+
+def create(filesystem: fsspec.AbstractFileSystem, path: str, data: bytes) -> bool:
+    """Write a small file unless there is one; whether it was written.
+
+    One request that depends on there being none, where the storage knows that; elsewhere one looks
+    first, and two at the same time may both write.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    try:
+        persistently(lambda: _create(filesystem, path, data))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if status_of(error) == _PRECONDITION_FAILED:
+            return False
+        if status_of(error) != _NOT_IMPLEMENTED:
+            raise
+        if persistently(lambda: filesystem.exists(path)):
+            return False
+        persistently(lambda: filesystem.pipe_file(path, data))
+    return True
+
+
+def _create(filesystem: fsspec.AbstractFileSystem, path: str, data: bytes) -> None:
+    if is_local(filesystem):
+        temporary = Path(temporary_path(path))
+        try:
+            temporary.write_bytes(data)
+            Path(path).hardlink_to(temporary)  # which never takes the place of a file
+        finally:
+            temporary.unlink(missing_ok=True)
+    elif hasattr(filesystem, "_call_s3"):
+        bucket, key, _ = filesystem.split_path(path)
+        _call(filesystem, "put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+    elif not shows_unfinished(filesystem):
+        filesystem.pipe_file(path, data, mode="create")
+    elif filesystem.exists(path):
+        raise FileExistsError(path)
+    else:
+        _put_and_rename(filesystem, path, lambda to: filesystem.pipe_file(to, data))
+
+
+def _put_and_rename(
+    filesystem: fsspec.AbstractFileSystem, path: str, put: Callable[[str], None]
+) -> None:
+    temporary = temporary_path(path)
+    try:
+        persistently(lambda: filesystem.makedirs(filesystem._parent(path), exist_ok=True))
+        persistently(lambda: put(temporary))
+        try:
+            filesystem.mv(temporary, path)
+        except OSError:  # some do not rename over a file that is there
+            if not filesystem.exists(path):
+                raise
+            filesystem.rm_file(path)
+            filesystem.mv(temporary, path)
+    except BaseException:
+        with suppress(Exception):
+            filesystem.rm_file(temporary)
+        raise
 
 
 def _upload_s3(filesystem: fsspec.AbstractFileSystem, source: Path, path: str) -> None:

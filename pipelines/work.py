@@ -58,6 +58,12 @@ class TaskWork:
         """Index of the source that all its files are of."""
         return self.parts[0][0].source
 
+    @property
+    def summary(self) -> str:
+        """What the footers of its files say of it, as JSON: index, inputs with their intervals."""
+        inputs = [[file.label, start, end] for file, start, end in self.parts]
+        return json.dumps({"index": self.index, "of": self.of, "inputs": inputs})
+
     def to_bytes(self) -> bytes:
         """The descriptor that is shuffled: compressed, as it may name 100,000 files."""
         parts = [[*_values_of(file), start, end] for file, start, end in self.parts]

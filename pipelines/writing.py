@@ -19,18 +19,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bpe_core import BPETokenizer
 from bpe_core.errors import SpecialTokenError, UnknownCharacterError
 from bpe_core.special_tokens import special_set
 from pipelines import progress
 from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
 from pipelines.batches import DocumentBatch
 from pipelines.errors import DifferentConfigurationError, InputError
+from pipelines.names import BASE, statistics_file_name, task_name, token_file_name
 from pipelines.readers.selection import in_share
 from pipelines.rejects import RejectFile
+from pipelines.statistics import (
+    Statistics,
+    read_statistics,
+    write_statistics,
+)
 from pipelines.storage import Directory
 from pipelines.supervisor import current_task
+from pipelines.taking import Taking
 from pipelines.tasks import InputFile, Source
 from pipelines.tokenizer_files import Model, Tokenizer, load_model, tokenizer_of
+from pipelines.vocabulary import Vocabulary
 from pipelines.work import (
     SourceReading,
     TaskWork,
@@ -61,6 +70,8 @@ class EncodeJob:
         id_type: "uint16" or "uint32".
         validation_fraction: share of the documents in the validation files.
         readings: how each source is read.
+        generation: that the files are of; part of their names.
+        is_replay: only documents are taken that stand beside the entries (`taking`).
     """
 
     tokens: Directory
@@ -75,6 +86,8 @@ class EncodeJob:
     id_type: str
     validation_fraction: float
     readings: tuple[SourceReading, ...]
+    generation: str = BASE
+    is_replay: bool = False
 
     @property
     def record_ids(self) -> bool:
@@ -87,14 +100,14 @@ class EncodeJob:
         return self.tokens / ENTRIES / self.plan_id
 
 
-def token_file_name(split: str, index: int, of: int) -> str:
-    """The token file of a task: `train-00012-of-00480.parquet`."""
-    return f"{split}-{index:05d}-of-{of:05d}.parquet"
-
-
 def entry_name(index: int, of: int) -> str:
     """The file of a task's entry."""
     return f"{index:05d}-of-{of:05d}.json"
+
+
+def task_statistics_name(index: int, of: int) -> str:
+    """The file of a task's statistics, beside its entry."""
+    return f"{index:05d}-of-{of:05d}.statistics.parquet"
 
 
 def schema(id_type: str, *, record_ids: bool = False) -> pa.Schema:
@@ -178,6 +191,12 @@ class DocumentEncoder:
             special_tokens_in_text=job.special_tokens_in_text,
             dtype=np.uint16 if job.id_type == "uint16" else np.uint32,
         )
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The ids that it gives."""
+        tokenizer = self._tokenizer
+        return Vocabulary(tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer)
 
     def refuse(self, batch: DocumentBatch) -> DocumentBatch:
         """The batch without the documents that the policy on special tokens rejects."""
@@ -269,19 +288,20 @@ class TokenFile:
 
     def __init__(self, job: EncodeJob, name: str, metadata: Mapping[str, str]) -> None:
         self._schema = schema(job.id_type, record_ids=job.record_ids)
-        self._stack = ExitStack()
-        self._file = self._stack.enter_context(job.tokens.write(name))
-        self._writer = self._stack.enter_context(
-            pq.ParquetWriter(
-                pa.PythonFile(self._file, "w"),
-                self._schema.with_metadata(metadata),
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=["source"],
-                use_byte_stream_split=["input_ids.list.element"],
-                write_statistics=False,
+        with ExitStack() as stack:  # the first bytes may already find a full disk
+            self._file = stack.enter_context(job.tokens.write(name))
+            self._writer = stack.enter_context(
+                pq.ParquetWriter(
+                    pa.PythonFile(self._file, "w"),
+                    self._schema.with_metadata(metadata),
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=["source"],
+                    use_byte_stream_split=["input_ids.list.element"],
+                    write_statistics=False,
+                )
             )
-        )
+            self._stack = stack.pop_all()
         self._name = name
         self._pending: list[TokenRows] = []
         self._pending_rows = 0
@@ -379,26 +399,46 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
     encoder = DocumentEncoder.of_job(job)
     totals = {file.label: DocumentTotals() for file, _, _ in work.parts}
     metadata = _metadata(job, work)
-    train_name = token_file_name("train", work.index, work.of)
-    validation_name = token_file_name("validation", work.index, work.of)
+    statistics = Statistics(encoder.vocabulary)
+    source_names = {file.label: file.source_name for file, _, _ in work.parts}
+    names = {
+        split: token_file_name(split, work.index, work.of, job.generation)
+        for split in ("train", "validation")
+    }
     entry: dict[str, Any] = {"index": work.index, "source": work.source}
     with (
         current_task(work.describe("encode")),
-        TokenFile(job, train_name, metadata) as train,
+        TokenFile(job, names["train"], metadata) as train,
     ):
         with ExitStack() as others:
             rejects = others.enter_context(
-                RejectFile(job.rejects, f"{work.index:05d}-of-{work.of:05d}")
+                RejectFile(job.rejects, task_name(work.index, work.of, job.generation), metadata)
             )
             validation = None
             if job.validation_fraction > 0:
-                validation = others.enter_context(TokenFile(job, validation_name, metadata))
+                validation = others.enter_context(TokenFile(job, names["validation"], metadata))
+            taking = Taking(job.entries, task_name(work.index, work.of)) if job.is_replay else None
             for batch in read_task(work, job.readings):
-                kept = encoder.refuse(batch)
+                kept = encoder.refuse(batch if taking is None else taking.of(batch))
                 totals[kept.source].add_batch(kept)
                 rejects.add(kept.rejects)
                 for file, part in _split(kept, train, validation, job.validation_fraction):
-                    file.add(encoder.encode(part))
+                    rows = encoder.encode(part)
+                    file.add(rows)
+                    statistics.add_rows(
+                        "train" if file is train else "validation",
+                        source_names[rows.source],
+                        rows.source,
+                        ids=rows.ids,
+                        lengths=np.diff(rows.offsets),
+                        num_bytes=rows.num_bytes,
+                        offsets=rows.places,
+                        begins=np.full(len(rows), rows.part == 0),
+                    )
+            if taking is not None:
+                for carried in taking.carried():
+                    rejects.add(carried)
+                taking.finish()
             if validation is not None:
                 validation.finish()
         train.finish()
@@ -407,6 +447,10 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
         entry["train"] = train.entry
         entry["validation"] = None if validation is None else validation.entry
         entry["rejects"] = rejects.entry
+        statistics.finish()
+        entry["statistics"] = write_statistics(
+            job.entries, task_statistics_name(work.index, work.of), statistics.tables()
+        )
         job.entries.write_json(entry_name(work.index, work.of), entry)
     progress.advance()
     return entry
@@ -426,12 +470,11 @@ def _split(
 
 
 def _metadata(job: EncodeJob, work: TaskWork) -> dict[str, str]:
-    inputs = [[file.label, start, end] for file, start, end in work.parts]
     return {
         "bpe.format": FORMAT_VERSION,
         "bpe.configuration": job.configuration,
         "bpe.tokenizer": job.tokenizer_fingerprint,
-        "bpe.task": json.dumps({"index": work.index, "of": work.of, "inputs": inputs}),
+        "bpe.task": work.summary,
     }
 
 
@@ -474,12 +517,13 @@ def _sources(parts: Sequence[TokenRows]) -> pa.DictionaryArray:
 
 def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
     """The entries of finished tasks by index: those whose train file is there."""
-    present = job.tokens.sizes()
+    present = {**job.rejects.sizes(), **job.tokens.sizes()}
     written = job.entries.sizes()
     likely = [
         index
         for index in range(of)
-        if entry_name(index, of) in written and token_file_name("train", index, of) in present
+        if {entry_name(index, of), task_statistics_name(index, of)} <= written.keys()
+        and token_file_name("train", index, of, job.generation) in present
     ]
     found = job.entries.read_json_files([entry_name(index, of) for index in likely])
     return {
@@ -490,14 +534,40 @@ def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
 
 
 def _is_present(entry: Mapping[str, Any], present: Mapping[str, int]) -> bool:
-    files = [entry["train"], *([entry["validation"]] if entry["validation"] else [])]
+    files = [entry[kind] for kind in ("train", "validation", "rejects") if entry[kind]]
     return all(present.get(file["name"]) == file["bytes"] for file in files)
+
+
+def write_merged_statistics(
+    job: EncodeJob, entries: Mapping[int, Mapping[str, Any]], model: Model
+) -> dict[str, Any]:
+    """Adds up the statistics of all tasks and writes them; gives the file's entry of the manifest.
+
+    Raises:
+        OutputError: those of a task are missing or damaged.
+    """
+    statistics = Statistics(Vocabulary(model))
+    for entry in entries.values():
+        statistics.add_table(read_statistics(job.entries, entry["statistics"]))
+    splits = ["train", *(["validation"] if job.validation_fraction > 0 else [])]
+    metadata = {
+        "bpe.format": FORMAT_VERSION,
+        "bpe.configuration": job.configuration,
+        "bpe.tokenizer": job.tokenizer_fingerprint,
+    }
+    return write_statistics(
+        job.tokens,
+        statistics_file_name(job.generation),
+        statistics.tables(job.generation, splits=splits),
+        metadata,
+    )
 
 
 def tokens_content(
     entries: Mapping[int, Mapping[str, Any]],
     files: Sequence[InputFile],
     sources: Sequence[Source],
+    generation: str = BASE,
 ) -> dict[str, Any]:
     """The part of the manifest that the tasks' entries add up to.
 
@@ -505,6 +575,7 @@ def tokens_content(
         entries: of all tasks, by index.
         files: of the plan.
         sources: of the configuration.
+        generation: that all of these are of.
     """
     ordered = [entries[index] for index in sorted(entries)]
     of_sources = [DocumentTotals() for _ in sources]
@@ -524,7 +595,7 @@ def tokens_content(
             {
                 "name": file.label,
                 "size": file.size,
-                "generation": "base",
+                "generation": generation,
                 "unread": file.unread,
                 "planned_bytes": planned_bytes(file, sources[file.source].format),
                 **of_inputs[file.label].numbers(),

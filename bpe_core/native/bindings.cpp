@@ -25,6 +25,7 @@
 #include "documents.hpp"
 #include "encode_parallel.hpp"
 #include "encoder.hpp"
+#include "id_counts.hpp"
 #include "longest_match.hpp"
 #include "merge_learner.hpp"
 #include "normalizer.hpp"
@@ -329,6 +330,23 @@ py::tuple scan_documents_of(const py::buffer& buffer, const Int64Array& starts,
   const auto n = static_cast<py::ssize_t>(documents.n);
   return py::make_tuple(to_array(std::move(valid)),
                         to_array(std::move(hashes)).reshape(std::vector<py::ssize_t>{n, 2}));
+}
+
+template <class Id>
+void add_id_counts_of(const py::array_t<Id, py::array::c_style>& ids,
+                      py::array_t<int64_t, py::array::c_style>& counts) {
+  const auto n = static_cast<size_t>(ids.size());
+  const auto size = static_cast<size_t>(counts.size());
+  int64_t* of_ids = counts.mutable_data();
+  size_t done = 0;
+  {
+    py::gil_scoped_release release;
+    done = add_id_counts(ids.data(), n, of_ids, size);
+  }
+  if (done < n) {
+    throw std::invalid_argument("expected ids below " + std::to_string(size) + ", found " +
+                                std::to_string(ids.data()[done]));
+  }
 }
 
 std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t limit,
@@ -962,6 +980,8 @@ PYBIND11_MODULE(_native, m) {
             return found.data() == source.data() ? text : py::bytes(found.data(), found.size());
           },
           "text"_a);
+  m.def("add_id_counts", &add_id_counts_of<uint16_t>, "ids"_a.noconvert(), "counts"_a.noconvert());
+  m.def("add_id_counts", &add_id_counts_of<uint32_t>, "ids"_a.noconvert(), "counts"_a.noconvert());
   m.def("last_joins", &last_joins_of, "data"_a, "offsets"_a);
 
   py::class_<SpecialSet>(m, "SpecialSet")

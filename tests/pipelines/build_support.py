@@ -101,6 +101,7 @@ def count_job(config: BuildConfig, works: Sequence[TaskWork], plan_id: str = "pl
     return CountJob(
         counts=output / "counts",
         rejects=output / "rejects",
+        configuration="configuration",
         plan_id=plan_id,
         num_tasks=len(works),
         tasks_hash=sum(work.hash for work in works) % 2**128,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -103,10 +104,13 @@ def test_shards_hold_every_pretoken_once_sorted_with_its_count(
 
 def test_shards_say_what_they_were_counted_from(job: CountJob, works: list[TaskWork]) -> None:
     entries = finish_counting(job, works)
-    metadata = pq.read_schema(job.counts.path(entries[1]["name"])).metadata
+    metadata = pq.read_metadata(job.counts.path(entries[1]["name"])).metadata
     said = {key.decode(): value.decode() for key, value in metadata.items() if b"bpe." in key}
     corpus = said.pop("bpe.corpus")
     assert corpus.startswith("120-")
+    totals = {key: entries[1][key] for key in ("rows", "pretokens")}
+    assert json.loads(said.pop("bpe.totals")) == totals
+    assert said.pop("bpe.configuration") == "configuration"
     assert said == {
         "bpe.format": "1",
         "bpe.pattern": "gpt2",
@@ -494,6 +498,89 @@ def test_a_damaged_shard_is_not_trained_on(job: CountJob, works: list[TaskWork])
     path.unlink()
     with pytest.raises(OutputError, match="can't be read"):
         load_counts(job.counts, manifest)
+
+
+def damage_at_random(job: CountJob, numbers: random.Random) -> str:
+    """Damages, cuts, doubles, exchanges or removes one file of the runs; what was done."""
+    paths = sorted(path for path in Path(job.runs.url).iterdir() if path.is_file())
+    if not paths:
+        return "nothing is left"
+    path, other = numbers.choice(paths), numbers.choice(paths)
+    data = path.read_bytes()
+    what = numbers.choice(["flip", "cut", "empty", "extend", "double", "exchange", "remove"])
+    if what == "flip" and data:
+        place = numbers.randrange(len(data))
+        data = data[:place] + bytes([data[place] ^ 1 << numbers.randrange(8)]) + data[place + 1 :]
+        path.write_bytes(data)
+    elif what == "cut":
+        path.write_bytes(data[: numbers.randrange(len(data) + 1)])
+    elif what == "empty":
+        path.write_bytes(b"")
+    elif what == "extend":
+        path.write_bytes(data + data[:10])
+    elif what == "double":
+        kind, _, _ = path.name.partition("-")
+        path.with_name(f"{kind}-{numbers.getrandbits(128):032x}{path.suffix}").write_bytes(data)
+    elif what == "exchange":
+        path.write_bytes(other.read_bytes())
+        other.write_bytes(data)
+    elif what == "remove":
+        path.unlink()
+    return f"{what} {path.name}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_becomes_of_runs_and_commits_no_shard_is_incomplete_or_double(
+    seed: int, job: CountJob, works: list[TaskWork], expected: dict[str, str]
+) -> None:
+    numbers = random.Random(seed)
+    job = replace(job, checkpoint_bytes=numbers.choice([1, 3000, 1 << 30]))
+    list(count_tasks(job, numbers.sample(works, numbers.randint(1, len(works)))))
+    list(count_tasks(job, numbers.sample(works, numbers.randint(0, 2))))  # a repeated bundle
+    done = [damage_at_random(job, numbers) for _ in range(numbers.randint(1, 4))]
+    for _ in range(2):
+        try:
+            finish_counting(job, works)
+        except (OutputError, IncompleteCountsError) as error:
+            assert job.runs.url in str(error) or "commit-" in str(error), done
+            assert shards(job).items() <= expected.items(), done
+        else:
+            assert shards(job) == expected, done
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_shard_is_written_from_every_task_once_and_from_nothing_else(
+    seed: int, job: CountJob, works: list[TaskWork], expected: dict[str, str]
+) -> None:
+    """Any choice of descriptors, of attempts that overlap, some of them several times."""
+    numbers = random.Random(seed)
+    attempts = [replace(job, checkpoint_bytes=numbers.choice([1, 2500, 5000])) for _ in range(3)]
+    for attempt in attempts:
+        list(count_tasks(attempt, numbers.sample(works, len(works))))
+    commits = [
+        counting.Commit.from_json(path.name, json.loads(path.read_bytes()))
+        for path in commits_of(job)
+    ]
+    for _ in range(30):
+        chosen = numbers.choices(commits, k=numbers.randint(1, len(works)))
+        if numbers.random() < 0.5:  # likely to be right
+            chosen, taken = [], set()
+            for commit in numbers.sample(commits, len(commits)):
+                if taken.isdisjoint(commit.tasks):
+                    chosen.append(commit)
+                    taken.update(commit.tasks)
+        held = Counter(index for commit in chosen for index in commit.tasks)
+        right = held == Counter(work.index for work in works)
+        descriptors = [text for commit in chosen for s, text in commit.descriptors(3) if s == 1]
+        if right:
+            counting.merge_shard(job, 1, descriptors)
+            assert shards(job).items() <= expected.items()
+            assert len(shards(job)) == 1
+            Path(job.counts.path(counting.shard_name(1, 3))).unlink()
+        else:
+            with pytest.raises(IncompleteCountsError):
+                counting.merge_shard(job, 1, descriptors)
+            assert_nothing_written(job)
 
 
 # --- memory of the tables

@@ -48,6 +48,16 @@ def test_with_any_number_of_workers(workers: int, tmp_path: Path, expected: dict
     assert checksums(tmp_path / "out") == expected
 
 
+def test_in_any_order_of_the_files_given(tmp_path: Path) -> None:
+    files = sorted(map(str, EXAMPLES.glob("*.txt*")))
+    made = []
+    for order, workers in ((files, 1), (files[::-1], 4), (files[1:] + files[:1], 2)):
+        directory = tmp_path / str(workers)
+        build.build(quickstart(directory, input={"files": order}, beam={"workers": workers}))
+        made.append(checksums(directory / "out"))
+    assert made[0] == made[1] == made[2]
+
+
 def test_with_every_bundle_run_twice(tmp_path: Path, expected: dict[str, str]) -> None:
     arguments = ("--direct_runner_bundle_repeat=2",)
     build.build(quickstart(tmp_path), beam_args=arguments)

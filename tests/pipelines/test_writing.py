@@ -6,6 +6,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -477,7 +478,7 @@ def test_the_train_file_comes_last_and_means_that_the_task_is_finished(
     )
     write_task(job, works[0])
     kinds = [name.partition("-")[0] for name in order]
-    assert kinds == ["validation", "00000", "train"]
+    assert kinds == ["validation", "00000", "00000", "train"]  # statistics and entry
     assert set(writing.finished_entries(job, len(works))) == {0}
 
 
@@ -579,3 +580,19 @@ def test_rows_are_the_encoded_documents(
         assert sum(entry["totals"]["documents"] for entry in entries) == len(whole)
         empty = sum(not document for found in files for document in found)
         assert sum(entry["totals"]["empty"] for entry in entries) == empty
+
+
+def test_workers_that_write_a_task_at_the_same_time_make_one_of_it(
+    job: EncodeJob, config: BuildConfig
+) -> None:
+    """Whichever entry and files stay, of whichever attempt: they fit each other."""
+    works = works_of(config)
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda i: write_task(job, works[i % 2]), range(8)))
+    assert made[0::2] == [made[0]] * 4
+    assert made[1::2] == [made[1]] * 4
+    assert set(writing.finished_entries(job, len(works))) == {0, 1}
+    for entry in made[:2]:
+        file = Path(job.tokens.path(entry["train"]["name"]))
+        assert xxhash.xxh3_128_hexdigest(file.read_bytes()) == entry["train"]["xxh3_128"]
+    assert not job.tokens.leftovers()

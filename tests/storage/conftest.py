@@ -17,6 +17,7 @@ from werkzeug.wrappers import Request, Response
 from pipelines import retries
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))  # for build_support
+sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines" / "exports"))  # for export_support
 
 
 @pytest.fixture(scope="session")

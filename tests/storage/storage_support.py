@@ -63,6 +63,8 @@ class Server:
             return self._refuse(seen, 503, "SlowDown")(environ, start_response)
         if fault == "internal_error":
             return self._refuse(seen, 500, "InternalError")(environ, start_response)
+        if fault == "not_implemented":
+            return self._refuse(seen, 501, "NotImplemented")(environ, start_response)
         if fault == "unavailable":
             seen.status = 503
             return Response("try later", 503)(environ, start_response)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from storage_support import FAULTS, S3, SECRET
 from werkzeug.wrappers import Request
 
 from bpe_core import BPETokenizer, CharBPETokenizer, train_bpe
-from pipelines import filesystems, retries, uploads
+from pipelines import filesystems, locks, retries, uploads
 from pipelines.errors import OutputError
+from pipelines.locks import OutputLock
 from pipelines.storage import Directory
 from pipelines.tokenizer_files import load_model, save_tokenizer
 
@@ -221,6 +224,51 @@ def test_faults_that_stay_are_told_with_the_name_after_bounded_time(
     assert s3.unfinished_uploads == 0
 
 
+# --- locks
+
+
+def test_of_many_that_create_a_file_at_once_one_succeeds(directory: Directory, s3: S3) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda i: directory.create_file("x", b"%d" % i), range(8)))
+    assert made.count(True) == 1
+    assert s3.get("out/x") == b"%d" % made.index(True)
+
+
+@pytest.mark.parametrize("fault", ["slow_down", "internal_error", "reset", "truncated"])
+def test_a_lock_is_taken_though_the_answer_is_lost(
+    fault: str, directory: Directory, s3: S3, no_pauses: list[float]
+) -> None:
+    s3.server.fail(fault, when=writes)
+    with OutputLock(directory) as lock:
+        lock.acquire()
+        with pytest.raises(OutputError, match="Another build is at work"):
+            OutputLock(directory).acquire()
+        replace(directory, guard=lock.guard).write_bytes("x", b"1")
+    assert s3.names == {"out/x"}
+
+
+def test_a_lock_that_a_store_can_not_create_on_a_condition_is_still_one(
+    directory: Directory, s3: S3
+) -> None:
+    s3.server.fail("not_implemented", when=lambda request: "If-None-Match" in request.headers)
+    with OutputLock(directory) as lock:
+        lock.acquire()
+        assert not OutputLock(directory).try_acquire()
+    assert s3.names == set()
+
+
+def test_a_lock_left_by_another_machine_is_taken_over_when_its_time_is_over(
+    directory: Directory, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(locks, "_POLL_SECONDS", 0.05)
+    holder = {"owner": "0", "host": "elsewhere", "pid": 1, "process": None, "since": "then"}
+    directory.write_json(locks.LOCK, holder)
+    with OutputLock(directory) as lock:
+        lock.acquire()
+    assert s3.names == set()
+
+
 def test_a_bucket_that_is_not_there_is_told_and_not_made(s3: S3) -> None:
     directory = Directory(url="s3://no-such-bucket/out", storage_options=s3.options)
     directory.create()
@@ -271,7 +319,7 @@ def test_a_tokenizer_is_saved_and_loaded(
     vocab, merges = train_bpe(tmp_path / "t", 300, [])
     model = BPETokenizer(vocab, merges).model
     s3.put("out/vocab.json", b"of an earlier one")
-    not_written = save_tokenizer(model, directory, {"training": 1})
+    _, not_written = save_tokenizer(model, directory, {"training": 1})
     assert load_model(directory).fingerprint == model.fingerprint
     puts = [seen.path.rpartition("/")[2] for seen in s3.server.requests if seen.method == "PUT"]
     assert puts[-1] == "tokenizer.arrow"

@@ -1,0 +1,186 @@
+"""How fast are forms of input read and counted, beside the same documents as plain text?
+
+One worker, in this process, without Beam. Beside it, alone and in the same run, what a form can't
+be read without: its decompression, and its parser (pyarrow's JSON reader; pyarrow reading the
+column, decompression included). A form that is slower than 70 % of text is bounded by one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import command
+import corpora
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+import pyarrow.parquet as pq
+import zstandard
+from corpora import Text
+from measure import OURS, Case, Outcome, Target, script_main
+
+from pipelines.config import BuildConfig
+from pipelines.counting import CountJob, TaskCounter, usable_commits
+from pipelines.storage import Directory
+from pipelines.tasks import list_files, plan_tasks
+from pipelines.work import TaskWork, source_readings
+
+_FORMS = ("txt.zst", "jsonl", "jsonl.zst", "zstd.parquet", "snappy.parquet")
+_PLAIN = "text"
+_ALONE = {
+    "txt.zst": ["decompression"],
+    "jsonl": ["parser"],
+    "jsonl.zst": ["decompression", "parser"],
+}
+_BLOCK_BYTES = 2 << 20
+_RANGE_BYTES = 1 << 30  # a file is a task
+
+
+def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
+    """What is measured."""
+    for text in texts:
+        for form in _FORMS if not quick else ("jsonl.zst", "snappy.parquet"):
+            alone = _ALONE.get(form, ["parser"])
+            yield Case(
+                work=f"read and count, {form}",
+                text=text.name,
+                path=text.path,
+                bytes=text.bytes,
+                threads=1,
+                sides=(OURS, _PLAIN, *alone),
+                targets={_PLAIN: [Target(0.7, 0.7)], **{name: [Target(0, 0)] for name in alone}},
+                not_compared=dict.fromkeys(alone, "counts nothing"),
+                options={"form": form},
+            )
+
+
+def prepare(case: Case) -> None:
+    """Writes the documents in the case's form."""
+    path = _path(case)
+    if path.is_file() and path.stat().st_mtime > Path(case.path).stat().st_mtime:
+        return
+    documents = [document.decode() for document in corpora.documents(case.path)]
+    if path.suffix == ".parquet":
+        table = pa.table({"id": pa.array(range(len(documents))), "text": documents})
+        pq.write_table(table, path, compression=case.options["form"].partition(".")[0])
+        return
+    if case.options["form"].startswith("txt"):
+        data = Path(case.path).read_bytes()
+    else:
+        records = ({"id": i, "text": text} for i, text in enumerate(documents))
+        data = "".join(f"{json.dumps(r, ensure_ascii=False)}\n" for r in records).encode()
+    if path.suffix == ".zst":
+        data = zstandard.ZstdCompressor(3).compress(data)
+    path.write_bytes(data)
+
+
+def _path(case: Case) -> Path:
+    return corpora.MADE / f"{Path(case.path).stem}.form.{case.options['form']}"
+
+
+def _count(path: Path, form: str) -> Outcome:
+    source: dict[str, object] = {"files": [str(path)], "range_bytes": _RANGE_BYTES, "format": form}
+    if form == "text":
+        source["separator"] = corpora.SEPARATOR.decode()
+    config = BuildConfig.model_validate({"output": str(path), "input": source})
+    pattern, special_tokens = config.tokenizer.pattern, config.tokenizer.special_tokens
+    plan = plan_tasks(list_files(config.input[0]), config.input)
+    works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
+    with command.scratch() as scratch:
+        output = Directory(url=scratch)
+        job = CountJob(
+            counts=output / "counts",
+            rejects=output / "rejects",
+            plan_id="benchmark",
+            num_tasks=len(works),
+            tasks_hash=0,
+            pattern=pattern,
+            special_tokens=special_tokens,
+            special_tokens_in_text="keep",
+            shards=config.counts.shards,
+            memory=config.counts.memory,
+            checkpoint_bytes=config.counts.checkpoint_bytes,
+            max_pretoken_bytes=config.counts.max_pretoken_bytes,
+            on_long_pretoken=config.counts.on_long_pretoken,
+            readings=source_readings(config.input, pattern, special_tokens),
+        )
+        counter = TaskCounter(job)
+        begun = time.perf_counter()
+        for work in works:
+            for _ in counter.count(work):
+                pass
+        seconds = time.perf_counter() - begun
+        list(counter.commit())
+        counter.close()
+        (commit,) = usable_commits(job)
+    found = [commit.totals.corpus_fingerprint]
+    return Outcome({"count": seconds}, lambda: {"documents and their hashes": found})
+
+
+def run_ours(case: Case) -> Outcome:
+    form = case.options["form"]
+    formats = {"parquet": "parquet", "jsonl": "jsonl"}
+    return _count(_path(case), next((formats[k] for k in formats if k in form), "text"))
+
+
+def run_text(case: Case) -> Outcome:
+    return _count(Path(case.path), "text")
+
+
+def _timed(work: Callable[[], object]) -> Outcome:
+    begun = time.perf_counter()
+    work()
+    return Outcome({"count": time.perf_counter() - begun})
+
+
+def run_decompression(case: Case) -> Outcome:
+    block = np.empty(_BLOCK_BYTES, np.uint8)
+
+    def decompress() -> None:
+        with pa.CompressedInputStream(pa.OSFile(str(_path(case))), "zstd") as text:
+            while text.readinto(block):
+                pass
+
+    return _timed(decompress)
+
+
+def run_parser(case: Case) -> Outcome:
+    if case.options["form"].endswith("parquet"):
+        return _timed(lambda: _read_column(_path(case)))
+    lines = _path(case).read_bytes()
+    if _path(case).suffix == ".zst":
+        lines = zstandard.ZstdDecompressor().stream_reader(lines).read()
+
+    def parse() -> None:
+        reader = pa.json.open_json(
+            pa.BufferReader(lines),
+            pa.json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+            pa.json.ParseOptions(
+                explicit_schema=pa.schema([("text", pa.string())]),
+                unexpected_field_behavior="ignore",
+            ),
+        )
+        for _ in reader:
+            pass
+
+    return _timed(parse)
+
+
+def _read_column(path: Path) -> None:
+    file = pq.ParquetFile(path)
+    for _ in file.iter_batches(1024, columns=["text"], use_threads=False):
+        pass
+
+
+SIDES = {
+    OURS: run_ours,
+    _PLAIN: run_text,
+    "decompression": run_decompression,
+    "parser": run_parser,
+}
+
+if __name__ == "__main__":
+    script_main(SIDES)

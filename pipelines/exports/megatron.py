@@ -1,0 +1,98 @@
+"""Megatron-LM's indexed datasets: the ids in `SPLIT.bin`, and where they are in `SPLIT.idx`.
+
+A document is one sequence, its parts joined: `GPTDataset` takes sequences for documents. Lengths
+are int32, so a document of more than 2^31 - 1 ids is several sequences, all but the last of that
+length; the indices of documents say which belong together.
+
+The index, in this order (`IndexedDataset` of `megatron.core.datasets.indexed_dataset`): nine bytes
+that name the format, its version (uint64), the code of the ids' type (uint8), the numbers of
+sequences and of indices of documents (uint64); then the sequences' lengths (int32), the bytes at
+which they begin (int64), and the number of sequences before each document and after the last
+(int64).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines import progress
+from pipelines.exports.dataset import TokenDataset
+from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
+from pipelines.storage import HashingFile
+
+_MAGIC: Final = b"MMIDIDX\0\0"
+_VERSION: Final = 1
+_TYPE_CODES: Final = {"uint16": 8, "int32": 4}
+_LONGEST: Final = 2**31 - 1
+
+
+def write_split(
+    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+) -> Written:
+    """Writes the two files of a split."""
+    dtype = np.dtype(options["id_type"])
+    tokens = 0
+    with files.write(f"{split}.bin") as file:
+        for chunk in dataset.chunks(split):
+            write_array(file, ids_as(chunk.ids, dtype))
+            tokens += len(chunk.ids)
+            progress.advance(len(chunk.ids))
+    with files.write(f"{split}.idx") as file:
+        documents, sequences = _write_index(dataset, split, dtype, file)
+    return Written(documents=documents, tokens=tokens, facts={"sequences": sequences})
+
+
+def _write_index(
+    dataset: TokenDataset, split: str, dtype: np.dtype[Any], file: HashingFile
+) -> tuple[int, int]:
+    """Writes the index; gives the numbers of documents and sequences.
+
+    Lengths are read anew for each of its arrays: of many documents they would fill the memory.
+    """
+
+    def counts() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        for lengths in dataset.document_lengths(split):
+            yield lengths, _sequences_of(lengths)
+
+    documents = sequences = 0
+    for lengths, numbers in counts():
+        documents += len(lengths)
+        sequences += int(numbers.sum())
+    file.write(_MAGIC)
+    code = _TYPE_CODES[dtype.name]
+    file.write(struct.pack("<QBQQ", _VERSION, code, sequences, documents + 1))
+    for lengths, numbers in counts():
+        write_array(file, _sequence_lengths(lengths, numbers).astype(np.int32))
+    begin = 0
+    for lengths, numbers in counts():
+        ends = begin + np.cumsum(_sequence_lengths(lengths, numbers)) * dtype.itemsize
+        write_array(file, np.concatenate([[begin], ends[:-1]])[: len(ends)])
+        begin = int(ends[-1]) if len(ends) else begin
+    before = 0
+    write_array(file, np.zeros(1, np.int64))
+    for _, numbers in counts():
+        after = before + np.cumsum(numbers)
+        write_array(file, after)
+        before = int(after[-1]) if len(after) else before
+    return documents, sequences
+
+
+def _sequences_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The number of sequences of each document; one that has no ids is a sequence too."""
+    return np.maximum(1, -(-lengths // _LONGEST))
+
+
+def _sequence_lengths(lengths: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The lengths of the sequences of documents.
+
+    >>> _sequence_lengths(np.array([5, 2**31 + 1]), np.array([1, 2])).tolist()
+    [5, 2147483647, 2]
+    """
+    sequences = np.full(int(numbers.sum()), _LONGEST, np.int64)
+    sequences[np.cumsum(numbers) - 1] = lengths - (numbers - 1) * _LONGEST
+    return sequences

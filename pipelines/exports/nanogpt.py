@@ -1,0 +1,32 @@
+"""nanoGPT: the ids of a split one after the other, without a header.
+
+The files have the names that its `train.py` opens: `train.bin` and `val.bin`. It reads uint16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelines import progress
+from pipelines.exports.dataset import TokenDataset
+from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
+
+_NAMES = {"train": "train.bin", "validation": "val.bin"}
+
+
+def write_split(
+    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+) -> Written:
+    """Writes the file of a split."""
+    dtype = np.dtype(options["id_type"])
+    tokens = documents = 0
+    with files.write(_NAMES[split]) as file:
+        for chunk in dataset.chunks(split, ["part"]):
+            write_array(file, ids_as(chunk.ids, dtype))
+            tokens += len(chunk.ids)
+            documents += int(chunk.starts.sum())
+            progress.advance(len(chunk.ids))
+    return Written(documents=documents, tokens=tokens, facts={})

@@ -1,0 +1,48 @@
+"""NumPy: the ids of a split as one array, and where each document begins in it.
+
+`SPLIT.npy` has the ids; `SPLIT.offsets.npy` int64, one more than documents. Both can be mapped:
+`numpy.load(path, mmap_mode="r")`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import dtype_to_descr, write_array_header_1_0
+
+from pipelines import progress
+from pipelines.exports.dataset import TokenDataset
+from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
+
+
+def write_split(
+    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+) -> Written:
+    """Writes the two arrays of a split."""
+    dtype = np.dtype(options["id_type"])
+    tokens = documents = 0
+    with (
+        files.write(f"{split}.npy") as ids,
+        files.write(f"{split}.offsets.npy") as offsets,
+    ):
+        ids.write(_header(dtype, dataset.num_tokens(split)))
+        offsets.write(_header(np.dtype(np.int64), dataset.num_documents(split) + 1))
+        for chunk in dataset.chunks(split, ["part"]):
+            write_array(ids, ids_as(chunk.ids, dtype))
+            begins = chunk.offsets[:-1][chunk.starts] + tokens
+            write_array(offsets, begins)
+            tokens += len(chunk.ids)
+            documents += len(begins)
+            progress.advance(len(chunk.ids))
+        write_array(offsets, np.array([tokens], np.int64))
+    return Written(documents=documents, tokens=tokens, facts={})
+
+
+def _header(dtype: np.dtype[Any], length: int) -> bytes:
+    header = io.BytesIO()
+    description = {"descr": dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    write_array_header_1_0(header, description)
+    return header.getvalue()

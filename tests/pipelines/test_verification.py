@@ -1,0 +1,344 @@
+"""`beam-bpe verify` finds whatever is wrong with an output, and says where."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xxhash
+import yaml
+from build_support import command, some_text
+
+from pipelines import build
+from pipelines.config import load_config
+from pipelines.errors import InputError, NotWholeError
+from pipelines.manifest_schema import sealed
+from pipelines.storage import Directory, json_bytes
+from pipelines.verification import Verification, verify
+
+INVALID = b"caf\xff and more"
+FILES = {"a.txt": [*some_text(30), INVALID], "b.txt": some_text(20, start=100)}
+END = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a configuration, its data and its output."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "data").mkdir()
+    for name, documents in FILES.items():
+        (folder / "data" / name).write_bytes(END.encode().join(documents))
+    values = {
+        "output": "out",
+        "input": {"files": ["data/*.txt"], "range_bytes": 4000},
+        "tokenizer": {"vocab_size": 300, "special_tokens": [END]},
+        "counts": {"shards": 2},
+        "encode": {"append": END, "validation_fraction": 0.3, "max_reject_fraction": 0.5},
+        "beam": {"workers": 1},
+    }
+    (folder / "build.yaml").write_text(yaml.safe_dump(values))
+    build.build(load_config(folder / "build.yaml"))
+    return folder
+
+
+@pytest.fixture
+def folder(built: Path, tmp_path: Path) -> Path:
+    shutil.copytree(built / "out", tmp_path / "out")
+    return tmp_path
+
+
+def verified(folder: Path, **options: Any) -> Verification:
+    return verify(Directory(url=str(folder / "out")), **options)
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(path for path in (folder / "out").rglob("*.*") if not path.name.startswith("_"))
+
+
+def reseal(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes a manifest as one would who makes its checksum and that of run.json right."""
+    checksum = ""
+    for name in ("manifest.json", "run.json"):
+        file = path / name
+        value = json.loads(file.read_text())
+        value.pop("checksum")
+        if name == "manifest.json":
+            change(value)
+        else:
+            value["manifest"] = checksum
+        value = sealed(value)
+        checksum = value["checksum"]
+        file.write_bytes(json_bytes(value))
+
+
+def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Changes a token file and gives the manifest its new size and checksum."""
+    metadata = pq.read_metadata(path).metadata
+    table = change(pq.read_table(path))
+    said = {key: value for key, value in metadata.items() if key.startswith(b"bpe.")}
+    pq.write_table(table.replace_schema_metadata(said), path)
+    data = path.read_bytes()
+
+    def of_manifest(manifest: dict[str, Any]) -> None:
+        for kind in ("train", "validation", "statistics"):
+            for entry in manifest["files"][kind]:
+                if entry["name"] == path.name:
+                    entry["bytes"] = len(data)
+                    entry["xxh3_128"] = xxhash.xxh3_128_hexdigest(data)
+
+    reseal(path.parent, of_manifest)
+
+
+def messages(found: Verification) -> str:
+    return "\n".join(f"{problem.file}: {problem.message}" for problem in found.problems)
+
+
+# --- bytes
+
+
+def test_a_whole_output_is_whole(folder: Path) -> None:
+    found = verified(folder, sources=True)
+    assert found.problems == []
+    assert found.stages == ["counts", "tokenizer", "tokens"]
+    assert found.files == len(files_of(folder))
+    assert found.bytes == sum(path.stat().st_size for path in files_of(folder))
+    assert found.rows == 50
+    assert found.documents == 50
+
+
+def test_a_changed_byte_in_any_file_is_found(folder: Path) -> None:
+    positions = 3
+    for number, path in enumerate(files_of(folder)):
+        data = path.read_bytes()
+        step = len(data) / positions
+        for place in (int((i + number / 97 % 1) * step) for i in range(positions)):
+            damaged = bytearray(data)
+            damaged[place] ^= 1 << (place % 8)
+            path.write_bytes(damaged)
+            found = {problem.file for problem in verified(folder).problems}
+            assert str(path.relative_to(folder / "out")) in found, (path, place)
+        path.write_bytes(data)
+    assert not verified(folder).problems
+
+
+@pytest.mark.soak
+def test_a_change_of_every_byte_is_found(folder: Path) -> None:
+    for path in files_of(folder):
+        data = path.read_bytes()
+        for place in range(0, len(data), 1 if path.suffix == ".json" else 13):
+            damaged = bytearray(data)
+            damaged[place] ^= 0x20  # also the case of letters, and white space
+            path.write_bytes(damaged)
+            found = {problem.file for problem in verified(folder).problems}
+            assert str(path.relative_to(folder / "out")) in found, (path, place)
+        path.write_bytes(data)
+
+
+def test_missing_short_and_foreign_files_are_named(folder: Path) -> None:
+    tokens = folder / "out" / "tokens"
+    (tokens / "train-00000-of-00005.parquet").unlink()
+    with (tokens / "train-00001-of-00005.parquet").open("r+b") as file:
+        file.truncate(100)
+    (tokens / "train-00005-of-00005.parquet").touch()
+    (folder / "out" / "tokenizer" / "tokenizer.json").unlink()
+    (folder / "out" / "rejects" / "other.parquet").touch()
+    (folder / "out" / "counts" / "run.json").unlink()
+    (tokens / ".train-00000-of-00005.parquet.0123456789abcdef.tmp").touch()  # of a killed build
+    text = messages(verified(folder))
+    assert "tokens/train-00000-of-00005.parquet: missing" in text
+    assert "tokens/train-00001-of-00005.parquet: 100 bytes, where the manifest says" in text
+    assert "tokens/train-00005-of-00005.parquet: not listed in the manifest" in text
+    assert "tokenizer/tokenizer.json: missing" in text
+    assert "rejects/other.parquet: not listed in the manifest" in text
+    assert "counts/run.json: missing" in text
+    assert ".tmp" not in text
+
+
+def test_a_stage_that_is_not_finished_is_named(folder: Path) -> None:
+    (folder / "out" / "tokens" / "manifest.json").unlink()
+    assert messages(verified(folder)).startswith("tokens: not finished: there is no manifest.json")
+    shutil.rmtree(folder / "out")
+    with pytest.raises(InputError, match="no build to verify"):
+        verified(folder)
+
+
+def test_a_manifest_must_equal_a_copy_kept_elsewhere(folder: Path) -> None:
+    copy = folder / "kept.json"
+    shutil.copy(folder / "out" / "tokens" / "manifest.json", copy)
+    assert not verified(folder, against=str(copy)).problems
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["software"]["pyarrow"] = "0.1"
+
+    reseal(folder / "out" / "tokens", change)
+    assert not verified(folder).problems
+    text = messages(verified(folder, against=str(copy)))
+    assert f"tokens/manifest.json: not as {copy}: checksum: " in text
+    assert 'software.pyarrow: "' in text
+    with pytest.raises(InputError, match="no manifest"):
+        verified(folder, against=str(folder / "nothing.json"))
+
+
+# --- what is in the files, where all checksums are right
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m["totals"].update(tokens=1), "manifest.json: tokens: "),
+        (lambda m: m["totals"].update(train_rows=1), "manifest.json: train_rows: "),
+        (lambda m: m["files"]["train"][0].update(tokens=1), "ids in the files, 4576 in all"),
+        (lambda m: m["files"]["train"][0].update(name="../a.parquet"), "files.train.0.name"),
+        (lambda m: m.update(tokenizer="0" * 32), "tokenizer: "),
+        (lambda m: m.update(configuration={}), "configuration_fingerprint: "),
+        (lambda m: m.update(more=1), "more: Extra inputs"),
+    ],
+)
+def test_a_manifest_that_says_something_else_is_found(
+    folder: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    reseal(folder / "out" / "tokens", change)
+    assert message in messages(verified(folder))
+
+
+def column(name: str, change: Callable[[list[Any]], list[Any]]) -> Callable[[pa.Table], pa.Table]:
+    def changed(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index(name)
+        values = change(table[name].to_pylist())
+        kind = table.schema.field(name)
+        array = pa.array(values, kind.type)
+        return table.set_column(place, kind, array)
+
+    return changed
+
+
+def ids(change: Callable[[list[int]], list[int]]) -> Callable[[pa.Table], pa.Table]:
+    return column("input_ids", lambda rows: [change(rows[0]), *rows[1:]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (ids(lambda row: [9, *row[1:]]), "statistics.parquet: token: not what the token files"),
+        (ids(lambda row: [300, *row[1:]]), "expected ids below 300, found 300"),
+        (ids(lambda row: [*row[:-1], 9]), "row 0: a document without what is appended"),
+        (ids(lambda row: row[1:]), "num_tokens"),
+        (column("part", lambda parts: [1, *parts[1:]]), "row 0: a part that does not follow"),
+        (column("offset", lambda places: [places[1], *places[1:]]), "row 1: a document out of"),
+        (column("num_bytes", lambda sizes: [1, *sizes[1:]]), "text_bytes: "),
+        (column("source", lambda names: ["x", *names[1:]]), "row 0: of 'x', which is not"),
+        (lambda table: table.slice(1), "rows"),
+        (lambda table: table.drop_columns(["part"]), "the column part"),
+    ],
+)
+def test_rows_that_are_not_as_they_must_be_are_found(
+    folder: Path, change: Callable[[pa.Table], pa.Table], message: str
+) -> None:
+    rewrite(folder / "out" / "tokens" / "train-00001-of-00005.parquet", change)
+    assert message in messages(verified(folder))
+
+
+def test_a_footer_of_another_build_is_found(folder: Path) -> None:
+    path = folder / "out" / "tokens" / "train-00001-of-00005.parquet"
+    rewrite(path, lambda table: table)
+    table = pq.read_table(path)
+    said = {**pq.read_metadata(path).metadata, b"bpe.configuration": b"0" * 32}
+    said = {key: value for key, value in said.items() if key.startswith(b"bpe.")}
+    pq.write_table(table.replace_schema_metadata(said), path)
+
+    def same(table: pa.Table) -> pa.Table:
+        return table
+
+    rewrite(path, same)
+    assert f"{path.name}: configuration: {'0' * 32}, where " in messages(verified(folder))
+
+
+def test_ids_of_another_text_are_found_by_the_source(folder: Path) -> None:
+    def swap(rows: list[list[int]]) -> list[list[int]]:
+        """Two ids change their places: no sum and no statistic can tell."""
+        row = rows[0]
+        first = next(i for i in range(len(row) - 2) if row[i] != row[i + 1])
+        row[first : first + 2] = row[first + 1], row[first]
+        return rows
+
+    path = folder / "out" / "tokens" / "train-00001-of-00005.parquet"
+    rewrite(path, column("input_ids", swap))
+    assert not verified(folder).problems
+    assert "row 0: ids of another text than a.txt has at offset" in messages(
+        verified(folder, sources=True)
+    )
+    assert "row 0: ids of another text than" in messages(verified(folder, sample=1000))
+
+
+def test_a_source_that_changed_or_is_gone_is_named(built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built / "data", tmp_path / "data")
+    shutil.copytree(built / "out", tmp_path / "out")
+    shutil.copy(built / "build.yaml", tmp_path)
+    config = load_config(tmp_path / "build.yaml")
+    file = tmp_path / "data" / "a.txt"
+    text = file.read_bytes()
+    file.write_bytes(text.replace(b"the", b"teh", 1))
+    found = messages(verified(tmp_path, sources=True, config=config))
+    assert "ids of another text than a.txt has at offset" in found
+    assert not verified(tmp_path, sources=True).problems  # where the build found the files
+    file.write_bytes(text.replace(b"the", b"th\xff", 1))
+    assert "rejects/00000-of-00005.parquet: other rejects than" in messages(
+        verified(tmp_path, sources=True, config=config)
+    )
+    file.unlink()
+    with pytest.raises(InputError, match="not known where an input file is"):
+        verified(tmp_path, sources=True, config=config)
+
+
+def test_generations_and_replays_are_verified(built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built / "data", tmp_path / "data")
+    shutil.copy(built / "build.yaml", tmp_path)
+    (tmp_path / "data" / "b.txt").rename(tmp_path / "b.txt")
+    first = load_config(tmp_path / "build.yaml")
+    build.train(first)
+    shutil.move(tmp_path / "out" / "tokenizer", tmp_path / "tokenizer")
+    shutil.rmtree(tmp_path / "out")
+    values = yaml.safe_load((tmp_path / "build.yaml").read_text())
+    values["tokenizer"] = {"path": "tokenizer"}
+    values.pop("counts")
+    (tmp_path / "build.yaml").write_text(yaml.safe_dump(values))
+    config = load_config(tmp_path / "build.yaml")
+    build.encode(config)
+    (tmp_path / "b.txt").rename(tmp_path / "data" / "b.txt")
+    build.encode(config)
+    assert not verified(tmp_path, sources=True).problems
+    build.replay(load_config(tmp_path / "build.yaml", ["input.invalid_utf8=replace"]))
+    found = verified(tmp_path, sources=True)
+    assert not found.problems, messages(found)
+    assert (found.rows, found.documents) == (51, 51)
+    assert not verified(tmp_path, sample=100).problems
+    path = tmp_path / "out" / "tokens" / "statistics-add001.parquet"
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    assert f"tokens/{path.name}: damaged" in messages(verified(tmp_path))
+
+
+# --- the command
+
+
+def test_the_command_says_what_is_wrong_and_fails(folder: Path) -> None:
+    done = command("verify", folder / "out", "--sample", 5)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "documents compared with their source: 5" in done.stdout
+    assert done.stdout.endswith("out is whole.\n")
+    path = folder / "out" / "counts" / "shard-00000-of-00002.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    done = command("verify", folder / "out")
+    assert (done.returncode, done.stderr) == (NotWholeError.exit_code, "")
+    assert "is not whole: 1 problem\n" in done.stdout
+    assert "counts/shard-00000-of-00002.parquet: damaged: xxh3-128 " in done.stdout
+    done = command("verify", folder / "nothing")
+    assert done.returncode == InputError.exit_code
+    assert "no build to verify" in done.stderr
