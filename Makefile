@@ -8,7 +8,7 @@ BENCH := out/bench-venv
 SEED := 1
 CODE := out/benchmarks/code-1gb.txt
 
-.PHONY: help quickstart test soak fuzz lint format types schema tables bench bench-data bench-quick sanitize sdist clean
+.PHONY: help quickstart test soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ soak: $(VENV)/installed
 ## make fuzz         files damaged at random, through the readers and whole builds; SEED=1 of the first
 fuzz: $(VENV)/installed
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/pipelines/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
+
+## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
+engines: $(VENV)/installed
+	REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines -m "engines or not soak" -o timeout=900
 
 ## make lint         ruff and clang-format, checking only
 lint: $(VENV)/installed-lint

@@ -11,7 +11,18 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
-PEERS = ("bpe-openai", "bpeasy", "gigatoken", "quicktok-v1", "rustbpe", "tiktoken", "tokenizers")
+PEERS = (
+    "bpe-openai",
+    "bpeasy",
+    "datatrove",
+    "gigatoken",
+    "quicktok-v1",
+    "rustbpe",
+    "tiktoken",
+    "tokenizers",
+)
+# Of it one module is used, and nothing of the gigabytes that it asks for.
+WITHOUT_DEPENDENCIES = "llm-foundry==0.22.0"
 
 
 def main() -> None:
@@ -24,6 +35,8 @@ def main() -> None:
             if name not in PEERS:
                 sys.exit(f"{line}: needed, but can't be installed here; see pip's message above")
             print(f"{line}: can't be installed here; its figures will be missing")
+    if not install("--no-deps", WITHOUT_DEPENDENCIES):
+        print(f"{WITHOUT_DEPENDENCIES}: can't be installed here; its figures will be missing")
     if not install("--force-reinstall", "--no-deps", str(HERE.parent)) or not install(
         str(HERE.parent)
     ):

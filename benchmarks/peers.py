@@ -1,4 +1,4 @@
-"""Other tokenizers as they are used here."""
+"""Other tokenizers, and other packers of ids, as they are used here."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ MODULES = {  # of each side that is a package
     "bpe-openai": "bpe_openai",
     "rustbpe": "rustbpe",
     "bpeasy": "bpeasy",
+    "datatrove": "datatrove",
+    "llm-foundry": "llmfoundry",
 }
 _PHASE = re.compile(rb"Pretokenization took ([0-9.]+)(ns|\xc2\xb5s|us|ms|s)\b")
 _UNITS = {b"ns": 1e-9, b"us": 1e-6, b"\xc2\xb5s": 1e-6, b"ms": 1e-3, b"s": 1.0}

@@ -22,6 +22,7 @@ import forms
 import learn
 import load
 import measure
+import pack
 import pipeline
 import scale
 import short
@@ -29,7 +30,10 @@ import table
 import tiny
 import train
 
-QUESTIONS = (count, learn, train, encode, short, pipeline, forms, tiny, scale, load)
+QUESTIONS = (
+    *(count, learn, train, encode, short, pipeline),
+    *(forms, tiny, scale, pack, load),
+)
 QUICK_ROUNDS = 2
 
 

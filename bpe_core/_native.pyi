@@ -1,7 +1,7 @@
 """The native core; see the modules of bpe_core that use it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,10 @@ def safe_cut(
     normalizer: Normalizer | None = None,
     before_white_space: bool = False,
 ) -> int | None: ...
+def best_fit_rows(lengths: _Int64, capacity: int) -> tuple[_Int64, int]: ...
+def copy_pieces(
+    source: NDArray[Any], starts: _Int64, lengths: _Int64, target: NDArray[Any], places: _Int64
+) -> None: ...
 
 class Normalizer:
     def __init__(self, form: str | None = None, quotes: bool = False) -> None: ...

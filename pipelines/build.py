@@ -223,10 +223,20 @@ class _Build:
         """Before anything is removed: are there inputs, and does Beam know its options?"""
         _ = self._listed
         self._check_size()
-        if self._beam_args or self._config.beam.options:
+        beam = self._config.beam
+        if self._beam_args or beam.options or beam.runner != "DirectRunner":
             from pipelines import runners
 
-            runners.options_of(self._config.beam, self._beam_args)
+            runners.options_of(self._config.beam, self._beam_args, self._places)
+
+    @property
+    def _places(self) -> tuple[str, ...]:
+        """Where workers read and write: one of each storage will do for the input."""
+        return (
+            self._output.url,
+            self._tokenizer_directory.url,
+            *(self._config.resolve_glob(s.files[0]) for s in self._config.input),
+        )
 
     def _check_size(self) -> None:
         """Whether so much can be counted with the pattern, where that is to be done."""
@@ -247,7 +257,10 @@ class _Build:
 
         added = self._plan_of_added(earlier)
         left = {file.label: file.size for file in self._listed.files}
-        same = all(left.get(file["name"]) == file["size"] for file in earlier["inputs"])
+        same = all(
+            left.get(file["name"]) in (file["size"], file.get("repaired", {}).get("size", -1))
+            for file in earlier["inputs"]
+        )
         if not added.files or not same:
             return BASE, self._plan
         return generations.next_name(earlier), added
@@ -351,7 +364,7 @@ class _Build:
         finished = [d for commit in commits for d in commit.descriptors(job.shards)]
         with (
             progress.shown("counting tasks", len(left)),
-            runners.pipeline(self._config.beam, self._beam_args) as pipeline,
+            runners.pipeline(self._config.beam, self._beam_args, self._places) as pipeline,
         ):
             tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
             tasks | "CountPretokens" >> CountPretokens(job=job, finished=finished)
@@ -733,7 +746,7 @@ class _Build:
             writing.keep_tokenizer(job.tokenizer, model)
             with (
                 progress.shown("encoding tasks", len(left)),
-                runners.pipeline(self._config.beam, self._beam_args) as pipeline,
+                runners.pipeline(self._config.beam, self._beam_args, self._places) as pipeline,
             ):
                 tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
                 tasks | "WriteTokenShards" >> WriteTokenShards(job=job)

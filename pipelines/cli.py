@@ -48,11 +48,12 @@ app = typer.Typer(
 
 Format = Literal["arrow", "huggingface", "gpt2", "tiktoken", "minbpe"]  # bpe_core.formats' names
 ExportFormat = Literal[
-    "megatron", "nanogpt", "llm.c", "npy", "mds"
+    "megatron", "nanogpt", "llm.c", "npy", "mds", "documents", "packed"
 ]  # pipelines.exports.formats' names
 Split = Literal["train", "validation", "all"]
 OneSplit = Literal["train", "validation"]
 IdType = Literal["uint16", "uint32", "int32"]
+Packing = Literal["concatenate", "best-fit"]
 Stage = Literal["count", "train", "encode", "build", "replay"]
 Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).", show_default=False)
@@ -322,6 +323,7 @@ def export(
     to: Annotated[
         ExportFormat, typer.Option("--to", help="The format to write.", show_default=False)
     ],
+    beam_options: BeamOptions = None,
     split: Annotated[Split, typer.Option(help="What to export; all: both, apart.")] = "all",
     id_type: Annotated[
         IdType | None,
@@ -334,11 +336,55 @@ def export(
     ] = None,
     sequence_length: Annotated[
         int | None,
-        typer.Option(help="mds: ids of a sample.", show_default="a sample is a document"),
+        typer.Option(
+            help="mds, packed: ids of a sample, or row.",
+            show_default="mds: a sample is a document; packed: 2048",
+        ),
     ] = None,
     shard_bytes: Annotated[
         int | None, typer.Option(help="mds: bytes of a shard at most.", show_default="67108864")
     ] = None,
+    packing: Annotated[
+        Packing | None,
+        typer.Option(
+            help="packed: cut the ids of all documents into rows, or put documents together and "
+            "cut none that fits.",
+            show_default="concatenate",
+        ),
+    ] = None,
+    packing_window: Annotated[
+        int | None,
+        typer.Option(help="best-fit: documents that are put together.", show_default="4096"),
+    ] = None,
+    pad_id: Annotated[
+        int | None,
+        typer.Option(help="packed: fills rows up.", show_default="rows may be shorter"),
+    ] = None,
+    position_ids: Annotated[
+        bool, typer.Option("--position-ids", help="packed: places of ids in their documents.")
+    ] = False,
+    shuffle_seed: Annotated[
+        int | None,
+        typer.Option(
+            help="documents, packed: shuffle documents, or packed rows.",
+            show_default="in the order of the corpus",
+        ),
+    ] = None,
+    files: Annotated[
+        int | None,
+        typer.Option(
+            help="documents, packed: files of the training split.", show_default="256 MiB of ids"
+        ),
+    ] = None,
+    row_group_rows: Annotated[
+        int | None,
+        typer.Option(
+            help="documents, packed: rows of a row group.", show_default="1 Mi ids of them"
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="documents, packed: workers; 0: all cores.")
+    ] = 0,
     storage_options: Annotated[
         str | None,
         typer.Option(
@@ -356,6 +402,8 @@ def export(
     """Write the token ids in a form that training programs read."""
     with _errors_shown(debug):
         _enter_child(context, debug)
+        _leave_out_warning_of_beam()
+        from pipelines.config import BeamConfig
         from pipelines.exports.export import export_dataset
         from pipelines.exports.formats import ExportOptions
 
@@ -366,8 +414,26 @@ def export(
             max_tokens=max_tokens,
             sequence_length=sequence_length,
             shard_bytes=shard_bytes,
+            packing=packing,
+            packing_window=packing_window,
+            pad_id=pad_id,
+            position_ids=position_ids or None,
+            shuffle_seed=shuffle_seed,
+            files=files,
+            row_group_rows=row_group_rows,
         )
-        typer.echo(export_dataset(output, destination, options, storage_options, restart=restart))
+        _check_beam_options(beam_options or ())
+        exported = export_dataset(
+            output,
+            destination,
+            options,
+            storage_options,
+            restart=restart,
+            beam=BeamConfig(workers=workers),
+            beam_args=tuple(beam_options or ()),
+        )
+        typer.echo(exported)
+        supervisor.leave(0)
 
 
 @app.command()

@@ -743,9 +743,12 @@ class EncodeConfig(_Section):
 class BeamConfig(_Section):
     """Where and how widely the pipelines run. Has no influence on any output."""
 
-    runner: Literal["DirectRunner"] = Field(default="DirectRunner", description="Beam runner.")
+    runner: Literal[
+        "DirectRunner", "FlinkRunner", "PrismRunner", "PortableRunner", "DataflowRunner"
+    ] = Field(default="DirectRunner", description="Beam runner.")
     workers: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Number of workers; 0: all cores."
+        default=0,
+        description="Number of workers; 0: all cores with DirectRunner, else what the runner has.",
     )
     options: Options = _options("Any options of Beam pipelines, by name.")
 

@@ -56,7 +56,7 @@ _ROW_GROUP_ROWS = 1 << 17
 _ROW_GROUP_BYTES = 8 << 20
 _MASK_128 = (1 << 128) - 1
 # Metadata of a shard that say nothing of the counts.
-_OF_A_FILE = (b"bpe.shard", b"bpe.format", b"bpe.configuration", b"bpe.totals")
+_OF_A_FILE = (b"bpe.shard", b"bpe.format", b"bpe.totals")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -534,7 +534,6 @@ def _write_shard(
 ) -> dict[str, Any]:
     metadata = {
         "bpe.format": FORMAT_VERSION,
-        "bpe.configuration": job.configuration,
         "bpe.pattern": job.pattern,
         "bpe.special_tokens": json.dumps(job.special_tokens, ensure_ascii=False),
         "bpe.unicode_version": resolve_pattern(job.pattern).unicode_version,

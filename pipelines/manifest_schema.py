@@ -89,7 +89,7 @@ class DocumentNumbers(_Part):
     framing_bytes: Annotated[int, Field(description="What stands between and around documents.")]
     rows: Annotated[
         int, Field(ge=0, description="Of Parquet and Arrow files, as their footers say; else 0.")
-    ] = 0
+    ]
 
 
 PlannedBytes = Annotated[
@@ -111,7 +111,7 @@ class InputFile(DocumentNumbers):
     name: str
     size: Annotated[int, Field(ge=0, description="Bytes, as stored.")]
     generation: str
-    planned_bytes: PlannedBytes = None
+    planned_bytes: PlannedBytes
     unread: Annotated[bool, Field(description="Left out by a selection without being read.")]
     bad: Annotated[bool, Field(description="Damaged; what could be read of it was used.")]
     repaired: Annotated[
@@ -133,7 +133,7 @@ class Source(Totals):
     """What became of one configured source."""
 
     name: str | None
-    planned_bytes: PlannedBytes = None
+    planned_bytes: PlannedBytes
 
 
 class CountsTotals(Totals):

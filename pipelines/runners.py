@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -17,11 +20,13 @@ from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.runner import PipelineRunner, create_runner
 from apache_beam.runners.worker import data_plane, sdk_worker, statesampler
 
 from bpe_core.cores import usable_cores
 from bpe_core.errors import BpeError
-from pipelines.config import BeamConfig
+from pipelines import supervisor
+from pipelines.config import BeamConfig, is_url
 from pipelines.errors import ConfigError
 
 # An exception of ours in the text of a traceback, as Beam's workers send it: of several that follow
@@ -33,31 +38,48 @@ _RAISED = re.compile(
 _NEXT_TRACEBACK = re.compile(r"\n\n[^\n]+:\n\n(?=Traceback )")
 _BEAM_SUFFIX = re.compile(r" \[while running '[^']*'\]\s*\Z")
 
+# What the thread that waits for a worker's process raises.
+_WORKER_DIED = re.compile(r"Worker subprocess exited with return code (-?\d+)")
+
 _PLACE_OF_OPTIONS = "beam.options, or after --"
 _SAMPLING_MILLISECONDS = 10
+_SECONDS_TO_DIE = 5.0
+_LOGGERS_OF_RUNNERS = (
+    "apache_beam.runners.portability.prism_runner",
+    "apache_beam.runners.portability.local_job_service",
+)
 
 
 @contextmanager
-def pipeline(config: BeamConfig, beam_args: Sequence[str] = ()) -> Iterator[beam.Pipeline]:
+def pipeline(
+    config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = ()
+) -> Iterator[beam.Pipeline]:
     """A pipeline that runs when the block ends.
 
     Args:
         config: runner, workers and options.
         beam_args: options such as `--name=value`, which win over those of the configuration.
+        places: paths or URLs that workers must reach.
 
     Raises:
         BpeError: what our code raised on a worker, as it was raised there.
-        ConfigError: an option that Beam does not know.
+        ConfigError: an option that Beam does not know, or that this runner can't have.
     """
-    options = options_of(config, beam_args)
+    options = options_of(config, beam_args, places)
+    kind = _KINDS[config.runner]
     _keep_errors_for_the_caller()
     _end_stages_at_once()
     with (
         _our_errors(),
-        FAILURE.watched(),
-        beam.Pipeline(runner=_local_runner(options), options=options) as running,
+        FAILURE.watched() if kind.is_local else nullcontext(),
+        beam.Pipeline(runner=kind.make(options), options=options) as running,
     ):
         yield running
+
+
+def deals_by_key(runner: PipelineRunner) -> bool:
+    """Whether a GroupByKey deals its keys evenly to the workers, as a Reshuffle does."""
+    return isinstance(runner, fn_runner.FnApiRunner)
 
 
 class _Failure:
@@ -76,6 +98,11 @@ class _Failure:
         self._watched, self._error = True, None
         try:
             yield
+        except RuntimeError as error:
+            # A dead worker's channel may be noticed before its death, which ends this process.
+            if "Channel closed" in str(error):
+                time.sleep(_SECONDS_TO_DIE)
+            raise
         finally:
             self._watched = False
 
@@ -99,6 +126,11 @@ class _Failure:
         return self._watched and self._error is not None
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether a pipeline runs, and nothing has failed in it yet."""
+        return self._watched and self._error is None
+
+    @property
     def is_ours(self) -> bool:
         """Whether the pipeline that runs, or the last one, failed with an error of ours."""
         return isinstance(self._error, BpeError)
@@ -112,17 +144,17 @@ class _Failure:
 FAILURE = _Failure()
 
 
-def options_of(config: BeamConfig, beam_args: Sequence[str] = ()) -> PipelineOptions:
-    """The options of a local pipeline.
+def options_of(
+    config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = ()
+) -> PipelineOptions:
+    """The options of a pipeline.
 
     Raises:
-        ConfigError: one that Beam does not know, or that has a wrong value.
+        ConfigError: one that Beam does not know, that has a wrong value, or that does not go with
+            the runner or with where the data are.
     """
-    given = {
-        "direct_running_mode": "multi_threading",
-        "direct_num_workers": config.workers or usable_cores(),
-        **config.options,
-    }
+    kind = _KINDS[config.runner]
+    given = {**kind.defaults(config), **config.options}
     options = PipelineOptions([*_flags(given), *beam_args])
     known = PipelineOptions([]).get_all_options()
     asked = _parsed(options)
@@ -142,6 +174,9 @@ def options_of(config: BeamConfig, beam_args: Sequence[str] = ()) -> PipelineOpt
             where=_PLACE_OF_OPTIONS,
             hint="Remove it, or change beam.runner.",
         )
+    kind.check(config, asked)
+    if kind.is_remote(asked):
+        _check_reachable(config, places)
     return options
 
 
@@ -170,6 +205,27 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
             yield f"--{name}={value}"
 
 
+# --- the runners -----------------------------------------------------------------------------
+
+
+def _local_defaults(config: BeamConfig) -> dict[str, Any]:
+    mode = config.options.get("direct_running_mode", "multi_threading")
+    workers = config.workers or (1 if mode == "in_memory" else usable_cores())
+    return {"direct_running_mode": mode, "direct_num_workers": workers}
+
+
+def _check_local(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
+    if asked["direct_running_mode"] == "in_memory" and asked["direct_num_workers"] > 1:
+        raise ConfigError(
+            "The mode in_memory has one worker.",
+            expected="1 worker, or another direct_running_mode",
+            found=f"{asked['direct_num_workers']} workers",
+            where=f"beam.workers; {_PLACE_OF_OPTIONS}",
+            hint="Set beam.workers: 1, or leave out direct_running_mode: multi_threading uses all "
+            "cores.",
+        )
+
+
 def _local_runner(options: PipelineOptions) -> fn_runner.FnApiRunner:
     """The runner that DirectRunner means, without its search for another one on the network.
 
@@ -179,6 +235,109 @@ def _local_runner(options: PipelineOptions) -> fn_runner.FnApiRunner:
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     information = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
     return fn_runner.FnApiRunner(provision_info=fn_runner.ExtendedProvisionInfo(information))
+
+
+def _flink_defaults(config: BeamConfig) -> dict[str, Any]:
+    return {"parallelism": config.workers} if config.workers else {}
+
+
+def _check_flink(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
+    if asked["environment_type"] == "LOOPBACK" and not _is_this_machine(asked["flink_master"]):
+        raise ConfigError(
+            "Workers of a cluster can't reach this process.",
+            expected="environment_type DOCKER, EXTERNAL or PROCESS for a cluster elsewhere",
+            found=f"LOOPBACK, which runs the work in this process, with {asked['flink_master']}",
+            where=_PLACE_OF_OPTIONS,
+            hint="Set environment_type, and environment_config to the image or the address of the "
+            "worker pool.",
+        )
+
+
+def _flink_is_remote(asked: Mapping[str, Any]) -> bool:
+    return not _is_this_machine(asked["flink_master"]) or asked["environment_type"] == "DOCKER"
+
+
+def _portable_is_remote(asked: Mapping[str, Any]) -> bool:
+    if asked["environment_type"] in (None, "DOCKER"):
+        return True
+    return asked["environment_type"] == "EXTERNAL" and not _is_this_machine(
+        str(asked["environment_config"])
+    )
+
+
+def _is_this_machine(address: str) -> bool:
+    if address in ("[local]", "[auto]"):
+        return True
+    host = re.sub(r"^https?://", "", address).rpartition(":")[0] or address
+    return host in ("localhost", "127.0.0.1", "[::1]", "::1")
+
+
+def _check_dataflow(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
+    missing = [name for name in ("project", "region", "temp_location") if not asked.get(name)]
+    if missing:
+        raise ConfigError(
+            "Dataflow needs more options.",
+            expected="project, region, and a temp_location in Google Cloud Storage",
+            found="none for " + ", ".join(missing),
+            where=_PLACE_OF_OPTIONS,
+        )
+
+
+def _check_reachable(config: BeamConfig, places: Sequence[str]) -> None:
+    local = [place for place in places if not is_url(place)]
+    if local:
+        raise ConfigError(
+            "Workers on other machines can't reach a path of this machine.",
+            expected="URLs of a storage that all workers reach, such as s3://bucket/folder",
+            found=local[0],
+            where=f"beam.runner: {config.runner}",
+            hint="Use an object store; for a folder that is mounted alike on every machine, write "
+            "file:///path.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What is particular to a runner.
+
+    Attributes:
+        is_local: whether the work is done in this process, or in children that it waits for.
+        defaults: options, by name, that those of the configuration win over.
+        check: refuses what does not go together.
+        is_remote: whether workers may be on other machines.
+        make: the runner.
+    """
+
+    is_local: bool = False
+    defaults: Callable[[BeamConfig], Mapping[str, Any]] = lambda _: {}
+    check: Callable[[BeamConfig, Mapping[str, Any]], None] = lambda *_: None
+    is_remote: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    make: Callable[[PipelineOptions], PipelineRunner]
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "DirectRunner": _Kind(
+        is_local=True, defaults=_local_defaults, check=_check_local, make=_local_runner
+    ),
+    "FlinkRunner": _Kind(
+        defaults=_flink_defaults,
+        check=_check_flink,
+        is_remote=_flink_is_remote,
+        make=lambda _: create_runner("FlinkRunner"),
+    ),
+    "PrismRunner": _Kind(make=lambda _: create_runner("PrismRunner")),
+    "PortableRunner": _Kind(
+        is_remote=_portable_is_remote, make=lambda _: create_runner("PortableRunner")
+    ),
+    "DataflowRunner": _Kind(
+        check=_check_dataflow,
+        is_remote=lambda _: True,
+        make=lambda _: create_runner("DataflowRunner"),
+    ),
+}
+
+
+# --- errors ----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -211,10 +370,37 @@ def _keep_errors_for_the_caller() -> None:
     For good: when a pipeline has failed, its workers fail too, because it is gone.
     """
     sdk_worker.print = _print_others
-    for logger in (sdk_worker._LOGGER, common._LOGGER, data_plane._LOGGER):
-        logger.addFilter(lambda record: _is_of_others(record.msg, record.getMessage()))
+    # The root logger shows what runners elsewhere tell of their workers.
+    others = [logging.getLogger(name) for name in (None, *_LOGGERS_OF_RUNNERS)]
+    for logger in (sdk_worker._LOGGER, common._LOGGER, data_plane._LOGGER, *others):
+        logger.addFilter(_is_shown)
+    # That job servers are started and ended is no warning.
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
     show = threading.excepthook
-    threading.excepthook = lambda failed: None if FAILURE.is_ours else show(failed)
+    threading.excepthook = lambda failed: _thread_failed(failed, show)
+
+
+def _thread_failed(
+    failed: threading.ExceptHookArgs, show: Callable[[threading.ExceptHookArgs], Any]
+) -> None:
+    """Shows the error of a thread, but not what follows from ours.
+
+    Where a process of a worker died, Beam would wait for it for ever.
+    """
+    died = _WORKER_DIED.fullmatch(str(failed.exc_value))
+    if died is not None and FAILURE.is_awaited:
+        supervisor.end_as_worker_did(int(died[1]))
+    if not FAILURE.is_ours:
+        show(failed)
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    if record.name == "PrismRunner" and record.levelno < logging.WARNING:
+        return False
+    text = record.getMessage()
+    if record.exc_info is not None and record.exc_info[1] is not None:
+        text += f"\n\n{record.exc_info[1]}"
+    return _is_of_others(record.msg, text)
 
 
 def _print_others(text: object, **keywords: Any) -> None:

@@ -415,7 +415,7 @@ def _by_key(item: tuple[tuple[str | None, ...], Any]) -> tuple[str, ...]:
 
 
 def _repeated(value: str, times: int) -> pa.Array[Any]:
-    return pa.array([value], pa.string()).take(pa.array(np.zeros(times, np.int64)))
+    return pa.repeat(pa.scalar(value, pa.string()), times)
 
 
 def _table(statistic: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -443,6 +443,7 @@ def write_statistics(
             SCHEMA.with_metadata(metadata),
             compression="zstd",
             compression_level=1,
+            use_dictionary=["statistic", "generation", "split", "source", "file"],
             write_statistics=False,
         ) as writer:
             for table in tables:
@@ -469,4 +470,4 @@ def read_statistics(directory: Directory, entry: Mapping[str, Any]) -> pa.Table:
             where=directory.path(entry["name"]),
             hint="Begin encoding anew: `beam-bpe encode CONFIG --restart`.",
         )
-    return pq.read_table(pa.BufferReader(data))
+    return pq.read_table(pa.BufferReader(data), use_threads=False, pre_buffer=False)

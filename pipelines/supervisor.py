@@ -151,6 +151,24 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def end_as_worker_did(code: int) -> None:
+    """Ends this process because one that worked for it died.
+
+    Under a supervising command it ends as that one did, so that the report says how. Elsewhere the
+    main thread is interrupted.
+
+    Args:
+        code: of its end: minus the number of a signal, or 128 plus it, as shells have it.
+    """
+    number = -code if code < 0 else code - 128
+    if not in_child():
+        os.kill(os.getpid(), signal.SIGINT)
+    elif number in set(signal.Signals):
+        os.kill(os.getpid(), number)
+    else:
+        os._exit(code)
+
+
 class _SignalsPassedOn:
     """Passes signals on to the child; kills it at the second, or when it does not end."""
 

@@ -21,6 +21,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
+from pipelines import runners
 from pipelines.batches import DocumentBatch
 from pipelines.config import SourceConfig
 from pipelines.counting import CountJob, TaskCounter, merge_shard
@@ -52,10 +53,14 @@ class ReadTasks(beam.PTransform):  # type: ignore[misc]
         }
         ordered = sorted(self.works, key=lambda work: (-sizes[work.index], work.index))
         numbered = list(enumerate(work.to_bytes() for work in ordered))
+        tasks = begin | "Tasks" >> beam.Create(numbered, reshuffle=False).with_output_types(
+            tuple[int, bytes]
+        )
+        if not runners.deals_by_key(begin.pipeline.runner):
+            return tasks | "Deal" >> beam.Reshuffle() | "Dealt" >> beam.Values()
         # Keys of their own: what Reshuffle does for those who have none, with a third less to run.
         return (
-            begin
-            | "Tasks" >> beam.Create(numbered, reshuffle=False).with_output_types(tuple[int, bytes])
+            tasks
             | "Deal" >> beam.GroupByKey()
             | "Dealt" >> beam.FlatMapTuple(lambda _, tasks: tasks).with_output_types(bytes)
         )

@@ -29,6 +29,7 @@ from bpe_core._native import scan_documents
 from bpe_core.cores import usable_cores
 from bpe_core.errors import BpeError
 from pipelines import progress
+from pipelines.accounting import check_accounts
 from pipelines.errors import InputError, PipelineError
 from pipelines.exports.dataset import SPLITS, TokenChunk, TokenDataset, TokenFile
 from pipelines.generations import generation_of
@@ -495,7 +496,6 @@ def _check_shard(
             findings,
             footer_of(parquet),
             {
-                "configuration": manifest["configuration_fingerprint"],
                 "corpus": manifest["corpus"],
                 "shard": f"{shard} of {shards}",
                 "totals": totals,
@@ -552,9 +552,7 @@ def _check_counts(manifest: Mapping[str, Any], findings: Findings) -> None:
 
 def _check_accounts(where: str, manifest: Mapping[str, Any], findings: Findings) -> None:
     try:
-        from pipelines import accounting
-
-        getattr(accounting, "check_accounts", lambda _: None)(manifest)
+        check_accounts(manifest)
     except PipelineError as error:
         findings.note(where, f"{error.where}: {error.found}, where {error.expected} are expected")
     except (KeyError, ValueError) as error:

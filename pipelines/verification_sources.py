@@ -28,7 +28,9 @@ from pipelines.config import BuildConfig, SourceConfig
 from pipelines.errors import InputError
 from pipelines.exports.dataset import TokenChunk, TokenDataset, TokenFile
 from pipelines.generations import policy_of_generation, with_policy
+from pipelines.limits import limit_files
 from pipelines.manifest import RUN
+from pipelines.names import BASE
 from pipelines.tasks import (
     COLUMN_FORMATS,
     InputFile,
@@ -124,7 +126,33 @@ def _input_files(dataset: TokenDataset, config: BuildConfig | None) -> dict[str,
             where=f"{dataset.tokens.path(RUN)}" if config is None else "input.files",
             hint="Give the configuration that reads them: --config CONFIG.",
         )
-    return {label: found[label] for label in entries}
+    return {
+        file.label: file for file in _limited([found[label] for label in entries], dataset, config)
+    }
+
+
+def _limited(
+    files: Sequence[InputFile], dataset: TokenDataset, config: BuildConfig | None
+) -> Iterator[InputFile]:
+    """The files as far as limits of their sources let the build read them."""
+    generation = {entry["name"]: entry["generation"] for entry in dataset.manifest["inputs"]}
+    sources = _configured(dataset.manifest["configuration"], config)
+    first = [file for file in files if generation[file.label] == BASE]
+    yield from limit_files(first, sources, {})[0]
+    yield from (file for file in files if generation[file.label] != BASE)
+
+
+def _configured(configuration: Mapping[str, Any], config: BuildConfig | None) -> list[SourceConfig]:
+    """The sources as the build read them, with the options of their storage."""
+    options: dict[str | None, Mapping[str, Any]] = {}
+    if config is not None:
+        options = {source.name: source.storage_options for source in config.input}
+    return [
+        SourceConfig.model_validate(
+            {**source, "storage_options": dict(options.get(source["name"], {}))}
+        )
+        for source in configuration["input"]
+    ]
 
 
 @dataclass
@@ -154,18 +182,9 @@ class _Sources:
         return self._rules[generation]
 
     def _readings(self, configuration: Mapping[str, Any]) -> tuple[SourceReading, ...]:
-        options = {}
-        if self.config is not None:
-            options = {source.name: source.storage_options for source in self.config.input}
-        configured = [
-            SourceConfig.model_validate(
-                {**source, "storage_options": dict(options.get(source["name"], {}))}
-            )
-            for source in configuration["input"]
-        ]
         model = self.model
         return source_readings(
-            configured,
+            _configured(configuration, self.config),
             model.pattern,
             tuple(model.special_tokens),
             normalizer=getattr(model, "normalizer", None),
@@ -179,13 +198,10 @@ class _Sources:
 
     def is_replaced(self, file: TokenFile) -> bool:
         """Whether a source of a task is there no more: a repaired file took its place."""
-        repaired = {
-            entry["name"]: entry["repaired"]["generation"]
-            for entry in self.dataset.manifest["inputs"]
-            if entry.get("repaired")
-        }
+        # Either file may be there now, and places are those of the first one.
+        repaired = {e["name"] for e in self.dataset.manifest["inputs"] if e.get("repaired")}
         labels = {part.label for part, _, _ in self.work(file).parts}
-        return any(repaired.get(label, file.generation) != file.generation for label in labels)
+        return any(label in repaired for label in labels)
 
     @property
     def superseded(self) -> set[str]:

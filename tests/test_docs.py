@@ -47,6 +47,7 @@ RUNNABLE = [
             "storage",
             "tokenizer",
             "training",
+            "training-shapes",
             "verifying",
         )
     ),

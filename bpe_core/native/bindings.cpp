@@ -30,6 +30,7 @@
 #include "merge_learner.hpp"
 #include "normalizer.hpp"
 #include "ordered_pretokens.hpp"
+#include "packing.hpp"
 #include "pretoken_table.hpp"
 #include "rank_joins.hpp"
 #include "scanner.hpp"
@@ -936,6 +937,55 @@ py::tuple longest_match_ids(const LongestMatcher& matcher, const py::buffer& buf
   return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
 }
 
+// ---------------------------------------------------------------------------------------------
+// Packing
+
+// (rows int64[n], number of rows).
+py::tuple best_fit_rows_of(const Int64Array& lengths, int64_t capacity) {
+  if (lengths.ndim() != 1) throw std::invalid_argument("lengths must be one-dimensional");
+  const size_t n = static_cast<size_t>(lengths.size());
+  for (size_t i = 0; i < n; ++i) {
+    if (lengths.data()[i] < 1 || lengths.data()[i] > capacity) {
+      throw std::invalid_argument("piece " + std::to_string(i) + " has a length of " +
+                                  std::to_string(lengths.data()[i]) + ", not within 1 and " +
+                                  std::to_string(capacity));
+    }
+  }
+  std::vector<int64_t> rows(n);
+  size_t begun = 0;
+  {
+    py::gil_scoped_release release;
+    begun = best_fit_rows(lengths.data(), n, capacity, rows.data());
+  }
+  return py::make_tuple(to_array(std::move(rows)), begun);
+}
+
+// Copies pieces of one one-dimensional array into another of the same type.
+void copy_pieces_of(const py::array& source, const Int64Array& starts, const Int64Array& lengths,
+                    py::array& target, const Int64Array& places) {
+  if (source.ndim() != 1 || target.ndim() != 1 || !source.dtype().is(target.dtype()) ||
+      (source.flags() & target.flags() & py::array::c_style) == 0) {
+    throw std::invalid_argument("source and target must be contiguous, and of one type");
+  }
+  if (starts.ndim() != 1 || starts.size() != lengths.size() || starts.size() != places.size()) {
+    throw std::invalid_argument("starts, lengths and places must be equally long");
+  }
+  const size_t n = static_cast<size_t>(starts.size());
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t length = lengths.data()[i];
+    if (length < 0 || length > source.size() || length > target.size() || starts.data()[i] < 0 ||
+        starts.data()[i] > source.size() - length || places.data()[i] < 0 ||
+        places.data()[i] > target.size() - length) {
+      throw std::invalid_argument("piece " + std::to_string(i) + " lies outside of the ids");
+    }
+  }
+  const auto* from = static_cast<const uint8_t*>(source.data());
+  auto* to = static_cast<uint8_t*>(target.mutable_data());
+  const size_t item_bytes = static_cast<size_t>(source.itemsize());
+  py::gil_scoped_release release;
+  copy_pieces(from, starts.data(), lengths.data(), places.data(), n, item_bytes, to);
+}
+
 }  // namespace
 }  // namespace bpe
 
@@ -1089,6 +1139,9 @@ PYBIND11_MODULE(_native, m) {
       .def("encode_spans", &PyEncoder::encode_spans, "data"_a, "starts"_a, "ends"_a,
            "special_ids"_a);
 
+  m.def("best_fit_rows", &best_fit_rows_of, "lengths"_a, "capacity"_a);
+  m.def("copy_pieces", &copy_pieces_of, "source"_a, "starts"_a, "lengths"_a, "target"_a,
+        "places"_a);
   m.def("mark_words", &mark_words_of, "data"_a, "starts"_a, "ends"_a, "rule"_a, "specials"_a);
   py::class_<LongestMatcher>(m, "LongestMatcher")
       .def(py::init(&make_longest_matcher), "keys"_a, "offsets"_a, "ids"_a, "word_end"_a)

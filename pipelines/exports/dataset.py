@@ -13,13 +13,14 @@ from typing import Any, Final, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 from numpy.typing import NDArray
 
 from pipelines.errors import ConfigError, InputError
 from pipelines.identity import fingerprint
 from pipelines.manifest import MANIFEST
 from pipelines.storage import Directory
-from pipelines.stored import StoredHandle, open_stored
+from pipelines.stored import REQUEST_BYTES, StoredHandle, open_stored
 from pipelines.tokenizer_files import Model, load_model
 
 SPLITS: Final = ("train", "validation")
@@ -186,6 +187,16 @@ class TokenDataset:
         """Ids of a split."""
         return sum(file.tokens for file in self.of_split(split))
 
+    def columns(self, split: str) -> list[str]:
+        """The columns of a split's files.
+
+        Raises:
+            InputError: a file is missing, damaged, or not what the manifest says.
+        """
+        with self._opened(self.of_split(split)[0]) as parquet:
+            names: list[str] = parquet.schema_arrow.names
+            return names
+
     @cached_property
     def fingerprint(self) -> str:
         """The xxh3-128 of the configuration's fingerprint and every file's name and checksum."""
@@ -235,6 +246,9 @@ class TokenDataset:
     ) -> Iterator[TokenChunk]:
         """The rows of a split, a row group at a time.
 
+        Of files on a local disk the checksum is compared first: Parquet itself does not tell most
+        damage. Elsewhere that would be twice the reading.
+
         Args:
             split: "train" or "validation".
             columns: others than the ids that are wanted.
@@ -250,6 +264,8 @@ class TokenDataset:
             if start_row >= file.rows:
                 start_row -= file.rows
             else:
+                if self.tokens.is_local:
+                    self.check_bytes(file)
                 yield from self.file_chunks(file, columns, start_row=start_row)
                 start_row = 0
 
@@ -274,6 +290,29 @@ class TokenDataset:
             )
         if start_row == 0 and tokens != file.tokens:
             raise self._wrong(file, f"{file.tokens:,} ids", f"{tokens:,}")
+
+    def check_bytes(self, file: TokenFile) -> None:
+        """Reads a file and compares its checksum.
+
+        Raises:
+            InputError: it is missing, or not what the manifest says.
+        """
+        hasher = xxhash.xxh3_128()
+        block = memoryview(bytearray(REQUEST_BYTES))
+        with self._reading(file):
+            stored = open_stored(
+                self.tokens.path(file.name), self.output.storage_options, size=file.size
+            )
+        try:
+            for begin in range(0, file.size, len(block)):
+                part = block[: file.size - begin]
+                with self._reading(file):
+                    stored.read_into(part, begin)
+                hasher.update(part)
+        finally:
+            stored.close()
+        if hasher.hexdigest() != file.xxh3_128:
+            raise self._wrong(file, f"xxh3-128 {file.xxh3_128}", hasher.hexdigest())
 
     def tables(self, split: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Columns without the ids, a row group at a time: little is read for them."""
@@ -314,12 +353,7 @@ class TokenDataset:
         self, file: TokenFile, columns: Sequence[str], start_row: int
     ) -> Iterator[pa.Table]:
         """The row groups; of those before the one with the first row, tables without columns."""
-        url = self.tokens.path(file.name)
-        with self._reading(file):
-            stored = open_stored(url, self.output.storage_options, size=file.size)
-        try:
-            with self._reading(file):
-                parquet = pq.ParquetFile(pa.PythonFile(StoredHandle(stored), "r"), pre_buffer=False)
+        with self._opened(file) as parquet:
             self._check_schema(file, parquet.schema_arrow, columns)
             rows = 0
             for number in range(parquet.num_row_groups):
@@ -330,6 +364,16 @@ class TokenDataset:
                 yield table
             if rows != file.rows:
                 raise self._wrong(file, f"{file.rows:,} rows", f"{rows:,}")
+
+    @contextmanager
+    def _opened(self, file: TokenFile) -> Iterator[pq.ParquetFile]:
+        url = self.tokens.path(file.name)
+        with self._reading(file):
+            stored = open_stored(url, self.output.storage_options, size=file.size)
+        try:
+            with self._reading(file):
+                parquet = pq.ParquetFile(pa.PythonFile(StoredHandle(stored), "r"), pre_buffer=False)
+            yield parquet
         finally:
             stored.close()
 

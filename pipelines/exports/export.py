@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines import progress
+from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError
 from pipelines.exports.dataset import SPLITS, TokenDataset
 from pipelines.exports.formats import FORMATS, ExportOptions
@@ -30,6 +31,7 @@ from pipelines.storage import Directory, HashingFile
 from pipelines.supervisor import current_task
 
 MANIFEST: Final = "export.json"
+WORK: Final = "_work"  # what pipelines note and put aside until the export is complete
 _BEGUN: Final = "_export.json"
 _FORMAT_VERSION: Final = 1
 _NOTHING: Final[dict[str, Any]] = {}  # what a destination has whose files were removed
@@ -52,10 +54,20 @@ class Written:
 
 
 class ExportFiles:
-    """The destination of an export: files that appear whole, and are noted with their checksums."""
+    """The destination of an export: files that appear whole, and are noted with their checksums.
 
-    def __init__(self, directory: Directory) -> None:
+    Args:
+        directory: the destination.
+        beam: what runs pipelines, for formats that are written by them.
+        beam_args: options of theirs, over those of `beam`.
+    """
+
+    def __init__(
+        self, directory: Directory, beam: BeamConfig | None = None, beam_args: Sequence[str] = ()
+    ) -> None:
         self.directory = directory
+        self.beam = beam or BeamConfig()
+        self.beam_args = beam_args
         self.entries: list[dict[str, Any]] = []
 
     @contextmanager
@@ -168,7 +180,13 @@ class Exported:
 
 
 def export(
-    dataset: TokenDataset, directory: Directory, options: ExportOptions, *, restart: bool = False
+    dataset: TokenDataset,
+    directory: Directory,
+    options: ExportOptions,
+    *,
+    restart: bool = False,
+    beam: BeamConfig | None = None,
+    beam_args: Sequence[str] = (),
 ) -> Exported:
     """Writes a dataset in another form.
 
@@ -179,6 +197,7 @@ def export(
         directory: the destination.
         options: the form.
         restart: remove what an export left in the destination, and begin anew.
+        beam, beam_args: as `ExportFiles` takes them; they have no influence on what is written.
 
     Raises:
         ConfigError: there is nothing to export, or the ids do not fit the format.
@@ -201,13 +220,15 @@ def export(
     with OutputLock(directory) as lock:
         manifest = None if restart else _finished(directory, identity)
         was_there = manifest is not None
-        if manifest is None:
+        if manifest is None or (directory / WORK).sizes():
             lock.acquire()
             held = replace(directory, guard=lock.guard)
             if restart:
                 _discard(held)
+            files = ExportFiles(held, beam, beam_args)
             # Another may have finished it meanwhile.
-            manifest = _finished(held, identity) or _make(dataset, held, options, identity, splits)
+            manifest = _finished(held, identity) or _make(dataset, files, options, identity, splits)
+            (held / WORK).remove_all()
     return Exported(
         directory=directory,
         manifest=manifest,
@@ -218,15 +239,15 @@ def export(
 
 def _make(
     dataset: TokenDataset,
-    directory: Directory,
+    files: ExportFiles,
     options: ExportOptions,
     identity: Mapping[str, Any],
     splits: Sequence[str],
 ) -> dict[str, Any]:
     """Writes all files, the manifest last."""
+    directory = files.directory
     directory.create()
     directory.write_json(_BEGUN, identity)
-    files = ExportFiles(directory)
     module: FormatModule = importlib.import_module(f"pipelines.exports.{options.format.module}")
     contents = {}
     total = sum(map(dataset.num_tokens, splits))
@@ -270,6 +291,8 @@ def export_dataset(
     storage_options: str | None = None,
     *,
     restart: bool = False,
+    beam: BeamConfig | None = None,
+    beam_args: Sequence[str] = (),
 ) -> str:
     """Exports the output of a build, by its path or URL; gives what the command prints.
 
@@ -278,13 +301,14 @@ def export_dataset(
         destination: the directory to write to.
         options: the form.
         storage_options: of those of the two that are not local, as JSON.
-        restart: as `export` takes it.
+        restart, beam, beam_args: as `export` takes them.
     """
     remote = _storage_options(storage_options)
     local = [protocol_of(url) in ("file", "local") for url in (output, destination)]
     dataset = TokenDataset.open(output, {} if local[0] else remote)
     directory = Directory(url=destination, storage_options={} if local[1] else remote)
-    return shown(export(dataset, directory, options, restart=restart))
+    exported = export(dataset, directory, options, restart=restart, beam=beam, beam_args=beam_args)
+    return shown(exported)
 
 
 def output_directory(output: str, storage_options: str | None) -> Directory:
@@ -408,6 +432,7 @@ def _discard(directory: Directory) -> None:
     directory.remove_files(
         [name for name in _present(directory) if re.fullmatch(known.files, name)]
     )
+    (directory / WORK).remove_all()
     for split in SPLITS:
         (directory / split).remove_leftovers()
         (directory / split).remove_if_empty()

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+import numpy as np
+
 from pipelines.errors import ConfigError
 from pipelines.exports.dataset import SPLITS
 
-FormatName: TypeAlias = Literal["megatron", "nanogpt", "llm.c", "npy", "mds"]
+FormatName: TypeAlias = Literal["megatron", "nanogpt", "llm.c", "npy", "mds", "documents", "packed"]
+Packing: TypeAlias = Literal["concatenate", "best-fit"]
 IdType: TypeAlias = Literal["uint16", "uint32", "int32"]
 Split: TypeAlias = Literal["train", "validation", "all"]
 
@@ -25,6 +28,7 @@ class Format:
         id_types: those that its ids can have.
         by_default: of them, the one for ids of a type, where none is asked for.
         has_boundaries: whether its files tell where documents begin.
+        runs_pipelines: whether its files are written by the workers of a Beam pipeline.
     """
 
     module: str
@@ -33,11 +37,16 @@ class Format:
     id_types: tuple[IdType, ...]
     by_default: Mapping[str, IdType]
     has_boundaries: bool = True
+    runs_pipelines: bool = False
 
 
 # int32 is what training programs have instead of uint32.
 _SMALLEST: Final[Mapping[str, IdType]] = {"uint16": "uint16", "uint32": "int32"}
 _SAME: Final[Mapping[str, IdType]] = {"uint16": "uint16", "uint32": "uint32"}
+_MAY_BE_0: Final = ("pad_id", "shuffle_seed")
+# A row is made in memory.
+_MOST_SEQUENCE_LENGTH: Final = 1 << 24
+_TOKEN_FILES: Final = r"(train|validation)-\d+-of-\d+\.parquet"
 
 FORMATS: Final[Mapping[str, Format]] = {
     "megatron": Format(
@@ -78,7 +87,33 @@ FORMATS: Final[Mapping[str, Format]] = {
         id_types=("uint16", "uint32", "int32"),
         by_default=_SMALLEST,
     ),
+    "documents": Format(
+        module="documents",
+        options={"shuffle_seed": None, "files": None, "row_group_rows": None},
+        files=_TOKEN_FILES,
+        id_types=("uint16", "uint32"),
+        by_default=_SAME,
+        runs_pipelines=True,
+    ),
+    "packed": Format(
+        module="packed",
+        options={
+            "sequence_length": 2048,
+            "packing": "concatenate",
+            "packing_window": None,
+            "pad_id": None,
+            "position_ids": False,
+            "shuffle_seed": None,
+            "files": None,
+            "row_group_rows": None,
+        },
+        files=_TOKEN_FILES,
+        id_types=("uint16", "uint32"),
+        by_default=_SAME,
+        runs_pipelines=True,
+    ),
 }
+_PACKING_WINDOW: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +125,16 @@ class ExportOptions:
         split: "train", "validation", or "all": both, each in files of its own.
         id_type: of the ids that are written: "uint16", "uint32" or "int32".
         max_tokens: ids of a file at most.
-        sequence_length: ids of a sample; None: a sample is a document.
+        sequence_length: ids of a sample, or of a packed row; None: a sample is a document.
         shard_bytes: of a shard at most, unless one sample is larger.
+        packing: "concatenate" cuts the ids of all documents into rows, "best-fit" puts documents
+            together and cuts none that fits.
+        packing_window: number of documents that best fit puts together.
+        pad_id: what fills packed rows up; None: some are shorter.
+        position_ids: a column with the ids' places in their documents.
+        shuffle_seed: rows in an order that follows from it; None: in the order of the corpus.
+        files: number of files of the training split; those of validation are about as large.
+        row_group_rows: rows of a row group of Parquet.
 
     Raises:
         ConfigError: an option does not belong to the format, or its value is none.
@@ -103,6 +146,13 @@ class ExportOptions:
     max_tokens: int | None = None
     sequence_length: int | None = None
     shard_bytes: int | None = None
+    packing: Packing | None = None
+    packing_window: int | None = None
+    pad_id: int | None = None
+    position_ids: bool | None = None
+    shuffle_seed: int | None = None
+    files: int | None = None
+    row_group_rows: int | None = None
 
     def __post_init__(self) -> None:
         self._check_choice("to", FORMATS)
@@ -116,12 +166,20 @@ class ExportOptions:
                     found=f"--to {self.to} {_flag(name)} {value}",
                     hint="Leave the option out, or choose that format.",
                 )
-            if type(value) is int and value < 1:
-                raise ConfigError(
-                    "An option has a value that makes no sense.",
-                    expected="a whole number above 0",
-                    found=f"{_flag(name)} {value}",
-                )
+            least = 0 if name in _MAY_BE_0 else 1
+            if type(value) is int and value < least:
+                raise _senseless(f"a whole number, {least} or above", name, value)
+        if self.to == "packed":
+            self._check_packing()
+
+    def _check_packing(self) -> None:
+        if self.packing is not None:
+            self._check_choice("packing", get_args(Packing))
+        if self.packing_window is not None and self.packing != "best-fit":
+            raise _senseless("it with --packing best-fit", "packing_window", self.packing_window)
+        if (self.sequence_length or 0) > _MOST_SEQUENCE_LENGTH:
+            expected = f"at most {_MOST_SEQUENCE_LENGTH:,}"
+            raise _senseless(expected, "sequence_length", self.sequence_length)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -140,7 +198,8 @@ class ExportOptions:
             dtype: of the ids of the token files: "uint16" or "uint32".
 
         Raises:
-            ConfigError: the format has no type for these ids, or not the one asked for.
+            ConfigError: the format has no type for these ids, or not the one asked for, or the
+                padding does not fit it.
         """
         form = self.format
         values = {**form.options, **self._given()}
@@ -155,6 +214,10 @@ class ExportOptions:
                     f"{'|'.join(form.id_types)}, or choose another format.",
                 )
             values["id_type"] = self.id_type or form.by_default[dtype]
+        if values.get("packing") == "best-fit" and values["packing_window"] is None:
+            values["packing_window"] = _PACKING_WINDOW
+        if self.pad_id is not None and self.pad_id > np.iinfo(dtype).max:
+            raise _senseless(f"an id that {dtype} holds, as the ids are", "pad_id", self.pad_id)
         return values
 
     def _given(self) -> dict[str, Any]:
@@ -172,6 +235,14 @@ class ExportOptions:
                 expected=f"{_flag(name)} {'|'.join(choices)}",
                 found=f"{_flag(name)} {getattr(self, name)}",
             )
+
+
+def _senseless(expected: str, name: str, value: object) -> ConfigError:
+    return ConfigError(
+        "An option has a value that makes no sense.",
+        expected=expected,
+        found=f"{_flag(name)} {value}",
+    )
 
 
 def _flag(name: str) -> str:

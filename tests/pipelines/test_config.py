@@ -171,7 +171,7 @@ tokenizer:
   min_count: 1
 counts: {shards: 65537, memory: 1KiB, on_long_pretoken: ignore}
 encode: {validation_fraction: 1.0, max_reject_fraction: 2}
-beam: {workers: "4", runner: FlinkRunner}
+beam: {workers: "4", runner: SparkRunner}
 """
     message = refusal(tmp_path, text)
     for expected in (
@@ -190,7 +190,8 @@ beam: {workers: "4", runner: FlinkRunner}
         "encode.validation_fraction\n  expected: less than 1",
         "encode.max_reject_fraction\n  expected: at most 1",
         "beam.workers\n  expected: a whole number\n  found: '4' (a string)",
-        "beam.runner\n  expected: 'DirectRunner'",
+        "beam.runner\n  expected: 'DirectRunner', 'FlinkRunner', 'PrismRunner', "
+        "'PortableRunner' or 'DataflowRunner'",
     ):
         assert expected in message, expected
 

@@ -263,6 +263,21 @@ def test_added_files_without_text_are_noted(config: BuildConfig, tmp_path: Path)
     assert build.encode(config).stages[0].state == "already finished"
 
 
+def test_a_source_with_a_limit_can_not_grow(tokenizer: Path, tmp_path: Path) -> None:
+    write_corpus(tmp_path / "data", BASE)
+    files = [str(tmp_path / "data" / "*")]
+    limited = config_of(tmp_path, tokenizer, input={"files": files, "limit_documents": 40})
+    build.encode(limited)
+    before = states(tmp_path / "out/tokens")
+    add(tmp_path, FIRST)
+    with pytest.raises(DifferentConfigurationError, match="source with a limit"):
+        build.encode(limited)
+    assert states(tmp_path / "out/tokens") == before
+    apart = {"files": files, "limit_documents": 40, "exclude": [*FIRST]}
+    (stage,) = build.encode(config_of(tmp_path, tokenizer, input=apart)).stages
+    assert stage.state == "already finished"
+
+
 # --- interruptions ---------------------------------------------------------------------------
 
 

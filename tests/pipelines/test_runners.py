@@ -1,4 +1,4 @@
-"""Pipelines of local runners: options, and errors that come back as they were raised."""
+"""Pipelines of runners: options, and errors that come back as they were raised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -24,6 +24,7 @@ MODES = ["multi_threading", "in_memory"]
 
 
 def config(mode: str = "multi_threading", workers: int = 2) -> BeamConfig:
+    workers = 1 if mode == "in_memory" else workers
     return BeamConfig(workers=workers, options={"direct_running_mode": mode})
 
 
@@ -257,3 +258,67 @@ def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert (done.stdout, done.stderr) == ("", "")
+
+
+# --- other runners ---------------------------------------------------------------------------
+
+CLUSTER = {"flink_master": "flink.example:8081"}
+
+
+def options_for(
+    runner: str, options: Mapping[str, Any], *places: str, workers: int = 0
+) -> dict[str, Any]:
+    config = BeamConfig(runner=runner, workers=workers, options=dict(options))
+    return dict(runners.options_of(config, places=places).get_all_options())
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "problem"),
+    [
+        ("DirectRunner", {"direct_running_mode": "in_memory"}, "in_memory has one worker"),
+        ("FlinkRunner", {**CLUSTER, "environment_type": "LOOPBACK"}, "can't reach this process"),
+        ("DataflowRunner", {"project": "p", "region": "r"}, "none for temp_location"),
+        ("FlinkRunner", CLUSTER, "can't reach a path of this machine"),
+        ("FlinkRunner", {"environment_type": "DOCKER"}, "can't reach a path of this machine"),
+        ("PortableRunner", {"job_endpoint": "j:1"}, "can't reach a path of this machine"),
+        ("PrismRunner", {"flink_masterr": "x"}, "none of Beam's"),
+    ],
+)
+def test_what_does_not_go_with_a_runner_is_refused(
+    runner: str, options: Mapping[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        options_for(runner, options, "/data/out", workers=2)
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "place"),
+    [
+        ("FlinkRunner", {}, "/data/out"),  # [auto]: in this process
+        ("FlinkRunner", {"flink_master": "[local]"}, "/data/out"),
+        ("FlinkRunner", {"flink_master": "localhost:8081"}, "/data/out"),
+        ("FlinkRunner", CLUSTER, "s3://bucket/out"),
+        ("FlinkRunner", CLUSTER, "file:///mnt/out"),
+        ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "LOOPBACK"}, "/data/out"),
+        ("PrismRunner", {}, "/data/out"),
+        (
+            "DataflowRunner",
+            {"project": "p", "region": "r", "temp_location": "gs://b/t"},
+            "gs://b/out",
+        ),
+    ],
+)
+def test_places_that_workers_reach_are_taken(
+    runner: str, options: Mapping[str, Any], place: str
+) -> None:
+    options_for(runner, options, place)
+
+
+def test_workers_are_the_parallelism_of_flink() -> None:
+    assert options_for("FlinkRunner", {}, workers=3)["parallelism"] == 3
+    assert options_for("FlinkRunner", {"parallelism": 5}, workers=3)["parallelism"] == 5
+
+
+def test_in_memory_is_one_worker_where_none_are_asked_for() -> None:
+    options = options_for("DirectRunner", {"direct_running_mode": "in_memory"})
+    assert options["direct_num_workers"] == 1

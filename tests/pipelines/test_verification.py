@@ -325,6 +325,27 @@ def test_generations_and_replays_are_verified(built: Path, tmp_path: Path) -> No
     assert f"tokens/{path.name}: damaged" in messages(verified(tmp_path))
 
 
+def test_selections_and_limits_are_verified(built: Path, tmp_path: Path) -> None:
+    values = {
+        "output": str(tmp_path / "out"),
+        "input": [
+            {"name": "few", "files": [str(built / "data/a.txt")], "limit_documents": 12},
+            {"name": "half", "files": [str(built / "data/*")], "sample_fraction": 0.5},
+        ],
+        "tokenizer": {"vocab_size": 300},
+        "counts": {"shards": 1},
+        "encode": {"max_reject_fraction": 0.5},
+        "beam": {"workers": 1},
+    }
+    (tmp_path / "build.yaml").write_text(yaml.safe_dump(values))
+    build.build(load_config(tmp_path / "build.yaml"))
+    found = verified(tmp_path, sources=True)
+    assert not found.problems, messages(found)
+    assert found.documents == found.rows
+    assert 12 < found.rows < 12 + 51
+    assert not verified(tmp_path, sample=20).problems
+
+
 # --- the command
 
 

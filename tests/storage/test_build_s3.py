@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +18,7 @@ from storage_support import KEY, S3, SECRET, Seen, Web
 from werkzeug.wrappers import Response
 
 from pipelines import build
-from pipelines.config import load_config
+from pipelines.config import BuildConfig, load_config
 
 NO_PAUSES = "import pipelines.retries\npipelines.retries._sleep = lambda seconds: None"
 
@@ -209,3 +211,31 @@ def test_a_header_from_the_environment_is_sent_and_not_shown(
     for path in (tmp_path / "out").rglob("*"):
         if path.is_file():
             check_no_credential(path.read_bytes().decode("latin-1"), str(path))
+
+
+def test_added_files_and_replays_on_s3_make_the_bytes_of_a_local_dataset(
+    config: Path, s3: S3, tmp_path: Path
+) -> None:
+    local = tmp_path / "local"
+    bad = b"not \xff text<|endoftext|>"
+    mended = tmp_path / "mended.txt"
+    mended.write_bytes(b"mended<|endoftext|>")
+    values = config_for(local, encode={"max_reject_fraction": 1.0})
+    remote = load_config(config, ["encode.max_reject_fraction=1.0"])
+
+    def both(run: Callable[[BuildConfig], object]) -> None:
+        for settings, out in ((values, f"{local}/out"), (remote, f"{s3.url}/out")):
+            tokenizer = type(settings.tokenizer)(path=f"{out}/tokenizer")
+            run(settings.model_copy(update={"tokenizer": tokenizer}))
+
+    build.build(values)
+    build.build(remote)
+    (local / "data" / "d.txt").write_bytes(bad)
+    s3.put("data/d.txt", bad)
+    both(build.encode)
+    both(lambda settings: build.replay(settings, {"d.txt": str(mended)}))
+    theirs = checksums(local / "out")
+    ours = {name: s3.get(f"out/{name}") for name in theirs}
+    assert {n: hashlib.sha256(data).hexdigest() for n, data in ours.items()} == theirs
+    generations = json.loads(ours["tokens/manifest.json"])["generations"]
+    assert [g["kind"] for g in generations] == ["base", "added", "replay"]

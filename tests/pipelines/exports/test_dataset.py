@@ -136,6 +136,19 @@ def test_damaged_files_are_named(dataset: TokenDataset) -> None:
         rows_of(dataset)
 
 
+def test_any_changed_byte_of_a_file_is_found(tmp_path: Path) -> None:
+    write_dataset(tmp_path, {"train": [documents(200, most=500)]})
+    dataset = TokenDataset.open(str(tmp_path))
+    path = Path(dataset.tokens.path(dataset.files[0].name))
+    whole = path.read_bytes()
+    for place in np.random.default_rng(0).integers(0, len(whole), 60).tolist():
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=dataset.files[0].name):
+            rows_of(dataset)
+
+
 def test_files_with_other_totals_than_the_manifest_are_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path, {"train": [documents(3)]})
     [entry] = json.loads((tmp_path / "tokens/manifest.json").read_text())["files"]["train"]

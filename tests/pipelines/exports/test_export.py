@@ -128,7 +128,7 @@ def test_restart_replaces_an_export_and_nothing_else(output: Path, target: Path,
     assert found == contents(target.parent / "fresh")
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", [name for name, form in FORMATS.items() if not form.runs_pipelines])
 def test_an_interrupted_export_is_made_anew(
     output: Path, target: Path, to: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +144,7 @@ def test_an_interrupted_export_is_made_anew(
             patched.setattr(export_module.progress, "advance", fail)
             try:
                 run(output, target, to=to)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, RuntimeError):  # the latter from workers of a pipeline
                 assert not (target / "export.json").exists()
     run(output, target, to=to)
     assert contents(target) == contents(target.parent / "whole")
@@ -202,7 +202,7 @@ def test_options_of_other_formats_are_refused_with_their_owner() -> None:
         ExportOptions(to="megatron", max_tokens=5)
     with pytest.raises(ConfigError, match="--shard-bytes with --to mds"):
         ExportOptions(to="npy", shard_bytes=5)
-    with pytest.raises(ConfigError, match="above 0"):
+    with pytest.raises(ConfigError, match="1 or above"):
         ExportOptions(to="mds", shard_bytes=0)
     with pytest.raises(ConfigError, match="--to megatron"):
         ExportOptions(to="tfrecord")  # type: ignore[arg-type]

@@ -1,0 +1,55 @@
+"""Packs the documents of a build into shuffled rows of 512 ids, and reads them in batches.
+
+python examples/packed_rows.py [OUTPUT [DEST]]
+
+OUTPUT is a build's, by default out/quickstart; the rows go to DEST, by default out/packed. A batch
+has what attention within documents needs: the bounds of the documents in all its rows together.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pipelines.exports.dataset import TokenDataset
+from pipelines.exports.export import export
+from pipelines.exports.formats import ExportOptions
+from pipelines.storage import Directory
+
+LENGTH = 512
+BATCH = 8
+
+
+def batches(files: list[Path]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(ids int64[rows, LENGTH], cu_seqlens int32) of one batch after the other."""
+    for file in files:
+        for rows in pq.ParquetFile(file).iter_batches(BATCH):
+            ids = rows["input_ids"].flatten().to_numpy().reshape(-1, LENGTH)
+            lengths = []
+            for documents, tokens in zip(
+                rows["document_lengths"].to_pylist(), rows["num_tokens"].to_pylist(), strict=True
+            ):
+                lengths += [*documents, LENGTH - tokens]  # padding is a document of its own
+            bounds = np.cumsum([0, *(length for length in lengths if length)])
+            yield ids.astype(np.int64), bounds.astype(np.int32)
+
+
+def main(output: str, destination: str) -> None:
+    options = ExportOptions(
+        to="packed", sequence_length=LENGTH, packing="best-fit", pad_id=0, shuffle_seed=1
+    )
+    exported = export(TokenDataset.open(output), Directory(url=destination), options)
+    train = exported.manifest["splits"]["train"]
+    room = train["rows"] * LENGTH
+    print(f"{train['tokens']:,} ids in {train['rows']:,} rows: {train['tokens'] / room:.1%} full")
+    ids, bounds = next(batches(sorted(Path(destination).glob("train-*.parquet"))))
+    assert bounds[-1] == ids.size
+    print(f"first batch: {ids.shape[0]} rows, {len(bounds) - 1} pieces of documents and padding")
+
+
+if __name__ == "__main__":
+    main(*(sys.argv[1:] + ["out/quickstart", "out/packed"][len(sys.argv) - 1 :]))

@@ -1,0 +1,182 @@
+"""Packed rows: ids of several documents, with the documents' lengths, for training programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.exports.dataset import TokenDataset
+from pipelines.exports.export import ExportFiles, Written
+from pipelines.exports.lists import list_array, list_values
+from pipelines.exports.packing import (
+    PackedRows,
+    Stretch,
+    best_fit_packed,
+    concatenated_rows,
+    position_ids,
+)
+from pipelines.exports.row_export import NumberedRows, write_rows
+from pipelines.exports.row_files import GROUP_IDS, RowFormat
+from pipelines.exports.sections import Section, document_stretches, token_stretches
+
+# Of the number of a row in a shuffle, those that count the rows of its window.
+_WINDOW_SHIFT = np.uint64(40)
+
+
+def write_split(
+    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+) -> Written:
+    """Writes the packed rows of a split."""
+    shape = PackedShape(
+        id_type=dataset.dtype.name,
+        sequence_length=options["sequence_length"],
+        window=options["packing_window"],
+        pad_id=options["pad_id"],
+        position_ids=options["position_ids"],
+        group_rows=options["row_group_rows"],
+    )
+    return write_rows(dataset, split, files, options, shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedShape:
+    """Rows of at most `sequence_length` ids.
+
+    Attributes:
+        id_type: "uint16" or "uint32".
+        sequence_length: ids of a full row.
+        window: number of documents that are packed together; None: ids are concatenated and cut.
+        pad_id: what fills rows up; None: they stay shorter.
+        position_ids: whether there is a column of the ids' places in their documents.
+        group_rows: most rows of a row group, if asked for.
+    """
+
+    id_type: str
+    sequence_length: int
+    window: int | None
+    pad_id: int | None
+    position_ids: bool
+    group_rows: int | None
+
+    @property
+    def row_format(self) -> RowFormat:
+        """How the rows are written."""
+        schema = self.schema
+        if self.position_ids:
+            schema = schema.append(_list_field("position_ids", pa.int32()))
+        return RowFormat(
+            schema=schema,
+            group_rows=max(1, GROUP_IDS // self.sequence_length),
+            delta=("position_ids.list.element",) if self.position_ids else (),
+        ).with_group_rows(self.group_rows)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Without the positions, which follow from the lengths."""
+        ids = pa.uint16() if self.id_type == "uint16" else pa.uint32()
+        return pa.schema(
+            [
+                _list_field("input_ids", ids),
+                pa.field("num_tokens", pa.int32(), nullable=False),
+                _list_field("document_lengths", pa.int32()),
+            ]
+        )
+
+    def count(self, dataset: TokenDataset, split: str) -> int:
+        """Rows or, where documents are packed, windows."""
+        if self.window is None:
+            return -(-dataset.num_tokens(split) // self.sequence_length)
+        return -(-dataset.num_documents(split) // self.window)
+
+    def section(self, dataset: TokenDataset, split: str, first: int, end: int) -> Section:
+        """Where the rows or windows [first, end) are."""
+        files = dataset.of_split(split)
+        if self.window is None:
+            tokens, length = dataset.num_tokens(split), self.sequence_length
+            return Section.of_tokens(files, first * length, min(end * length, tokens))
+        documents = dataset.num_documents(split)
+        return Section.of_documents(files, first * self.window, min(end * self.window, documents))
+
+    def read(self, dataset: TokenDataset, section: Section, first: int) -> Iterator[NumberedRows]:
+        """The packed rows."""
+        seen = _Documents()
+        if self.window is None:
+            stretches = seen.counted(token_stretches(dataset, section))
+            for rows in concatenated_rows(
+                stretches, self.sequence_length, dtype=dataset.dtype, pad_id=self.pad_id
+            ):
+                yield self._numbered(rows, first, seen.take())
+                first += len(rows)
+        else:
+            stretches = seen.counted(document_stretches(dataset, section))
+            window = row = 0
+            for number, rows in best_fit_packed(
+                stretches,
+                self.sequence_length,
+                self.window,
+                dtype=dataset.dtype,
+                pad_id=self.pad_id,
+            ):
+                row = row if number == window else 0
+                window = number
+                begin = ((first + number) << int(_WINDOW_SHIFT)) + row
+                yield self._numbered(rows, begin, seen.take())
+                row += len(rows)
+        if documents := seen.take():  # without ids, behind the last row
+            none = np.empty(0, np.int64)
+            rows = PackedRows.of_pieces(np.empty(0, dataset.dtype), none, none)
+            yield self._numbered(rows, 0, documents)
+
+    def _numbered(self, rows: PackedRows, first: int, documents: int) -> NumberedRows:
+        schema = self.schema
+        columns = [
+            list_array(rows.ids, rows.offsets, schema.field("input_ids").type),
+            pa.array(rows.num_tokens),
+            list_array(
+                rows.document_lengths,
+                rows.document_offsets,
+                schema.field("document_lengths").type,
+            ),
+        ]
+        return NumberedRows(
+            table=pa.table(columns, schema=schema),
+            numbers=np.arange(first, first + len(rows), dtype=np.uint64),
+            begins=np.ones(len(rows), np.bool_),
+            documents=documents,
+        )
+
+    def complete(self, table: pa.Table) -> pa.Table:
+        """With positions, if asked for."""
+        if not self.position_ids:
+            return table
+        lengths, _ = list_values(table["document_lengths"])
+        _, offsets = list_values(table["input_ids"])
+        positions = position_ids(lengths, table["num_tokens"].to_numpy(), offsets)
+        field = _list_field("position_ids", pa.int32())
+        return table.append_column(field, list_array(positions, offsets, field.type))
+
+
+class _Documents:
+    """Counts the documents that stretches begin."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def counted(self, stretches: Iterable[Stretch]) -> Iterator[Stretch]:
+        for stretch in stretches:
+            self._seen += len(stretch.starts)
+            yield stretch
+
+    def take(self) -> int:
+        """Those since the last time."""
+        seen, self._seen = self._seen, 0
+        return seen
+
+
+def _list_field(name: str, kind: pa.DataType) -> pa.Field:
+    element = pa.field("element", kind, nullable=False)
+    return pa.field(name, pa.list_(element), nullable=False)

@@ -1,0 +1,147 @@
+"""Parquet files of rows for training, with row groups that are bounded in rows and ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.storage import Directory
+
+# Of a row group, unless a number of rows was asked for: as in the token files of a build.
+GROUP_IDS: Final = 1 << 20
+_MOST_GROUP_IDS: Final = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFormat:
+    """How rows are written.
+
+    Attributes:
+        schema: of the file.
+        group_rows: most rows of a row group.
+        group_ids: ids with which a row group is full.
+        delta: the columns of small steps, such as positions.
+        dictionary: the columns of few different values.
+    """
+
+    schema: pa.Schema
+    group_rows: int
+    group_ids: int = GROUP_IDS
+    delta: tuple[str, ...] = ()
+    dictionary: tuple[str, ...] = ()
+
+    def with_group_rows(self, rows: int | None) -> RowFormat:
+        """The same with the number of rows that was asked for, if one was."""
+        if rows is None:
+            return self
+        return RowFormat(**{**vars(self), "group_rows": rows, "group_ids": _MOST_GROUP_IDS})
+
+
+class RowFile:
+    """A file of rows that gets its name when it is whole.
+
+    Its bytes depend on the rows alone, not on the tables in which they come.
+
+    Args:
+        directory: where to.
+        name: of the file.
+        form: how it is written.
+        metadata: for the footer.
+        complete: makes the columns that are written from a row group's rows.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        name: str,
+        form: RowFormat,
+        metadata: Mapping[str, str],
+        complete: Callable[[pa.Table], pa.Table],
+    ) -> None:
+        self._form = form
+        self._complete = complete
+        self._name = name
+        self._stack = ExitStack()
+        self._file = self._stack.enter_context(directory.write(name))
+        self._writer = self._stack.enter_context(
+            pq.ParquetWriter(
+                pa.PythonFile(self._file, "w"),
+                form.schema.with_metadata(metadata),
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=list(form.dictionary),
+                use_byte_stream_split=["input_ids.list.element"],
+                column_encoding=dict.fromkeys(form.delta, "DELTA_BINARY_PACKED") or None,
+                write_statistics=False,
+            )
+        )
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._pending_ids = 0
+        self.rows = 0
+        self.tokens = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Takes rows."""
+        ids = np.cumsum(table["num_tokens"].to_numpy(), dtype=np.int64)
+        first = 0
+        while first < len(table):
+            before = int(ids[first - 1]) if first else 0
+            room = self._form.group_ids - self._pending_ids
+            filling = int(np.searchsorted(ids, before + room, "left")) + 1
+            end = min(len(table), filling, first + self._form.group_rows - self._pending_rows)
+            self._pending.append(table.slice(first, end - first))
+            self._pending_rows += end - first
+            self._pending_ids += int(ids[end - 1]) - before
+            first = end
+            if (
+                self._pending_rows >= self._form.group_rows
+                or self._pending_ids >= self._form.group_ids
+            ):
+                self._write_row_group()
+
+    def _write_row_group(self) -> None:
+        # In one piece each: where chunks end, pages would too.
+        table = self._complete(pa.concat_tables(self._pending).combine_chunks())
+        self._writer.write_table(table.cast(self._form.schema), row_group_size=len(table))
+        self.rows += self._pending_rows
+        self.tokens += self._pending_ids
+        self._pending, self._pending_rows, self._pending_ids = [], 0, 0
+
+    def finish(self) -> None:
+        """Completes the bytes; the file still has its temporary name."""
+        if self._pending:
+            self._write_row_group()
+        totals = {"rows": self.rows, "tokens": self.tokens}
+        self._writer.add_key_value_metadata({"bpe.totals": json.dumps(totals)})
+        self._writer.close()
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The file's entry of the manifest, once it is closed."""
+        return {
+            "name": self._name,
+            "rows": self.rows,
+            "tokens": self.tokens,
+            "bytes": self._file.size,
+            "xxh3_128": self._file.hexdigest,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)

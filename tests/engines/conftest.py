@@ -1,0 +1,40 @@
+"""A corpus, its build by the DirectRunner, and the engines, started once for all tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))  # for build_support
+
+from build_support import checksums
+from engine_support import FlinkCluster, Work, command, flink_cluster, worker_pool
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """The corpus and its build by two workers of the DirectRunner."""
+    directory = tmp_path_factory.mktemp("engines")
+    work = Work(directory, {})
+    work.write_configuration()
+    done = command(work.configuration, directory / "direct", "beam.workers=2")
+    assert done.returncode == 0, done.stderr
+    work.expected.update(checksums(directory / "direct"))
+    return work
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    """A Flink cluster of two TaskManagers with two slots each."""
+    with flink_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a pool of Python worker processes."""
+    with worker_pool(tmp_path_factory.mktemp("pool")) as address:
+        yield address

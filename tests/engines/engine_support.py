@@ -1,0 +1,428 @@
+"""Engines as the tests start them: Flink (embedded and a cluster), Prism, pools of Python workers.
+
+What is not there yet is fetched into a cache outside the repository: jars through Maven, Prism
+through Go. Everything listens on the loopback address, and every process is ended by its own id.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from apache_beam.version import __version__ as BEAM_VERSION
+
+CACHE = Path(os.environ.get("BEAM_BPE_ENGINES", "~/.cache/beam-bpe/engines")).expanduser()
+ROOT = Path(__file__).parents[2]
+
+# The newest set of thin modules that Maven's repositories hold whole; later ones come with Beam's
+# job-server jar, which is what users take.
+FLINK_VERSION = "1.19"
+_JOB_SERVER_MODULE = f"org.apache.beam:beam-runners-flink-{FLINK_VERSION}:2.62.0"
+_LOGGING_MODULE = "org.slf4j:slf4j-simple:1.7.36"
+_ADD_OPENS = (
+    *(f"java.base/java.{package}" for package in ("lang", "util", "net", "io", "nio", "text")),
+    *(f"java.base/java.{package}" for package in ("time", "lang.reflect", "util.concurrent")),
+    *("java.base/java.util.concurrent.atomic", "java.base/java.util.concurrent.locks"),
+    "java.base/sun.nio.ch",
+)
+_SECONDS_TO_START = 90.0
+
+
+def need(*programs: str) -> None:
+    """Skips the test if a program is missing, or fails it where engines are required."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        _not_here(f"needs {', '.join(missing)}")
+
+
+def _not_here(reason: str) -> None:
+    if os.environ.get("REQUIRE_ENGINES") == "1":
+        pytest.fail(f"{reason}, and REQUIRE_ENGINES=1 asks for every engine")
+    pytest.skip(reason)
+
+
+def _fetched(directory: Path, fetch: Callable[[Path], None]) -> Path:
+    """A directory of the cache; filled once, whoever comes first."""
+    if directory.exists():
+        return directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with (directory.parent / f".{directory.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            half = directory.with_name(f".{directory.name}.half")
+            shutil.rmtree(half, ignore_errors=True)
+            half.mkdir()
+            try:
+                fetch(half)
+            except subprocess.CalledProcessError as error:
+                _not_here(f"{error.cmd[0]} could not fetch {directory.name}: {error.output[-500:]}")
+            half.rename(directory)
+    return directory
+
+
+def _run(command: Sequence[str], **environment: str) -> None:
+    subprocess.run(
+        command,
+        check=True,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+# --- Prism -----------------------------------------------------------------------------------
+
+
+def prism_binary() -> Path:
+    """Prism of Beam's version, built once."""
+    need("go")
+    module = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{BEAM_VERSION}"
+
+    def build(directory: Path) -> None:
+        _run(["go", "install", module], GOBIN=str(directory))
+
+    return _fetched(CACHE / f"prism-{BEAM_VERSION}", build) / "prism"
+
+
+# --- Flink -----------------------------------------------------------------------------------
+
+
+def flink_directory() -> Path:
+    """A directory with `flinklib/*.jar` (Flink and Beam's job server) and `job-server.jar`."""
+    need("java", "mvn")
+    return _fetched(CACHE / f"flink-{FLINK_VERSION}", _fetch_flink)
+
+
+def _fetch_flink(directory: Path) -> None:
+    modules = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+        "</dependency>".format(*module.split(":"))
+        for module in (_JOB_SERVER_MODULE, _LOGGING_MODULE)
+    )
+    pom = directory / "pom.xml"
+    pom.write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>tests</groupId><artifactId>job-server</artifactId><version>1</version>"
+        f"<dependencies>{modules}</dependencies></project>"
+    )
+    libraries = directory / "flinklib"
+    _run(
+        [
+            *("mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"),
+            *("-DincludeScope=runtime", f"-DoutputDirectory={libraries}"),
+        ]
+    )
+    _write_job_server(directory / "job-server.jar", sorted(libraries.glob("*.jar")))
+
+
+def _write_job_server(path: Path, libraries: Sequence[Path]) -> None:
+    """A jar that is a manifest and nothing else: where to begin, and what to load."""
+    entries = {
+        "Manifest-Version": "1.0",
+        "Main-Class": "org.apache.beam.runners.flink.FlinkJobServerDriver",
+        "Add-Opens": " ".join(_ADD_OPENS),
+        "Class-Path": " ".join(f"flinklib/{library.name}" for library in libraries),
+    }
+    lines = []
+    for key, value in entries.items():
+        line = f"{key}: {value}"
+        # At most 72 bytes a line; the next one goes on after a space.
+        lines.append(line[:72])
+        lines += [f" {line[at : at + 71]}" for at in range(72, len(line), 71)]
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "\r\n".join([*lines, "", ""]))
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@dataclass
+class FlinkCluster:
+    """A standalone cluster: a JobManager and TaskManagers of two slots each."""
+
+    directory: Path
+    task_managers: int = 2
+    rest_port: int = field(default_factory=free_port)
+    rpc_port: int = field(default_factory=free_port)
+
+    def __post_init__(self) -> None:
+        self._flink = flink_directory()
+        self._configuration = self.directory / "conf"
+        self._configuration.mkdir(parents=True)
+        settings = {
+            "jobmanager": {
+                "rpc": {"address": "localhost", "port": self.rpc_port},
+                "bind-host": "localhost",
+                "memory": {"process": {"size": "1024m"}},
+            },
+            "taskmanager": {"bind-host": "localhost", "host": "localhost", "numberOfTaskSlots": 2},
+            "rest": {"address": "localhost", "bind-address": "localhost", "port": self.rest_port},
+            "blob": {"server": {"port": "0"}},
+            "io": {"tmp": {"dirs": str(self.directory / "tmp")}},
+            "heartbeat": {"interval": 2000, "timeout": 10000},
+            "restart-strategy": {
+                "type": "fixed-delay",
+                "fixed-delay": {"attempts": 3, "delay": "1 s"},
+            },
+        }
+        (self.directory / "tmp").mkdir()
+        (self._configuration / "config.yaml").write_text(json.dumps(settings))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def address(self) -> str:
+        """What `--flink_master` takes."""
+        return f"localhost:{self.rest_port}"
+
+    def start(self) -> None:
+        """Starts all processes and waits until every slot is free."""
+        self._start(
+            "jobmanager",
+            ["-Xmx448m"],
+            "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint",
+            ["--executionMode", "cluster"],
+        )
+        for number in range(self.task_managers):
+            self.start_task_manager(number)
+        self.wait_for_slots(2 * self.task_managers)
+
+    def start_task_manager(self, number: int) -> None:
+        """Starts one TaskManager."""
+        sizes = {
+            "process.size": "1728m",
+            "task.heap.size": "383mb",
+            "task.off-heap.size": "0b",
+            "managed.size": "512mb",
+            "network.min": "128mb",
+            "network.max": "128mb",
+            "framework.heap.size": "128mb",
+            "framework.off-heap.size": "128mb",
+            "jvm-metaspace.size": "256mb",
+            "jvm-overhead.min": "192mb",
+            "jvm-overhead.max": "192mb",
+        }
+        settings = {
+            "taskmanager.cpu.cores": "2.0",
+            **{f"taskmanager.memory.{name}": size for name, size in sizes.items()},
+        }
+        self._start(
+            f"taskmanager-{number}",
+            ["-Xmx512m", "-XX:MaxDirectMemorySize=300m"],
+            "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
+            [item for name, value in settings.items() for item in ("-D", f"{name}={value}")],
+        )
+
+    def _start(self, name: str, memory: Sequence[str], main: str, arguments: Sequence[str]) -> None:
+        opens = [f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS]
+        command = [
+            *("java", *memory, *opens, "-cp", f"{self._flink / 'flinklib'}/*", main),
+            *("--configDir", str(self._configuration), *arguments),
+        ]
+        with (self.directory / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def overview(self) -> dict[str, int]:
+        """What the cluster says of itself; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://{self.address}/v1/overview", timeout=5) as answer:
+                found: dict[str, int] = json.load(answer)
+                return found
+        except (urllib.error.URLError, OSError):
+            return {}
+
+    def wait_for_slots(self, slots: int) -> None:
+        """Waits until so many slots are free."""
+        wait_until(
+            lambda: self.overview().get("slots-available") == slots,
+            f"{slots} free slots; logs in {self.directory}",
+        )
+
+    def kill_task_manager(self, number: int) -> None:
+        """SIGKILL."""
+        process = self.processes.pop(f"taskmanager-{number}")
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """Ends all processes."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            end(process)
+
+
+@contextmanager
+def flink_cluster(directory: Path, task_managers: int = 2) -> Iterator[FlinkCluster]:
+    """A cluster that runs while the block does."""
+    cluster = FlinkCluster(directory, task_managers)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+# --- pools of Python workers -----------------------------------------------------------------
+
+
+@contextmanager
+def worker_pool(directory: Path) -> Iterator[str]:
+    """A pool that starts a Python process for each worker; gives its address.
+
+    The process does what the boot program of Beam's container image does.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    boot = directory / "boot"
+    boot.write_text(
+        f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("boot.py")} "$@"\n'
+    )
+    boot.chmod(0o755)
+    port = free_port()
+    with (directory / "pool.log").open("wb") as log:
+        pool = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"),
+                *(f"--service_port={port}", f"--container_executable={boot}"),
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "ENGINE_LOGS": str(directory)},
+            start_new_session=True,
+        )
+    try:
+        wait_until(lambda: _listens(port), f"the worker pool at port {port}")
+        yield f"localhost:{port}"
+    finally:
+        # Its workers are of its process group.
+        os.killpg(pool.pid, signal.SIGTERM)
+        end(pool)
+
+
+def worker_processes() -> list[int]:
+    """The ids of Python worker processes of pools."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (directory / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"sdk_worker_main" in command:
+            found.append(int(directory.name))
+    return found
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(
+    condition: Callable[[], bool], what: str, seconds: float = _SECONDS_TO_START
+) -> None:
+    """Waits, and fails when it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds:.0f} s in vain for {what}")
+        time.sleep(0.2)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Waits for a process that was asked to end, and kills it if it does not."""
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+# --- builds ----------------------------------------------------------------------------------
+
+
+_CONFIGURATION = f"""
+output: out
+input:
+  - name: kjv
+    files: ["{ROOT}/examples/data/kjv-0[0-2].txt"]
+    range_bytes: 24KiB
+  - name: records
+    files: ["{ROOT}/examples/data/*.jsonl.gz"]
+    format: jsonl
+tokenizer: {{vocab_size: 600}}
+counts: {{shards: 4, checkpoint_bytes: 64KiB}}
+encode: {{validation_fraction: 0.1, max_reject_fraction: 0.5}}
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A directory with the configuration, and what its build by the DirectRunner gave."""
+
+    directory: Path
+    expected: dict[str, str]
+
+    @property
+    def configuration(self) -> Path:
+        """The file."""
+        return self.directory / "config.yaml"
+
+    def write_configuration(self) -> None:
+        """Writes it."""
+        self.configuration.write_text(_CONFIGURATION)
+
+
+def arguments(configuration: Path, output: Path, *given: str) -> list[str]:
+    """The command for a build; `given` are keys with values, and after "--" options of Beam."""
+    keys = list(itertools.takewhile(lambda item: item != "--", given))
+    settings = [f"output={output}", *keys]
+    return [
+        *(sys.executable, "-m", "pipelines", "build", str(configuration)),
+        *(item for setting in settings for item in ("--set", setting)),
+        *given[len(keys) :],
+    ]
+
+
+def command(configuration: Path, output: Path, *given: str) -> subprocess.CompletedProcess[str]:
+    """Runs a build to its end."""
+    return subprocess.run(
+        arguments(configuration, output, *given),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def flink_options(master: str, pool: str | None = None) -> list[str]:
+    """Keys and options for a Flink; without a pool the workers are threads of the command."""
+    jar = flink_directory() / "job-server.jar"
+    options = [
+        *("beam.runner=FlinkRunner", "--", f"--flink_version={FLINK_VERSION}"),
+        *(f"--flink_job_server_jar={jar}", f"--flink_master={master}"),
+    ]
+    if pool is not None:
+        options += ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
+    return options
