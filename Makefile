@@ -5,10 +5,12 @@ BIN := $(VENV)/bin
 NATIVE := $(wildcard bpe_core/native/*.cpp bpe_core/native/*.hpp)
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
+WHEEL := out/wheel-venv
+ARCH ?= $(shell uname -m)
 SEED := 1
 CODE := out/benchmarks/code-1gb.txt
 
-.PHONY: help quickstart test soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist clean
+.PHONY: help quickstart test soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -47,7 +49,7 @@ fuzz: $(VENV)/installed
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/pipelines/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
 
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
-engines: $(VENV)/installed
+engines: $(VENV)/installed wheel
 	REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines -m "engines or not soak" -o timeout=900
 
 ## make lint         ruff and clang-format, checking only
@@ -101,6 +103,19 @@ sanitize: $(VENV)/installed
 sdist: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --sdist --no-isolation --outdir dist
+
+# What builds wheels has an environment of its own: a compiler is in it.
+$(WHEEL)/installed: deploy/requirements-wheel.txt
+	test -x $(WHEEL)/bin/python || $(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip install --quiet --requirement deploy/requirements-wheel.txt
+	touch $@
+
+## make wheel        a wheel for every Linux with glibc 2.28, in dist/; ARCH=aarch64 for ARM
+wheel: $(WHEEL)/built-$(ARCH)
+
+$(WHEEL)/built-%: $(WHEEL)/installed pyproject.toml setup.py $(wildcard deploy/*.py) $(NATIVE) $(MODULES)
+	$(WHEEL)/bin/python deploy/build_wheel.py --arch $* --dest dist
+	touch $@
 
 ## make clean        remove what was built
 clean:

@@ -33,7 +33,8 @@ _EXIT_CODES = (
     "belongs to another configuration; 4 input missing, unreadable or corrupt; 5 output can't be "
     "written; 6 too many documents rejected; 7 counts incomplete; 8 the working process died; "
     "9 the tokenizer core refused; 10 more memory needed than there is; 11 the accounts of the "
-    "input do not add up; 12 an output is not whole; 130 interrupted, 143 terminated."
+    "input do not add up; 12 an output is not whole; 13 a worker has other versions; 130 "
+    "interrupted, 143 terminated."
 )
 
 app = typer.Typer(

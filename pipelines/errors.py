@@ -11,7 +11,8 @@
         ├── WorkerDiedError              the process doing the work died of a signal              8
         ├── TooLargeError                a stage would take more memory than there is            10
         ├── AccountingError              documents or bytes of the input are unaccounted for  11
-        └── NotWholeError                an output is not what its manifests say                 12
+        ├── NotWholeError                an output is not what its manifests say                 12
+        └── WorkerVersionError           a worker has other software than the command            13
 
 0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
 by SIGTERM.
@@ -130,6 +131,12 @@ class NotWholeError(PipelineError):
     """Something is wrong with an output: `beam-bpe verify` found it."""
 
     exit_code = 12
+
+
+class WorkerVersionError(PipelineError):
+    """A worker runs other versions than the command, so its bytes could differ."""
+
+    exit_code = 13
 
 
 def exit_code_of(error: BaseException) -> int:

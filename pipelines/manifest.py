@@ -18,14 +18,12 @@ from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
-import regex
-import zstandard
 
-from bpe_core.patterns import UNICODE_VERSION
 from pipelines import generations
 from pipelines.errors import DifferentConfigurationError, InputError, OutputError
 from pipelines.identity import Difference, differences, fingerprint
 from pipelines.manifest_schema import FORMAT_VERSION, sealed
+from pipelines.software import deciding_versions
 from pipelines.storage import Directory
 from pipelines.tasks import Plan
 
@@ -187,13 +185,7 @@ def finish_stage(
             "configuration": identity.configuration,
             "configuration_fingerprint": identity.configuration_fingerprint,
             "inputs": identity.inputs,
-            "software": {
-                "bpe-beam": version("bpe-beam"),
-                "pyarrow": pa.__version__,
-                "zstd": ".".join(map(str, zstandard.ZSTD_VERSION)),
-                "unicode": UNICODE_VERSION,
-                "regex": regex.__version__,
-            },
+            "software": dict(deciding_versions()),
             **content,
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import io
 import logging
 import re
@@ -42,6 +43,13 @@ _BEAM_SUFFIX = re.compile(r" \[while running '[^']*'\]\s*\Z")
 _WORKER_DIED = re.compile(r"Worker subprocess exited with return code (-?\d+)")
 
 _PLACE_OF_OPTIONS = "beam.options, or after --"
+_PACKAGE_OF_DATAFLOW = "google.cloud.dataflow_v1beta3"
+_HOW_WORKERS_GET_THE_PACKAGE = (
+    "sdk_container_image",
+    "extra_packages",
+    "setup_file",
+    "requirements_file",
+)
 _SAMPLING_MILLISECONDS = 10
 _SECONDS_TO_DIE = 5.0
 _LOGGERS_OF_RUNNERS = (
@@ -272,7 +280,20 @@ def _is_this_machine(address: str) -> bool:
     return host in ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
+def _dataflow_defaults(config: BeamConfig) -> dict[str, Any]:
+    # The main session would be that of the command, which no worker needs.
+    most = {"max_num_workers": config.workers} if config.workers else {}
+    return {"no_save_main_session": True, **most}
+
+
 def _check_dataflow(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
+    if not _is_installed(_PACKAGE_OF_DATAFLOW):
+        raise ConfigError(
+            "DataflowRunner needs a package that is not installed.",
+            expected=_PACKAGE_OF_DATAFLOW,
+            where="beam.runner: DataflowRunner",
+            hint="pip install 'bpe-beam[dataflow]'",
+        )
     missing = [name for name in ("project", "region", "temp_location") if not asked.get(name)]
     if missing:
         raise ConfigError(
@@ -281,10 +302,34 @@ def _check_dataflow(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
             found="none for " + ", ".join(missing),
             where=_PLACE_OF_OPTIONS,
         )
+    if not any(asked.get(name) for name in _HOW_WORKERS_GET_THE_PACKAGE):
+        raise ConfigError(
+            "Dataflow's workers would not have this package.",
+            expected="one of " + ", ".join(_HOW_WORKERS_GET_THE_PACKAGE),
+            found="none of them",
+            where=_PLACE_OF_OPTIONS,
+            hint="Name the image of deploy/Dockerfile in sdk_container_image, or the wheel that "
+            "`make wheel` builds in extra_packages.",
+        )
+    place = asked["temp_location"]
+    if not place.startswith("gs://") and not _is_this_machine(asked["dataflow_endpoint"]):
+        raise ConfigError(
+            "Dataflow's workers can't reach this place.",
+            expected="temp_location in Google Cloud Storage, gs://bucket/folder",
+            found=place,
+            where=_PLACE_OF_OPTIONS,
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package that it is in
+        return False
 
 
 def _check_reachable(config: BeamConfig, places: Sequence[str]) -> None:
-    local = [place for place in places if not is_url(place)]
+    local = [place for place in places if not is_url(place) or place.startswith("memory://")]
     if local:
         raise ConfigError(
             "Workers on other machines can't reach a path of this machine.",
@@ -330,6 +375,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         is_remote=_portable_is_remote, make=lambda _: create_runner("PortableRunner")
     ),
     "DataflowRunner": _Kind(
+        defaults=_dataflow_defaults,
         check=_check_dataflow,
         is_remote=lambda _: True,
         make=lambda _: create_runner("DataflowRunner"),

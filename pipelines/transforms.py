@@ -27,6 +27,7 @@ from pipelines.config import SourceConfig
 from pipelines.counting import CountJob, TaskCounter, merge_shard
 from pipelines.limits import limit_files
 from pipelines.runners import FAILURE
+from pipelines.software import check_worker, worker_versions
 from pipelines.storage import Directory
 from pipelines.tasks import list_files, plan_tasks
 from pipelines.tokenizer_files import load_model, tokenizer_of
@@ -83,7 +84,10 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
         every_shard = [(shard, b"") for shard in range(self.job.shards)]
-        counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job))
+        # Types are what coders follow from: undeclared, elements would be shuffled as objects.
+        counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job)).with_output_types(
+            tuple[int, bytes]
+        )
         earlier = tasks.pipeline | "EveryShard" >> beam.Create(
             [*every_shard, *self.finished], reshuffle=False
         ).with_output_types(tuple[int, bytes])
@@ -91,7 +95,7 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
             (counted, earlier)
             | "Sections" >> beam.Flatten()
             | "BySection" >> beam.GroupByKey()
-            | "MergeShards" >> beam.ParDo(_MergeShards(self.job))
+            | "MergeShards" >> beam.ParDo(_MergeShards(self.job)).with_output_types(bytes)
         )
 
 
@@ -106,7 +110,7 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
     job: EncodeJob
 
     def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
-        return tasks | "WriteTasks" >> beam.ParDo(_WriteTasks(self.job))
+        return tasks | "WriteTasks" >> beam.ParDo(_WriteTasks(self.job)).with_output_types(bytes)
 
 
 @dataclass(kw_only=True)
@@ -177,10 +181,22 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
 # --- what runs on workers --------------------------------------------------------------------
 
 
-class _CountTasks(beam.DoFn):  # type: ignore[misc]
+class _Work(beam.DoFn):  # type: ignore[misc]
+    """Work of a build, which only workers with the versions of the command do."""
+
+    def __init__(self) -> None:
+        self._versions = dict(worker_versions())
+
+    def setup(self) -> None:
+        with FAILURE.noted():
+            check_worker(self._versions)
+
+
+class _CountTasks(_Work):
     """The table belongs to one bundle attempt; whatever becomes of it, only commits count."""
 
     def __init__(self, job: CountJob) -> None:
+        super().__init__()
         self._job = job
         self._counter: TaskCounter | None = None
 
@@ -205,12 +221,10 @@ class _CountTasks(beam.DoFn):  # type: ignore[misc]
         self._counter.close()
         self._counter = None
 
-    def infer_output_type(self, input_type: Any) -> Any:
-        return tuple[int, bytes]
 
-
-class _MergeShards(beam.DoFn):  # type: ignore[misc]
+class _MergeShards(_Work):
     def __init__(self, job: CountJob) -> None:
+        super().__init__()
         self._job = job
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
@@ -221,8 +235,9 @@ class _MergeShards(beam.DoFn):  # type: ignore[misc]
         yield json.dumps(entry).encode()
 
 
-class _WriteTasks(beam.DoFn):  # type: ignore[misc]
+class _WriteTasks(_Work):
     def __init__(self, job: EncodeJob) -> None:
+        super().__init__()
         self._job = job
 
     def process(self, descriptor: bytes) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """A task as it travels to a worker, and reading all documents of it.
 
-Descriptors are small: compressed JSON, the only thing about the input that crosses a shuffle.
+Descriptors are small JSON texts, long ones compressed: the only thing about the input that crosses
+a shuffle.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pipelines.tasks import InputFile, Plan, Range, Task
 
 _FILE_FIELDS = tuple(field.name for field in fields(InputFile))
 _values_of = attrgetter(*_FILE_FIELDS)
+_LONG_DESCRIPTOR = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +67,20 @@ class TaskWork:
         return json.dumps({"index": self.index, "of": self.of, "inputs": inputs})
 
     def to_bytes(self) -> bytes:
-        """The descriptor that is shuffled: compressed, as it may name 100,000 files."""
+        """The descriptor that is shuffled; compressed if it is long: it may name 100,000 files.
+
+        Short ones are compressed better together, in the pipeline that they are part of.
+        """
         parts = [[*_values_of(file), start, end] for file, start, end in self.parts]
-        return zlib.compress(json.dumps([self.index, self.of, self.hash, parts]).encode(), 1)
+        text = json.dumps([self.index, self.of, self.hash, parts]).encode()
+        return text if len(text) < _LONG_DESCRIPTOR else zlib.compress(text, 1)
 
     @classmethod
     def from_bytes(cls, descriptor: bytes) -> TaskWork:
         """The work that `to_bytes` described."""
-        index, of, task_hash, parts = json.loads(zlib.decompress(descriptor))
+        is_text = descriptor.startswith(b"[")
+        text = descriptor if is_text else zlib.decompress(descriptor)
+        index, of, task_hash, parts = json.loads(text)
         files = tuple(
             (InputFile(**dict(zip(_FILE_FIELDS, values, strict=True))), start, end)
             for *values, start, end in parts

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from pipelines import runners
 from pipelines.cli import app
 from pipelines.config import load_config
 from pipelines.reasons import REASONS
@@ -199,13 +200,16 @@ def _without_times(summary: str) -> list[str]:
     ]
 
 
-def test_configurations_in_the_readme_are_valid(tmp_path: Path) -> None:
-    code = blocks(README, "yaml")
+@pytest.mark.parametrize("page", [README, ROOT / "docs/runners.md"], ids=name_of)
+def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
+    code = blocks(page, "yaml")
     assert code
     for block in code:
         path = tmp_path / "build.yaml"
         path.write_text(block, "utf-8")
-        load_config(path)
+        config = load_config(path)
+        places = [config.output_path, *(config.resolve_glob(s.files[0]) for s in config.input)]
+        runners.options_of(config.beam, places=places)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=name_of)

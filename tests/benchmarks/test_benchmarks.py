@@ -353,10 +353,11 @@ def test_strings_are_cut_between_characters(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_peer_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     install = load("install", monkeypatch)
     peers = load("peers", monkeypatch)
-    lines = install.REQUIREMENTS.read_text().splitlines()
+    lines = [*install.REQUIREMENTS.read_text().splitlines(), install.WITHOUT_DEPENDENCIES]
     pinned = {line.partition("==")[0] for line in lines if not line.startswith("#")}
     assert all("==" in line for line in lines if not line.startswith("#"))
-    assert set(install.PEERS) == peers.MODULES.keys() <= pinned
+    alone = install.WITHOUT_DEPENDENCIES.partition("==")[0]
+    assert {*install.PEERS, alone} == peers.MODULES.keys() <= pinned
 
 
 def test_a_peer_that_cannot_be_installed_is_named_and_passed_over(

@@ -263,6 +263,7 @@ def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
 # --- other runners ---------------------------------------------------------------------------
 
 CLUSTER = {"flink_master": "flink.example:8081"}
+DATAFLOW = {"project": "p", "region": "r", "temp_location": "gs://b/t"}
 
 
 def options_for(
@@ -278,6 +279,9 @@ def options_for(
         ("DirectRunner", {"direct_running_mode": "in_memory"}, "in_memory has one worker"),
         ("FlinkRunner", {**CLUSTER, "environment_type": "LOOPBACK"}, "can't reach this process"),
         ("DataflowRunner", {"project": "p", "region": "r"}, "none for temp_location"),
+        ("DataflowRunner", DATAFLOW, "would not have this package"),
+        ("DataflowRunner", {**DATAFLOW, "setup_file": "s", "temp_location": "t"}, "reach this pl"),
+        ("DataflowRunner", {**DATAFLOW, "setup_file": "s"}, "can't reach a path of this machine"),
         ("FlinkRunner", CLUSTER, "can't reach a path of this machine"),
         ("FlinkRunner", {"environment_type": "DOCKER"}, "can't reach a path of this machine"),
         ("PortableRunner", {"job_endpoint": "j:1"}, "can't reach a path of this machine"),
@@ -301,11 +305,7 @@ def test_what_does_not_go_with_a_runner_is_refused(
         ("FlinkRunner", CLUSTER, "file:///mnt/out"),
         ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "LOOPBACK"}, "/data/out"),
         ("PrismRunner", {}, "/data/out"),
-        (
-            "DataflowRunner",
-            {"project": "p", "region": "r", "temp_location": "gs://b/t"},
-            "gs://b/out",
-        ),
+        ("DataflowRunner", {**DATAFLOW, "sdk_container_image": "i:1"}, "gs://b/out"),
     ],
 )
 def test_places_that_workers_reach_are_taken(
@@ -322,3 +322,21 @@ def test_workers_are_the_parallelism_of_flink() -> None:
 def test_in_memory_is_one_worker_where_none_are_asked_for() -> None:
     options = options_for("DirectRunner", {"direct_running_mode": "in_memory"})
     assert options["direct_num_workers"] == 1
+
+
+def test_dataflow_is_refused_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "_PACKAGE_OF_DATAFLOW", "google.cloud_of_nobody.client")
+    with pytest.raises(ConfigError, match=r"bpe-beam\[dataflow\]"):
+        options_for("DataflowRunner", DATAFLOW, "gs://b/out")
+
+
+def test_workers_are_the_most_machines_of_dataflow_and_no_session_is_sent_there() -> None:
+    given = {**DATAFLOW, "extra_packages": ["a.whl"]}
+    options = options_for("DataflowRunner", given, workers=9)
+    assert options["max_num_workers"] == 9
+    assert options["save_main_session"] is False
+
+
+def test_memory_of_this_process_is_no_place_for_workers_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="memory://out"):
+        options_for("FlinkRunner", CLUSTER, "memory://out")

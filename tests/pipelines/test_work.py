@@ -58,6 +58,16 @@ def test_a_descriptor_brings_the_whole_task_and_is_small(tmp_path: Path) -> None
         assert len(descriptor) < 1000
 
 
+def test_a_descriptor_of_many_files_is_compressed(tmp_path: Path) -> None:
+    files = {f"part-{number:04d}.txt": some_text(1) for number in range(300)}
+    write_corpus(tmp_path / "data", files)
+    together = {"files": [f"{tmp_path}/data/*"], "range_bytes": 1 << 20}
+    [work] = works_of(config_for(tmp_path, input=together))
+    descriptor = work.to_bytes()
+    assert TaskWork.from_bytes(descriptor) == work
+    assert len(descriptor) < 60 * len(work.parts)
+
+
 def test_a_task_is_described_by_what_a_person_can_find(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(40)})
     (_, second, *_) = works_of(config_for(tmp_path))

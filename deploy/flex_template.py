@@ -1,0 +1,73 @@
+"""The entry of a Dataflow Flex Template: from parameters to a configuration, and to the command.
+
+Dataflow's launcher starts it with `--NAME=VALUE` for each parameter of flex_template.json and with
+options of Beam. It submits one job and does not wait for it; what a build still lacks then is done
+by `beam-bpe build` with the same configuration, or by the template with another stage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+# Parameters, and the keys of the configuration that they are.
+KEYS = {
+    "output": "output",
+    "input_files": "input.files",
+    "input_format": "input.format",
+    "input_separator": "input.separator",
+    "input_text_field": "input.text_field",
+    "input_range_bytes": "input.range_bytes",
+    "tokenizer_path": "tokenizer.path",
+    "tokenizer_pattern": "tokenizer.pattern",
+    "tokenizer_special_tokens": "tokenizer.special_tokens",
+    "tokenizer_vocab_size": "tokenizer.vocab_size",
+    "counts_shards": "counts.shards",
+    "encode_prepend": "encode.prepend",
+    "encode_append": "encode.append",
+    "encode_validation_fraction": "encode.validation_fraction",
+    "max_workers": "beam.workers",
+    "sdk_container_image": "beam.options.sdk_container_image",
+}
+LISTS = ("input_files", "tokenizer_special_tokens")
+STAGES = ("count", "encode")
+
+
+def parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
+    """The stage, the configuration, and what is left for Beam."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--stage", choices=STAGES, required=True)
+    for name in KEYS:
+        parser.add_argument(f"--{name}", required=name in ("output", "input_files"))
+    given, options = parser.parse_known_args(arguments)
+    configuration: dict[str, Any] = {"beam": {"runner": "DataflowRunner"}}
+    for name, key in KEYS.items():
+        text = getattr(given, name)
+        if text is None:
+            continue
+        *sections, last = key.split(".")
+        section = configuration
+        for part in sections:
+            section = section.setdefault(part, {})
+        section[last] = text.split(",") if name in LISTS else yaml.safe_load(text)
+    return given.stage, configuration, options
+
+
+def main() -> None:
+    """Becomes the command."""
+    stage, configuration, options = parsed(sys.argv[1:])
+    path = Path(tempfile.mkdtemp()) / "build.yaml"
+    path.write_text(yaml.safe_dump(configuration), "utf-8")
+    command = ["-m", "pipelines", stage, str(path), "--no-wait", "--", *options]
+    os.execv(sys.executable, [sys.executable, *command])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""Jobs for Dataflow as they are submitted, down to the bytes of the request, without a network.
+
+With a template to write and an address of this machine as the service, Beam's runner does all that
+it does for a real job but send it: it stages files, writes the job's request, and ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import itertools
+import json
+import random
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2 as runner_api
+from apache_beam.version import __version__ as BEAM_VERSION
+from build_support import ROOT, count_job
+from engine_support import command
+
+from pipelines import runners
+from pipelines.config import BeamConfig, BuildConfig
+from pipelines.storage import Directory
+from pipelines.tasks import InputFile
+from pipelines.transforms import CountPretokens, ReadTasks, WriteTokenShards
+from pipelines.work import TaskWork
+from pipelines.writing import EncodeJob
+
+pytest.importorskip("google.cloud.dataflow_v1beta3", reason="needs google-cloud-dataflow-client")
+
+IMAGE = "europe-docker.pkg.dev/project/images/beam-bpe:1"
+SECRET = "correct-horse-battery-staple"
+REFERENCE = "${BPE_TEST_TOKEN}"
+# https://cloud.google.com/dataflow/docs/request-quotas
+LARGEST_REQUEST = 20 * 10**6
+STAGES = ["count", "encode"]
+
+
+@dataclass
+class Submission:
+    """What a submission has left in a directory: the request, and the files for the workers."""
+
+    directory: Path
+
+    @cached_property
+    def request(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.directory / "temp/job.json").read_bytes())
+        return found
+
+    @property
+    def options(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.request["environment"]["sdkPipelineOptions"]["options"]
+        return found
+
+    @cached_property
+    def pipeline(self) -> Any:
+        data = (self.directory / "staging/pipeline.pb").read_bytes()
+        return runner_api.Pipeline.FromString(data).components
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        return {step.unique_name: step for step in self.pipeline.transforms.values()}
+
+    def coder(self, collection: str) -> str:
+        """Of a collection, such as kv(varint,bytes)."""
+
+        def described(name: str) -> str:
+            coder = self.pipeline.coders[name]
+            parts = ",".join(map(described, coder.component_coder_ids))
+            return coder.spec.urn.split(":")[2] + (f"({parts})" if parts else "")
+
+        return described(self.pipeline.pcollections[collection].coder_id)
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(self.directory)): path.read_bytes()
+            for path in sorted(self.directory.rglob("*"))
+            if path.is_file()
+        }
+
+    def texts(self) -> Iterator[bytes]:
+        """Everything that is in files, also what they hold compressed."""
+        yield from self.files().values()
+        for step in self.pipeline.transforms.values():
+            payload = step.spec.payload
+            if step.spec.urn == "beam:transform:pardo:v1":
+                payload = runner_api.ParDoPayload.FromString(payload).do_fn.payload
+                yield _unpacked(payload)
+
+
+def _unpacked(payload: bytes) -> bytes:
+    data = base64.b64decode(payload)
+    return bz2.decompress(data) if data.startswith(b"BZh") else zlib.decompress(data)
+
+
+def options_of(directory: Path, **more: Any) -> BeamConfig:
+    for name in ("temp", "staging"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    options = {
+        "project": "project",
+        "region": "europe-west4",
+        "no_auth": True,
+        "dataflow_endpoint": "http://localhost:1",
+        "temp_location": str(directory / "temp"),
+        "staging_location": str(directory / "staging"),
+        "template_location": str(directory / "temp/job.json"),
+        "sdk_container_image": IMAGE,
+        "job_name": "beam-bpe",
+        **more,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    return BeamConfig(runner="DataflowRunner", workers=40, options=options)
+
+
+def works_of(tasks: int) -> list[TaskWork]:
+    """Tasks as a plan of a large corpus in Google Cloud Storage has them."""
+    numbers = random.Random(tasks)
+    files = (
+        InputFile(
+            source=0,
+            source_name="web",
+            url=f"gs://corpus/crawl-30/segment-{number // 1000:03d}/part-{number:05d}.jsonl.zst",
+            name=f"segment-{number // 1000:03d}/part-{number:05d}.jsonl.zst",
+            size=numbers.randrange(10**8, 10**9),
+            mark=f"{numbers.getrandbits(128):032x}",
+            compression="zstd",
+        )
+        for number in itertools.count()
+    )
+    return [
+        TaskWork(
+            index=index,
+            of=tasks,
+            hash=numbers.getrandbits(128),
+            parts=((file, 0, file.size),),
+        )
+        for index, file in zip(range(tasks), files, strict=False)
+    ]
+
+
+def submit(stage: str, directory: Path, tasks: int = 20, **options: Any) -> Submission:
+    """The job of one stage, with the transforms that a build has."""
+    storage_options = {"token": REFERENCE}
+    config = BuildConfig(
+        output="gs://results/out",
+        input={"files": ["gs://corpus/*.jsonl.zst"], "storage_options": storage_options},
+    )
+    works = works_of(tasks)
+    counting = count_job(config, works)
+    output = Directory(url="gs://results/out", storage_options=storage_options)
+    with runners.pipeline(
+        options_of(directory, **options), places=[output.url, "gs://corpus"]
+    ) as pipeline:
+        descriptors = pipeline | "ReadTasks" >> ReadTasks(works=works)
+        if stage == "count":
+            job = replace(counting, counts=output / "counts", rejects=output / "rejects")
+            descriptors | "CountPretokens" >> CountPretokens(job=job)
+        else:
+            descriptors | "WriteTokenShards" >> WriteTokenShards(
+                job=EncodeJob(
+                    tokens=output / "tokens",
+                    rejects=output / "rejects",
+                    tokenizer=output / "tokenizer",
+                    tokenizer_fingerprint="0" * 32,
+                    configuration="0" * 32,
+                    plan_id="0" * 32,
+                    prepend=None,
+                    append="<|endoftext|>",
+                    special_tokens_in_text="split",
+                    id_type="uint16",
+                    validation_fraction=0.01,
+                    readings=counting.readings,
+                )
+            )
+    return Submission(directory)
+
+
+@pytest.fixture(scope="module", params=STAGES)
+def submission(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Submission]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BPE_TEST_TOKEN", SECRET)
+        yield submit(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def test_the_steps_are_those_of_the_transforms(submission: Submission) -> None:
+    names = {name for name in submission.steps if name.count("/") == 1}
+    of_reading = {"ReadTasks/Tasks", "ReadTasks/Deal", "ReadTasks/Dealt"}
+    of_counting = {"CountTasks", "EveryShard", "Sections", "BySection", "MergeShards"}
+    assert names in (
+        of_reading | {f"CountPretokens/{name}" for name in of_counting},
+        of_reading | {"WriteTokenShards/WriteTasks"},
+    )
+
+
+def test_nothing_is_read_by_splittable_functions_or_by_sources(submission: Submission) -> None:
+    for step in submission.steps.values():
+        assert "read" not in step.spec.urn and "sdf" not in step.spec.urn
+        if step.spec.urn == "beam:transform:pardo:v1":
+            payload = runner_api.ParDoPayload.FromString(step.spec.payload)
+            assert not payload.restriction_coder_id
+
+
+def test_what_is_shuffled_are_numbers_with_bytes_and_no_objects(submission: Submission) -> None:
+    shuffles = {
+        name: step
+        for name, step in submission.steps.items()
+        if step.spec.urn in ("beam:transform:reshuffle:v1", "beam:transform:group_by_key:v1")
+        and "/ReshufflePerKey/" not in name  # what is inside is the service's
+    }
+    assert shuffles.keys() >= {"ReadTasks/Deal"}
+    for step in shuffles.values():
+        for collection in step.inputs.values():
+            assert submission.coder(collection) == "kv(varint,bytes)"
+        for collection in step.outputs.values():
+            assert submission.coder(collection) in (
+                "kv(varint,bytes)",
+                "kv(varint,iterable(bytes))",
+            )
+    last = max(submission.steps)
+    assert {submission.coder(output) for output in submission.steps[last].outputs.values()} <= {
+        "bytes"
+    }
+
+
+def test_workers_have_our_image_and_nothing_else_is_staged(submission: Submission) -> None:
+    [pool] = submission.request["environment"]["workerPools"]
+    assert pool["workerHarnessContainerImage"] == IMAGE
+    [image] = pool["sdkHarnessContainerImages"]
+    assert image["containerImage"] == IMAGE
+    assert submission.files().keys() == {"temp/job.json", "staging/pipeline.pb"}
+    for environment in submission.pipeline.environments.values():
+        assert not environment.dependencies
+
+
+def test_the_job_has_the_options_asked_for(submission: Submission) -> None:
+    assert submission.request["type"] == "JOB_TYPE_BATCH"
+    assert submission.request["name"] == "beam-bpe"
+    assert submission.options["project"] == "project"
+    assert submission.options["max_num_workers"] == 40
+    assert submission.options["save_main_session"] is False
+    [pool] = submission.request["environment"]["workerPools"]
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 40
+    assert {"use_runner_v2", "use_portable_job_submission"} <= set(
+        submission.request["environment"]["experiments"]
+    )
+
+
+def test_references_to_credentials_travel_and_their_values_do_not(submission: Submission) -> None:
+    texts = list(submission.texts())
+    assert any(REFERENCE.encode() in text for text in texts)
+    for text in texts:
+        assert SECRET.encode() not in text
+        assert base64.b64encode(SECRET.encode()) not in text
+
+
+def test_the_request_does_not_grow_with_the_tasks(tmp_path: Path) -> None:
+    small, large = (submit("encode", tmp_path / str(n), n).files() for n in (10, 2000))
+    assert abs(len(large["temp/job.json"]) - len(small["temp/job.json"])) < 100
+    pipelines = [files["staging/pipeline.pb"] for files in (small, large)]
+    assert len(pipelines[1]) - len(pipelines[0]) < 1990 * 200
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_hundred_thousand_tasks_fit_a_job(tmp_path: Path, stage: str) -> None:
+    files = submit(stage, tmp_path, 100_000).files()
+    assert len(files["temp/job.json"]) < 100_000
+    assert len(files["staging/pipeline.pb"]) < LARGEST_REQUEST
+    print({name: len(data) for name, data in files.items()})
+
+
+def test_a_wheel_is_staged_with_the_list_of_what_to_install(tmp_path: Path) -> None:
+    name = "bpe_beam-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+    (tmp_path / name).write_bytes(b"PK")
+    wheel = str(tmp_path / name)
+    found = submit("encode", tmp_path / "job", sdk_container_image=None, extra_packages=[wheel])
+    [environment] = found.pipeline.environments.values()
+    staged = {
+        runner_api.ArtifactStagingToRolePayload.FromString(file.role_payload).staged_name
+        for file in environment.dependencies
+    }
+    assert staged == {name, "extra_packages.txt"}
+    [pool] = found.request["environment"]["workerPools"]
+    assert pool["workerHarnessContainerImage"].endswith(f"_sdk:{BEAM_VERSION}")
+    [listed] = [data for path, data in found.files().items() if path.endswith("packages.txt")]
+    assert listed.decode().split() == [name]
+
+
+def test_the_command_refuses_paths_of_this_machine_before_it_writes(tmp_path: Path) -> None:
+    options = options_of(tmp_path).options
+    given = [f"--{name}={value}" for name, value in options.items() if name != "no_auth"]
+    output = tmp_path / "out"
+    done = command(
+        ROOT / "configs/quickstart.yaml", output, "beam.runner=DataflowRunner", "--", *given
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Workers on other machines can't reach a path of this machine" in done.stderr
+    assert not output.exists()
