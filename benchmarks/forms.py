@@ -94,12 +94,12 @@ def _count(path: Path, form: str) -> Outcome:
         job = CountJob(
             counts=output / "counts",
             rejects=output / "rejects",
+            configuration="benchmark",
             plan_id="benchmark",
             num_tasks=len(works),
             tasks_hash=0,
             pattern=pattern,
             special_tokens=special_tokens,
-            special_tokens_in_text="keep",
             shards=config.counts.shards,
             memory=config.counts.memory,
             checkpoint_bytes=config.counts.checkpoint_bytes,

@@ -92,6 +92,30 @@ class DocumentTotals:
             whole.add(part)
         return whole
 
+    @classmethod
+    def removed(cls, before: DocumentBatch, after: DocumentBatch) -> DocumentTotals:
+        """The corpus of the documents of a batch that are in it no more."""
+        parts = cls(), cls()
+        for part, batch in zip(parts, (before, after), strict=True):
+            part.add_batch(batch)
+        return cls(
+            documents=parts[0].documents - parts[1].documents,
+            hash_sum=(parts[0].hash_sum - parts[1].hash_sum) & _MASK_128,
+        )
+
+    @classmethod
+    def of_corpora(cls, fingerprints: Iterable[str]) -> DocumentTotals:
+        """The corpus that corpora add up to, by their fingerprints.
+
+        >>> DocumentTotals.of_corpora(["1-0a", "2-07"]).corpus_fingerprint
+        '3-00000000000000000000000000000011'
+        """
+        parts = [fingerprint.split("-") for fingerprint in fingerprints]
+        return cls(
+            documents=sum(int(number) for number, _ in parts),
+            hash_sum=sum(int(hashes, 16) for _, hashes in parts) & _MASK_128,
+        )
+
     def to_json(self) -> dict[str, Any]:
         """JSON values; the sum of hashes in hex, since JSON numbers are not that long."""
         return {

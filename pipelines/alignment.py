@@ -9,6 +9,7 @@ and every other one stands for a reject, or nothing is taken.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -29,20 +30,42 @@ class Known:
         row_bytes: int64[n], their lengths in the source.
         rejects: int64[m], ascending: documents that were rejected.
         rests: int64[k], ascending: where reading ended because the file was damaged.
+        is_first: whether no repaired file took its place yet: places are those of one file.
+        reject_bytes: int64[m], their lengths; None if these are not known.
+        framing: bytes that stand between two documents at least.
     """
 
     rows: IntArray
     row_bytes: IntArray
     rejects: IntArray
     rests: IntArray
+    is_first: bool = True
+    reject_bytes: IntArray | None = None
+    framing: int = 1
+
+    def adjacent(self, begin: int, end: int) -> int:
+        """How many of rejects [begin, end) from the first on stand side by side for sure."""
+        if self.reject_bytes is None:
+            return 1
+        between = np.diff(self.rejects[begin:end]) - self.reject_bytes[begin : end - 1]
+        apart = np.flatnonzero(between > 2 * self.framing)  # room for a document
+        return int(apart[0]) + 1 if len(apart) else end - begin
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Located:
-    """The documents of a file, empty ones left out: int64[n] places, ascending, and lengths."""
+    """The documents of a file, but for the empty ones and those that a selection leaves out.
+
+    Attributes:
+        places, lengths: int64[n], ascending places, and lengths.
+        more_left_out: how many more are empty or not selected than of the file as it was.
+        all_places: of documents that are not selected too; None if some have become empty.
+    """
 
     places: IntArray
     lengths: IntArray
+    more_left_out: int = 0
+    all_places: IntArray | None = None
 
 
 class NotAlignedError(ValueError):
@@ -63,7 +86,8 @@ def align(known: Known, found: Located, *, by_row: bool = False) -> Taken:
 
     They are found by their places, if every document of the dataset is where it was; else by their
     order, if there are as many as the dataset knows, rows and rejects together, or more and
-    reading had ended early.
+    reading had ended early; else between the documents of the dataset. What is rejected may have
+    become empty or be left out by the selection: there must be as many more as are missing.
 
     Args:
         known: of the file as it was.
@@ -104,15 +128,16 @@ def _by_place(known: Known, found: Located) -> Taken:
     firsts, ends = known.rests[one_each], ends[one_each]
     in_rest = _is_within(places, firsts, ends)
     rejects = known.rejects[~_is_within(known.rejects, firsts, ends)]
-    if not np.array_equal(places[~in_rest], rejects):
+    missing = len(rejects) - int(np.count_nonzero(~in_rest))
+    if not np.isin(places[~in_rest], rejects).all() or not _are_left_out(missing, known, found):
         raise NotAlignedError(
             f"{len(rejects):,} rejected documents at their places among {len(known.rows):,} that "
             "are in the dataset",
             f"{np.count_nonzero(~in_rest):,} documents that are not in the dataset, at other "
-            "places",
+            f"places, and {_more(found)}",
         )
     counts = np.searchsorted(places, ends) - np.searchsorted(places, firsts)
-    exact = Taken.at(rejects)
+    exact = Taken.at(places[~in_rest])
     return joined(
         exact,
         Taken(
@@ -139,10 +164,13 @@ def _by_order(known: Known, found: Located) -> Taken:
             "every document of the dataset at its place, since the file was damaged before some",
             "documents at other places",
         )
-    if len(found.places) < len(places) or (len(found.places) > len(places) and not damaged):
+    if not damaged and _are_left_out(len(places) - len(found.places), known, found):
+        if len(found.places) < len(places):
+            return _by_gaps(known, found)
+    elif len(found.places) < len(places) or not damaged:
         raise NotAlignedError(
             described + (", and what follows the damage" if damaged else ""),
-            f"{len(found.places):,} documents",
+            f"{len(found.places):,} documents, and {_more(found)}",
         )
     same = found.places[: len(places)]
     _check_rows(known.rows, known.row_bytes, found.lengths[: len(places)][is_row], same[is_row])
@@ -160,6 +188,92 @@ def _by_order(known: Known, found: Located) -> Taken:
             documents=np.array([len(rest)]),
         ),
     )
+
+
+def _by_gaps(known: Known, found: Located) -> Taken:
+    """Of an undamaged file in which documents are missing: they are sought from row to row.
+
+    Between rejects a file has not changed, so the documents of the dataset that follow each other
+    there do so again, and the first reject after them is as far from them as it was.
+    """
+    before = np.searchsorted(known.rejects, known.rows)
+    begins = np.flatnonzero(np.diff(before, prepend=0))  # of rows that follow rejects
+    cuts = np.unique(np.concatenate([[0], begins, [len(known.rows)]])).tolist()
+    taken: list[tuple[int, int]] = []  # indices of documents and of rejects
+    at, done, shift = 0, 0, 0
+    for first, end in [*pairwise(cuts), (len(known.rows), len(known.rows))]:
+        upto = int(before[first]) if first < end else len(known.rejects)
+        if first < end:
+            numbers = [n for n in range(upto - done + 1) if _fits(known, found, first, end, at + n)]
+        else:
+            numbers = [len(found.places) - at]
+        chosen = None
+        if known.is_first and upto > done:
+            there = _there(known, found, done, upto, shift)
+            chosen = (np.flatnonzero(there) + done).tolist()
+            most = len(chosen) + upto - done - len(there)
+            numbers = [n for n in numbers if len(chosen) <= n <= most]
+        if len(numbers) != 1 or not 0 <= numbers[0] <= upto - done:
+            raise _not_between(known, found, done, upto, at)
+        [number] = numbers
+        if number in (0, upto - done):
+            chosen = list(range(done, done + number))
+        elif chosen is not None and number == most:
+            chosen += range(done + len(there), upto)
+        if chosen is None or len(chosen) != number:
+            raise _not_between(known, found, done, upto, at)
+        taken += zip(range(at, at + number), chosen, strict=True)
+        at, done = at + number + end - first, upto
+        if first < end:
+            shift = int(found.places[at - 1] - known.rows[end - 1])
+    indices = np.array(taken, np.int64).reshape(-1, 2)
+    exact = Taken.at(found.places[indices[:, 0]])
+    return replace(exact, shifts=known.rejects[indices[:, 1]] - exact.firsts)
+
+
+def _there(known: Known, found: Located, done: int, upto: int, shift: int) -> NDArray[np.bool_]:
+    """Of the first of rejects [done, upto) whether they are there, as far as that is certain."""
+    place = known.rejects[done] + shift
+    if found.all_places is None:
+        return np.isin(np.array([place]), found.places)
+    index = int(np.searchsorted(found.all_places, place))
+    places = found.all_places[index : index + known.adjacent(done, upto)]
+    if not len(places) or places[0] != place:
+        return np.zeros(1, bool)
+    return np.isin(places, found.places)
+
+
+def _fits(known: Known, found: Located, first: int, end: int, at: int) -> bool:
+    """Whether rows [first, end) are the documents from number `at` on."""
+    until = at + end - first
+    if until > len(found.places) or found.lengths[at] != known.row_bytes[first]:
+        return False
+    same = np.array_equal(found.lengths[at:until], known.row_bytes[first:end])
+    if not (same and known.is_first):
+        return same
+    return np.array_equal(np.diff(found.places[at:until]), np.diff(known.rows[first:end]))
+
+
+def _not_between(known: Known, found: Located, done: int, upto: int, at: int) -> NotAlignedError:
+    where = f"byte {found.places[at]:,}" if at < len(found.places) else "the end"
+    rejects = known.rejects[done:upto]
+    said = f", the first one at {rejects[0]:,}" if len(rejects) else ""
+    return NotAlignedError(
+        f"between two documents of the dataset {len(rejects):,} repaired ones{said}, of which it "
+        "is clear which are empty or left out by the selection (as where all keep their places)",
+        f"documents from {where} on that fit in several ways or in none",
+    )
+
+
+def _are_left_out(missing: int, known: Known, found: Located) -> bool:
+    """Whether so many documents may have become empty or be left out by a selection."""
+    if len(known.rests):
+        return 0 <= missing <= max(found.more_left_out, 0)
+    return missing == found.more_left_out >= 0
+
+
+def _more(found: Located) -> str:
+    return f"{found.more_left_out:+,} empty or not selected"
 
 
 def _check_rows(places: IntArray, lengths: IntArray, found: IntArray, at: IntArray) -> None:

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
-from pipelines.errors import ConfigError, DifferentConfigurationError, InputError, OutputError
+from pipelines.errors import (
+    ConfigError,
+    DifferentConfigurationError,
+    InputError,
+    OutputError,
+    PipelineError,
+)
 from pipelines.filesystems import protocol_of
 from pipelines.identity import (
     counts_configuration,
@@ -27,9 +33,9 @@ from pipelines.identity import (
     tokens_configuration,
 )
 from pipelines.locks import OutputLock
-from pipelines.names import BASE, STATISTICS_FILE, TOKEN_FILE, token_file_name
+from pipelines.names import BASE, token_file_name
 from pipelines.storage import Directory
-from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
+from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageState, StageSummary
 from pipelines.tasks import (
     InputFile,
     Plan,
@@ -60,7 +66,7 @@ def count(
     config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
 ) -> BuildSummary:
     """Counts the pre-tokens of the corpus."""
-    build = _Build(config, beam_args)
+    build = _Build(config, beam_args, "count")
     build.check_trains()
     build.check_inputs_and_options()
     with build.lock:
@@ -74,7 +80,7 @@ def train(
     config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
 ) -> BuildSummary:
     """Trains the tokenizer; counts first if that is not finished."""
-    build = _Build(config, beam_args)
+    build = _Build(config, beam_args, "train")
     build.check_trains()
     build.check_inputs_and_options()
     with build.lock:
@@ -88,7 +94,7 @@ def encode(
     config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
 ) -> BuildSummary:
     """Encodes the corpus; counts and trains first if that is not finished."""
-    build = _Build(config, beam_args)
+    build = _Build(config, beam_args, "encode")
     build.check_inputs_and_options()
     with build.lock:
         if restart:
@@ -178,8 +184,11 @@ class _Trained:
 class _Build:
     """One run of the command: the configuration, the plan, and what the stages found."""
 
-    def __init__(self, config: BuildConfig, beam_args: Sequence[str] = ()) -> None:
+    def __init__(
+        self, config: BuildConfig, beam_args: Sequence[str] = (), command: str = "build"
+    ) -> None:
         self._config = config
+        self._command = command
         self._beam_args = tuple(beam_args)
         output = Directory(url=config.output_path, storage_options=config.output_storage_options)
         self.lock = OutputLock(output)
@@ -227,7 +236,8 @@ class _Build:
         if self._beam_args or beam.options or beam.runner != "DirectRunner":
             from pipelines import runners
 
-            runners.options_of(self._config.beam, self._beam_args, self._places)
+            options = runners.options_of(self._config.beam, self._beam_args, self._places)
+            runners.check_waits(options)
 
     @property
     def _places(self) -> tuple[str, ...]:
@@ -248,10 +258,8 @@ class _Build:
 
     def _next_generation(self) -> tuple[str, Plan]:
         """The generation that encoding would make, and the work for it; from sizes alone."""
-        from pipelines.manifest import MANIFEST
-
-        earlier = self._tokens.read_json(MANIFEST)
-        if earlier is None or "generations" not in earlier:
+        earlier = self._finished_dataset()
+        if earlier is None:
             return BASE, self._plan
         from pipelines import generations
 
@@ -268,7 +276,8 @@ class _Build:
     def describe(self) -> BuildPlan:
         self._check_size()
         config = self._config
-        generation, files_plan = self._next_generation()
+        refusal = self._refusal()
+        generation, files_plan = (BASE, self._plan) if refusal else self._next_generation()
         ranges = [0] * len(files_plan.files)
         for task in files_plan.tasks:
             for part in task.ranges:
@@ -286,16 +295,24 @@ class _Build:
             )
             for i, file in enumerate(files_plan.files)
         )
-        of = len(files_plan.tasks)
-        splits = ["train"] + (["validation"] if config.encode.validation_fraction else [])
-        token_files = tuple(
-            token_file_name(split, i, of, generation) for split in splits for i in range(of)
-        )
-        present = self._tokens.sizes()
+        there = None if refusal else self._finished_dataset()
+        if there is not None and generation == BASE:
+            of = finished = sum(made["tasks"] for made in there["generations"])
+            token_files = tuple(
+                file["name"] for split in ("train", "validation") for file in there["files"][split]
+            )
+        else:
+            of = len(files_plan.tasks)
+            splits = ["train"] + (["validation"] if config.encode.validation_fraction else [])
+            token_files = tuple(
+                token_file_name(split, i, of, generation) for split in splits for i in range(of)
+            )
+            present = {} if refusal else self._tokens.sizes()
+            finished = sum(name in present for name in token_files[:of])
         return BuildPlan(
             files=files,
             tasks=of,
-            finished_tasks=sum(name in present for name in token_files[:of]),
+            finished_tasks=finished,
             shards=config.counts.shards if config.tokenizer.path is None else 0,
             token_files=token_files,
             id_type=self._planned_id_type(),
@@ -303,7 +320,54 @@ class _Build:
             generation=generation,
             selection={source.name or "": source.selection for source in names if source.selection},
             warnings=tuple(self._plan_warnings(files)),
+            refusal=refusal,
         )
+
+    def _finished_dataset(self) -> dict[str, Any] | None:
+        """The manifest of the token files, if there is one."""
+        from pipelines.manifest import MANIFEST
+
+        found = self._tokens.read_json(MANIFEST)
+        return found if found is not None and "generations" in found else None
+
+    def _refusal(self) -> PipelineError | None:
+        """Why a build would refuse what is in the output; None if it would not."""
+        try:
+            self._check_output()
+        except (DifferentConfigurationError, OutputError) as error:
+            return error
+        return None
+
+    def _check_output(self) -> None:
+        """What the stages check before they begin, as far as it can be known before they ran."""
+        from pipelines import manifest as records
+
+        def checked(directory: Directory, configuration: Mapping[str, Any]) -> Any:
+            identity = records.Identity.of(configuration, self._listed)
+            return records.finished_manifest(
+                directory, identity, may_grow=directory is self._tokens, command="build"
+            )
+
+        tokenizer = self._config.tokenizer
+        trained: Any = None
+        if tokenizer.path is None:
+            counted = checked(self._counts, counts_configuration(self._config))
+            found = records.stated_configuration(self._tokenizer)
+            corpus = found.get("corpus") if counted is None else counted["corpus"]
+            configuration = {**tokenizer_configuration(self._config), "corpus": corpus}
+            trained = checked(self._tokenizer, configuration)
+        model = self._load_model() if trained is not None or tokenizer.path is not None else None
+        found = records.stated_configuration(self._tokens)
+        asked = self._config.encode.id_type
+        known = (
+            {"tokenizer": found.get("tokenizer", ""), "id_type": found.get("id_type")}
+            if model is None
+            else {"tokenizer": model.fingerprint, "id_type": self._id_type(model)}
+        )
+        if model is None and asked != "auto":
+            known["id_type"] = asked
+        configuration = tokens_configuration(self._config, str(known["tokenizer"]))
+        checked(self._tokens, {**configuration, "id_type": known["id_type"]})
 
     def _planned_id_type(self) -> str:
         if self._config.encode.id_type != "auto":
@@ -334,10 +398,12 @@ class _Build:
             )
 
     def discard_counts(self) -> None:
-        from pipelines.manifest import discard_stage
+        from pipelines.manifest import discard_stage, stated
 
         self.lock.acquire()
-        discard_stage(self._counts, r"shard-\d+-of-\d+\.parquet", "_runs")
+        counts = stated(self._counts).get("configuration", {}).get("counts", {})
+        of = f"{counts['shards']:05d}" if "shards" in counts else r"\d+"
+        discard_stage(self._counts, rf"shard-\d+-of-{of}\.parquet", "_runs")
         self._discard_rejects("count-")
 
     def count(self) -> dict[str, Any]:
@@ -395,9 +461,6 @@ class _Build:
             special_tokens=tokenizer.special_tokens,
             normalizer=tokenizer.normalization_form,
             normalize_quotes=tokenizer.normalize_quotes,
-            special_tokens_in_text=(
-                "reject" if config.encode.special_tokens_in_text == "reject" else "keep"
-            ),
             shards=config.counts.shards,
             memory=config.counts.memory,
             checkpoint_bytes=config.counts.checkpoint_bytes,
@@ -634,11 +697,15 @@ class _Build:
                 )
 
     def discard_tokens(self) -> None:
-        from pipelines.manifest import discard_stage
+        from pipelines.generations import names_of
+        from pipelines.manifest import discard_stage, stated
 
         self.lock.acquire()
-        discard_stage(self._tokens, f"{TOKEN_FILE.pattern}|{STATISTICS_FILE.pattern}", "_tasks")
-        self._discard_rejects(r"(count-|add\d+-)?")
+        tokens, rejects = names_of(stated(self._tokens))
+        discard_stage(self._tokens, tokens, "_tasks")
+        self._discard_rejects("count-")
+        self._rejects.remove_files([n for n in self._rejects.sizes() if re.fullmatch(rejects, n)])
+        self._rejects.remove_if_empty()
 
     def encode(self) -> None:
         """Encodes what is not encoded yet; trains first if the tokenizer is to be trained."""
@@ -823,18 +890,24 @@ class _Build:
                 run=self._tokens.read_json(records.RUN) or {},
             )
             records.check_replayable(self._tokens, dataset.manifest, configuration)
+            sources = self._config.input
+            listed = {file.label: file for file in self._listed.files}
             run = replay.Replay(
                 dataset=dataset,
                 configuration=configuration,
-                sources=self._config.input,
+                sources=sources,
                 readings=self._readings(model),
-                listed={file.label: file for file in self._listed.files},
-                repaired=replay.find_repaired(repaired, dataset, self._config.input),
+                listed=listed,
+                repaired={
+                    **replay.repaired_before(repaired, dataset, configuration, sources, listed),
+                    **replay.find_repaired(repaired, dataset, sources),
+                },
             )
             return run, run.plan()
 
         run, work = planned()
         begun = time.monotonic()
+        state: StageState
         if work.parts:
             self.lock.acquire()
             if records.dataset_manifest(self._tokens) != run.dataset.manifest:
@@ -858,9 +931,10 @@ class _Build:
                 "tokenizer": job.tokenizer.url,
                 "limits": run.dataset.run.get("limits", {}),
                 "repaired_marks": run.repaired_marks,
+                "repaired_locations": run.repaired_locations,
             }
             manifest = records.finish_stage(self._tokens, run.identity, content, facts)
-            state: Literal["resumed", "done"] = "resumed" if made.resumed else "done"
+            state = "resumed" if made.resumed else "done"
             self._note_stage(
                 StageSummary(
                     name=f"replay {run.name}", state=state, seconds=seconds, bytes=made.bytes
@@ -868,7 +942,8 @@ class _Build:
             )
         else:
             manifest = dict(run.dataset.manifest)
-            self._note_stage(StageSummary(name="replay", state="already finished"))
+            state = "nothing taken" if work.left else "already finished"
+            self._note_stage(StageSummary(name="replay", state=state))
         self._remove_scratch(self._tokens / "_tasks")
         self._remove_unlisted(manifest)
         self._note_tokens(manifest)
@@ -916,7 +991,9 @@ class _Build:
 
         identity = records.Identity.of(configuration, self._listed)
         for _ in range(2):  # a second time under the lock: another may have made it meanwhile
-            earlier = records.finished_manifest(directory, identity, may_grow=grow is not None)
+            earlier = records.finished_manifest(
+                directory, identity, may_grow=grow is not None, command=self._command
+            )
             known = {} if earlier is None else records.inputs_of(earlier)
             if earlier is not None and not (grow and identity.inputs.keys() - known.keys()):
                 records.remove_remains(directory, self.lock.try_acquire)
@@ -926,7 +1003,8 @@ class _Build:
         limits = {} if name == "train" else self._limited[1]
         begun = time.monotonic()
         if earlier is None:
-            records.begin_stage(directory, identity, limits)
+            tasks = None if name == "train" else len(self._plan.tasks)
+            records.begin_stage(directory, identity, limits, tasks)
             made = make(identity)
         else:
             assert grow is not None, "a stage that can't grow is finished by its manifest"

@@ -22,6 +22,7 @@ from pipelines.errors import (
     exit_code_of,
 )
 from pipelines.scrubbing import scrubbed_output
+from pipelines.terminal import visible
 
 if TYPE_CHECKING:
     from pipelines.config import BuildConfig
@@ -145,7 +146,7 @@ def _root(
 
 @app.command()
 def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> None:
-    """Show what a build would read, do and write, without doing it."""
+    """Show what a build would read, do and write, or why it would refuse, without doing it."""
     with _errors_shown(debug):
         loaded = _load(config, overrides)
         from rich.console import Console
@@ -153,7 +154,10 @@ def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> N
         from pipelines import build
         from pipelines.summary import show_plan
 
-        show_plan(build.plan(loaded), Console())
+        planned = build.plan(loaded)
+        show_plan(planned, Console())
+        if planned.refusal is not None:
+            raise planned.refusal
 
 
 @app.command()
@@ -305,7 +309,7 @@ def convert(
             special_tokens=special or (),
             sample=sample,
         )
-        typer.echo(shown(convert(request)))
+        typer.echo(visible(shown(convert(request))))
 
 
 @app.command()
@@ -433,7 +437,7 @@ def export(
             beam=BeamConfig(workers=workers),
             beam_args=tuple(beam_options or ()),
         )
-        typer.echo(exported)
+        typer.echo(visible(exported))
         supervisor.leave(0)
 
 
@@ -456,7 +460,7 @@ def verify(
     ] = False,
     sample: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="The same for N documents only.", show_default=False),
+        typer.Option(metavar="N", min=1, help="The same for N rows only.", show_default=False),
     ] = None,
     config: ConfigOfInputs = None,
     overrides: Overrides = None,
@@ -464,8 +468,8 @@ def verify(
     storage_options: StorageOptions = None,
     debug: Debug = False,
 ) -> None:
-    """Check that an output is whole: bytes, rows, ids, statistics and, if asked, documents."""
-    with _errors_shown(debug):
+    """Check that an output, or an export of it, is whole: bytes, rows, ids, documents if asked."""
+    with _left_at_once(), _errors_shown(debug):
         from pipelines.errors import NotWholeError
         from pipelines.exports.export import output_directory
         from pipelines.verification import verify
@@ -480,7 +484,7 @@ def verify(
             sample=sample,
             config=None if config is None else _load(config, overrides),
         )
-        typer.echo(str(found))
+        typer.echo(visible(str(found)))
         if found.problems:
             raise typer.Exit(NotWholeError.exit_code)
 
@@ -514,7 +518,7 @@ def inspect(
     debug: Debug = False,
 ) -> None:
     """Show a document of the dataset: its text, its tokens, where it came from."""
-    with _errors_shown(debug):
+    with _left_at_once(), _errors_shown(debug):
         from rich.console import Console
 
         from pipelines import inspection
@@ -553,7 +557,7 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Show what the dataset is: inputs, rejects, sources, lengths, use of the vocabulary."""
-    with _errors_shown(debug):
+    with _left_at_once(), _errors_shown(debug):
         import json
 
         from pipelines import report as reports
@@ -654,6 +658,21 @@ def _check_beam_options(options: Sequence[str]) -> None:
 
 
 @contextmanager
+def _left_at_once() -> Iterator[None]:
+    """End this process with its exit code once the block is done.
+
+    Python must not be taken apart before: threads of Arrow may still hold buffers of it, and one
+    that lets go of them then aborts the process.
+    """
+    code = 0
+    try:
+        yield
+    except typer.Exit as end:
+        code = end.exit_code
+    supervisor.leave(code)
+
+
+@contextmanager
 def _errors_shown(debug: bool) -> Iterator[None]:
     """Turn errors into a message on stderr and an exit code, and tell the parent of the end."""
     try:
@@ -661,7 +680,7 @@ def _errors_shown(debug: bool) -> Iterator[None]:
     except BpeError as error:
         if debug:
             traceback.print_exc()
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(visible(f"error: {error}"), err=True)
         raise typer.Exit(exit_code_of(error)) from None
     except KeyboardInterrupt:
         typer.echo(f"Interrupted. {_KEPT}", err=True)

@@ -727,7 +727,8 @@ class EncodeConfig(_Section):
     special_tokens_in_text: Literal["split", "text", "reject", "error"] = Field(
         default="split",
         description="Special tokens found in a document: make them their ids (split), encode "
-        "them as ordinary text (text), reject the document, or stop with an error.",
+        "them as ordinary text (text), reject the document, or stop with an error. Counting "
+        "always cuts text at them.",
     )
     id_type: Literal["auto", "uint16", "uint32"] = Field(
         default="auto", description="Type of token ids; auto: the smallest that holds the largest."
@@ -736,7 +737,9 @@ class EncodeConfig(_Section):
         default=0.0, description="Share of the documents (0 to below 1) in the validation files."
     )
     max_reject_fraction: Fraction = Field(
-        default=0.0, description="Largest share of rejected documents (0 to 1); above it, fail."
+        default=0.0,
+        description="Largest share (0 to 1) of rejected documents among the kept and rejected "
+        "ones; above it, fail.",
     )
 
 

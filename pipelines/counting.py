@@ -35,7 +35,6 @@ from bpe_core.errors import BpeError
 from bpe_core.memory import available_memory, training_memory
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
-from bpe_core.special_tokens import special_set
 from pipelines import progress
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
@@ -44,7 +43,7 @@ from pipelines.identity import fingerprint
 from pipelines.rejects import RejectFile
 from pipelines.storage import Directory
 from pipelines.supervisor import current_task
-from pipelines.work import SourceReading, TaskWork, read_task, refuse_special_tokens
+from pipelines.work import SourceReading, TaskWork, read_task
 
 RUNS = "_runs"
 MERGED_AT_ONCE = 256
@@ -71,7 +70,6 @@ class CountJob:
         num_tasks, tasks_hash: what the commits must add up to (sum of task hashes modulo 2^128).
         pattern, special_tokens: how text is split and cut.
         normalizer, normalize_quotes: what text between special tokens goes through.
-        special_tokens_in_text: "reject" leaves out the documents that encoding rejects.
         shards: number of shards.
         memory: bytes for the tables of one process.
         checkpoint_bytes: text after which a commit is written at the end of a task.
@@ -87,7 +85,6 @@ class CountJob:
     tasks_hash: int
     pattern: str
     special_tokens: tuple[str, ...]
-    special_tokens_in_text: str
     shards: int
     memory: int
     checkpoint_bytes: int
@@ -258,7 +255,6 @@ class TaskCounter:
         self._table = PretokenTable(
             pattern.native, tokens, job.max_pretoken_bytes, normalizer=self._normalizer
         )
-        self._specials = special_set(job.special_tokens)
         self._start_commit()
         _MemoryShare.join(self)
 
@@ -283,12 +279,9 @@ class TaskCounter:
             ) as rejects,
         ):
             for batch in read_task(work, self._job.readings):
-                kept = refuse_special_tokens(
-                    batch, self._specials, self._job.special_tokens_in_text
-                )
-                totals.add_batch(kept)
-                rejects.add(kept.rejects)
-                self._count_batch(kept)
+                totals.add_batch(batch)
+                rejects.add(batch.rejects)
+                self._count_batch(batch)
         self._totals[work.source].add(totals)
         self._tasks[work.index] = work.hash
         self._all_bytes += totals.all_bytes

@@ -25,6 +25,17 @@ _EXTRAS: Final = {
 }
 OBJECT_STORES: Final = frozenset({*_EXTRAS} - {"http", "https"})
 
+# What fsspec takes for files of this machine; it takes any other option too, without a word.
+_LOCAL_OPTIONS: Final = frozenset(
+    {
+        "auto_mkdir",
+        "use_listings_cache",
+        "listings_expiry_time",
+        "max_paths",
+        "skip_instance_cache",
+    }
+)
+
 # What file systems call the thing that changes with a file's content, the most telling first.
 _MARK_KEYS: Final = (
     "ETag",
@@ -52,7 +63,8 @@ def locate(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileSys
     be told to do so leave repeating to `retries.py`, and keep no listings.
 
     Raises:
-        ConfigError: a package is missing, or an environment variable.
+        ConfigError: a package is missing, or an environment variable; or the files are local, and
+            an option is none of local files.
         ValueError: the protocol is unknown, or its library refuses the options.
     """
     given = expanded(options)
@@ -67,6 +79,8 @@ def locate(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileSys
         filesystem, path = fsspec.core.url_to_fs(url, **given)
     except ImportError as error:
         raise _missing_package(protocol, url, error) from None
+    if is_local(filesystem) and "::" not in url:
+        _check_local_options(given, url)
     if protocol in ("s3", "s3a"):
         filesystem.retries = 1
     return filesystem, str(path)
@@ -139,6 +153,19 @@ _DEFAULTS: Final[dict[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     **dict.fromkeys(("s3", "s3a"), _s3_options),
     **dict.fromkeys(("http", "https"), _http_options),
 }
+
+
+def _check_local_options(options: Mapping[str, Any], url: str) -> None:
+    unknown = sorted(str(key) for key in options if key not in _LOCAL_OPTIONS)
+    if unknown:
+        raise ConfigError(
+            "The storage options hold what files on a local disk don't have.",
+            expected=f"no storage_options, or some of {', '.join(sorted(_LOCAL_OPTIONS))}",
+            found=", ".join(f"storage_options.{key}" for key in unknown),
+            where=url,
+            hint="Remove it, or correct the path if it should be a URL; files of several storages "
+            "belong to sources of their own.",
+        )
 
 
 def _missing_package(protocol: str, url: str, error: ImportError) -> ConfigError:

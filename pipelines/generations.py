@@ -132,7 +132,8 @@ def content_of(
     """
     made_by = fingerprint(configuration)
     if earlier is None:
-        of_base = record(name, "base", tasks=tasks, fingerprint=made_by, corpus=content["corpus"])
+        found = _corpora_of_generation(content)
+        of_base = record(name, "base", tasks=tasks, fingerprint=made_by, **found)
         return {**content, "generations": [of_base]}
     policy = policy_of(configuration)
     first = policies(earlier)[0]
@@ -156,7 +157,7 @@ def content_of(
                 "added",
                 tasks=tasks,
                 fingerprint=made_by,
-                corpus=content["corpus"],
+                **_corpora_of_generation(content),
                 **({} if grown == configuration else {"policy": policy}),
             ),
         ],
@@ -192,14 +193,26 @@ def corpora(content: Mapping[str, Any]) -> set[str]:
     """What counting the files of a dataset may have found: without the replayed rejects, or with.
 
     With them if the repaired files have taken the place of the others, or by the later policy.
+    Documents that encoding refuses for their special tokens are counted.
     """
-    found = set()
-    for kinds in (("base", "added"), ("base", "added", "replay")):
-        parts = [g["corpus"].split("-") for g in content["generations"] if g["kind"] in kinds]
-        documents = sum(int(number) for number, _ in parts)
-        hash_sum = sum(int(hashes, 16) for _, hashes in parts) % (1 << 128)
-        found.add(DocumentTotals(documents=documents, hash_sum=hash_sum).corpus_fingerprint)
-    return found
+    as_read = [
+        g.get("corpus_read", g["corpus"]) for g in content["generations"] if g["kind"] != "replay"
+    ]
+    as_now = [g["corpus"] for g in content["generations"]] + _refused(content["inputs"])
+    return {DocumentTotals.of_corpora(parts).corpus_fingerprint for parts in (as_read, as_now)}
+
+
+def _corpora_of_generation(content: Mapping[str, Any]) -> dict[str, str]:
+    """Of a record: the documents kept and, if others were refused, those with them."""
+    corpus, refused = content["corpus"], _refused(content["inputs"])
+    if not refused:
+        return {"corpus": corpus}
+    as_read = DocumentTotals.of_corpora([corpus, *refused])
+    return {"corpus": corpus, "corpus_read": as_read.corpus_fingerprint}
+
+
+def _refused(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [file["refused"] for file in inputs if "refused" in file]
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -213,6 +226,38 @@ def generation_of(name: str) -> str:
     """
     found = re.search(r"add\d+", name)
     return found[0] if found else BASE
+
+
+def names_of(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Regexes of the names of token files and statistics, and of rejects, that a build has made.
+
+    They match what a manifest lists and what an unfinished generation after it may have left or, of
+    a build that was begun, the files of its tasks.
+
+    Args:
+        found: the manifest, or what was stated when the build began.
+    """
+    files, tasks = found.get("files"), found.get("tasks")
+    if isinstance(files, Mapping):
+        listed = [
+            file["name"] for kind in ("train", "validation", "statistics") for file in files[kind]
+        ]
+        begun = next_name(found)
+        in_tokens = [
+            *map(re.escape, listed),
+            rf"(train|validation)-{begun}-\d+-of-\d+\.parquet",
+            rf"statistics-{begun}\.parquet",
+        ]
+        in_rejects = [
+            *(re.escape(file["name"]) for file in files["rejects"]),
+            rf"{begun}-\d+-of-\d+\.parquet",
+        ]
+        return "|".join(in_tokens), "|".join(in_rejects)
+    of = f"{tasks:05d}" if isinstance(tasks, int) else r"\d{5,}"
+    return (
+        rf"(train|validation)-\d+-of-{of}\.parquet|statistics\.parquet",
+        rf"\d+-of-{of}\.parquet",
+    )
 
 
 def unlisted(

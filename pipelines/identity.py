@@ -14,7 +14,13 @@ from typing import Any, Final
 
 import xxhash
 
-from pipelines.config import SELECTION_KEYS, BuildConfig, keys_of_other_formats, split_glob
+from pipelines.config import (
+    SELECTION_KEYS,
+    BuildConfig,
+    SourceConfig,
+    keys_of_other_formats,
+    split_glob,
+)
 from pipelines.config_source import KeyPath, format_path
 
 # Keys that say where and how the work is done; no output depends on them.
@@ -36,12 +42,6 @@ def counts_configuration(config: BuildConfig) -> dict[str, Any]:
             **_set_rules(config, training=False),
         },
         "counts": config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
-        # Counting leaves out the documents that encoding rejects.
-        "encode": {
-            "special_tokens_in_text": "reject"
-            if config.encode.special_tokens_in_text == "reject"
-            else "keep"
-        },
     }
 
 
@@ -93,6 +93,19 @@ def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
         }
         for source in config.input
     ]
+
+
+def source_of(canonical: Mapping[str, Any], **others: Any) -> SourceConfig:
+    """The source that a canonical configuration has an entry of.
+
+    Args:
+        canonical: the entry, with every key of its format, whether it was set or not.
+        others: keys that are in no canonical configuration.
+    """
+    # Configurations may have `join` only where there is something to join.
+    unused = {"join"} if isinstance(canonical.get("text_field"), str) else set()
+    stated = {key: value for key, value in canonical.items() if key not in unused}
+    return SourceConfig.model_validate({**stated, **others})
 
 
 def fingerprint(mapping: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from bpe_core.cores import usable_cores
 from pipelines.errors import ConfigError
 from pipelines.exports.dataset import SPLITS, TokenChunk, TokenDataset, TokenFile
 from pipelines.manifest import RUN
+from pipelines.terminal import visible
 from pipelines.verification import footer_of, open_parquet
 from pipelines.vocabulary import Vocabulary
 
@@ -334,29 +334,6 @@ def _whole_characters(text: bytes) -> str:
 
 
 # --- showing ---------------------------------------------------------------------------------
-
-
-def visible(data: bytes | str) -> str:
-    r"""Text that only shows: letters, signs, spaces, line breaks and tabs; the rest is escaped.
-
-    >>> visible("a\x1b[31m\u202eb\n".encode() + b"\xff")
-    'a\\x1b[31m\\u202eb\n\\xff'
-    """
-    text = data if isinstance(data, str) else data.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c in "\n\t" or unicodedata.category(c) == "Zs" else _escaped(c)
-        for c in text
-    )
-
-
-def _escaped(character: str) -> str:
-    return (
-        character.encode("ascii", "backslashreplace").decode()
-        if ord(character) > 0x7F
-        else (f"\\x{ord(character):02x}")
-    )
 
 
 def _in_a_line(data: bytes | str) -> str:

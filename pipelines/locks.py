@@ -79,8 +79,8 @@ class Guard:
 class OutputLock:
     """The lock of an output, for one run of a command.
 
-    As a context it is given back at the end: the file is removed, or stays if the block fails, so
-    that threads still at work may finish what they are at until the next build takes it over.
+    As a context it is given back at the end, also when the block fails: threads that are still at
+    work then write nothing more.
     """
 
     def __init__(self, output: Directory) -> None:
@@ -139,7 +139,8 @@ class OutputLock:
                 self._output.remove_leftovers()
                 self._held.release()
         elif self._held is not None:
-            self._held.abandon()
+            with suppress(OutputError, OSError):  # the error is what is to be told
+                self._held.release()
         self._held = None
 
 
@@ -147,6 +148,8 @@ class _Flock:
     """A lock of the system on the open file."""
 
     def __init__(self, output: Directory, holder: Mapping[str, Any], *, patient: bool) -> None:
+        self._output = output
+        self._owner = holder["owner"]
         self._path = output.local_path(LOCK)
         self._file = self._open(output, _DYING_SECONDS if patient else 0.0)
         try:
@@ -184,11 +187,11 @@ class _Flock:
         os.pwrite(self._file, _content(holder), 0)
 
     def release(self) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self._file)
-
-    def abandon(self) -> None:
-        os.close(self._file)
+        try:
+            if _read(self._output).get("owner") == self._owner:
+                self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self._file)
 
 
 class _Lease:
@@ -234,9 +237,6 @@ class _Lease:
     def _is_ours(self) -> bool:
         return bool(_read(self._output).get("owner") == self._holder["owner"])
 
-    def _change(self, **state: object) -> None:
-        self._output.write_bytes(LOCK, _content({**self._holder, **state}))
-
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
             # What stands in the way will stop the next file of the output, and is told there.
@@ -244,7 +244,8 @@ class _Lease:
                 if not self._is_ours():
                     return
                 self._beats += 1
-                self._change(beats=self._beats)
+                state = {**self._holder, "beats": self._beats}
+                self._output.write_bytes(LOCK, _content(state))
 
     def _end(self) -> bool:
         """Ends the beats; whether the lock is still ours, as far as that can be told."""
@@ -259,11 +260,6 @@ class _Lease:
     def release(self) -> None:
         if self._end():
             self._output.remove(LOCK)
-
-    def abandon(self) -> None:
-        if self._end():
-            with suppress(OutputError):
-                self._change(ended=True)
 
 
 def _this_build() -> dict[str, Any]:
@@ -322,8 +318,6 @@ def _process(pid: int) -> list[object] | None:
 
 def _is_alive(holder: Mapping[str, Any]) -> bool | None:
     """Whether the build that holds a lease is at work; None where only time can tell."""
-    if holder.get("ended"):
-        return False
     here, there = _process(os.getpid()), holder.get("process")
     if here is None or not isinstance(there, list) or there[:2] != here[:2]:
         return None

@@ -68,7 +68,11 @@ class Identity:
 
 
 def finished_manifest(
-    directory: Directory, identity: Identity, *, may_grow: bool = False
+    directory: Directory,
+    identity: Identity,
+    *,
+    may_grow: bool = False,
+    command: str | None = None,
 ) -> dict[str, Any] | None:
     """The manifest of a finished stage; None if it is not finished, or not begun.
 
@@ -76,6 +80,7 @@ def finished_manifest(
         directory: of the stage.
         identity: of what is to be there.
         may_grow: there may be further inputs than those of the manifest, also of further sources.
+        command: that was asked for, of which the hints are; None: that of the stage.
 
     Raises:
         DifferentConfigurationError: what is there is of another configuration or other inputs.
@@ -92,11 +97,28 @@ def finished_manifest(
         return None
     if not {"configuration", "inputs"} <= found.keys():
         raise _foreign_files(directory, [_PLAN if manifest is None else MANIFEST])
-    _check_format(directory, found)
-    _check_same(directory, found, identity, may_grow=may_grow and manifest is not None)
+    restart = _restart(directory, command)
+    _check_format(directory, found, restart)
+    _check_same(
+        directory, found, identity, may_grow=may_grow and manifest is not None, restart=restart
+    )
     if manifest is not None:
-        _check_present(directory, manifest)
+        _check_present(directory, manifest, restart)
     return manifest
+
+
+def stated(directory: Directory) -> dict[str, Any]:
+    """What is said of what is in a stage's directory, begun or finished; empty if nothing is."""
+    return directory.read_json(_PLAN) or directory.read_json(MANIFEST) or {}
+
+
+def stated_configuration(directory: Directory) -> dict[str, Any]:
+    """The configuration of what is in a stage's directory, finished or begun; empty if none."""
+    for name in (MANIFEST, _PLAN):
+        found = directory.read_json(name)
+        if found:
+            return dict(found.get("configuration", {}))
+    return {}
 
 
 def dataset_manifest(directory: Directory) -> dict[str, Any]:
@@ -114,8 +136,8 @@ def dataset_manifest(directory: Directory) -> dict[str, Any]:
             where=directory.url,
             hint="Finish them: `beam-bpe encode CONFIG`.",
         )
-    _check_format(directory, manifest)
-    _check_present(directory, manifest)
+    _check_format(directory, manifest, _restart(directory))
+    _check_present(directory, manifest, _restart(directory))
     return manifest
 
 
@@ -146,11 +168,15 @@ def check_replayable(
 
 
 def begin_stage(
-    directory: Directory, identity: Identity, limits: Mapping[str, Any] = _NOTHING
+    directory: Directory,
+    identity: Identity,
+    limits: Mapping[str, Any] = _NOTHING,
+    tasks: int | None = None,
 ) -> None:
     """States what the stage is about to make, before it makes anything.
 
-    `limits` says where the limits of sources were found to end; see `kept_limits`.
+    `limits` says where the limits of sources were found to end; see `kept_limits`. From the number
+    of tasks follow the names of files, by which they are known when they are discarded.
     """
     directory.create()
     directory.write_json(
@@ -161,6 +187,7 @@ def begin_stage(
             "inputs": identity.inputs,
             "marks": identity.marks,
             "limits": limits,
+            "tasks": tasks,
         },
     )
 
@@ -194,11 +221,15 @@ def finish_stage(
     record = {
         **run,
         "repaired_marks": {**earlier.get("repaired_marks", {}), **run.get("repaired_marks", {})},
+        "repaired_locations": {
+            **earlier.get("repaired_locations", {}),
+            **_public(run.get("repaired_locations", {})),
+        },
         "stage": manifest.get("stage"),
         "manifest": manifest["checksum"],
         "output": directory.url,
         "marks": identity.marks,
-        "locations": {label: url for label, url in identity.locations.items() if _is_public(url)},
+        "locations": _public(identity.locations),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": {
             "python": platform.python_version(),
@@ -208,7 +239,7 @@ def finish_stage(
         },
     }
     directory.write_json(RUN, sealed(record))
-    _check_present(directory, manifest)
+    _check_present(directory, manifest, _restart(directory))
     directory.settle()
     directory.write_json(MANIFEST, manifest)
     directory.settle()
@@ -266,7 +297,7 @@ def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
     )
 
 
-def _check_present(directory: Directory, manifest: Mapping[str, Any]) -> None:
+def _check_present(directory: Directory, manifest: Mapping[str, Any], restart: str) -> None:
     """All files that the manifest lists must be there with their sizes."""
     files = manifest.get("files", ())
     if isinstance(files, Mapping):  # those of encoding; rejects are in another directory
@@ -280,11 +311,11 @@ def _check_present(directory: Directory, manifest: Mapping[str, Any]) -> None:
             expected=f"{len(listed)} files with the sizes in {MANIFEST}",
             found=f"{len(wrong)} missing or of another size: " + ", ".join(wrong[:_FILES_SHOWN]),
             where=directory.url,
-            hint=f"Restore them, or make them anew: {_restart(directory)}.",
+            hint=f"Restore them, or make them anew: {restart}.",
         )
 
 
-def _check_format(directory: Directory, found: Mapping[str, Any]) -> None:
+def _check_format(directory: Directory, found: Mapping[str, Any], restart: str) -> None:
     if found.get("format") == FORMAT_VERSION:
         return
     raise DifferentConfigurationError(
@@ -292,12 +323,17 @@ def _check_format(directory: Directory, found: Mapping[str, Any]) -> None:
         expected=f"format {FORMAT_VERSION}",
         found=f"format {found.get('format', 1)}",
         where=directory.url,
-        hint=f"Choose another output, or make this stage anew: {_restart(directory)}.",
+        hint=f"Choose another output, or make this stage anew: {restart}.",
     )
 
 
 def _check_same(
-    directory: Directory, found: Mapping[str, Any], identity: Identity, *, may_grow: bool
+    directory: Directory,
+    found: Mapping[str, Any],
+    identity: Identity,
+    *,
+    may_grow: bool,
+    restart: str,
 ) -> None:
     inputs = inputs_of(found)
     configuration = [str(d) for d in _changed_configuration(found, identity.configuration)]
@@ -326,7 +362,7 @@ def _check_same(
         hint=_after_adding(directory)
         if added and not configuration and not changed and _is_counted(directory)
         else "Choose another output, go back to the old configuration and restore the inputs, or "
-        f"make this stage anew: {_restart(directory)}.",
+        f"make this stage anew: {restart}.",
     )
 
 
@@ -400,11 +436,19 @@ def _after_adding(directory: Directory) -> str:
     )
 
 
+def _public(locations: Mapping[str, str]) -> dict[str, str]:
+    return {label: url for label, url in locations.items() if _is_public(url)}
+
+
 def _is_public(url: str) -> bool:
     """Whether a path or URL has no place in which credentials could stand."""
     return "://" not in url or not ("?" in url or "@" in url)
 
 
-def _restart(directory: Directory) -> str:
-    stage = {"counts": "count", "tokenizer": "train"}.get(directory.url.rpartition("/")[2])
-    return f"`beam-bpe {stage or 'encode'} CONFIG --restart`"
+def _restart(directory: Directory, command: str | None = None) -> str:
+    """The commands that make a stage anew, and those after it up to what was asked for."""
+    stages = ("count", "train", "encode")
+    first = {"counts": 0, "tokenizer": 1}.get(directory.url.rpartition("/")[2], 2)
+    last = stages.index(command) if command in stages else first
+    names = ("build",) if command == "build" else stages[first : max(first, last) + 1]
+    return ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in names)

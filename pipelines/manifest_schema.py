@@ -117,6 +117,9 @@ class InputFile(DocumentNumbers):
     repaired: Annotated[
         RepairedFile | None, Field(description="What took its place in a replay.")
     ] = None
+    refused: Annotated[
+        Corpus | None, Field(description="Of documents rejected for special tokens, if any are.")
+    ] = None
 
 
 class Totals(DocumentNumbers):
@@ -172,6 +175,10 @@ class Generation(_Part):
     tasks: Number
     configuration_fingerprint: Digest
     corpus: Corpus
+    corpus_read: Annotated[
+        Corpus | None,
+        Field(description="With the documents that were refused for special tokens, if any were."),
+    ] = None
     policy: Annotated[
         dict[str, Any] | None,
         Field(description="What became of wrong documents, where that was not as for the first."),

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.accounting import DocumentTotals
 from pipelines.bad_files import too_many_bad_files
 from pipelines.config import SourceConfig
 from pipelines.errors import PipelineError, RejectLimitError
@@ -26,7 +25,9 @@ _ROWS_AT_ONCE: Final = 1 << 14
 def check_rejects(
     totals: Mapping[str, Any], limit: float, rejects: Directory, names: Sequence[str]
 ) -> None:
-    """Checks the share of rejected documents. What is rejected of bad files is no document.
+    """Checks the share of rejected documents among the judged ones: these and the kept ones.
+
+    Empty and not selected documents are not judged; what is rejected of bad files is no document.
 
     Args:
         totals: of a stage, as its manifest will have them.
@@ -38,12 +39,13 @@ def check_rejects(
         RejectLimitError: it is above the limit; names the files with most rejects.
     """
     rejected = totals["rejected"]
-    documents = DocumentTotals.from_json(totals).all_documents
+    documents = totals["documents"] + rejected
     if rejected <= limit * documents:
         return
     raise RejectLimitError(
         "Too many documents are rejected.",
-        expected=f"at most {limit:.6g} of the documents (encode.max_reject_fraction)",
+        expected=f"at most {limit:.6g} of the kept and rejected documents "
+        "(encode.max_reject_fraction)",
         found=f"{rejected:,} of {documents:,}, most of them in\n    "
         + "\n    ".join(_most_rejects(rejects, names, rejected)),
         where=rejects.path(_pattern(names)),

@@ -7,13 +7,14 @@ new files of rejects, which take the place of those that it was in.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +30,13 @@ from pipelines.errors import ConfigError, InputError
 from pipelines.identity import fingerprint
 from pipelines.manifest import Identity
 from pipelines.names import task_name
+from pipelines.readers import ReadOptions
+from pipelines.readers.selection import ALL
 from pipelines.reasons import REASONS_OF_FILES
 from pipelines.storage import Directory
 from pipelines.stored import StoredHandle, open_stored
 from pipelines.taking import IntArray, Taken, read_table, write_taken
-from pipelines.tasks import COLUMN_FORMATS, InputFile, list_files, plan_tasks
+from pipelines.tasks import COLUMN_FORMATS, InputFile, NoInputError, list_files, plan_tasks
 from pipelines.tokenizer_files import Model
 from pipelines.work import SourceReading, TaskWork, read_task
 from pipelines.writing import EncodeJob, tokens_content, write_merged_statistics
@@ -153,6 +156,11 @@ class Replay:
         return {label: file.mark for label, file in self.repaired.items()}
 
     @property
+    def repaired_locations(self) -> dict[str, str]:
+        """Where the repaired files are, by label."""
+        return {label: file.url for label, file in self.repaired.items()}
+
+    @property
     def identity(self) -> Identity:
         """Of the dataset as it was; a replay changes neither configuration nor inputs."""
         run = self.dataset.run
@@ -269,7 +277,7 @@ def _plan_replay(replay: Replay) -> Job:
     dataset, listed, repaired = replay.dataset, replay.listed, replay.repaired
     policy = generations.policy_of(replay.configuration)
     job = Job(accounts={label: Account(file=file) for label, file in repaired.items()})
-    known: dict[str, list[tuple[IntArray, IntArray]]] = {label: [] for label in repaired}
+    known: dict[str, list[tuple[IntArray, ...]]] = {label: [] for label in repaired}
     before = {label for label, file in dataset.inputs.items() if "repaired" in file}
     for file in dataset.manifest["files"]["rejects"]:
         name = file["name"]
@@ -287,6 +295,7 @@ def _plan_replay(replay: Replay) -> Job:
                     (
                         rejects.offsets[rows & ~rejects.is_rest],
                         rejects.offsets[rows & rejects.is_rest],
+                        rejects.lengths[rows & ~rejects.is_rest],
                     )
                 )
                 stays &= ~rows
@@ -377,10 +386,12 @@ def find_repaired(
     found = {}
     for label, path in given.items():
         if label not in dataset.inputs:
+            names = sorted(dataset.inputs)
+            near = sorted(difflib.get_close_matches(label, names, n=_SHOWN)) or names[:_SHOWN]
             raise ConfigError(
                 "--source names no input file of the dataset.",
                 expected="NAME=PATH with a name as in the column `source`, such as "
-                + ", ".join(sorted(dataset.inputs)[:_SHOWN]),
+                + ", ".join(near),
                 found=label,
             )
         number, source = next(
@@ -398,14 +409,59 @@ def find_repaired(
         path = path if is_url(path) else str(Path(path).expanduser().absolute())
         escaped = "".join(f"[{c}]" if c in "*?[" else c for c in path)
         alone = source.model_copy(update={"files": (escaped,), "include": (), "exclude": ()})
-        [file] = list_files(alone, index=number)
+        if not is_url(path):  # the options are those of the storage of the source
+            alone = alone.model_copy(update={"storage_options": {}})
+        try:
+            [file] = list_files(alone, index=number)
+        except InputError as error:
+            raise InputError(
+                "The repaired file can't be found."
+                if isinstance(error, NoInputError)
+                else error.message,
+                expected=error.expected,
+                found=error.found,
+                where=f"--source {label}={path}",
+                hint="Check the path; a relative one is sought from where the command runs.",
+            ) from None
         name = label if source.name is None else label.removeprefix(f"{source.name}/")
         found[label] = replace(file, name=name)
     return found
 
 
+def repaired_before(
+    given: Mapping[str, str],
+    dataset: Dataset,
+    configuration: Mapping[str, Any],
+    sources: Sequence[SourceConfig],
+    listed: Mapping[str, InputFile],
+) -> dict[str, InputFile]:
+    """Files that were repaired once, with rejects that a changed policy may take, if unchanged.
+
+    They are sought among the input files and where they were when they were given.
+    """
+    before = {k: f["repaired"]["size"] for k, f in dataset.inputs.items() if f.get("repaired")}
+    wanted: set[str] = set()
+    policy = generations.policy_of(configuration)
+    for file in dataset.manifest["files"]["rejects"] if before.keys() - given.keys() else ():
+        made_by = generations.generation_of(file["name"])
+        if generations.policy_of_generation(dataset.manifest, made_by) != policy:
+            wanted.update(_Rejects.read(dataset.rejects, file["name"]).labels)
+    marks, urls = (dataset.run.get(key, {}) for key in ("repaired_marks", "repaired_locations"))
+    found = {}
+    for label in sorted(wanted & before.keys() - given.keys()):
+        candidates = [listed[label]] if label in listed else []
+        if label in urls:
+            with suppress(InputError):
+                candidates += find_repaired({label: urls[label]}, dataset, sources).values()
+        for file_there in candidates:
+            if (file_there.size, file_there.mark) == (before[label], marks.get(label)):
+                found[label] = file_there
+                break
+    return found
+
+
 def _plan_repaired(
-    job: Job, replay: Replay, known: Mapping[str, list[tuple[IntArray, IntArray]]]
+    job: Job, replay: Replay, known: Mapping[str, list[tuple[IntArray, ...]]]
 ) -> None:
     repaired, sources = replay.repaired, replay.sources
     ordered = sorted(repaired.values(), key=lambda file: (file.source, file.label))
@@ -413,22 +469,45 @@ def _plan_repaired(
     strict = [replace(r, options=replace(r.options, keep_readable=False)) for r in replay.readings]
     works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
     located = [_locate(work, strict) for work in works]
+    # Of what is not selected a reader gives no places.
+    whole_files = [replace(r, options=_of_all(r.options)) for r in strict]
+    selected = [file.label for file in ordered if not sources[file.source].selection]
+    everything = [
+        found if all(label in selected for label in found) else _locate(work, whole_files)
+        for work, found in zip(works, located, strict=True)
+    ]
     rows = _known_rows(replay.dataset, set(repaired))
     of_tasks: list[dict[str, Taken]] = [{} for _ in works]
     for label, file in repaired.items():
-        job.accounts[label].whole = DocumentTotals.sum_of(
+        whole = DocumentTotals.sum_of(
             totals for found in located for name, (_, totals) in found.items() if name == label
         )
+        job.accounts[label].whole = whole
         places = [found[label][0] for found in located if label in found]
         exact, rests = (_all(known[label], i) for i in (0, 1))
+        unsorted = _all(known[label], 0, sort=False)
+        lengths = _all(known[label], 2, sort=False)[np.argsort(unsorted, kind="stable")]
+        source, was = sources[file.source], replay.dataset.inputs[label]
+        more_empty = whole.empty - was["empty"]
+        all_places = _all([(f[label][0].places,) for f in everything if label in f], 0)
         taken = _aligned(
-            Known(rows=rows[label][0], row_bytes=rows[label][1], rejects=exact, rests=rests),
+            Known(
+                rows=rows[label][0],
+                row_bytes=rows[label][1],
+                rejects=exact,
+                rests=rests,
+                is_first=not was.get("repaired"),
+                reject_bytes=lengths,
+                framing=min(map(len, source.separators or (b"\n",))),
+            ),
             Located(
                 places=_all([(p.places,) for p in places], 0),
                 lengths=_all([(p.lengths,) for p in places], 0, sort=False),
+                more_left_out=_left_out(whole.numbers()) - _left_out(was),
+                all_places=None if more_empty else all_places,
             ),
             file,
-            sources[file.source],
+            source,
         )
         for number, found in enumerate(located):
             if label in found:
@@ -443,6 +522,18 @@ def _plan_repaired(
         job.taken.append({works[0].parts[0][0].label: _part_of(taken, np.empty(0, np.int64))})
 
 
+def _of_all(options: ReadOptions) -> ReadOptions:
+    """The same without a selection; what this leaves out is no error."""
+    policy: Literal["reject", "replace"] = (
+        "replace" if options.invalid_utf8 == "replace" else "reject"
+    )
+    return replace(options, selection=ALL, invalid_utf8=policy)
+
+
+def _left_out(account: Mapping[str, Any]) -> int:
+    return int(account["empty"] + account["not_selected"])
+
+
 def _all(parts: Sequence[tuple[IntArray, ...]], index: int, *, sort: bool = True) -> IntArray:
     arrays = [np.empty(0, np.int64), *(part[index] for part in parts)]
     together = np.concatenate(arrays)
@@ -453,11 +544,13 @@ def _aligned(known: Known, found: Located, file: InputFile, source: SourceConfig
     try:
         return align(known, found, by_row=source.format in COLUMN_FORMATS)
     except NotAlignedError as error:
+        keys = ", ".join(f"{key}: {value}" for key, value in source.selection.items())
+        selected = f"; the selection of its source: {keys}" if keys else ""
         raise InputError(
             "A repaired file does not fit what the dataset has of it; nothing was taken.",
             expected=error.expected,
             found=error.found,
-            where=f"{file.label}: {file.url}",
+            where=f"{file.label}: {file.url}{selected}",
             hint="Repair the rejected documents alone, each where it stood, or encode everything "
             "anew: `beam-bpe encode CONFIG --restart`.",
         ) from None
@@ -573,6 +666,9 @@ def _content(
             inputs.append(file)
             continue
         changed = {**file, **_numbers(file, moved[file["name"]], account)}
+        changed.pop("refused", None)  # all of them were taken, and refused again or not
+        if "refused" in moved[file["name"]]:
+            changed["refused"] = moved[file["name"]]["refused"]
         if account.whole is not None:
             repaired = {"size": account.file.size, "generation": generation["name"]}
             planned = moved[file["name"]]["planned_bytes"]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow.compute as pc
 
 from pipelines.accounting import NUMBERS
-from pipelines.inspection import visible
 from pipelines.statistics import LONGEST_KEPT, Statistics, read_statistics
 from pipelines.summary import format_bytes
+from pipelines.terminal import visible
 from pipelines.verification import source_name
 from pipelines.vocabulary import Vocabulary
 
@@ -170,9 +170,9 @@ def _lines(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
             + [[s["split"], f"{s['documents']:,}", f"{s['tokens']:,}"] for s in found["splits"]]
         )
     yield from ("", "tokens per document")
-    yield from _histogram(found["tokens_per_document"], "{:,.0f}")
+    yield from _histogram(found["tokens_per_document"], _numbers)
     yield from ("", "bytes per token, of documents")
-    yield from _histogram(found["bytes_per_token"], "{:.2f}")
+    yield from _histogram(found["bytes_per_token"], _ratios)
     yield from ("", "vocabulary")
     yield from _vocabulary(found["vocabulary"], vocabulary)
     yield from ("", "longest documents")
@@ -213,18 +213,30 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"  {'  '.join(cells)}".rstrip()
 
 
-def _histogram(buckets: Iterable[Mapping[str, Any]], form: str) -> Iterator[str]:
+def _numbers(at_least: float, below: float | None) -> str:
+    if below is None:
+        return f"{at_least:,.0f} or more"
+    return f"{at_least:,.0f}" + (f" to {below - 1:,.0f}" if below > at_least + 1 else "")
+
+
+def _ratios(at_least: float, below: float | None) -> str:
+    return f"{at_least:.2f} " + ("or more" if below is None else f"to below {below:.2f}")
+
+
+def _histogram(
+    buckets: Iterable[Mapping[str, Any]], label: Callable[[float, float | None], str]
+) -> Iterator[str]:
     buckets = list(buckets)
     most = max((bucket["documents"] for bucket in buckets), default=1)
     rows = []
     for bucket in buckets:
-        below = "or more" if bucket["below"] is None else f"to {form.format(bucket['below'])}"
         bar = "█" * -(-bucket["documents"] * _BAR_WIDTH // most)
-        rows.append([f"{form.format(bucket['at_least'])} {below}", f"{bucket['documents']:,}", bar])
+        name = label(bucket["at_least"], bucket["below"])
+        rows.append([name, f"{bucket['documents']:,}", bar])
     width = max((len(row[0]) for row in rows), default=0)
     digits = max((len(row[1]) for row in rows), default=0)
-    for label, number, bar in rows:
-        yield f"  {label.rjust(width)}  {number.rjust(digits)}  {bar}"
+    for name, number, bar in rows:
+        yield f"  {name.rjust(width)}  {number.rjust(digits)}  {bar}"
 
 
 def _vocabulary(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:

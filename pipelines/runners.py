@@ -50,6 +50,12 @@ _HOW_WORKERS_GET_THE_PACKAGE = (
     "setup_file",
     "requirements_file",
 )
+_NOT_WAITING = (
+    "template_location",
+    "dry_run",
+    "no_wait_until_finish",
+    "wait_until_finish_duration",
+)
 _SAMPLING_MILLISECONDS = 10
 _SECONDS_TO_DIE = 5.0
 _LOGGERS_OF_RUNNERS = (
@@ -162,7 +168,7 @@ def options_of(
             the runner or with where the data are.
     """
     kind = _KINDS[config.runner]
-    given = {**kind.defaults(config), **config.options}
+    given = {**kind.defaults(config, beam_args), **config.options}
     options = PipelineOptions([*_flags(given), *beam_args])
     known = PipelineOptions([]).get_all_options()
     asked = _parsed(options)
@@ -185,7 +191,35 @@ def options_of(
     kind.check(config, asked)
     if kind.is_remote(asked):
         _check_reachable(config, places)
+    if config.workers and kind.own_workers:
+        raise ConfigError(
+            "beam.workers has no effect on this runner.",
+            expected=f"0 (the default) for {config.runner}, whose engine decides how much it does "
+            "at a time",
+            found=str(config.workers),
+            where="beam.workers",
+            hint="Leave it out, and set what the engine knows in beam.options.",
+        )
     return options
+
+
+def check_waits(options: PipelineOptions) -> None:
+    """A build goes on from what a pipeline has written, so it must wait for its end.
+
+    Raises:
+        ConfigError: an option would have it go on before.
+    """
+    asked = options.get_all_options()
+    found = [name for name in _NOT_WAITING if asked.get(name)]
+    if found:
+        raise ConfigError(
+            "A build must wait for its pipelines, which these options do not let run to their end.",
+            expected="no " + ", ".join(f"--{name}" for name in _NOT_WAITING),
+            found=", ".join(f"--{name}" for name in found),
+            where=_PLACE_OF_OPTIONS,
+            hint="Remove them, and let the command run until the build is finished; a machine that "
+            "stays on, such as a small one in the same cloud, will do.",
+        )
 
 
 def _parsed(options: PipelineOptions) -> dict[str, Any]:
@@ -216,8 +250,10 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
 # --- the runners -----------------------------------------------------------------------------
 
 
-def _local_defaults(config: BeamConfig) -> dict[str, Any]:
-    mode = config.options.get("direct_running_mode", "multi_threading")
+def _local_defaults(config: BeamConfig, beam_args: Sequence[str]) -> dict[str, Any]:
+    option = "--direct_running_mode="
+    asked = [argument.removeprefix(option) for argument in beam_args if argument.startswith(option)]
+    mode = [config.options.get("direct_running_mode", "multi_threading"), *asked][-1]
     workers = config.workers or (1 if mode == "in_memory" else usable_cores())
     return {"direct_running_mode": mode, "direct_num_workers": workers}
 
@@ -245,7 +281,7 @@ def _local_runner(options: PipelineOptions) -> fn_runner.FnApiRunner:
     return fn_runner.FnApiRunner(provision_info=fn_runner.ExtendedProvisionInfo(information))
 
 
-def _flink_defaults(config: BeamConfig) -> dict[str, Any]:
+def _flink_defaults(config: BeamConfig, _args: Sequence[str]) -> dict[str, Any]:
     return {"parallelism": config.workers} if config.workers else {}
 
 
@@ -280,7 +316,7 @@ def _is_this_machine(address: str) -> bool:
     return host in ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
-def _dataflow_defaults(config: BeamConfig) -> dict[str, Any]:
+def _dataflow_defaults(config: BeamConfig, _args: Sequence[str]) -> dict[str, Any]:
     # The main session would be that of the command, which no worker needs.
     most = {"max_num_workers": config.workers} if config.workers else {}
     return {"no_save_main_session": True, **most}
@@ -347,16 +383,18 @@ class _Kind:
 
     Attributes:
         is_local: whether the work is done in this process, or in children that it waits for.
-        defaults: options, by name, that those of the configuration win over.
+        defaults: options, by name, that those of the configuration and of the command win over.
         check: refuses what does not go together.
         is_remote: whether workers may be on other machines.
+        own_workers: whether it has no option for their number.
         make: the runner.
     """
 
     is_local: bool = False
-    defaults: Callable[[BeamConfig], Mapping[str, Any]] = lambda _: {}
+    defaults: Callable[[BeamConfig, Sequence[str]], Mapping[str, Any]] = lambda *_: {}
     check: Callable[[BeamConfig, Mapping[str, Any]], None] = lambda *_: None
     is_remote: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    own_workers: bool = False
     make: Callable[[PipelineOptions], PipelineRunner]
 
 
@@ -370,9 +408,11 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         is_remote=_flink_is_remote,
         make=lambda _: create_runner("FlinkRunner"),
     ),
-    "PrismRunner": _Kind(make=lambda _: create_runner("PrismRunner")),
+    "PrismRunner": _Kind(own_workers=True, make=lambda _: create_runner("PrismRunner")),
     "PortableRunner": _Kind(
-        is_remote=_portable_is_remote, make=lambda _: create_runner("PortableRunner")
+        own_workers=True,
+        is_remote=_portable_is_remote,
+        make=lambda _: create_runner("PortableRunner"),
     ),
     "DataflowRunner": _Kind(
         defaults=_dataflow_defaults,

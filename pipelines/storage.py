@@ -127,21 +127,34 @@ class Directory:
         Raises:
             OutputError: it can't be read.
         """
-        filesystem, root = self._located
-        filesystem.invalidate_cache(root)
-        try:
-            entries = persistently(lambda: filesystem.ls(root, detail=True))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise _unreadable(self.url, error) from error
         names = {
             entry["name"].rpartition("/")[2]: entry["size"]
-            for entry in entries
+            for entry in self._entries()
             if entry["type"] == "file"
         }
         names.pop("", None)  # what stands for the directory itself
         return names
+
+    def others(self) -> list[str]:
+        """Names of what else is in the directory, such as directories; none if it is not there.
+
+        Raises:
+            OutputError: it can't be read.
+        """
+        root = self._located[1]
+        others = [entry["name"].rstrip("/") for entry in self._entries() if entry["type"] != "file"]
+        return sorted(name.rpartition("/")[2] for name in others if name != root)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        filesystem, root = self._located
+        filesystem.invalidate_cache(root)
+        try:
+            entries: list[dict[str, Any]] = persistently(lambda: filesystem.ls(root, detail=True))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unreadable(self.url, error) from error
+        return entries
 
     @contextmanager
     def write(self, name: str) -> Iterator[HashingFile]:

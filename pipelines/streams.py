@@ -376,9 +376,14 @@ class _DecompressedStream:
             "A compressed input file is corrupt or cut short.",
             expected=f"{self._file.compression} data up to byte {self._file.size:,}, the end of "
             "the file",
-            found=f"{self._damage}, after {self._position:,} bytes of text"
-            # How far that was read depends on buffers, and rejects don't.
-            + ("" if self._salvage else f", when data was read up to byte {self._stored.tell():,}"),
+            # How far data was read depends on buffers, and rejects don't. How much text there is
+            # before the damage is known only when it was salvaged.
+            found=f"{self._damage}, "
+            + (
+                f"after {self._position:,} bytes of text"
+                if self._salvage
+                else f"when data was read up to byte {self._stored.tell():,}"
+            ),
             where=self._file.url,
             hint="Get the file again or leave it out of input.files; if it is compressed in "
             "another way or not at all, set input.compression.",

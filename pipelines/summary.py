@@ -11,12 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pipelines.names import BASE
+from pipelines.terminal import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipelines.errors import PipelineError
+
 _FILES_SHOWN = 20
 _LABEL_WIDTH = 21
+
+
+StageState = Literal["done", "resumed", "already finished", "nothing taken"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,7 @@ class BuildPlan:
         generation: of the token files: "base", or that of what was added to a finished dataset.
         selection: keys that select documents, by the name of their source.
         warnings: what the user should know before starting.
+        refusal: the error with which a build would end because of what is in the output.
     """
 
     files: tuple[PlannedFile, ...]
@@ -72,6 +79,7 @@ class BuildPlan:
     generation: str = BASE
     selection: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    refusal: PipelineError | None = None
 
     @property
     def unread(self) -> int:
@@ -95,13 +103,14 @@ class StageSummary:
 
     Attributes:
         name: "count", "train" or "encode".
-        state: whether it ran, finished what an earlier run had begun, or had nothing to do.
+        state: whether it ran, finished what an earlier run had begun, or had nothing to do; of a
+            replay, whether there are rejects of which it can take none.
         seconds: wall-clock time.
         bytes: text that it went through in that time, for the rate; 0 if a rate says nothing.
     """
 
     name: str
-    state: Literal["done", "resumed", "already finished"] = "done"
+    state: StageState = "done"
     seconds: float = 0.0
     bytes: int = 0
 
@@ -215,6 +224,10 @@ def show_summary(summary: BuildSummary, console: Console) -> None:
     if summary.stages and all(stage.state == "already finished" for stage in summary.stages):
         _line(console, "Everything was finished already; nothing was done.", bold=True)
         _line(console, "")
+    if any(stage.state == "nothing taken" for stage in summary.stages):
+        _line(console, "No reject could be taken without a repaired file (--source).", bold=True)
+        _line(console, "The dataset, and the policy that it is of, are as before.")
+        _line(console, "")
     for label, value in _facts(summary):
         _row(console, label, value)
     if summary.stages:
@@ -267,8 +280,8 @@ def _facts(summary: BuildSummary) -> Iterator[tuple[str, str]]:
 
 
 def _stage_line(stage: StageSummary) -> str:
-    if stage.state == "already finished":
-        return f"{stage.name:<{_LABEL_WIDTH}}{'–':>9}{'–':>10}  already finished"
+    if stage.state in ("already finished", "nothing taken"):
+        return f"{stage.name:<{_LABEL_WIDTH}}{'–':>9}{'–':>10}  {stage.state}"
     rate = stage.megabytes_per_second
     shown = "–" if rate is None else f"{rate:.1f}"
     state = "" if stage.state == "done" else f"  {stage.state}"
@@ -298,5 +311,5 @@ def _row(console: Console, label: str, value: str) -> None:
 def _line(console: Console, text: str, *, bold: bool = False) -> None:
     # Paths must be copyable: no wrapping, no markup, no colours by content.
     console.print(
-        text, style="bold" if bold else None, markup=False, highlight=False, soft_wrap=True
+        visible(text), style="bold" if bold else None, markup=False, highlight=False, soft_wrap=True
     )

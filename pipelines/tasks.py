@@ -335,7 +335,23 @@ def _list_pattern(text: str, options: Mapping[str, Any], where: str) -> list[_En
         ) from error
     if not entries:
         raise _nothing_found(pattern, options, where)
+    _check_encoding(entries, where)
     return entries
+
+
+def _check_encoding(entries: Sequence[_Entry], where: str) -> None:
+    """Names are written into files of the output, which are UTF-8."""
+    for entry in entries:
+        try:
+            entry.url.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                "The name of an input file is not UTF-8.",
+                expected="a path in UTF-8, to be written into manifests and token files",
+                found=ascii(os.fsencode(entry.url))[1:],
+                where=where,
+                hint="Rename the file or folder, or change the pattern.",
+            ) from None
 
 
 def _list_archive(pattern: _Pattern, options: Mapping[str, Any]) -> Iterator[_Entry]:

@@ -9,7 +9,9 @@ Files are verified side by side, a row group of each in memory.
 from __future__ import annotations
 
 import json
+import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,8 +32,10 @@ from bpe_core.cores import usable_cores
 from bpe_core.errors import BpeError
 from pipelines import progress
 from pipelines.accounting import check_accounts
-from pipelines.errors import InputError, PipelineError
+from pipelines.errors import InputError, OutputError, PipelineError
 from pipelines.exports.dataset import SPLITS, TokenChunk, TokenDataset, TokenFile
+from pipelines.exports.export import BEGUN, present_files
+from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.generations import generation_of
 from pipelines.identity import differences, fingerprint
 from pipelines.manifest import MANIFEST, RUN
@@ -40,7 +44,9 @@ from pipelines.names import STATISTICS_FILE
 from pipelines.statistics import Statistics, read_statistics
 from pipelines.storage import Directory
 from pipelines.stored import StoredHandle, open_stored
+from pipelines.token_schema import schema
 from pipelines.tokenizer_files import Model, load_model
+from pipelines.verification_manifest import contradictions
 from pipelines.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -48,6 +54,8 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES: Final = 4 << 20
 _SHOWN_DIFFERENCES: Final = 5
+_EXPORT: Final = "export"
+_NAME_IN_EXPORT: Final = re.compile(r"((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 @dataclass(frozen=True, order=True)
@@ -86,18 +94,22 @@ class Verification:
         """A page for people."""
         looked = [f"stages: {', '.join(self.stages) or 'none is finished'}"]
         looked.append(f"checksums: {self.files:,} files, {self.bytes:,} bytes")
+        if self.stages == [_EXPORT]:
+            looked = [f"export: {looked[1]}"]
         if "tokens" in self.stages:
             looked.append(f"rows: {self.rows:,}, with {self.tokens:,} ids")
         compared = (
             "none (--sources, --sample N)" if self.documents is None else f"{self.documents:,}"
         )
-        looked.append(f"documents compared with their source: {compared}")
+        if self.stages != [_EXPORT]:
+            looked.append(f"documents compared with their source: {compared}")
         if self.unread_tasks:
             looked.append(
                 f"tasks of files that were repaired since, not compared: {self.unread_tasks:,}"
             )
         if not self.problems:
-            return "\n".join([*looked, f"{self.output} is whole."])
+            but = " but for the tasks that were not compared" if self.unread_tasks else ""
+            return "\n".join([*looked, f"{self.output} is whole{but}."])
         lines = [f"{problem.file}: {problem.message}" for problem in self.problems]
         number = f"{len(lines):,} problem{'s' if len(lines) > 1 else ''}"
         return "\n".join([*looked, f"{self.output} is not whole: {number}", *lines])
@@ -131,10 +143,10 @@ def verify(
     sample: int | None = None,
     config: BuildConfig | None = None,
 ) -> Verification:
-    """Verifies all stages of a build that are finished.
+    """Verifies all stages of a build that are finished, or the files of an export.
 
     Args:
-        output: of the build.
+        output: of the build, or the destination of the export.
         against: path or URL of a manifest kept elsewhere, which that of the same stage must equal.
         tokenizer: directory of the tokenizer; None: the one in the output, or where the build
             found it.
@@ -147,6 +159,11 @@ def verify(
         ConfigError: the tokenizer is not there.
     """
     findings = Findings(Verification(output=output.url))
+    if not {MANIFEST_OF_EXPORT, BEGUN}.isdisjoint(output.sizes()) and not any(
+        (output / stage).sizes() for stage in MANIFESTS
+    ):
+        _verify_export(output, findings, only_bytes=not (against or sources or sample))
+        return findings.result
     manifests = _manifests(output, findings)
     if against is not None:
         _check_against(manifests, against, output, findings)
@@ -160,8 +177,8 @@ def verify(
         jobs += [
             partial(
                 _check_file,
-                output,
-                "tokens",
+                output / "tokens",
+                f"tokens/{entry['name']}",
                 entry,
                 findings,
                 None if token_files is None else partial(token_files.check, entry["name"]),
@@ -271,15 +288,7 @@ def _check_against(
     output: Directory,
     findings: Findings,
 ) -> None:
-    kept = Directory(url=against.rpartition("/")[0] or ".").read_json(against.rpartition("/")[2])
-    if kept is None or kept.get("stage") not in MANIFESTS:
-        raise InputError(
-            "What to verify against is no manifest.",
-            expected="a copy of counts/, tokenizer/ or tokens/manifest.json",
-            found="no such file" if kept is None else "a file without its `stage`",
-            where=against,
-            hint="Give the path of the copy.",
-        )
+    kept = _kept_manifest(against)
     stage = kept["stage"]
     if stage not in manifests:
         findings.note(f"{stage}/{MANIFEST}", f"none that is whole, unlike {against}")
@@ -292,16 +301,47 @@ def _check_against(
         findings.note(f"{stage}/{MANIFEST}", f"not as {against}: {more:,} more differences")
 
 
+def _kept_manifest(against: str) -> dict[str, Any]:
+    parent, slash, name = against.rpartition("/")
+    try:
+        data = Directory(url=parent or slash or ".").find_bytes(name)
+        found = "no such file" if data is None else None
+    except OutputError as error:
+        found = error.found or "what can't be read"
+    kept: Any = None
+    if found is None:
+        try:
+            kept = json.loads(data or b"")
+        except (ValueError, RecursionError) as error:
+            found = f"no JSON: {error}"
+    if found is None and (not isinstance(kept, dict) or kept.get("stage") not in [*MANIFESTS]):
+        found = "a file without the `stage` of a manifest"
+    if found is None:
+        content = {key: value for key, value in kept.items() if key != "checksum"}
+        if kept.get("checksum") != fingerprint(content):
+            found = "a damaged one: its checksum is that of something else"
+    if found is not None:
+        raise InputError(
+            "What to verify against is no manifest.",
+            expected="a copy of counts/, tokenizer/ or tokens/manifest.json",
+            found=found,
+            where=against,
+            hint="Give the path of the copy.",
+        )
+    return dict(kept)
+
+
 def _model(
     output: Directory, manifest: Mapping[str, Any], tokenizer: str | None, findings: Findings
 ) -> Model | None:
-    """The tokenizer; None, and a note, if the one in the output is damaged."""
+    """The tokenizer; None, and a note, if it is damaged or nowhere and none was given."""
     try:
         return model_of(output, manifest, tokenizer)
     except (BpeError, OSError, pa.ArrowException) as error:
-        if tokenizer is not None or not (output / "tokenizer").sizes():
+        if tokenizer is not None:
             raise
-        findings.note("tokenizer", f"the ids were not verified: {in_a_line(error)}")
+        where = "tokenizer" if (output / "tokenizer").sizes() else f"tokens/{RUN}"
+        findings.note(where, f"the rows were not verified (--tokenizer DIR): {in_a_line(error)}")
     except (KeyError, TypeError) as error:
         where = f"tokens/{MANIFEST}"
         findings.note(where, f"the rows were not verified: configuration: no {error}")
@@ -315,7 +355,7 @@ def _token_files(
         return None
     try:
         return _TokenFiles(output, manifest, model, findings)
-    except InputError as error:
+    except (InputError, KeyError, TypeError) as error:
         findings.note(f"tokens/{MANIFEST}", f"the rows were not verified: {in_a_line(error)}")
         return None
 
@@ -385,6 +425,12 @@ def _check_names(
         for name in sorted(present.keys() - names):
             if not name.startswith((".", "_")):
                 findings.note(f"{directory}/{name}", "not listed in the manifest")
+        for name in (output / directory).others():
+            if not name.startswith((".", "_")):
+                findings.note(f"{directory}/{name}", "not a file, and of no build")
+    for name in sorted({*output.sizes(), *output.others()} - {*MANIFESTS, "rejects"}):
+        if not name.startswith((".", "_")):
+            findings.note(name, "not of a build")
 
 
 def _jobs(
@@ -399,22 +445,23 @@ def _jobs(
             check = partial(_check_rejects, output / directory, entry, manifest, findings)
         elif stage == "tokens" and not STATISTICS_FILE.fullmatch(entry["name"]):
             continue
-        yield partial(_check_file, output, directory, entry, findings, check)
+        yield partial(
+            _check_file, output / directory, f"{directory}/{entry['name']}", entry, findings, check
+        )
 
 
 def _check_file(
-    output: Directory,
-    directory: str,
+    directory: Directory,
+    where: str,
     entry: Mapping[str, Any],
     findings: Findings,
     look_into: Callable[[], None] | None,
 ) -> None:
     """Checks the bytes of a file, and what is in it if they are right."""
-    where = f"{directory}/{entry['name']}"
     hasher = xxhash.xxh3_128()
     size = 0
     try:
-        stored = open_stored((output / directory).path(entry["name"]), output.storage_options)
+        stored = open_stored(directory.path(entry["name"]), directory.storage_options)
         try:
             buffer = memoryview(bytearray(min(_CHUNK_BYTES, stored.size)))
             while size < stored.size:
@@ -473,6 +520,53 @@ def _compare(
     for key, value in expected.items():
         if found.get(key) != value:
             findings.note(where, f"{key}: {found.get(key)}, where {value} is expected")
+
+
+# --- exports ---------------------------------------------------------------------------------
+
+
+def _verify_export(output: Directory, findings: Findings, *, only_bytes: bool) -> None:
+    """Holds the files of an export against its export.json."""
+    if not only_bytes:
+        raise InputError(
+            "An export has only checksums to be verified.",
+            expected="the output of a build, for --against, --sources and --sample",
+            where=output.url,
+            hint="Verify the output of the build that was exported, or leave the option out.",
+        )
+    findings.result.stages.append(_EXPORT)
+    data = output.find_bytes(MANIFEST_OF_EXPORT)
+    if data is None:
+        findings.note(MANIFEST_OF_EXPORT, "missing: the export is not finished")
+        return
+    findings.add(files=1, bytes=len(data))
+    try:
+        entries = {entry["name"]: entry for entry in json.loads(data)["files"]}
+        for name, entry in entries.items():
+            if not _NAME_IN_EXPORT.fullmatch(name):
+                raise ValueError(f"the name {name!r}")
+            if type(entry["bytes"]) is not int or not isinstance(entry["xxh3_128"], str):
+                raise ValueError(f"the entry of {name}")
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        findings.note(MANIFEST_OF_EXPORT, f"can't be understood: {type(error).__name__}: {error}")
+        return
+    present = present_files(output).keys() - {MANIFEST_OF_EXPORT}
+    for name in sorted(entries.keys() - present):
+        findings.note(name, "missing")
+    for name in sorted(present - entries.keys()):
+        findings.note(name, f"not listed in {MANIFEST_OF_EXPORT}")
+    for name in output.others():
+        if name not in SPLITS and not name.startswith((".", "_")):
+            findings.note(name, "not of an export")
+    run_side_by_side(
+        "verifying files",
+        [
+            partial(_check_file, output, name, entry, findings, None)
+            for name, entry in entries.items()
+            if name in present
+        ],
+    )
+    findings.result.problems.sort()
 
 
 # --- counts, tokenizer, rejects --------------------------------------------------------------
@@ -548,6 +642,8 @@ def _check_counts(manifest: Mapping[str, Any], findings: Findings) -> None:
     }
     _compare(where, findings, manifest["totals"], totals)
     _check_accounts(where, manifest, findings)
+    for contradiction in contradictions(manifest):
+        findings.note(where, contradiction)
 
 
 def _check_accounts(where: str, manifest: Mapping[str, Any], findings: Findings) -> None:
@@ -555,7 +651,7 @@ def _check_accounts(where: str, manifest: Mapping[str, Any], findings: Findings)
         check_accounts(manifest)
     except PipelineError as error:
         findings.note(where, f"{error.where}: {error.found}, where {error.expected} are expected")
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         findings.note(where, f"accounts that can't be understood: {error!r}")
 
 
@@ -606,7 +702,11 @@ def _check_rejects(
 
 def _generation(manifest: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     name = generation_of(file)
-    return next(g for g in manifest["generations"] if g["name"] == name)
+    for generation in manifest["generations"]:
+        if generation["name"] == name:
+            found: Mapping[str, Any] = generation
+            return found
+    raise InputError(f"The manifest does not list {name}, the generation of the file.")
 
 
 # --- token files -----------------------------------------------------------------------------
@@ -628,6 +728,8 @@ class _TokenFiles:
         self._source_names: Sequence[str | None] = names
         self._affixes = [self._dataset.affix_id(key, model) for key in ("prepend", "append")]
         self._lock = threading.Lock()
+        self._labels: set[str] = set()  # of input files, in footers
+        self._amounts: Counter[tuple[str, str]] = Counter()  # by label: documents, bytes
         self._statistics = {
             generation["name"]: Statistics(self._vocabulary)
             for generation in manifest["generations"]
@@ -641,12 +743,17 @@ class _TokenFiles:
         where = f"tokens/{file.name}"
         task = self._check_footer(file, where)
         statistics = Statistics(self._vocabulary)
-        rows = _Rows(where, self._findings, self._affixes, task)
+        rows = _Rows(where, self._findings, self._affixes, task, self._vocabulary)
+        of_labels: dict[str, list[int]] = {}
         columns = ["source", "offset", "part", "num_bytes"]
         for chunk in self._dataset.file_chunks(file, columns):
-            rows.check(chunk)
+            if not rows.check(chunk):
+                continue  # nothing that could be counted
             for label, first, end in runs_of_sources(chunk):
                 starts = chunk.offsets[first : end + 1]
+                of_label = of_labels.setdefault(label, [0, 0])
+                of_label[0] += int(chunk.starts[first:end].sum())
+                of_label[1] += int(chunk.column("num_bytes")[first:end].sum())
                 statistics.add_rows(
                     file.split,
                     source_name(label, self._source_names),
@@ -665,6 +772,10 @@ class _TokenFiles:
         self._findings.add(rows=file.rows, tokens=file.tokens)
         tables = list(statistics.tables(file.generation))
         with self._lock:
+            self._labels |= {label for label, _, _ in task.get("inputs", ())}
+            for label, amounts in of_labels.items():
+                for key, amount in zip(("documents", "bytes"), amounts, strict=True):
+                    self._amounts[label, key] += amount
             for table in tables:
                 self._statistics[file.generation].add_table(table)
 
@@ -672,6 +783,7 @@ class _TokenFiles:
         generation = _generation(self._manifest, file.name)
         with open_parquet(self._dataset.tokens, file.name) as parquet:
             footer = footer_of(parquet)
+            self._check_columns(parquet.schema_arrow, where)
         task: Mapping[str, Any] = json.loads(footer.get("task", "{}"))
         totals = {"rows": file.rows, "tokens": file.tokens, "bytes": file.text_bytes}
         _compare(
@@ -687,11 +799,36 @@ class _TokenFiles:
         _compare(where, self._findings, task, {"index": file.index, "of": generation["tasks"]})
         return task
 
+    def _check_columns(self, found: pa.Schema, where: str) -> None:
+        configuration = self._manifest["configuration"]
+        # Sources with ids may have been added after a generation without.
+        may_have_ids = any(source.get("id_field") for source in configuration["input"])
+        expected = schema(configuration["id_type"], record_ids=may_have_ids and "id" in found.names)
+        if not found.equals(expected):
+            columns = [
+                ", ".join(f"{column.name} {column.type}" for column in of)
+                for of in (found, expected)
+            ]
+            self._findings.note(where, f"columns {columns[0]}, where {columns[1]} are expected")
+
     def finish(self) -> None:
-        """Once all files are done: the statistics."""
+        """Once all files are done: what they hold of each input file, and the statistics."""
         damaged = {problem.file for problem in self._findings.result.problems}
         if any(file.startswith("tokens/") for file in damaged):
             return  # nothing that they could be held against
+        inputs = {file["name"]: file for file in self._manifest["inputs"]}
+        for label in sorted(self._labels - inputs.keys()):
+            self._findings.note(
+                f"tokens/{MANIFEST}", f"no input {label}, of which there are token files"
+            )
+        for label, file in inputs.items():
+            for key in ("documents", "bytes"):
+                found = self._amounts[label, key]
+                if found != file[key]:
+                    self._findings.note(
+                        f"tokens/{MANIFEST}",
+                        f"input {label}: {key}: {file[key]}, where the token files hold {found}",
+                    )
         splits = ["train"]
         if self._manifest["configuration"]["encode"]["validation_fraction"] > 0:
             splits.append("validation")
@@ -723,7 +860,9 @@ class _Rows:
         findings: Findings,
         affixes: Sequence[int | None],
         task: Mapping[str, Any],
+        vocabulary: Vocabulary,
     ) -> None:
+        self._vocabulary = vocabulary
         self._where = where
         self._findings = findings
         self._prepend, self._append = affixes
@@ -734,10 +873,10 @@ class _Rows:
         self.documents = 0
         self.text_bytes = 0
 
-    def check(self, chunk: TokenChunk) -> None:
-        """The next row group."""
+    def check(self, chunk: TokenChunk) -> bool:
+        """The next row group; whether it is fit to be counted."""
         if not len(chunk):
-            return
+            return True
         starts = chunk.starts
         self.documents += int(starts.sum())
         self.text_bytes += int(chunk.column("num_bytes").sum())
@@ -758,8 +897,26 @@ class _Rows:
             starts & same_source & (offsets <= before_offset), "a document out of order"
         )
         self._check_affixes(chunk, starts)
+        is_fit = self._check_values(chunk)
         self._last = (str(sources[-1]), int(offsets[-1]), int(parts[-1]))
         self._row += len(chunk)
+        return is_fit
+
+    def _check_values(self, chunk: TokenChunk) -> bool:
+        """Whether ids and numbers are such as can be."""
+        is_fit = True
+        wrong = np.flatnonzero(self._vocabulary.rows_of(chunk.ids) < 0)
+        if len(wrong):
+            row = int(np.searchsorted(chunk.offsets, wrong[0], side="right")) - 1
+            more = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
+            self._note(row, f"id {int(chunk.ids[wrong[0]])} is not in the vocabulary{more}")
+            is_fit = False
+        for name in ("num_bytes", "offset", "part"):
+            negative = chunk.column(name) < 0
+            if negative.any():
+                self._note_first(negative, f"{name} below 0")
+                is_fit = False
+        return is_fit
 
     def _check_affixes(self, chunk: TokenChunk, starts: NDArray[np.bool_]) -> None:
         begin, end = chunk.offsets[:-1], chunk.offsets[1:]
@@ -843,3 +1000,5 @@ def _check_tokens(manifests: Mapping[Stage, Mapping[str, Any]], findings: Findin
         expected["tokenizer"] = manifests["tokenizer"]["fingerprint"]
     _compare(where, findings, manifest, expected)
     _check_accounts(where, manifest, findings)
+    for contradiction in contradictions(manifest):
+        findings.note(where, contradiction)

@@ -28,6 +28,7 @@ from pipelines.config import BuildConfig, SourceConfig
 from pipelines.errors import InputError
 from pipelines.exports.dataset import TokenChunk, TokenDataset, TokenFile
 from pipelines.generations import policy_of_generation, with_policy
+from pipelines.identity import source_of
 from pipelines.limits import limit_files
 from pipelines.manifest import RUN
 from pipelines.names import BASE
@@ -136,20 +137,28 @@ def _limited(
 ) -> Iterator[InputFile]:
     """The files as far as limits of their sources let the build read them."""
     generation = {entry["name"]: entry["generation"] for entry in dataset.manifest["inputs"]}
-    sources = _configured(dataset.manifest["configuration"], config)
+    sources = _configured(dataset, dataset.manifest["configuration"], config)
     first = [file for file in files if generation[file.label] == BASE]
     yield from limit_files(first, sources, {})[0]
     yield from (file for file in files if generation[file.label] != BASE)
 
 
-def _configured(configuration: Mapping[str, Any], config: BuildConfig | None) -> list[SourceConfig]:
-    """The sources as the build read them, with the options of their storage."""
+def _configured(
+    dataset: TokenDataset, configuration: Mapping[str, Any], config: BuildConfig | None
+) -> list[SourceConfig]:
+    """The sources as the build read them, with the options of their storage.
+
+    As many of their files may be bad as were.
+    """
+    bad = {source["name"]: len(source["bad_files"]) for source in dataset.manifest["sources"]}
     options: dict[str | None, Mapping[str, Any]] = {}
     if config is not None:
         options = {source.name: source.storage_options for source in config.input}
     return [
-        SourceConfig.model_validate(
-            {**source, "storage_options": dict(options.get(source["name"], {}))}
+        source_of(
+            source,
+            storage_options=dict(options.get(source["name"], {})),
+            max_bad_files=bad.get(source["name"], 0),
         )
         for source in configuration["input"]
     ]
@@ -184,7 +193,7 @@ class _Sources:
     def _readings(self, configuration: Mapping[str, Any]) -> tuple[SourceReading, ...]:
         model = self.model
         return source_readings(
-            _configured(configuration, self.config),
+            _configured(self.dataset, configuration, self.config),
             model.pattern,
             tuple(model.special_tokens),
             normalizer=getattr(model, "normalizer", None),

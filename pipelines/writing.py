@@ -38,6 +38,7 @@ from pipelines.storage import Directory
 from pipelines.supervisor import current_task
 from pipelines.taking import Taking
 from pipelines.tasks import InputFile, Source
+from pipelines.token_schema import schema
 from pipelines.tokenizer_files import Model, Tokenizer, load_model, tokenizer_of
 from pipelines.vocabulary import Vocabulary
 from pipelines.work import (
@@ -108,30 +109,6 @@ def entry_name(index: int, of: int) -> str:
 def task_statistics_name(index: int, of: int) -> str:
     """The file of a task's statistics, beside its entry."""
     return f"{index:05d}-of-{of:05d}.statistics.parquet"
-
-
-def schema(id_type: str, *, record_ids: bool = False) -> pa.Schema:
-    """The columns of a token file.
-
-    input_ids: list of uint16 or uint32; num_tokens: with what was prepended and appended;
-    num_bytes: of the source text; source: name of source and file; offset: first byte of the
-    document in the decompressed file, or number of the row; part: number of the piece of a long
-    document; id: the record's own, if sources have ids.
-    """
-    ids = pa.uint16() if id_type == "uint16" else pa.uint32()
-    return pa.schema(
-        [
-            pa.field(
-                "input_ids", pa.list_(pa.field("element", ids, nullable=False)), nullable=False
-            ),
-            pa.field("num_tokens", pa.int32(), nullable=False),
-            pa.field("num_bytes", pa.int64(), nullable=False),
-            pa.field("source", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-            pa.field("offset", pa.int64(), nullable=False),
-            pa.field("part", pa.int32(), nullable=False),
-            *([pa.field("id", pa.string())] if record_ids else []),
-        ]
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,6 +375,7 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
     """
     encoder = DocumentEncoder.of_job(job)
     totals = {file.label: DocumentTotals() for file, _, _ in work.parts}
+    refused: dict[str, DocumentTotals] = {}
     metadata = _metadata(job, work)
     statistics = Statistics(encoder.vocabulary)
     source_names = {file.label: file.source_name for file, _, _ in work.parts}
@@ -419,7 +397,11 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
                 validation = others.enter_context(TokenFile(job, names["validation"], metadata))
             taking = Taking(job.entries, task_name(work.index, work.of)) if job.is_replay else None
             for batch in read_task(work, job.readings):
-                kept = encoder.refuse(batch if taking is None else taking.of(batch))
+                taken = batch if taking is None else taking.of(batch)
+                kept = encoder.refuse(taken)
+                if len(kept) < len(taken):
+                    of_file = refused.setdefault(kept.source, DocumentTotals())
+                    of_file.add(DocumentTotals.removed(taken, kept))
                 totals[kept.source].add_batch(kept)
                 rejects.add(kept.rejects)
                 for file, part in _split(kept, train, validation, job.validation_fraction):
@@ -444,6 +426,8 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
         train.finish()
         entry["totals"] = DocumentTotals.sum_of(totals.values()).to_json()
         entry["inputs"] = {label: of_file.numbers() for label, of_file in totals.items()}
+        # Counting has them: the policy on special tokens is that of encoding.
+        entry["refused"] = {label: found.corpus_fingerprint for label, found in refused.items()}
         entry["train"] = train.entry
         entry["validation"] = None if validation is None else validation.entry
         entry["rejects"] = rejects.entry
@@ -580,10 +564,13 @@ def tokens_content(
     ordered = [entries[index] for index in sorted(entries)]
     of_sources = [DocumentTotals() for _ in sources]
     of_inputs = {file.label: DocumentTotals() for file in files}
+    refused: dict[str, list[str]] = {}
     for entry in ordered:
         of_sources[entry["source"]].add(DocumentTotals.from_json(entry["totals"]))
         for label, numbers in entry["inputs"].items():
             of_inputs[label].add(DocumentTotals(**numbers))
+        for label, corpus in entry["refused"].items():
+            refused.setdefault(label, []).append(corpus)
     totals = DocumentTotals.sum_of(of_sources)
     train = [entry["train"] for entry in ordered]
     validation = [entry["validation"] for entry in ordered if entry["validation"]]
@@ -600,6 +587,11 @@ def tokens_content(
                 "planned_bytes": planned_bytes(file, sources[file.source].format),
                 **of_inputs[file.label].numbers(),
                 "bad": file.label in totals.bad_files,
+                **(
+                    {"refused": DocumentTotals.of_corpora(refused[file.label]).corpus_fingerprint}
+                    if file.label in refused
+                    else {}
+                ),
             }
             for file in files
         ],

@@ -15,7 +15,7 @@ from pipelines.exports.lists import list_array
 from pipelines.exports.row_export import NumberedRows, write_rows
 from pipelines.exports.row_files import RowFormat
 from pipelines.exports.sections import Section, document_chunks
-from pipelines.writing import schema
+from pipelines.token_schema import schema
 
 _GROUP_ROWS = 1 << 16
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bpe_core.errors import BpeError
 from pipelines import progress
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError
@@ -32,7 +35,7 @@ from pipelines.supervisor import current_task
 
 MANIFEST: Final = "export.json"
 WORK: Final = "_work"  # what pipelines note and put aside until the export is complete
-_BEGUN: Final = "_export.json"
+BEGUN: Final = "_export.json"
 _FORMAT_VERSION: Final = 1
 _NOTHING: Final[dict[str, Any]] = {}  # what a destination has whose files were removed
 _FILES_SHOWN: Final = 3
@@ -214,6 +217,8 @@ def export(
             found="none",
             where=dataset.tokens.url,
         )
+    _check_pipeline_options(options, beam or BeamConfig(), beam_args)
+    _check_destination(dataset, directory)
     resolved = options.resolved(dataset.dtype.name)
     identity = _identity(dataset, options, resolved)
     _refuse_others_files(directory)
@@ -233,7 +238,7 @@ def export(
         directory=directory,
         manifest=manifest,
         was_there=was_there,
-        warnings=_warnings(dataset, options),
+        warnings=_warnings(dataset, options, manifest),
     )
 
 
@@ -247,7 +252,7 @@ def _make(
     """Writes all files, the manifest last."""
     directory = files.directory
     directory.create()
-    directory.write_json(_BEGUN, identity)
+    directory.write_json(BEGUN, identity)
     module: FormatModule = importlib.import_module(f"pipelines.exports.{options.format.module}")
     contents = {}
     total = sum(map(dataset.num_tokens, splits))
@@ -268,13 +273,81 @@ def _make(
         "software": {"bpe-beam": version("bpe-beam")},
     }
     directory.write_json(MANIFEST, manifest)
-    directory.remove(_BEGUN)
+    directory.remove(BEGUN)
     for place in (directory, *(directory / split for split in SPLITS)):
         place.remove_leftovers()
     return manifest
 
 
-def _warnings(dataset: TokenDataset, options: ExportOptions) -> tuple[str, ...]:
+def _check_pipeline_options(
+    options: ExportOptions, beam: BeamConfig, beam_args: Sequence[str]
+) -> None:
+    """Only some formats are written by pipelines."""
+    given = [*([f"--workers {beam.workers}"] if beam.workers else []), *beam_args]
+    if not given or options.format.runs_pipelines:
+        return
+    owners = [name for name, form in FORMATS.items() if form.runs_pipelines]
+    raise ConfigError(
+        "The format is written by one process, without a pipeline.",
+        expected=f"--workers and options of Beam with --to {' or '.join(owners)}",
+        found=f"--to {options.to} {' '.join(given)}",
+        hint="Leave the options out.",
+    )
+
+
+def _check_destination(dataset: TokenDataset, directory: Directory) -> None:
+    """An export never stands in the folders of the build it is of."""
+    output = os.path.normpath(dataset.output.url)
+    destination = os.path.normpath(directory.url)
+    if dataset.output.is_local and directory.is_local:
+        output = os.path.realpath(dataset.output.local_path(""))
+        destination = os.path.realpath(directory.local_path(""))
+    folders = [f"{output}/{name}" for name in ("counts", "tokenizer", "tokens", "rejects")]
+    inside = any(f"{destination}/".startswith(f"{folder}/") for folder in folders)
+    if destination == output or inside:
+        raise ConfigError(
+            "The destination is where the build writes.",
+            expected="a directory that is not OUTPUT, nor in its counts, tokenizer, tokens or "
+            "rejects",
+            found=directory.url,
+            hint=f"Choose another, such as {dataset.output.path('exports/NAME')}.",
+        )
+
+
+def _warnings(
+    dataset: TokenDataset, options: ExportOptions, manifest: Mapping[str, Any]
+) -> tuple[str, ...]:
+    return (
+        *_warnings_of_boundaries(dataset, options),
+        *_warnings_of_files(options, manifest),
+        *_warnings_of_padding(dataset, options),
+    )
+
+
+def _warnings_of_files(options: ExportOptions, manifest: Mapping[str, Any]) -> Iterator[str]:
+    made = manifest["splits"].get("train", {}).get("files")
+    if options.files is not None and made is not None and made != options.files:
+        yield (
+            f"{made:,} files were made of the training split, not {options.files:,} as --files "
+            "asks for: there are no more rows"
+        )
+
+
+def _warnings_of_padding(dataset: TokenDataset, options: ExportOptions) -> Iterator[str]:
+    if options.pad_id is None:
+        return
+    try:
+        largest = dataset.model().max_id
+    except (OSError, BpeError):  # it may be elsewhere, and packing needs none
+        return
+    if options.pad_id > largest:
+        yield (
+            f"--pad-id {options.pad_id} is above the ids of the vocabulary (up to {largest:,}): "
+            "the model needs a row for it"
+        )
+
+
+def _warnings_of_boundaries(dataset: TokenDataset, options: ExportOptions) -> tuple[str, ...]:
     affixes = dataset.manifest["configuration"]["encode"]
     if options.format.has_boundaries or affixes["prepend"] or affixes["append"]:
         return ()
@@ -315,10 +388,17 @@ def output_directory(output: str, storage_options: str | None) -> Directory:
     """The output of a build, by its path or URL and the options of its file system as JSON.
 
     Raises:
-        ConfigError: the options can't be read.
+        ConfigError: the options can't be read, or the output is a file.
     """
     options = _storage_options(storage_options)
     is_local = protocol_of(output) in ("file", "local")
+    if is_local and Path(output.partition("://")[2] or output).is_file():
+        raise ConfigError(
+            "This is no output of a build.",
+            expected="the directory that a build wrote into: `output` of its configuration",
+            found="a file",
+            where=output,
+        )
     return Directory(url=output, storage_options={} if is_local else options)
 
 
@@ -358,8 +438,8 @@ def _identity(
 
 def _refuse_others_files(directory: Directory) -> None:
     """Stops where there are files, and no export has been."""
-    present = _present(directory)
-    if not present or MANIFEST in present or directory.read_json(_BEGUN) is not None:
+    present = present_files(directory)
+    if not present or MANIFEST in present or directory.read_json(BEGUN) is not None:
         return
     raise OutputError(
         "The destination has files that no export wrote.",
@@ -373,7 +453,7 @@ def _refuse_others_files(directory: Directory) -> None:
 def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """The manifest of the same export, finished; None if it is not finished, or not begun."""
     manifest = directory.read_json(MANIFEST)
-    found = directory.read_json(_BEGUN) if manifest is None else manifest
+    found = directory.read_json(BEGUN) if manifest is None else manifest
     if not found:
         return None
     changed = differences({key: found.get(key) for key in identity}, identity)
@@ -387,7 +467,7 @@ def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, An
         )
     if manifest is None:
         return None
-    present = _present(directory)
+    present = present_files(directory)
     wrong = [
         file["name"] for file in manifest["files"] if present.get(file["name"]) != file["bytes"]
     ]
@@ -402,7 +482,7 @@ def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, An
     return manifest
 
 
-def _present(directory: Directory) -> dict[str, int]:
+def present_files(directory: Directory) -> dict[str, int]:
     """Names and sizes of the files of exports, also in the directories of splits."""
     found = dict(directory.sizes())
     for split in SPLITS:
@@ -413,7 +493,7 @@ def _present(directory: Directory) -> dict[str, int]:
 def _discard(directory: Directory) -> None:
     """Removes the files of an export, and nothing else; its description last."""
     manifest = directory.read_json(MANIFEST)
-    begun = directory.read_json(_BEGUN)
+    begun = directory.read_json(BEGUN)
     found = begun or manifest
     if not found:
         return
@@ -427,17 +507,17 @@ def _discard(directory: Directory) -> None:
             hint="Choose another destination, or remove it.",
         )
     if begun is None:
-        directory.write_json(_BEGUN, found)
+        directory.write_json(BEGUN, found)
     directory.remove(MANIFEST)
     directory.remove_files(
-        [name for name in _present(directory) if re.fullmatch(known.files, name)]
+        [name for name in present_files(directory) if re.fullmatch(known.files, name)]
     )
     (directory / WORK).remove_all()
     for split in SPLITS:
         (directory / split).remove_leftovers()
         (directory / split).remove_if_empty()
     directory.remove_leftovers()
-    directory.write_json(_BEGUN, _NOTHING)
+    directory.write_json(BEGUN, _NOTHING)
 
 
 def _check_complete(dataset: TokenDataset, split: str, written: Written) -> None:

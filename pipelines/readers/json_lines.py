@@ -4,8 +4,10 @@ Blocks of whole lines go through Arrow's JSON reader, which makes no Python obje
 separates records by their syntax, not by lines, so what it gives is believed only if every line
 begins with `{` and ends with `}` and there are as many records as lines: between two such lines no
 record can go on, since JSON allows neither `}` followed by `{` nor a line break in a string. A
-block that it refuses is halved until single lines are left. What a line means thus depends on that
-line alone: what Arrow reads in it, else what Python's `json` does, else it is rejected.
+block that it refuses is halved; few lines are read one by one with Python's `json`. What a line
+means depends on that line alone, since both read the same in it, but for what Arrow alone takes
+(`Inf`, `-NaN`, deep nesting): such a line is given to Arrow alone. A line that neither reads is
+rejected.
 """
 
 from __future__ import annotations
@@ -36,6 +38,12 @@ from pipelines.streams import ByteArray, StreamPair
 from pipelines.tasks import InputFile, Range
 
 _WHITE_SPACE: Final = b" \t\r"  # JSON's, without the line break
+_IS_WHITE_SPACE: Final = np.isin(np.arange(256), list(_WHITE_SPACE))
+# So many around a line are taken off all lines at once.
+_FEW_BLANKS: Final = 8
+# So many are read one by one in the time of the calls of Arrow that find the bad ones among them.
+_FEW_LINES: Final = 128
+_NUMBERS_OF_ARROW: Final = ("Inf", "-Inf", "-NaN")  # which Python does not take, or not all of them
 _KINDS: Final = {dict: "an object", list: "an array", bool: "a truth value", float: "a number"}
 
 
@@ -85,7 +93,7 @@ class JsonLinesReader(SeparatedReader):
             longest=options.max_document_bytes,
         )
         # Ids are texts or numbers; what they were last is tried first.
-        self._id_types = [pa.string(), pa.int64()]
+        self._id_types = [pa.string(), pa.int64(), pa.uint64()]
 
     def _found(self, split: Split, consumed: int) -> Iterator[DocumentBatch]:
         lines = _lines(self._window.data, split, self._window.offset)
@@ -116,8 +124,8 @@ class JsonLinesReader(SeparatedReader):
             columns = self._fast(lines, begin, end)
             if columns is not None:
                 return self._without_nulls(lines, begin, columns, rejects)
-        if end - begin == 1:
-            return [self._one_line(lines, begin, rejects)]
+        if end - begin <= _FEW_LINES:
+            return [self._one_by_one(lines, range(begin, end), rejects)]
         middle = (begin + end) // 2
         return [
             *self._columns(lines, begin, middle, rejects),
@@ -134,14 +142,14 @@ class JsonLinesReader(SeparatedReader):
         after = 0
         for i in np.flatnonzero(columns.text.is_null().to_numpy(zero_copy_only=False)).tolist():
             parts.append(columns.slice(after, i))
-            parts.append(self._one_line(lines, begin + i, rejects))
+            parts.append(self._one_by_one(lines, range(begin + i, begin + i + 1), rejects))
             after = i + 1
         return [*parts, columns.slice(after, len(columns.text))]
 
     def _fast(self, lines: _Lines, begin: int, end: int) -> _Columns | None:
         """What Arrow reads in these lines; None if it refuses them or finds more records."""
         block = pa.py_buffer(lines.data[lines.starts[begin] : lines.ends[end - 1]].data)
-        for id_type in self._id_types if self._options.id_field is not None else [None]:
+        for id_type in tuple(self._id_types) if self._options.id_field is not None else (None,):
             try:
                 table = pa.json.read_json(
                     pa.BufferReader(block),
@@ -150,14 +158,29 @@ class JsonLinesReader(SeparatedReader):
                         explicit_schema=self._schema(id_type), unexpected_field_behavior="ignore"
                     ),
                 )
-            except pa.ArrowInvalid:
-                continue
+            except pa.ArrowInvalid as error:
+                if self._may_have_other_ids(error):
+                    continue
+                self._try_first(id_type)
+                return None
             if table.num_rows != end - begin:
                 return None
-            if id_type is not None and id_type != self._id_types[0]:
-                self._id_types.reverse()
+            self._try_first(id_type)
             return self._columns_of(table)
         return None
+
+    def _try_first(self, id_type: pa.DataType | None) -> None:
+        if id_type is not None and id_type != self._id_types[0]:
+            self._id_types.remove(id_type)
+            self._id_types.insert(0, id_type)
+
+    def _may_have_other_ids(self, error: pa.ArrowInvalid) -> bool:
+        """Whether lines were refused for the type of their ids, as far as the message tells."""
+        path = self._options.id_field
+        message = str(error)
+        return path is not None and (
+            f"Column(/{'/'.join(path)})" in message or "Failed to convert" in message
+        )
 
     def _schema(self, id_type: pa.DataType | None) -> pa.Schema:
         """The fields that are asked for, and no other."""
@@ -182,25 +205,40 @@ class JsonLinesReader(SeparatedReader):
         ids = prepared(_column(table, self._options.id_field), untrusted=False)
         return _Columns(text, id_strings(ids))
 
-    # --- one line
+    # --- line by line
 
-    def _one_line(self, lines: _Lines, i: int, rejects: list[Reject]) -> _Columns:
-        """What Python reads in a line; if that is no text, null and a reject."""
+    def _one_by_one(self, lines: _Lines, which: range, rejects: list[Reject]) -> _Columns:
+        """What Python reads in these lines; where that is no text, null and a reject."""
+        texts: list[bytes | None] = []
+        ids: list[str | None] = []
+        for i in which:
+            text, record_id = self._one_line(lines, i, rejects)
+            texts.append(text)
+            ids.append(record_id)
+        wide = pa.binary() if len(self._options.text_fields) == 1 else pa.large_binary()
+        id_column = None if self._options.id_field is None else pa.array(ids, pa.string())
+        return _Columns(pa.array(texts, wide), id_column)
+
+    def _one_line(
+        self, lines: _Lines, i: int, rejects: list[Reject]
+    ) -> tuple[bytes | None, str | None]:
         line = lines.line(i)
-        text: bytes | None = None
         record_id: str | None = None
         try:
             record = _parse(line)
             record_id = self._id_of(record, line)
             values = [self._text_of(record, path, line) for path in self._options.text_fields]
-            text = self._options.join.join(values)
+            return self._options.join.join(values), record_id
         except _RejectedError as rejected:
+            if isinstance(rejected, _OnlyPythonError) and lines.look_like_records[i]:
+                columns = self._fast(lines, i, i + 1)
+                if columns is not None and columns.text.null_count == 0:
+                    ids = [None] if columns.ids is None else columns.ids.to_pylist()
+                    return columns.text[0].as_py(), ids[0]
             reason, message = rejected.reason, rejected.message
             place = int(lines.places[i])
             rejects.append(self._maker.reject(place, len(line), reason, message, line, record_id))
-        ids = None if self._options.id_field is None else pa.array([record_id], pa.string())
-        wide = pa.binary() if len(self._options.text_fields) == 1 else pa.large_binary()
-        return _Columns(pa.array([text], wide), ids)
+            return None, record_id
 
     def _id_of(self, record: dict[str, Any], line: bytes) -> str | None:
         path = self._options.id_field
@@ -232,15 +270,27 @@ def _lines(data: ByteArray, split: Split, offset: int) -> _Lines:
     # A line of "\r" alone has become empty: what stands before it is no part of it.
     regular = (ends > starts) & (data[starts] == first) & (data[ends - 1] == last)
     if not regular.all():
-        for i in np.flatnonzero(~regular):
-            line = data[starts[i] : ends[i]].tobytes()
-            stripped = line.strip(_WHITE_SPACE)
-            starts[i] += len(line) - len(line.lstrip(_WHITE_SPACE))
-            ends[i] = starts[i] + len(stripped)
-            regular[i] = stripped[:1] == b"{" and stripped[-1:] == b"}"
+        starts, ends = _stripped(data, starts, ends)
         kept = ends > starts
-        starts, ends, places, regular = starts[kept], ends[kept], places[kept], regular[kept]
+        starts, ends, places = starts[kept], ends[kept], places[kept]
+        regular = (data[starts] == first) & (data[ends - 1] == last)
     return _Lines(data, starts, ends, places, regular)
+
+
+def _stripped(data: ByteArray, starts: IntArray, ends: IntArray) -> tuple[IntArray, IntArray]:
+    """The places of lines without the white space around them; of blanks an empty one is left."""
+    starts, ends = starts.copy(), ends.copy()
+    for places, before, step in ((ends, 1, -1), (starts, 0, 1)):
+        left = np.arange(len(starts))
+        for _ in range(_FEW_BLANKS):
+            left = left[ends[left] > starts[left]]
+            left = left[_IS_WHITE_SPACE[data[places[left] - before]]]
+            places[left] += step
+        for i in left:
+            line = data[starts[i] : ends[i]].tobytes()
+            stripped = line.rstrip(_WHITE_SPACE) if places is ends else line.lstrip(_WHITE_SPACE)
+            places[i] += step * (len(line) - len(stripped))
+    return starts, ends
 
 
 def _fields(tree: dict[str, Any]) -> list[pa.Field]:
@@ -266,6 +316,10 @@ class _RejectedError(Exception):
         self.message = message
 
 
+class _OnlyPythonError(_RejectedError):
+    """Python refuses a line that Arrow may read."""
+
+
 class _Integer(str):
     """A whole number as it stands in the text, however long."""
 
@@ -278,11 +332,12 @@ def _parse(line: bytes) -> dict[str, Any]:
         record = json.loads(text, parse_int=_Integer)
     except json.JSONDecodeError as error:
         place = len(text[: error.pos].encode("utf-8", "surrogateescape"))
-        raise _RejectedError(
+        stopped_by = text[error.pos : error.pos + 4]
+        raise (_OnlyPythonError if stopped_by.startswith(_NUMBERS_OF_ARROW) else _RejectedError)(
             MALFORMED_JSON, f"no JSON: {error.msg} at byte {place} of the line"
         ) from None
     except RecursionError:
-        raise _RejectedError(MALFORMED_JSON, "objects or arrays are nested too deeply") from None
+        raise _OnlyPythonError(MALFORMED_JSON, "objects or arrays are nested too deeply") from None
     if not isinstance(record, dict):
         raise _RejectedError(MALFORMED_JSON, f"expected an object, found {_kind(record)}")
     return record

@@ -239,6 +239,8 @@ def test_every_question_says_what_it_measures(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(run.corpora, "part_of", lambda text, limit: text)
     vocabularies = [run.corpora.Vocabulary(name, "", "gpt2") for name in ("r50k", "o200k")]
     monkeypatch.setattr(run.corpora, "vocabularies", lambda text: vocabularies)
+    monkeypatch.setattr(run.pack, "_dataset", lambda *_: BENCHMARKS)  # of 1 G ids
+    monkeypatch.setattr(run.pack, "_tokens", lambda directory: 1000)
     for question in run.QUESTIONS:
         for quick in (False, True):
             cases = list(question.cases([text], quick=quick))

@@ -107,7 +107,6 @@ def count_job(config: BuildConfig, works: Sequence[TaskWork], plan_id: str = "pl
         tasks_hash=sum(work.hash for work in works) % 2**128,
         pattern=tokenizer.pattern,
         special_tokens=tokenizer.special_tokens,
-        special_tokens_in_text=config.encode.special_tokens_in_text,
         shards=counts.shards,
         memory=counts.memory,
         checkpoint_bytes=counts.checkpoint_bytes,

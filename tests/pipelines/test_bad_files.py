@@ -236,7 +236,7 @@ def test_storage_that_fails_is_no_fault_of_the_file(
     def failing(*_: object, **__: object) -> object:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Path, "open", failing)
+    monkeypatch.setattr("pipelines.stored.os.open", failing)
     with pytest.raises(InputError) as caught:
         read(file)
     assert not isinstance(caught.value, BadFileError)
@@ -388,7 +388,8 @@ def test_too_many_rejects_name_the_worst_files(tmp_path: Path) -> None:
     config = config_for(
         tmp_path,
         tokenizer={"special_tokens": ["<|endoftext|>", "<|x|>"]},
-        encode={"special_tokens_in_text": "reject", "max_reject_fraction": 0.01},
+        # 78 of 144 are rejected in counting, one more in encoding, where its special token matters.
+        encode={"special_tokens_in_text": "reject", "max_reject_fraction": 0.545},
         beam={"workers": 1},
     )
     with pytest.raises(RejectLimitError) as caught:
@@ -399,7 +400,7 @@ def test_too_many_rejects_name_the_worst_files(tmp_path: Path) -> None:
     assert worst[0] == "12.txt: 13 rejected (16.5% of all), mostly invalid_utf8"
     assert [line[:2] for line in worst] == [f"{i:02}" for i in range(12, 2, -1)]
     assert "    and 2 more files" in lines
-    assert any(line.endswith("rejects/count-*.parquet") for line in lines)
+    assert any(line.endswith("rejects/*.parquet") for line in lines)
 
 
 def test_the_pattern_none_is_refused_for_a_large_corpus_alone(

@@ -783,6 +783,17 @@ def test_too_many_rejects_fail_and_say_where_to_look(tmp_path: Path, run: Run) -
     assert [path.name for path in (out(config) / "rejects").iterdir()] == ["00000-of-00001.parquet"]
 
 
+def test_only_documents_that_are_judged_count_for_the_limit_of_rejects(
+    tmp_path: Path, run: Run
+) -> None:
+    write_corpus(tmp_path / "data", {"a.txt": [*ALL[:9], b"bad \xff", *[b""] * 90, *[b"x"] * 200]})
+    config = config_for(
+        tmp_path, input={"min_chars": 2}, encode={"max_reject_fraction": 0.09}, beam={"workers": 1}
+    )
+    shown_by(run, config, 6, "1 of 10", "of the kept and rejected documents")
+    assert run("build", changed(config, encode={"max_reject_fraction": 0.1}))[0] == 0
+
+
 def change_input_at(
     patch: pytest.MonkeyPatch,
     module: Any,

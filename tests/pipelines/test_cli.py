@@ -185,6 +185,24 @@ def test_each_error_is_a_message_on_stderr_and_an_exit_code(
         assert in_child(fail, stage, QUICKSTART) == (code, "", f"error: {error}\n")
 
 
+def test_a_plan_that_a_build_would_refuse_is_shown_and_has_its_exit_code(in_child: Run) -> None:
+    refusal = errors.DifferentConfigurationError("Other.")
+    planned = BuildPlan(
+        files=(), tasks=7, shards=0, token_files=(), id_type="uint16", output="", refusal=refusal
+    )
+    code, out, err = in_child(lambda _: planned, "plan", QUICKSTART)
+    assert (code, err) == (3, "error: Other.\n")
+    assert "tasks                7\n" in out
+
+
+def test_an_error_with_an_escape_sequence_does_nothing_to_the_terminal(in_child: Run) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise errors.InputError("Broken.", where="/d/\x1b]0;owned\x07.txt")
+
+    _, _, shown = in_child(fail, "build", QUICKSTART)
+    assert shown == "error: Broken.\n  where: /d/\\x1b]0;owned\\x07.txt\n"
+
+
 def test_debug_shows_the_traceback_of_an_error(in_child: Run) -> None:
     def fail(*_: object, **__: object) -> None:
         raise errors.InputError("Broken.")

@@ -65,7 +65,8 @@ def test_with_every_bundle_run_twice(tmp_path: Path, expected: dict[str, str]) -
 
 
 def test_in_beams_other_running_mode(tmp_path: Path, expected: dict[str, str]) -> None:
-    build.build(quickstart(tmp_path), beam_args=("--direct_running_mode=in_memory",))
+    options = ("--direct_running_mode=in_memory", "--direct_num_workers=1")
+    build.build(quickstart(tmp_path), beam_args=options)
     assert checksums(tmp_path / "out") == expected
 
 

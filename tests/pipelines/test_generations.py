@@ -23,6 +23,8 @@ BASE = {"b.txt": some_text(30), "d.txt": some_text(25, start=30)}
 FIRST = {"a.txt": some_text(40, start=55), "c.txt": some_text(5, start=95)}
 SECOND = {"e.txt": some_text(20, start=100)}
 
+PLAN_KEYS = ("format", "configuration", "inputs", "tasks")
+
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -222,6 +224,28 @@ def test_restart_removes_all_generations(config: BuildConfig, tmp_path: Path) ->
     }
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_restart_leaves_files_of_others_with_names_of_that_form(
+    finished: bool, config: BuildConfig, tmp_path: Path
+) -> None:
+    foreign = ("tokens/train-00000-of-00099.parquet", "rejects/00000-of-00099.parquet")
+    manifest = manifest_of(tmp_path)
+    tokens = tmp_path / "out/tokens"
+    if not finished:
+        plan = {**manifest, "tasks": manifest["generations"][0]["tasks"]}
+        (tokens / "_plan.json").write_text(json.dumps({k: plan[k] for k in PLAN_KEYS}))
+        (tokens / "manifest.json").unlink()
+    for name in foreign:
+        (tmp_path / "out" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "out" / name).write_text("mine")
+    started = build._Build(config)
+    with started.lock:
+        started.discard_tokens()
+    left = {path.name for path in tokens.iterdir()}
+    assert left == {"_plan.json", "train-00000-of-00099.parquet"}
+    assert all((tmp_path / "out" / name).read_text() == "mine" for name in foreign)
+
+
 def test_a_plan_shows_the_generation_that_would_be_made(
     config: BuildConfig, tmp_path: Path
 ) -> None:
@@ -232,7 +256,27 @@ def test_a_plan_shows_the_generation_that_would_be_made(
     assert [Path(file.path).name for file in plan.files] == ["a.txt", "c.txt"]
     assert plan.token_files[0] == f"train-add001-00000-of-{plan.tasks:05d}.parquet"
     build.encode(config)
-    assert build.plan(config).generation == "base"
+    plan = build.plan(config)
+    assert plan.generation == "base"
+    files = manifest_of(tmp_path)["files"]
+    assert list(plan.token_files) == names(files["train"] + files["validation"])
+    assert plan.finished_tasks == plan.tasks == len(files["train"])
+    assert plan.refusal is None
+
+
+def test_a_plan_says_why_a_build_would_refuse(config: BuildConfig, tmp_path: Path) -> None:
+    assert build.plan(config).refusal is None
+    encode = config.encode.model_copy(update={"append": None})
+    other = config.model_copy(update={"encode": encode})
+    with pytest.raises(DifferentConfigurationError) as error:
+        build.build(other)
+    plan = build.plan(other)
+    assert str(plan.refusal) == str(error.value)
+    assert "encode.append" in str(error.value)
+    assert plan.finished_tasks == 0
+    gone = sorted((tmp_path / "data").iterdir())[0]
+    gone.unlink()
+    assert f"input {gone.name}: " in str(build.plan(config).refusal)
 
 
 def test_rejects_of_added_files_have_files_of_their_own(
@@ -446,5 +490,7 @@ def test_a_generation_killed_by_the_system_goes_on(yaml_file: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert "encode add001" in done.stdout
     assert "resumed" in done.stdout
-    shown = command("plan", yaml_file)
+    shown = command("plan", yaml_file, "--set", tokenizer)
     assert shown.returncode == 0, shown.stderr
+    refused = command("plan", yaml_file)  # a build would count anew
+    assert refused.returncode == 3, refused.stderr

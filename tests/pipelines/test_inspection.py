@@ -19,8 +19,9 @@ from pipelines import build, report
 from pipelines.config import BuildConfig
 from pipelines.errors import ConfigError
 from pipelines.exports.dataset import TokenDataset
-from pipelines.inspection import Document, Inspector, show_document, show_hits, visible
+from pipelines.inspection import Document, Inspector, show_document, show_hits
 from pipelines.storage import Directory
+from pipelines.terminal import visible
 from pipelines.verification import model_of, verify
 
 END = "<|endoftext|>"
@@ -255,3 +256,16 @@ def test_the_commands_show_and_say_what_is_wrong(output: Path) -> None:
     done = command("report", output, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["totals"]["documents"] == 53
+
+
+def test_buckets_of_a_histogram_do_not_overlap() -> None:
+    def bucket(at_least: float, below: float | None) -> dict[str, Any]:
+        return {"at_least": at_least, "below": below, "documents": 1}
+
+    lengths = [bucket(0, 1), bucket(1, 2), bucket(2, 4), bucket(4, 8), bucket(1024, 2048)]
+    lines = report._histogram(lengths, report._numbers)
+    labels = [line.rpartition("  1  ")[0].strip() for line in lines]
+    assert labels == ["0", "1", "2 to 3", "4 to 7", "1,024 to 2,047"]
+    lines = report._histogram([bucket(3.75, 4), bucket(16, None)], report._ratios)
+    labels = [line.rpartition("  1  ")[0].strip() for line in lines]
+    assert labels == ["3.75 to below 4.00", "16.00 or more"]

@@ -122,14 +122,18 @@ def test_of_many_at_once_one_gets_the_lock(output: Directory) -> None:
     assert LOCK not in output.sizes()
 
 
-def test_after_an_error_the_next_build_takes_over_at_once_and_the_old_one_writes_no_more(
-    output: Directory,
+@pytest.mark.parametrize("kind", [KeyError, KeyboardInterrupt, OutputError])
+def test_after_an_error_the_lock_is_gone_and_the_old_build_writes_no_more(
+    kind: type[BaseException], output: Directory
 ) -> None:
-    with pytest.raises(KeyError), OutputLock(output) as lock:
+    with pytest.raises(kind), OutputLock(output) as lock:
         lock.acquire()
         guarded = replace(output, guard=lock.guard)
-        raise KeyError
-    guarded.write_bytes("x", b"what a thread was at")  # is kept, until another build begins
+        guarded.write_bytes("x", b"what was finished")
+        raise kind("x")
+    assert set(output.sizes()) == {"x"}
+    with pytest.raises(OutputError, match="does not hold the output any more"):
+        guarded.write_bytes("x", b"what a thread was at")
     with OutputLock(output) as following:
         following.acquire()
         for write in (
@@ -141,10 +145,20 @@ def test_after_an_error_the_next_build_takes_over_at_once_and_the_old_one_writes
             with pytest.raises(OutputError, match="does not hold the output any more") as error:
                 write()
             assert output.path(LOCK) in str(error.value)
-        assert output.read_bytes("x") == b"what a thread was at"
+        assert output.read_bytes("x") == b"what was finished"
     with pytest.raises(OutputError, match="does not hold the output"):
         guarded.write_bytes("x", b"later")
     assert set(output.sizes()) == {"x"}
+
+
+def test_a_build_that_failed_because_it_lost_the_lock_leaves_that_of_the_other(
+    output: Directory,
+) -> None:
+    with pytest.raises(OutputError), OutputLock(output) as lock:
+        lock.acquire()
+        of_another_build(output)
+        replace(output, guard=lock.guard).write_bytes("x", b"")
+    assert set(output.sizes()) == {LOCK}
 
 
 def test_the_condition_travels_to_workers(output: Directory) -> None:

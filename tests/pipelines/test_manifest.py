@@ -218,3 +218,26 @@ def test_an_interrupted_discard_still_says_what_the_rest_is_of(
         manifest.finished_manifest(directory, replace(IDENTITY, configuration={}))
     discard(directory)
     assert set(directory.sizes()) == {"_plan.json"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "command", "mending"),
+    [
+        ("counts", "build", ["build"]),
+        ("tokens", "build", ["build"]),
+        ("counts", "count", ["count"]),
+        ("counts", "train", ["count", "train"]),
+        ("tokenizer", "encode", ["train", "encode"]),
+        ("tokens", "encode", ["encode"]),
+        ("tokens", None, ["encode"]),
+    ],
+)
+def test_a_refusal_names_the_commands_that_mend_it(
+    stage: str, command: str | None, mending: list[str], directory: Directory
+) -> None:
+    place = directory / stage
+    finished(place)
+    with pytest.raises(DifferentConfigurationError) as error:
+        manifest.finished_manifest(place, replace(IDENTITY, configuration={}), command=command)
+    named = ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in mending)
+    assert str(error.value).endswith(f"anew: {named}.")

@@ -563,7 +563,8 @@ def test_a_compressed_file_that_is_cut_short_is_an_error_wherever_it_ends(
             with pytest.raises(InputError) as caught:
                 read(file, ReadOptions(separator=separator))
             assert file.url in str(caught.value)
-            assert "bytes of text" in str(caught.value)
+            # Of the first member there is text, of which a decompressor may give none.
+            assert "bytes of text" not in str(caught.value)
             assert f"data was read up to byte {file.size:,}" in str(caught.value)
 
 

@@ -9,6 +9,7 @@ import json
 import lzma
 import random
 import resource
+import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -462,6 +464,84 @@ def test_what_is_wrong_with_a_line_is_told(
     assert found.texts == [b"good"] * 2
     assert [(r.reason, r.message, r.first_bytes) for r in found.rejects] == [
         (reason, message, line)
+    ]
+
+
+ONLY_ARROW_READS = [
+    b'{"text": "x", "a": Inf}',
+    b'{"text": "x", "a": [-Inf]}',
+    b'{"text": "x", "a": -NaN}',
+    b'{"text": "x", "a": ' + b"[" * 3000 + b"]" * 3000 + b"}",
+]
+
+
+@pytest.mark.parametrize("line", [*ODD_LINES, *ONLY_ARROW_READS])
+def test_a_line_means_the_same_alone_and_among_few_or_many_others(
+    folder: Path, line: bytes
+) -> None:
+    options = ReadOptions(format="jsonl", id_field=("id",))
+    first, bad = b'{"text": "first"}\n', b'\n{"text": 5}\n'
+    alone = read(make_file(folder, first + line), options)
+    assert line not in ONLY_ARROW_READS or alone.texts[1:] == [b"x"]
+    for others in (1, 1000):
+        lines = first + line + bad + b'{"text": "other", "id": 1}\n' * others
+        found = read(make_file(folder, lines), options)
+        assert found.texts == [*alone.texts, *[b"other"] * others]
+        assert found.ids == [*alone.ids, *["1"] * others]
+        assert found.rejects[:-1] == alone.rejects
+        assert found.reasons[-1] == (len(first + line) + 1, "wrong_field_type")
+
+
+AWKWARD = {
+    "ids above 2^63": lambda i: b'{"id": %d, "text": "a"}' % (2**63 + i),
+    "ids of two types": lambda i: b'{"id": %d, "text": "a"}' % i if i % 2 else b'{"id": "%d"}' % i,
+    "lone surrogates": lambda i: rb'{"id": %d, "text": "\ud800 %d"}' % (i, i),
+    "texts of two types": lambda i: b'{"text": %s}' % (b"5" if i % 2 else b'"a"'),
+    "half are malformed": lambda i: b'{"text": "a"}' if i % 2 else b'{"text": a}',
+}
+
+
+@pytest.mark.parametrize("line", AWKWARD.values(), ids=AWKWARD)
+def test_awkward_lines_take_few_calls_of_arrow(
+    folder: Path, line: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    read_json = pa.json.read_json
+
+    def counted(*arguments: Any) -> pa.Table:
+        calls.append(1)
+        return read_json(*arguments)
+
+    monkeypatch.setattr(pa.json, "read_json", counted)
+    lines = [line(i) for i in range(5000)]
+    options = ReadOptions(format="jsonl", id_field=("id",), invalid_utf8="replace")
+    found = read(make_file(folder, lines_of(*lines)), options)
+    assert len(found.texts) + len(found.rejects) == len(lines)
+    assert len(calls) < len(lines) / 10
+
+
+def test_blanks_around_every_line_cost_little(folder: Path) -> None:
+    options = ReadOptions(format="jsonl")
+    seconds = []
+    for line in (b'{"text": "a"}', b'{"text": "a"} ', b' \t{"text": "a"}\r'):
+        file = make_file(folder, lines_of(*[line] * 100_000))
+        runs = []
+        for _ in range(3):
+            begin = time.process_time()
+            batches = list(read_range(file, Range(file=0, start=0, end=file.size), options))
+            runs.append(time.process_time() - begin)
+        assert sum(len(batch.starts) for batch in batches) == 100_000
+        seconds.append(min(runs))
+    assert max(seconds) < 3 * seconds[0]
+
+
+@pytest.mark.parametrize("blanks", [b" " * 7, b"\t" * 8, b" \r" * 5000])
+def test_any_number_of_blanks_around_a_line_is_no_part_of_it(folder: Path, blanks: bytes) -> None:
+    lines = [blanks + b'{"text": "a"}' + blanks, blanks, b'{"text": "b"}' + blanks, blanks + b"x"]
+    found = read(make_file(folder, lines_of(*lines)), ReadOptions(format="jsonl"))
+    assert found.texts == [b"a", b"b"]
+    assert [(r.reason, r.first_bytes, r.length) for r in found.rejects] == [
+        ("malformed_json", b"x", 1)
     ]
 
 

@@ -159,6 +159,79 @@ def test_what_is_rejected_still_stays_and_can_be_replayed_again(
     assert kinds == ["base", "replay", "replay"]
 
 
+SPECIAL = {
+    "a.txt": [*GOOD[:9], b"a <|x|> token", b"not \xff text", b"\xff <|x|>"],
+    "b.txt": [*GOOD[9:15], b"another <|x|>", b"<|x|>"],
+}
+
+
+def trained(directory: Path, policy: str, **source: Any) -> BuildConfig:
+    """A configuration that trains, with a second special token; without merges.
+
+    So more text leaves the tokenizer as it is.
+    """
+    return config_for(
+        directory,
+        input=source,
+        tokenizer={"special_tokens": ["<|endoftext|>", "<|x|>"], "vocab_size": 258},
+        encode={"special_tokens_in_text": policy, "max_reject_fraction": 0.5},
+        beam={"workers": 1},
+    )
+
+
+def grown(directory: Path, config: BuildConfig) -> None:
+    """Counts all files anew and encodes those that were added."""
+    (directory / "data" / "c.txt").write_bytes(b"more <|x|><|endoftext|>and more")
+    build.count(config, restart=True)
+    build.train(config, restart=True)
+    build.encode(config)
+
+
+@pytest.mark.parametrize("before", ["split", "reject"])
+def test_counts_and_tokenizer_stay_under_another_policy_on_special_tokens(
+    before: str, tmp_path: Path
+) -> None:
+    write_corpus(tmp_path / "data", SPECIAL)
+    build.build(trained(tmp_path, before))
+    finished = {name: checksums(tmp_path / "out" / name) for name in ("counts", "tokenizer")}
+    after = "reject" if before == "split" else "text"
+    build.build(trained(tmp_path, after), restart=True)
+    assert finished == {name: checksums(tmp_path / "out" / name) for name in finished}
+    build.encode(trained(tmp_path, before), restart=True)
+    assert finished == {name: checksums(tmp_path / "out" / name) for name in finished}
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_what_was_encoded_is_what_was_counted_after_replays_of_special_tokens(
+    replaces: bool, tmp_path: Path
+) -> None:
+    write_corpus(tmp_path / "data", SPECIAL)
+    build.build(trained(tmp_path, "reject"))
+    policy = {"invalid_utf8": "replace"} if replaces else {}
+    assert len(rejects(tmp_path)) == 5
+    replayed(trained(tmp_path, "reject", invalid_utf8="replace"))
+    assert [reason for _, _, reason in rejects(tmp_path)] == ["special_token"] * 4
+    grown(tmp_path, trained(tmp_path, "reject", **policy))
+    assert len(rejects(tmp_path)) == 5
+    replayed(trained(tmp_path, "text", invalid_utf8="replace"))
+    assert rejects(tmp_path) == []
+    assert "refused" not in json.dumps(manifest_of(tmp_path)["inputs"])
+
+
+def test_repaired_files_with_special_tokens_are_what_is_counted_then(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "data", SPECIAL)
+    build.build(trained(tmp_path, "reject"))
+    mended = tmp_path / "mended.txt"
+    # One is mended, one still has its special token, one gets one.
+    repaired = [*GOOD[:9], b"a ++|x|++ token", b"not <|x|> text", b"+ <|x|>"]
+    mended.write_bytes(b"<|endoftext|>".join(repaired) + b"<|endoftext|>")
+    replayed(trained(tmp_path, "reject"), a_txt=mended)
+    assert len(rejects(tmp_path)) == 4
+    mended.replace(tmp_path / "data" / "a.txt")
+    grown(tmp_path, trained(tmp_path, "reject"))
+    assert len(rejects(tmp_path)) == 5
+
+
 def test_only_the_policy_may_differ(configure: Configure, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", CORPUS)
     build.encode(configure())
@@ -284,6 +357,7 @@ def test_repaired_twice(configure: Configure, tmp_path: Path) -> None:
     replayed(configure(), b_txt=first)
     assert len(rejects(tmp_path)) == 2
     # What is left is in the repaired file alone, so a changed policy needs it once more.
+    first.unlink()
     summary = replayed(configure(invalid_utf8="replace"))
     assert [warning for warning in summary.warnings if "b.txt" in warning]
     assert [source for source, _, _ in rejects(tmp_path)] == ["b.txt"]
@@ -319,9 +393,182 @@ def test_a_repaired_file_that_does_not_fit_is_refused(
         replayed(configure(), b_txt=mended)
     with pytest.raises(ConfigError, match=r"a\.txt, b\.txt"):
         replayed(configure(), z_txt=mended)
-    with pytest.raises(InputError, match="No file matches"):
+    with pytest.raises(ConfigError, match=r"such as a\.txt, b\.txt, c\.txt\n"):
+        build.replay(configure(), {"b.tx": str(mended)})
+    with pytest.raises(InputError, match=r"where: --source b\.txt=.*/nothing\n"):
         replayed(configure(), b_txt=tmp_path / "nothing")
     assert states(tmp_path / "out") == before
+
+
+def audited(directory: Path) -> dict[str, Any]:
+    """The manifest, once its sums are those of the files and of what each file was read as."""
+    manifest = manifest_of(directory)
+    kept = {file["name"]: [0, 0] for file in manifest["inputs"]}
+    left = {file["name"]: [0, 0] for file in manifest["inputs"]}
+    files = manifest["files"]
+    for file in files["train"] + files["validation"]:
+        for row in pq.read_table(directory / "out/tokens" / file["name"]).to_pylist():
+            kept[row["source"]][0] += row["part"] == 0
+            kept[row["source"]][1] += row["num_bytes"]
+    for file in files["rejects"]:
+        for row in pq.read_table(directory / "out/rejects" / file["name"]).to_pylist():
+            left[row["source"]][0] += 1
+            left[row["source"]][1] += row["length"]
+    for file in manifest["inputs"]:
+        name = file["name"]
+        assert [file["documents"], file["bytes"]] == kept[name]
+        assert [file["rejected"], file["rejected_bytes"]] == left[name]
+    sums = ["documents", "rejected", "empty", "not_selected", "bytes", "not_selected_bytes"]
+    for key in (*sums, "rejected_bytes", "framing_bytes"):
+        assert manifest["totals"][key] == sum(file[key] for file in manifest["inputs"]), key
+    return manifest
+
+
+SELECTIONS: list[dict[str, Any]] = [
+    {"sample_fraction": 0.5},
+    {"min_chars": 7},
+    {"max_chars": 6},
+    {"sample_fraction": 0.6, "min_chars": 6},
+]
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+@pytest.mark.parametrize("same_places", [True, False])
+@pytest.mark.parametrize("form", ["text", "jsonl", "parquet"])
+def test_a_repaired_document_that_is_not_selected_moves_there(
+    form: str,
+    same_places: bool,
+    selection: dict[str, Any],
+    configure: Configure,
+    tmp_path: Path,
+) -> None:
+    texts = [f"doc {i}" + "!" * (i % 3) for i in range(60)]
+    data = tmp_path / "data"
+    data.mkdir()
+    mended = tmp_path / "mended"
+    keys: dict[str, Any] = {"format": form, **selection}
+    good = list(texts)
+    if form == "text":  # of what is not UTF-8 it is known whether it is selected
+        keys = {"separator": "|", "format": form, "min_chars": 7}
+        bad = [i for i, text in enumerate(texts) if i % 7 == 3 and len(text) >= 7]
+        for i in bad:
+            good[i] = ["é" * 2 + "x" * (len(texts[i]) - 4), texts[i]][i % 2]
+            good[i] += "" if same_places else "more"[: i % 3]
+        lines = [text.encode() for text in texts]
+        for i in bad:
+            lines[i] = lines[i][:-1] + b"\xff"
+        (data / "a").write_bytes(b"|".join(lines))
+        mended.write_text("|".join(good), "utf-8")
+    else:
+        bad = [i for i in range(60) if i % 7 == 3]
+        for i in bad:
+            good[i] += "" if same_places else "more"
+    if form == "jsonl":
+        records = [json.dumps({"text": text}) for text in texts]
+        for i in bad:
+            records[i] = "?" * len(records[i])
+        (data / "a").write_text("\n".join(records))
+        mended.write_text("\n".join(json.dumps({"text": text}) for text in good))
+    elif form == "parquet":
+        column = [None if i in bad else text for i, text in enumerate(texts)]
+        pq.write_table(pa.table({"text": column}), data / "a")
+        pq.write_table(pa.table({"text": good}), mended)
+    build.encode(configure(**keys))
+    was = audited(tmp_path)["totals"]
+    assert was["rejected"]
+    assert was["not_selected"] or not keys.get("min_chars")
+    build.replay(configure(**keys), {"a": str(mended)})
+    now = audited(tmp_path)["totals"]
+    assert now["rejected"] == 0
+    assert now["documents"] + now["not_selected"] == 60
+    shutil.copy2(mended, data / "a")
+    other = at_once(tmp_path, configure, **keys)
+    assert sorted(rows(other).values()) == sorted(rows(tmp_path).values())
+    for key in ("corpus", "totals", "sources"):
+        assert manifest_of(tmp_path)[key] == manifest_of(other)[key], key
+
+
+def test_which_of_several_were_left_out_is_not_guessed(
+    configure: Configure, tmp_path: Path
+) -> None:
+    keys = {"separator": "|", "min_chars": 4}
+    write_corpus(tmp_path / "data", {"a.txt": [b"first", b"x\xffxx", b"y\xffyy", b"z\xffzz"]}, "|")
+    build.encode(configure(**keys))
+    assert len(rejects(tmp_path)) == 3
+    mended = tmp_path / "mended.txt"
+    mended.write_bytes(b"first|long enough|x|y|")
+    replayed(configure(**keys), a_txt=mended)  # of the first its place is known
+    assert len(rows(tmp_path)) == 2
+    audited(tmp_path)
+    shutil.rmtree(tmp_path / "out")
+    build.encode(configure(**keys))
+    mended.write_bytes(b"first|long enough|x|long too|")
+    replayed(configure(**keys), a_txt=mended)  # they stand side by side
+    assert len(rows(tmp_path)) == 3
+    audited(tmp_path)
+    shutil.rmtree(tmp_path / "out")
+    documents = [b"first", b"x\xffxx", b"a", b"y\xffyy", b"b", b"z\xffzz"]
+    write_corpus(tmp_path / "data", {"a.txt": documents}, "|")
+    build.encode(configure(**keys))
+    before = checksums(tmp_path / "out")
+    mended.write_bytes(b"first|long enough|a|x|b|long too|")
+    with pytest.raises(InputError, match=r"(?s)3 repaired.*selection of.*min_chars: 4"):
+        replayed(configure(**keys), a_txt=mended)
+    assert checksums(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("mended_text", ["one|||three|four|five", "one|twoo||three||five"])
+def test_a_repaired_document_may_be_empty(
+    mended_text: str, configure: Configure, tmp_path: Path
+) -> None:
+    keys = {"separator": "|", "range_bytes": 4}
+    data = tmp_path / "data"
+    write_corpus(data, {"a.txt": [b"one", b"t\xffo", b"", b"three", b"f\xffur", b"five"]}, "|")
+    build.encode(configure(**keys))
+    was = audited(tmp_path)["totals"]
+    mended = tmp_path / "mended.txt"
+    mended.write_text(mended_text)
+    replayed(configure(**keys), a_txt=mended)
+    now = audited(tmp_path)["totals"]
+    assert (now["rejected"], now["empty"]) == (0, was["empty"] + 1)
+    assert now["documents"] == was["documents"] + 1
+
+
+def test_what_is_rejected_of_a_repaired_file_is_replayed_from_it(
+    configure: Configure, tmp_path: Path
+) -> None:
+    write_corpus(tmp_path / "data", CORPUS)
+    build.encode(configure())
+    mended = tmp_path / "mended.txt"
+    mended.write_bytes(END.join([b"longer than it was", *CORPUS["b.txt"][1:]]) + END)
+    replayed(configure(), b_txt=mended)
+    run = json.loads((tmp_path / "out/tokens/run.json").read_text())
+    assert run["repaired_locations"] == {"b.txt": str(mended)}
+    summary = replayed(configure(invalid_utf8="replace"))
+    assert not summary.warnings
+    assert rejects(tmp_path) == []
+    audited(tmp_path)
+    (stage,) = build.encode(configure(invalid_utf8="replace")).stages
+    assert stage.state == "already finished"
+    shutil.copy2(mended, tmp_path / "data/b.txt")
+    other = at_once(tmp_path, configure, invalid_utf8="replace")
+    assert sorted(rows(other).values()) == sorted(rows(tmp_path).values())
+
+
+def test_it_is_told_that_no_reject_could_be_taken(configure: Configure, tmp_path: Path) -> None:
+    write_corpus(tmp_path / "data", {"b.txt": CORPUS["b.txt"]})
+    build.encode(configure())
+    mended = tmp_path / "mended.txt"
+    mended.write_bytes(END.join([b"longer than it was", *CORPUS["b.txt"][1:]]) + END)
+    replayed(configure(), b_txt=mended)
+    mended.write_bytes(b"changed")
+    config = configure(invalid_utf8="replace")
+    path = tmp_path / "build.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True)))
+    done = command("replay", path)
+    assert "No reject could be taken without a repaired file (--source)." in done.stdout
+    assert "--source b.txt=PATH" in done.stdout
+    assert "already finished" not in done.stdout
 
 
 def damaged_gzip(documents: list[bytes]) -> tuple[bytes, bytes]:

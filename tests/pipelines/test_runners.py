@@ -8,15 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.worker import data_plane, sdk_worker, statesampler
-from build_support import ROOT
+from build_support import ROOT, config_for
 
 from bpe_core.errors import FormatError
-from pipelines import runners
+from pipelines import build, runners
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError, InputError, OutputError
 
@@ -286,6 +287,8 @@ def options_for(
         ("FlinkRunner", {"environment_type": "DOCKER"}, "can't reach a path of this machine"),
         ("PortableRunner", {"job_endpoint": "j:1"}, "can't reach a path of this machine"),
         ("PrismRunner", {"flink_masterr": "x"}, "none of Beam's"),
+        ("PrismRunner", {}, "beam.workers has no effect"),
+        ("PortableRunner", {"environment_type": "LOOPBACK"}, "beam.workers has no effect"),
     ],
 )
 def test_what_does_not_go_with_a_runner_is_refused(
@@ -312,6 +315,19 @@ def test_places_that_workers_reach_are_taken(
     runner: str, options: Mapping[str, Any], place: str
 ) -> None:
     options_for(runner, options, place)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--template_location=gs://b/t", "--no_wait_until_finish", "--wait_until_finish_duration=5"],
+)
+def test_a_build_refuses_options_with_which_it_would_not_wait(option: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.txt").write_text("a")
+    config = config_for(tmp_path, beam={"runner": "DirectRunner"})
+    with pytest.raises(ConfigError, match=option.partition("=")[0]):
+        build.count(config, beam_args=[option])
+    assert not (tmp_path / "out").exists()
 
 
 def test_workers_are_the_parallelism_of_flink() -> None:

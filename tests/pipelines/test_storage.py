@@ -12,7 +12,7 @@ import pytest
 import xxhash
 from apache_beam.internal import pickler
 
-from pipelines.errors import OutputError
+from pipelines.errors import ConfigError, OutputError
 from pipelines.storage import Directory
 
 
@@ -178,6 +178,18 @@ def test_storage_options_are_never_shown_and_travel_to_workers() -> None:
     directory = Directory(url="memory://x", storage_options={"secret": "s3cr3t"})
     assert "s3cr3t" not in repr(directory)
     assert pickler.loads(pickler.dumps(directory / "a")) == directory / "a"
+
+
+def test_options_that_a_local_disk_does_not_have_are_refused(tmp_path: Path) -> None:
+    Directory(url=str(tmp_path), storage_options={"auto_mkdir": True}).write_bytes("x", b"")
+    options = {"auto_mkdir": True, "endpoint_url": "GEHEIM", "3": 1}
+    for url in (str(tmp_path), f"file://{tmp_path}"):
+        with pytest.raises(ConfigError) as error:
+            Directory(url=url, storage_options=options).write_bytes("x", b"")
+        text = str(error.value)
+        assert "storage_options.3, storage_options.endpoint_url" in text
+        assert str(tmp_path) in text
+        assert "GEHEIM" not in text
 
 
 def test_a_directory_in_use_travels_to_workers(directory: Directory) -> None:

@@ -172,3 +172,13 @@ def test_a_terminal_gets_bold_headings_and_other_output_none() -> None:
 )
 def test_sizes_are_shown_with_three_digits_or_so(size: int, text: str) -> None:
     assert format_bytes(size) == text
+
+
+def test_names_of_files_do_nothing_to_the_terminal() -> None:
+    file = PlannedFile(
+        path="/d/\x1b[2Ja\x07\u202e.txt", bytes=1, compression="none", splittable=True, ranges=1
+    )
+    text = shown(show_plan, replace(PLAN, files=(file,)), force_terminal=True, color_system=None)
+    assert "/d/\\x1b[2Ja\\x07\\u202e.txt" in text
+    assert "\x07" not in text
+    assert "\u202e" not in text

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config import BuildConfig
-from pipelines.errors import InputError
+from pipelines.errors import ConfigError, InputError
 from pipelines.tasks import (
     InputFile,
     NoInputError,
@@ -55,10 +55,29 @@ def names(source: Source) -> list[str]:
 # --- listing
 
 
+def test_a_name_that_is_not_utf_8_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    make_files(tmp_path, "a.txt")
+    (tmp_path / "b\udcff.txt").touch()
+    with pytest.raises(InputError, match="not UTF-8") as error:
+        names(Source([f"{tmp_path}/*"]))
+    assert "b\\xff.txt" in str(error.value)
+    assert "Rename" in str(error.value)
+    str(error.value).encode()
+    assert names(Source([f"{tmp_path}/a*"])) == ["a.txt"]
+
+
 def test_files_are_sorted_and_each_is_listed_once(tmp_path: Path) -> None:
     make_files(tmp_path, "b.txt", "a.txt", "c.md", "d/e.txt")
     source = Source([f"{tmp_path}/*.txt", f"{tmp_path}/a.*", f"{tmp_path}/**/*.txt"])
     assert names(source) == ["a.txt", "b.txt", "d/e.txt"]
+
+
+def test_options_that_local_files_do_not_have_are_refused(tmp_path: Path) -> None:
+    make_files(tmp_path, "a.txt")
+    for pattern in (f"{tmp_path}/a.txt", f"{tmp_path}/*", f"file://{tmp_path}/*"):
+        assert names(Source([pattern], storage_options={"auto_mkdir": False})) == ["a.txt"]
+        with pytest.raises(ConfigError, match=r"storage_options\.nonsense"):
+            list_files(Source([pattern], storage_options={"nonsense": 1}))
 
 
 def test_a_file_is_described_by_url_size_and_mark(tmp_path: Path) -> None:

@@ -17,7 +17,10 @@ from build_support import command, some_text
 
 from pipelines import build
 from pipelines.config import load_config
-from pipelines.errors import InputError, NotWholeError
+from pipelines.errors import ConfigError, InputError, NotWholeError
+from pipelines.exports.export import export_dataset
+from pipelines.exports.formats import ExportOptions
+from pipelines.identity import fingerprint
 from pipelines.manifest_schema import sealed
 from pipelines.storage import Directory, json_bytes
 from pipelines.verification import Verification, verify
@@ -160,6 +163,95 @@ def test_missing_short_and_foreign_files_are_named(folder: Path) -> None:
     assert ".tmp" not in text
 
 
+def test_foreign_directories_and_files_beside_stages_are_named(folder: Path) -> None:
+    out = folder / "out"
+    for name in ("tokens/more", "counts/more", "rejects/more", "beside", "tokens/_tasks"):
+        (out / name).mkdir()
+        (out / name / "train-00000-of-00001.parquet").touch()
+    (out / "stray.parquet").touch()
+    (out / "_lock.json").touch()
+    assert messages(verified(folder)).splitlines() == [
+        "beside: not of a build",
+        "counts/more: not a file, and of no build",
+        "rejects/more: not a file, and of no build",
+        "stray.parquet: not of a build",
+        "tokens/more: not a file, and of no build",
+    ]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b"[]", b"{}"])
+def test_without_a_run_record_the_rest_is_verified(folder: Path, content: bytes | None) -> None:
+    """Of a build with `tokenizer.path`, whose place only run.json says."""
+    out = folder / "out"
+    shutil.move(out / "tokenizer", folder / "tokenizer")
+    shutil.rmtree(out / "counts")
+    record = out / "tokens" / "run.json"
+    record.unlink()
+    if content is not None:
+        record.write_bytes(content)
+    path = out / "tokens" / "train-00001-of-00005.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    text = messages(verified(folder))
+    assert "tokens/run.json: the rows were not verified (--tokenizer DIR): " in text
+    assert f"tokens/{path.name}: damaged" in text
+    assert "not verified" not in messages(verified(folder, tokenizer=str(folder / "tokenizer")))
+    with pytest.raises(ConfigError, match="tokenizer of the token files is not there"):
+        verified(folder, tokenizer=str(folder / "nowhere"))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"stage": []}', b"?" * 99, "cut"])
+def test_what_is_no_copy_of_a_manifest_is_refused(
+    folder: Path, content: bytes | str | None
+) -> None:
+    copy = folder / "kept.json"
+    data = (folder / "out" / "tokens" / "manifest.json").read_bytes()
+    if content is None:
+        copy.mkdir()
+    else:
+        copy.write_bytes(data.replace(b"a.txt", b"c.txt") if isinstance(content, str) else content)
+    with pytest.raises(InputError, match="What to verify against is no manifest") as refused:
+        verified(folder, against=str(copy))
+    assert "emove" not in str(refused.value)
+
+
+def test_a_copy_at_the_root_is_not_sought_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "manifest-kept-elsewhere.json"
+    shutil.copy(folder / "out" / "tokens" / "manifest.json", folder / name)
+    monkeypatch.chdir(folder)
+    assert not verified(folder, against=name).problems
+    with pytest.raises(InputError, match="no such file"):
+        verified(folder, against=f"/{name}")
+
+
+@pytest.mark.parametrize("to", ["npy", "mds"])
+def test_an_export_is_verified_by_its_checksums(folder: Path, to: str) -> None:
+    destination = folder / "export"
+    export_dataset(str(folder / "out"), str(destination), ExportOptions(to=to))
+    found = verify(Directory(url=str(destination)))
+    assert not found.problems, messages(found)
+    assert found.files == len([path for path in destination.rglob("*.*") if path.is_file()])
+    assert "export: checksums: " in str(found)
+    with pytest.raises(InputError, match="only checksums"):
+        verify(Directory(url=str(destination)), sample=1)
+    files = [f["name"] for f in json.loads((destination / "export.json").read_text())["files"]]
+    first = destination / files[0]
+    first.write_bytes(first.read_bytes()[:-1] + b"?")
+    (destination / files[1]).unlink()
+    (destination / "more.npy").touch()
+    (destination / "more").mkdir()
+    text = messages(verify(Directory(url=str(destination))))
+    assert f"{files[0]}: damaged: xxh3-128" in text
+    assert f"{files[1]}: missing" in text
+    assert "more.npy: not listed in export.json" in text
+    assert "more: not of an export" in text
+    record = json.loads((destination / "export.json").read_text())
+    record["files"][0]["name"] = "../build.yaml"
+    (destination / "export.json").write_text(json.dumps(record))
+    assert "the name '../build.yaml'" in messages(verify(Directory(url=str(destination))))
+
+
 def test_a_stage_that_is_not_finished_is_named(folder: Path) -> None:
     (folder / "out" / "tokens" / "manifest.json").unlink()
     assert messages(verified(folder)).startswith("tokens: not finished: there is no manifest.json")
@@ -188,6 +280,35 @@ def test_a_manifest_must_equal_a_copy_kept_elsewhere(folder: Path) -> None:
 # --- what is in the files, where all checksums are right
 
 
+def reconfigure(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    """Changes the configuration and makes its fingerprint right."""
+
+    def of_manifest(manifest: dict[str, Any]) -> None:
+        change(manifest["configuration"])
+        manifest["configuration_fingerprint"] = fingerprint(manifest["configuration"])
+
+    return of_manifest
+
+
+def test_counts_that_moved_between_inputs_are_found(folder: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for number, sign in enumerate((1, -1)):
+            manifest["inputs"][number]["bytes"] += sign
+            manifest["inputs"][number]["framing_bytes"] -= sign
+        manifest["inputs"][0]["documents"] += 1
+        manifest["inputs"][1]["documents"] -= 1
+
+    reseal(folder / "out" / "tokens", change)
+    text = messages(verified(folder))
+    assert "input a.txt: documents: 31, where the token files hold 30" in text
+    assert "input b.txt: bytes: " in text
+
+
+def test_counts_that_say_something_else_of_the_corpus_are_found(folder: Path) -> None:
+    reseal(folder / "out" / "counts", lambda m: m["totals"].update(hash_sum="0" * 32))
+    assert "counts/manifest.json: totals.hash_sum: " in messages(verified(folder))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -198,6 +319,20 @@ def test_a_manifest_must_equal_a_copy_kept_elsewhere(folder: Path) -> None:
         (lambda m: m.update(tokenizer="0" * 32), "tokenizer: "),
         (lambda m: m.update(configuration={}), "configuration_fingerprint: "),
         (lambda m: m.update(more=1), "more: Extra inputs"),
+        (lambda m: m.update(corpus=f"50-{0:032x}"), "manifest.json: corpus: 50-"),
+        (lambda m: m["totals"].update(hash_sum="0" * 32), "manifest.json: totals.hash_sum: "),
+        (lambda m: m["sources"][0].update(hash_sum="0" * 32), "manifest.json: totals.hash_sum: "),
+        (lambda m: m["sources"][0].update(bad_files=["a.txt"]), "totals.bad_files: [], where"),
+        (lambda m: m["inputs"][0].update(bad=True), "totals.bad_files: [], where ['a.txt']"),
+        (lambda m: m["inputs"][0].update(size=1), "input a.txt: size: 1, where "),
+        (lambda m: m["inputs"][0].update(name="z.txt"), "no input a.txt, of which there are"),
+        (lambda m: m["inputs"].append(m["inputs"][0]), "input a.txt: listed 2 times"),
+        (lambda m: m["generations"].append({**m["generations"][0], "name": "add001"}), "add001"),
+        (lambda m: m["generations"][0].update(name="add001"), "does not list base"),
+        (lambda m: m["generations"][0].update(tasks=9), "token files of base: 5, where 9"),
+        (reconfigure(lambda c: c["encode"].update(seed=7)), "configuration_fingerprint of base: "),
+        (reconfigure(lambda c: c["encode"].update(append="<none>")), "rows were not verified: "),
+        (reconfigure(lambda c: c.update(input=3)), "manifest.json: "),
     ],
 )
 def test_a_manifest_that_says_something_else_is_found(
@@ -218,6 +353,15 @@ def column(name: str, change: Callable[[list[Any]], list[Any]]) -> Callable[[pa.
     return changed
 
 
+def retyped(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
+    def changed(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index(name)
+        field = table.schema.field(name).with_type(kind)
+        return table.set_column(place, field, table[name].cast(kind))
+
+    return changed
+
+
 def ids(change: Callable[[list[int]], list[int]]) -> Callable[[pa.Table], pa.Table]:
     return column("input_ids", lambda rows: [change(rows[0]), *rows[1:]])
 
@@ -226,7 +370,7 @@ def ids(change: Callable[[list[int]], list[int]]) -> Callable[[pa.Table], pa.Tab
     ("change", "message"),
     [
         (ids(lambda row: [9, *row[1:]]), "statistics.parquet: token: not what the token files"),
-        (ids(lambda row: [300, *row[1:]]), "expected ids below 300, found 300"),
+        (ids(lambda row: [300, *row[1:]]), "row 0: id 300 is not in the vocabulary"),
         (ids(lambda row: [*row[:-1], 9]), "row 0: a document without what is appended"),
         (ids(lambda row: row[1:]), "num_tokens"),
         (column("part", lambda parts: [1, *parts[1:]]), "row 0: a part that does not follow"),
@@ -235,6 +379,11 @@ def ids(change: Callable[[list[int]], list[int]]) -> Callable[[pa.Table], pa.Tab
         (column("source", lambda names: ["x", *names[1:]]), "row 0: of 'x', which is not"),
         (lambda table: table.slice(1), "rows"),
         (lambda table: table.drop_columns(["part"]), "the column part"),
+        (lambda table: table.append_column("more", table["part"]), "more int32, where input_ids"),
+        (lambda table: table.append_column("id", table["source"]), "columns input_ids"),
+        (retyped("num_tokens", pa.int64()), "num_tokens int64, "),
+        (column("num_bytes", lambda sizes: [-9, *sizes[1:]]), "row 0: num_bytes below 0"),
+        (ids(lambda row: [*row[:-2], 60000, row[-1]]), "row 0: id 60000 is not in the vocabulary"),
     ],
 )
 def test_rows_that_are_not_as_they_must_be_are_found(

@@ -30,7 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
-from pipelines import writing
+from pipelines import token_schema, writing
 from pipelines.accounting import NUMBERS
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError, InputError
@@ -199,7 +199,7 @@ def test_a_task_without_rows_has_its_file(tmp_path: Path, tokenizer_directory: P
     empty = next(entry for entry in entries if entry["totals"]["documents"] == 0)
     table = pq.read_table(job.tokens.path(empty["train"]["name"]))
     assert len(table) == 0
-    assert table.schema.remove_metadata() == writing.schema("uint16")
+    assert table.schema.remove_metadata() == token_schema.schema("uint16")
 
 
 # --- long documents
@@ -393,7 +393,8 @@ def test_every_document_is_a_row_a_reject_or_empty(
     numbers = {name: totals[name] for name in NUMBERS}
     said = {"name": "a.txt", "size": size, "generation": "base", "unread": False, "bad": False}
     said["planned_bytes"] = size
-    assert file == {**said, **numbers}
+    hashes = 5 * xxhash.xxh3_128_intdigest(b"a <|x|> here") % 2**128
+    assert file == {**said, **numbers, "refused": f"5-{hashes:032x}"}
     assert source == {
         "name": None,
         "planned_bytes": size,

@@ -185,7 +185,8 @@ def rows_of(config: BuildConfig, tokenizer: Path) -> tuple[int, str]:
         write_task(job, work)
     tokens = Path(job.tokens.url)
     tables = [
-        pq.read_table(path, columns=["input_ids"]) for path in sorted(tokens.glob("*.parquet"))
+        pq.read_table(path, columns=["input_ids"])
+        for path in sorted(tokens.glob("train-*.parquet"))
     ]
     return checksum(pa.concat_tables(tables)["input_ids"].combine_chunks())
 
@@ -243,7 +244,7 @@ def test_a_build_from_every_storage_makes_the_rows_of_every_form(
     assert summary.documents == len(chosen) * MANY_BUILT
     rows = [
         pq.read_table(path, columns=["input_ids"])["input_ids"].to_pylist()
-        for path in sorted((tmp_path / "out" / "tokens").glob("*.parquet"))
+        for path in sorted((tmp_path / "out" / "tokens").glob("train-*.parquet"))
     ]
     model = BPETokenizer.load(tokenizer)
     ids = [[*model.encode(text), model.special_tokens["<|endoftext|>"]] for text in texts]

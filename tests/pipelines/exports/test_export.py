@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from export_support import change_manifest, documents, repeat_file, write_dataset
 
 from pipelines import cli
+from pipelines.config import BeamConfig
 from pipelines.errors import (
     ConfigError,
     DifferentConfigurationError,
@@ -218,6 +220,49 @@ def test_documents_that_run_into_each_other_are_told(output: Path, target: Path)
     manifest["configuration"]["encode"]["append"] = "<|endoftext|>"
     change_manifest(output, **manifest)
     assert run(output, target / "appended", to="nanogpt").warnings == ()
+
+
+@pytest.mark.parametrize("place", ["", "tokens", "tokens/x", "counts", "rejects/a", "../out/."])
+def test_an_export_into_the_folders_of_the_build_is_refused(output: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match="where the build writes"):
+        run(output, output / place)
+    assert not (output / "_lock.json").exists()
+
+
+def test_an_export_beside_the_folders_of_the_build_is_made(output: Path) -> None:
+    run(output, output / "exports/megatron")
+
+
+@pytest.mark.parametrize(
+    ("beam", "beam_args", "found"),
+    [
+        (BeamConfig(workers=2), (), "--workers 2"),
+        (None, ("--direct_running_mode=bogus",), "--direct_running_mode=bogus"),
+    ],
+)
+def test_formats_without_pipelines_refuse_what_only_pipelines_have(
+    output: Path, target: Path, beam: BeamConfig | None, beam_args: tuple[str, ...], found: str
+) -> None:
+    dataset, options = TokenDataset.open(str(output)), ExportOptions(to="npy")
+    with pytest.raises(ConfigError, match=f"found: --to npy {found}"):
+        export(dataset, Directory(url=str(target)), options, beam=beam, beam_args=beam_args)
+    assert not target.exists()
+
+
+def test_fewer_files_than_asked_for_are_told(output: Path, target: Path) -> None:
+    [warning] = run(output, target, to="documents", files=100_000, split="train").warnings
+    assert warning.startswith("50 files were made of the training split, not 100,000")
+
+
+def test_padding_above_the_vocabulary_is_told(
+    output: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(output, target / "unknown", to="packed", pad_id=9000).warnings == ()
+    model = SimpleNamespace(max_id=999)
+    monkeypatch.setattr(TokenDataset, "model", lambda *_: model)
+    assert run(output, target / "within", to="packed", pad_id=999).warnings == ()
+    [warning] = run(output, target / "above", to="packed", pad_id=1000).warnings
+    assert "--pad-id 1000 is above the ids of the vocabulary (up to 999)" in warning
 
 
 # --- the command
