@@ -36,9 +36,9 @@ $(BENCH)/installed: benchmarks/requirements.txt pyproject.toml setup.py $(NATIVE
 quickstart: $(VENV)/installed
 	$(BIN)/beam-bpe build configs/quickstart.yaml
 
-## make test         all tests
+## make test         all tests, in two processes
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 ## make soak         the long tests: large texts, many merges, memory
 soak: $(VENV)/installed

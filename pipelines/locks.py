@@ -114,14 +114,8 @@ class OutputLock:
             return
         self._output.create()
         with self._output.output_errors(LOCK):
-            if self._output.is_local:
-                try:
-                    self._held = _Flock(self._output, self._holder, patient=patient)
-                    return
-                except OSError as error:
-                    if error.errno not in _NO_LOCKS:
-                        raise
-            self._held = _Lease(self._output, self._holder, patient=patient)
+            kind = _Flock if self._output.is_local and _knows_locks(self._output) else _Lease
+            self._held = kind(self._output, self._holder, patient=patient)
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +136,22 @@ class OutputLock:
             with suppress(OutputError, OSError):  # the error is what is to be told
                 self._held.release()
         self._held = None
+
+
+def _knows_locks(output: Directory) -> bool:
+    """Whether files here can be locked. Tried on one of its own, which is in nobody's way."""
+    probe = output.local_path(f".probe-{secrets.token_hex(8)}")
+    file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    finally:
+        os.close(file)
+        probe.unlink(missing_ok=True)
+    return True
 
 
 class _Flock:
@@ -174,8 +184,6 @@ class _Flock:
                     raise _held_by(output, _read(output)) from None
                 time.sleep(_POLL_SECONDS / 10)
             except OSError:
-                if not os.fstat(file).st_size:
-                    self._path.unlink(missing_ok=True)  # made here, and of no use
                 os.close(file)
                 raise
             os.close(file)

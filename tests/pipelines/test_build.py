@@ -738,7 +738,7 @@ def test_a_damaged_compressed_file_is_named_with_the_byte(
     name = {"zstd": "b.txt.zst", "gzip": "b.txt.gz"}[kind]
     (tmp_path / "data" / name).write_bytes(data)
     config = config_for(tmp_path)
-    shown_by(run, config, 4, "corrupt or cut short", str(tmp_path / "data" / name), "bytes of")
+    shown_by(run, config, 4, "corrupt or cut short", str(tmp_path / "data" / name), "up to byte")
 
 
 def test_invalid_utf8_with_error_names_file_and_byte(tmp_path: Path, run: Run) -> None:
