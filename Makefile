@@ -70,7 +70,7 @@ types: $(VENV)/installed-lint
 
 ## make schema       write configs/build.schema.json and configs/manifest.schema.json
 schema: $(VENV)/installed
-	$(BIN)/python -m pipelines.config > configs/.build.schema.json
+	$(BIN)/python -m pipelines.config.schema > configs/.build.schema.json
 	mv configs/.build.schema.json configs/build.schema.json
 	$(BIN)/python -m pipelines.manifest_schema > configs/.manifest.schema.json
 	mv configs/.manifest.schema.json configs/manifest.schema.json

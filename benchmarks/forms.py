@@ -24,9 +24,9 @@ from measure import OURS, Case, Outcome, Target, script_main
 
 from pipelines.config import BuildConfig
 from pipelines.counting import CountJob, TaskCounter, usable_commits
-from pipelines.storage import Directory
+from pipelines.readers.work import TaskWork, source_readings
+from pipelines.storage.directory import Directory
 from pipelines.tasks import list_files, plan_tasks
-from pipelines.work import TaskWork, source_readings
 
 _FORMS = ("txt.zst", "jsonl", "jsonl.zst", "zstd.parquet", "snappy.parquet")
 _PLAIN = "text"

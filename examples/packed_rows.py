@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.exports.dataset import TokenDataset
+from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 
 LENGTH = 512
 BATCH = 8

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.errors import AccountingError
-from pipelines.reasons import REASONS_OF_FILES
+from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.tasks import COLUMN_FORMATS, Form, InputFile
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import typer
 
 from bpe_core.errors import BpeError
 from pipelines import supervisor
+from pipelines.console.terminal import visible
 from pipelines.errors import (
     INTERRUPTED_EXIT_CODE,
     TERMINATED_EXIT_CODE,
@@ -22,11 +23,10 @@ from pipelines.errors import (
     exit_code_of,
 )
 from pipelines.scrubbing import scrubbed_output
-from pipelines.terminal import visible
 
 if TYPE_CHECKING:
     from pipelines.config import BuildConfig
-    from pipelines.summary import BuildSummary
+    from pipelines.console.summary import BuildSummary
 
 _KEPT = "What is finished is kept: run the same command again to go on."
 _EXIT_CODES = (
@@ -152,7 +152,7 @@ def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> N
         from rich.console import Console
 
         from pipelines import build
-        from pipelines.summary import show_plan
+        from pipelines.console.summary import show_plan
 
         planned = build.plan(loaded)
         show_plan(planned, Console())
@@ -297,7 +297,7 @@ def convert(
 ) -> None:
     """Convert a tokenizer's files, and check them with the library that owns the format."""
     with _errors_shown(debug):
-        from pipelines.conversion import Request, convert, shown
+        from pipelines.tokenizers.conversion import Request, convert, shown
 
         request = Request(
             source=source,
@@ -472,7 +472,7 @@ def verify(
     with _left_at_once(), _errors_shown(debug):
         from pipelines.errors import NotWholeError
         from pipelines.exports.export import output_directory
-        from pipelines.verification import verify
+        from pipelines.verification.verify import verify
 
         _leave_out_warning_of_beam()
 
@@ -521,10 +521,10 @@ def inspect(
     with _left_at_once(), _errors_shown(debug):
         from rich.console import Console
 
-        from pipelines import inspection
-        from pipelines.exports.dataset import TokenDataset
+        from pipelines.dataset import inspection
+        from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory
-        from pipelines.verification import model_of
+        from pipelines.verification.verify import model_of
 
         if sum(wanted is not None for wanted in (row, doc, grep)) != 1 or grep == "":
             raise ConfigError(
@@ -560,10 +560,10 @@ def report(
     with _left_at_once(), _errors_shown(debug):
         import json
 
-        from pipelines import report as reports
-        from pipelines.exports.dataset import TokenDataset
+        from pipelines.dataset import report as reports
+        from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory
-        from pipelines.verification import model_of
+        from pipelines.verification.verify import model_of
 
         directory = output_directory(output, storage_options)
         dataset = TokenDataset.open(directory.url, directory.storage_options)
@@ -590,7 +590,7 @@ def _run(
         from rich.console import Console
 
         from pipelines import build
-        from pipelines.summary import show_summary
+        from pipelines.console.summary import show_summary
 
         run: Callable[..., BuildSummary] = getattr(build, stage)
         summary = run(loaded, **arguments, beam_args=tuple(beam_options or ()))

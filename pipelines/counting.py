@@ -35,15 +35,15 @@ from bpe_core.errors import BpeError
 from bpe_core.memory import available_memory, training_memory
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
-from pipelines import progress
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
+from pipelines.config.identity import fingerprint
+from pipelines.console import progress
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
-from pipelines.identity import fingerprint
-from pipelines.rejects import RejectFile
-from pipelines.storage import Directory
+from pipelines.readers.work import SourceReading, TaskWork, read_task
+from pipelines.rejects.table import RejectFile
+from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
-from pipelines.work import SourceReading, TaskWork, read_task
 
 RUNS = "_runs"
 MERGED_AT_ONCE = 256

@@ -19,12 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines import generations
+from pipelines.config.identity import Difference, differences, fingerprint
+from pipelines.dataset import generations
 from pipelines.errors import DifferentConfigurationError, InputError, OutputError
-from pipelines.identity import Difference, differences, fingerprint
 from pipelines.manifest_schema import FORMAT_VERSION, sealed
 from pipelines.software import deciding_versions
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 from pipelines.tasks import Plan
 
 MANIFEST = "manifest.json"

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
-from pipelines.identity import fingerprint
-from pipelines.storage import json_bytes
+from pipelines.config.identity import fingerprint
+from pipelines.storage.directory import json_bytes
 
 FORMAT_VERSION: Final = 2
 Stage: TypeAlias = Literal["counts", "tokenizer", "tokens"]

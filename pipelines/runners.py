@@ -27,7 +27,8 @@ from apache_beam.runners.worker import data_plane, sdk_worker, statesampler
 from bpe_core.cores import usable_cores
 from bpe_core.errors import BpeError
 from pipelines import supervisor
-from pipelines.config import BeamConfig, is_url
+from pipelines.config import BeamConfig
+from pipelines.config.values import is_url
 from pipelines.errors import ConfigError
 
 # An exception of ours in the text of a traceback, as Beam's workers send it: of several that follow

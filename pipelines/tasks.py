@@ -21,11 +21,11 @@ import fsspec
 import xxhash
 from fsspec.utils import glob_translate
 
-from pipelines import archives
 from pipelines.errors import ConfigError, InputError
-from pipelines.filesystems import OBJECT_STORES, is_local, locate, mark_of
-from pipelines.retries import describe, persistently
-from pipelines.stored import local_mark
+from pipelines.storage import archives
+from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, mark_of
+from pipelines.storage.retries import describe, persistently
+from pipelines.storage.stored import local_mark
 
 COMPRESSION_OF_EXTENSION: Final = {
     "gz": "gzip",

@@ -25,13 +25,13 @@ from pipelines import runners
 from pipelines.batches import DocumentBatch
 from pipelines.config import SourceConfig
 from pipelines.counting import CountJob, TaskCounter, merge_shard
-from pipelines.limits import limit_files
+from pipelines.readers.work import TaskWork, read_task, source_readings
 from pipelines.runners import FAILURE
 from pipelines.software import check_worker, worker_versions
-from pipelines.storage import Directory
+from pipelines.stages.limits import limit_files
+from pipelines.storage.directory import Directory
 from pipelines.tasks import list_files, plan_tasks
-from pipelines.tokenizer_files import load_model, tokenizer_of
-from pipelines.work import TaskWork, read_task, source_readings
+from pipelines.tokenizers.files import load_model, tokenizer_of
 from pipelines.writing import (
     DocumentEncoder,
     EncodeJob,

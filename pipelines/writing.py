@@ -22,32 +22,32 @@ from numpy.typing import NDArray
 from bpe_core import BPETokenizer
 from bpe_core.errors import SpecialTokenError, UnknownCharacterError
 from bpe_core.special_tokens import special_set
-from pipelines import progress
 from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
 from pipelines.batches import DocumentBatch
-from pipelines.errors import DifferentConfigurationError, InputError
-from pipelines.names import BASE, statistics_file_name, task_name, token_file_name
-from pipelines.readers.selection import in_share
-from pipelines.rejects import RejectFile
-from pipelines.statistics import (
+from pipelines.console import progress
+from pipelines.dataset.names import BASE, statistics_file_name, task_name, token_file_name
+from pipelines.dataset.statistics import (
     Statistics,
     read_statistics,
     write_statistics,
 )
-from pipelines.storage import Directory
-from pipelines.supervisor import current_task
-from pipelines.taking import Taking
-from pipelines.tasks import InputFile, Source
-from pipelines.token_schema import schema
-from pipelines.tokenizer_files import Model, Tokenizer, load_model, tokenizer_of
-from pipelines.vocabulary import Vocabulary
-from pipelines.work import (
+from pipelines.dataset.token_schema import schema
+from pipelines.dataset.vocabulary import Vocabulary
+from pipelines.errors import DifferentConfigurationError, InputError
+from pipelines.readers.selection import in_share
+from pipelines.readers.work import (
     SourceReading,
     TaskWork,
     read_task,
     refuse_special_tokens,
     select,
 )
+from pipelines.rejects.table import RejectFile
+from pipelines.rejects.taking import Taking
+from pipelines.storage.directory import Directory
+from pipelines.supervisor import current_task
+from pipelines.tasks import InputFile, Source
+from pipelines.tokenizers.files import Model, Tokenizer, load_model, tokenizer_of
 
 ENTRIES = "_tasks"
 FORMAT_VERSION = "1"

@@ -17,7 +17,7 @@ import typer.main
 from pipelines import runners
 from pipelines.cli import app
 from pipelines.config import load_config
-from pipelines.reasons import REASONS
+from pipelines.rejects.reasons import REASONS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])

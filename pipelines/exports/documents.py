@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.exports.dataset import TokenDataset
+from pipelines.dataset.reading import TokenDataset
+from pipelines.dataset.token_schema import schema
 from pipelines.exports.export import ExportFiles, Written
 from pipelines.exports.lists import list_array
 from pipelines.exports.row_export import NumberedRows, write_rows
 from pipelines.exports.row_files import RowFormat
 from pipelines.exports.sections import Section, document_chunks
-from pipelines.token_schema import schema
 
 _GROUP_ROWS = 1 << 16
 

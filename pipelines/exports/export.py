@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core.errors import BpeError
-from pipelines import progress
 from pipelines.config import BeamConfig
+from pipelines.config.identity import differences
+from pipelines.console import progress
+from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError
-from pipelines.exports.dataset import SPLITS, TokenDataset
 from pipelines.exports.formats import FORMATS, ExportOptions
-from pipelines.filesystems import protocol_of
-from pipelines.identity import differences
-from pipelines.locks import OutputLock
-from pipelines.storage import Directory, HashingFile
+from pipelines.storage.directory import Directory, HashingFile
+from pipelines.storage.filesystems import protocol_of
+from pipelines.storage.locks import OutputLock
 from pipelines.supervisor import current_task
 
 MANIFEST: Final = "export.json"

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from pipelines.dataset.reading import SPLITS
 from pipelines.errors import ConfigError
-from pipelines.exports.dataset import SPLITS
 
 FormatName: TypeAlias = Literal["megatron", "nanogpt", "llm.c", "npy", "mds", "documents", "packed"]
 Packing: TypeAlias = Literal["concatenate", "best-fit"]

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipelines import progress
+from pipelines.console import progress
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
-from pipelines.exports.dataset import TokenDataset
 from pipelines.exports.export import ExportFiles, IdStream, Written, write_array
 
 _NAMES: Final = {"train": "train", "validation": "val"}

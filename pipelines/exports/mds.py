@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines import progress
+from pipelines.console import progress
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
-from pipelines.exports.dataset import TokenDataset
 from pipelines.exports.export import ExportFiles, IdStream, Written, write_array
-from pipelines.storage import HashingFile
+from pipelines.storage.directory import HashingFile
 
 _VERSION: Final = 2
 _HASH: Final = "xxh3_128"

@@ -20,10 +20,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines import progress
-from pipelines.exports.dataset import TokenDataset
+from pipelines.console import progress
+from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
-from pipelines.storage import HashingFile
+from pipelines.storage.directory import HashingFile
 
 _MAGIC: Final = b"MMIDIDX\0\0"
 _VERSION: Final = 1

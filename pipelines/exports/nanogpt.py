@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import progress
-from pipelines.exports.dataset import TokenDataset
+from pipelines.console import progress
+from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
 
 _NAMES = {"train": "train.bin", "validation": "val.bin"}

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
-from pipelines import progress
-from pipelines.exports.dataset import TokenDataset
+from pipelines.console import progress
+from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
 
 

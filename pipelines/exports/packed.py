@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.exports.dataset import TokenDataset
+from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import ExportFiles, Written
 from pipelines.exports.lists import list_array, list_values
 from pipelines.exports.packing import (

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines import progress
-from pipelines.exports.dataset import TokenDataset, TokenFile
+from pipelines.console import progress
+from pipelines.dataset.names import token_file_name
+from pipelines.dataset.reading import TokenDataset, TokenFile
 from pipelines.exports.export import WORK, ExportFiles, Written
 from pipelines.exports.row_files import RowFile, RowFormat
 from pipelines.exports.sections import Section
 from pipelines.exports.shuffling import Run, RunFile, bucket_bits, order_keys, read_buckets
-from pipelines.names import token_file_name
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
 
 _FORMAT_VERSION: Final = "1"

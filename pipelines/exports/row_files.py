@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 
 # Of a row group, unless a number of rows was asked for: as in the token files of a build.
 GROUP_IDS: Final = 1 << 20

@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
 from pipelines.errors import InputError
-from pipelines.exports.dataset import TokenChunk, TokenDataset, TokenFile
 from pipelines.exports.packing import Stretch
 
 

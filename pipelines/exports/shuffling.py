@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pipelines.errors import OutputError
 from pipelines.exports.lists import gathered, list_array, list_values
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 
 # Ids of a bucket that are aimed at, and the largest number of buckets: with it sections of runs
 # are still large enough to be read one by one.

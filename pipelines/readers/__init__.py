@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from pipelines.bad_files import BadFileError
 from pipelines.batches import DocumentBatch
 from pipelines.readers.columns import ArrowReader, ColumnReader, ParquetReader
 from pipelines.readers.documents import BatchMaker
@@ -26,9 +25,10 @@ from pipelines.readers.json_lines import JsonLinesReader
 from pipelines.readers.options import InvalidDocumentError, LongDocumentError, ReadOptions
 from pipelines.readers.reading_ahead import read_ahead
 from pipelines.readers.separated import SeparatedReader
+from pipelines.readers.streams import StreamPair, open_handle
 from pipelines.readers.text import TextReader
-from pipelines.stored import StoredFile
-from pipelines.streams import StreamPair, open_handle
+from pipelines.rejects.bad_files import BadFileError
+from pipelines.storage.stored import StoredFile
 from pipelines.tasks import COLUMN_FORMATS, InputFile, Range, is_splittable
 
 __all__ = ["InvalidDocumentError", "LongDocumentError", "ReadOptions", "read_range"]

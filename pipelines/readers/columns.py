@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bpe_core.errors import BpeError
-from pipelines.bad_files import DamagedFileError
 from pipelines.batches import DocumentBatch
 from pipelines.readers.arrow_footer import ARROW_FILE_MAGIC, rows_before, rows_of
 from pipelines.readers.documents import BatchMaker, Texts
@@ -39,8 +38,9 @@ from pipelines.readers.fields import (
     value_bytes,
 )
 from pipelines.readers.options import FieldPath, ReadOptions
-from pipelines.reasons import NULL_FIELD
-from pipelines.streams import InputHandle
+from pipelines.readers.streams import InputHandle
+from pipelines.rejects.bad_files import DamagedFileError
+from pipelines.rejects.reasons import NULL_FIELD
 from pipelines.tasks import InputFile, Range
 
 _BATCH_BYTES: Final = 2 << 20

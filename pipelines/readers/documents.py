@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from bpe_core import _native
 from bpe_core.normalization import native_normalizer
-from pipelines.bad_files import BadFileError, DamagedFileError
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.errors import InputError
 from pipelines.readers.long_documents import (
@@ -25,9 +24,10 @@ from pipelines.readers.long_documents import (
     Specials,
 )
 from pipelines.readers.options import InvalidDocumentError, LongDocumentError, ReadOptions
-from pipelines.reasons import INVALID_UTF8, TOO_LONG
+from pipelines.readers.streams import ByteArray
+from pipelines.rejects.bad_files import BadFileError, DamagedFileError
+from pipelines.rejects.reasons import INVALID_UTF8, TOO_LONG
 from pipelines.scrubbing import scrub
-from pipelines.streams import ByteArray
 from pipelines.tasks import InputFile
 
 IntArray = NDArray[np.int64]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.readers.documents import IntArray
 from pipelines.readers.options import FieldPath
-from pipelines.streams import ByteArray
+from pipelines.readers.streams import ByteArray
 
 
 def show_path(path: FieldPath) -> str:

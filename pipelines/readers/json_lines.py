@@ -28,13 +28,13 @@ from pipelines.readers.documents import IntArray, Texts
 from pipelines.readers.fields import id_strings, joined, prepared, show_path, spans
 from pipelines.readers.options import FieldPath, ReadOptions
 from pipelines.readers.separated import SeparatedReader, Split
-from pipelines.reasons import (
+from pipelines.readers.streams import ByteArray, StreamPair
+from pipelines.rejects.reasons import (
     MALFORMED_JSON,
     MISSING_FIELD,
     NULL_FIELD,
     WRONG_FIELD_TYPE,
 )
-from pipelines.streams import ByteArray, StreamPair
 from pipelines.tasks import InputFile, Range
 
 _WHITE_SPACE: Final = b" \t\r"  # JSON's, without the line break

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bpe_core import _native
 from pipelines.batches import FIRST_BYTES
-from pipelines.streams import ByteArray
+from pipelines.readers.streams import ByteArray
 
 LONGEST_CHARACTER: Final = 4
 

@@ -14,7 +14,7 @@ from bpe_core import _native
 from pipelines.batches import FIRST_BYTES, DocumentBatch
 from pipelines.readers.documents import BatchMaker, IntArray
 from pipelines.readers.options import ReadOptions
-from pipelines.streams import ByteArray, Stream, StreamPair
+from pipelines.readers.streams import ByteArray, Stream, StreamPair
 from pipelines.tasks import InputFile, Range
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"

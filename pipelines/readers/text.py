@@ -8,7 +8,7 @@ from pipelines.batches import DocumentBatch
 from pipelines.readers.documents import Texts
 from pipelines.readers.options import ReadOptions
 from pipelines.readers.separated import SeparatedReader, Split
-from pipelines.streams import ByteArray, Stream, StreamPair
+from pipelines.readers.streams import ByteArray, Stream, StreamPair
 from pipelines.tasks import InputFile, Range
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))  # for build_support
-
 from build_support import checksums
 from engine_support import FlinkCluster, Work, command, flink_cluster, worker_pool
 

@@ -26,10 +26,10 @@ from engine_support import command
 
 from pipelines import runners
 from pipelines.config import BeamConfig, BuildConfig
-from pipelines.storage import Directory
+from pipelines.readers.work import TaskWork
+from pipelines.storage.directory import Directory
 from pipelines.tasks import InputFile
 from pipelines.transforms import CountPretokens, ReadTasks, WriteTokenShards
-from pipelines.work import TaskWork
 from pipelines.writing import EncodeJob
 
 pytest.importorskip("google.cloud.dataflow_v1beta3", reason="needs google-cloud-dataflow-client")

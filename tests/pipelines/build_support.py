@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import work as works_module
 from pipelines.config import BuildConfig
 from pipelines.counting import CountJob, count_tasks, merge_shard, usable_commits
-from pipelines.storage import Directory
+from pipelines.readers import work as works_module
+from pipelines.readers.work import TaskWork, source_readings
+from pipelines.storage.directory import Directory
 from pipelines.tasks import Plan, list_files, plan_tasks
-from pipelines.work import TaskWork, source_readings
 from pipelines.writing import EncodeJob
 
 ROOT = Path(__file__).parents[2]

@@ -35,10 +35,10 @@ from build_support import config_for, count_tasks, merge_all, some_text
 from bpe_core import BPETokenizer
 from bpe_core.errors import BpeError
 from pipelines import build, runners, writing
-from pipelines.bad_files import BadFileError, ChangedFileError, UnreadableFileError
 from pipelines.errors import PipelineError
 from pipelines.readers import ReadOptions, read_range
-from pipelines.reasons import REASONS_OF_FILES
+from pipelines.rejects.bad_files import BadFileError, ChangedFileError, UnreadableFileError
+from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.tasks import InputFile, Range, is_splittable
 from pipelines.transforms import CountPretokens, ReadTasks, WriteTokenShards
 

@@ -17,11 +17,14 @@ import pytest
 import zstandard
 from build_support import config_for
 
-from pipelines import build, limits, work
+from pipelines import build
 from pipelines.accounting import NUMBERS, check_accounts, planned_bytes
 from pipelines.batches import DocumentBatch
 from pipelines.config import BuildConfig
 from pipelines.errors import AccountingError, OutputError, exit_code_of
+from pipelines.readers import work
+from pipelines.stages import count as count_stage
+from pipelines.stages import limits
 from pipelines.tasks import InputFile
 
 LONG = b"a long document of many words " * 150_000  # above a piece
@@ -170,7 +173,7 @@ def test_a_build_that_goes_on_does_not_look_for_limits_again(
 
     monkeypatch.setattr(limits._Search, "end", end)
     with monkeypatch.context() as patch:
-        patch.setattr(build._Build, "_counts_content", fail)
+        patch.setattr(count_stage, "_counts_content", fail)
         with pytest.raises(OutputError):
             build.build(config)
     build.build(config)

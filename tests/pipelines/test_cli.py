@@ -14,7 +14,7 @@ import pipelines
 from bpe_core.errors import FormatError
 from pipelines import errors, supervisor
 from pipelines.cli import main
-from pipelines.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
+from pipelines.console.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
@@ -250,7 +250,7 @@ def test_an_unknown_option_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -
 HEADER = """
 import os, signal, sys, time
 from pipelines.errors import InputError
-from pipelines.summary import BuildSummary
+from pipelines.console.summary import BuildSummary
 from pipelines.supervisor import current_task
 """
 

@@ -29,10 +29,10 @@ from bpe_core.counts import PretokenCounts
 from bpe_core.errors import CountOverflowError
 from pipelines import counting
 from pipelines.config import BuildConfig
+from pipelines.config.identity import fingerprint
 from pipelines.counting import CountJob, TaskCounter, count_tasks, load_counts, usable_commits
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
-from pipelines.identity import fingerprint
-from pipelines.work import TaskWork
+from pipelines.readers.work import TaskWork
 
 DOCUMENTS = {f"{name}.txt": some_text(40, start=40 * i) for i, name in enumerate("abc")}
 

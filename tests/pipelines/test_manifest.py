@@ -13,7 +13,7 @@ from build_support import checksums, states
 from pipelines import manifest
 from pipelines.errors import DifferentConfigurationError, OutputError
 from pipelines.manifest import Identity
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 
 IDENTITY = Identity(
     configuration={"a": {"b": 1}},

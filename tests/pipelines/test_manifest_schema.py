@@ -13,7 +13,7 @@ from build_support import checksums, config_for, some_text, write_corpus
 from pipelines import build, manifest_schema
 from pipelines.config import BuildConfig
 from pipelines.manifest_schema import MANIFESTS, RunRecord, problem_of, sealed
-from pipelines.storage import json_bytes
+from pipelines.storage.directory import json_bytes
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "configs" / "manifest.schema.json"

@@ -34,6 +34,7 @@ from pipelines import counting, runners, transforms
 from pipelines.batches import DocumentBatch
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
 from pipelines.counting import CountJob
+from pipelines.readers.work import TaskWork
 from pipelines.transforms import (
     CountPretokens,
     EncodeDocuments,
@@ -41,7 +42,6 @@ from pipelines.transforms import (
     ReadTasks,
     WriteTokenShards,
 )
-from pipelines.work import TaskWork
 
 DOCUMENTS = {f"{name}.txt": some_text(20, start=20 * i) for i, name in enumerate("ab")}
 ALL = [document for name in sorted(DOCUMENTS) for document in DOCUMENTS[name]]

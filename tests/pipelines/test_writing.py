@@ -30,12 +30,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
-from pipelines import token_schema, writing
+from pipelines import writing
 from pipelines.accounting import NUMBERS
 from pipelines.config import BuildConfig
+from pipelines.dataset import token_schema
 from pipelines.errors import DifferentConfigurationError, InputError
-from pipelines.storage import Directory
-from pipelines.work import TaskWork
+from pipelines.readers.work import TaskWork
+from pipelines.storage.directory import Directory
 from pipelines.writing import EncodeJob, TokenFile, TokenRows, write_task
 
 END = "<|endoftext|>"
@@ -330,7 +331,7 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
 
 
 def _bare_job(directory: str) -> EncodeJob:
-    from pipelines.storage import Directory
+    from pipelines.storage.directory import Directory
 
     return EncodeJob(
         tokens=Directory(url=directory), rejects=Directory(url=directory), tokenizer="",

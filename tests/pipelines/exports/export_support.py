@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 from pipelines.writing import EncodeJob, TokenFile, TokenRows, token_file_name
 
 # A file is a list of documents, a document a list of its parts, a part a list of ids.

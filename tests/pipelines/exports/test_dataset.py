@@ -11,8 +11,8 @@ import pytest
 from export_support import change_manifest, documents, write_dataset
 
 from pipelines import writing
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
-from pipelines.exports.dataset import TokenDataset
 
 FILES = [documents(40, seed=1), [], documents(7, seed=2)]
 LONG = [[[1, 2, 3], [4, 5], [6]], [[7, 8]]]

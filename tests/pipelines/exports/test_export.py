@@ -18,6 +18,7 @@ from export_support import change_manifest, documents, repeat_file, write_datase
 
 from pipelines import cli
 from pipelines.config import BeamConfig
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import (
     ConfigError,
     DifferentConfigurationError,
@@ -26,11 +27,10 @@ from pipelines.errors import (
 )
 from pipelines.exports import export as export_module
 from pipelines.exports import formats
-from pipelines.exports.dataset import TokenDataset
 from pipelines.exports.export import Exported, export, shown
 from pipelines.exports.formats import FORMATS, ExportOptions
-from pipelines.locks import OutputLock
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
+from pipelines.storage.locks import OutputLock
 
 ROOT = Path(__file__).parents[3]
 
@@ -321,11 +321,11 @@ def test_a_build_that_is_not_finished_is_told(tmp_path: Path, target: Path) -> N
 
 _MEASURE = """
 import resource, sys
-from pipelines.exports.dataset import TokenDataset
+from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import export
 from pipelines.exports.formats import FORMATS, ExportOptions
-from pipelines.locks import OutputLock
-from pipelines.storage import Directory
+from pipelines.storage.locks import OutputLock
+from pipelines.storage.directory import Directory
 
 for output in sys.argv[1:]:
     dataset = TokenDataset.open(output)
@@ -384,11 +384,11 @@ def test_an_export_that_lost_its_lock_writes_nothing_more(
 
 _KILLED = """
 import os, signal, sys
-from pipelines import progress
-from pipelines.exports.dataset import TokenDataset
+from pipelines.console import progress
+from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 
 output, target, to, left = sys.argv[1:]
 calls = iter(range(int(left)))

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines import writing
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
 from pipelines.exports import megatron
-from pipelines.exports.dataset import TokenDataset
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 
 LONG: Document = [list(range(1, 300)), list(range(300, 500)), [0]]
 TRAIN: list[list[Document]] = [documents(40, seed=1), [LONG, [[]], [[7]]], [], documents(9, seed=2)]

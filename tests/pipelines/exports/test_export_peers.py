@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from export_support import Document, documents, write_dataset
 
-from pipelines.exports.dataset import TokenDataset
+from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 
 LONG: Document = [list(range(65_000)), list(range(65_000)), [0]]
 DOCUMENTS: list[Document] = [*documents(300, seed=1), LONG, *documents(50, seed=2, most=900)]

@@ -25,12 +25,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.config import BeamConfig
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError, InputError, OutputError
 from pipelines.exports import row_export, shuffling
-from pipelines.exports.dataset import TokenDataset
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
-from pipelines.storage import Directory
+from pipelines.storage.directory import Directory
 
 SOME_DOCUMENTS = [
     documents(40, seed=1, most=30),

@@ -1,0 +1,259 @@
+"""The whole configuration, and how a file becomes one."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+
+from pipelines.config.problems import did_you_mean, problems_of, refusal
+from pipelines.config.source import SourceConfig
+from pipelines.config.tokenizer import TokenizerConfig
+from pipelines.config.values import (
+    UINT16_IDS,
+    Fraction,
+    MemorySize,
+    Options,
+    Section,
+    Size,
+    Text,
+    is_url,
+    options_key,
+    size_key,
+)
+from pipelines.config.yaml_source import (
+    ConfigSource,
+    Problem,
+    describe_value,
+    raise_problems,
+)
+
+
+class CountsConfig(Section):
+    """Counting of pre-tokens."""
+
+    shards: Annotated[int, Field(ge=1, le=65536)] = Field(
+        default=64, description="Number of Parquet files that hold the counts."
+    )
+    memory: MemorySize = size_key(
+        "512MiB",
+        "Memory for the tables of counts, in bytes, of one process; its workers share it.",
+    )
+    checkpoint_bytes: Size = size_key(
+        "8GiB", "Bytes of text after which finished tasks are committed and need no repeating."
+    )
+    max_pretoken_bytes: Size = size_key("1MiB", "Longest pre-token, in bytes.")
+    on_long_pretoken: Literal["error", "skip"] = Field(
+        default="error",
+        description="Longer pre-tokens: stop with an error, or leave them out of the counts.",
+    )
+
+
+class EncodeConfig(Section):
+    """Encoding into token files."""
+
+    prepend: Text | None = Field(
+        default=None, description="Special token put before every document, or null."
+    )
+    append: Text | None = Field(
+        default="<|endoftext|>", description="Special token put after every document, or null."
+    )
+    special_tokens_in_text: Literal["split", "text", "reject", "error"] = Field(
+        default="split",
+        description="Special tokens found in a document: make them their ids (split), encode "
+        "them as ordinary text (text), reject the document, or stop with an error. Counting "
+        "always cuts text at them.",
+    )
+    id_type: Literal["auto", "uint16", "uint32"] = Field(
+        default="auto", description="Type of token ids; auto: the smallest that holds the largest."
+    )
+    validation_fraction: Annotated[Fraction, Field(lt=1.0)] = Field(
+        default=0.0, description="Share of the documents (0 to below 1) in the validation files."
+    )
+    max_reject_fraction: Fraction = Field(
+        default=0.0,
+        description="Largest share (0 to 1) of rejected documents among the kept and rejected "
+        "ones; above it, fail.",
+    )
+
+
+class BeamConfig(Section):
+    """Where and how widely the pipelines run. Has no influence on any output."""
+
+    runner: Literal[
+        "DirectRunner", "FlinkRunner", "PrismRunner", "PortableRunner", "DataflowRunner"
+    ] = Field(default="DirectRunner", description="Beam runner.")
+    workers: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="Number of workers; 0: all cores with DirectRunner, else what the runner has.",
+    )
+    options: Options = options_key("Any options of Beam pipelines, by name.")
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, Mapping | SourceConfig) else value
+
+
+class BuildConfig(Section):
+    """A build: a tokenizer trained on a corpus, and the corpus encoded with it.
+
+    >>> config = BuildConfig(output="out", input={"files": ["data/*.txt"]})
+    >>> config.tokenizer.vocab_size, config.input[0].range_bytes
+    (32000, 67108864)
+    """
+
+    output: Text = Field(
+        description="Directory or fsspec URL for everything that is made. A relative one is "
+        "relative to the configuration file."
+    )
+    output_storage_options: Options = options_key(
+        "Options of the fsspec file system of `output`; `${NAME}` in a value is that environment "
+        "variable."
+    )
+    input: Annotated[
+        tuple[SourceConfig, ...],
+        Strict(False),
+        Field(min_length=1),
+        BeforeValidator(
+            _as_list,
+            json_schema_input_type=SourceConfig
+            | Annotated[list[SourceConfig], Field(min_length=1)],
+        ),
+    ] = Field(description="One source of documents, or a list of them, each with a name.")
+    tokenizer: TokenizerConfig = Field(
+        default_factory=TokenizerConfig, description="The tokenizer to train or to use."
+    )
+    counts: CountsConfig = Field(
+        default_factory=CountsConfig, description="Counting of pre-tokens."
+    )
+    encode: EncodeConfig = Field(
+        default_factory=EncodeConfig, description="Encoding into token files."
+    )
+    beam: BeamConfig = Field(default_factory=BeamConfig, description="Where the pipelines run.")
+
+    _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @property
+    def base_dir(self) -> Path:
+        """The directory that relative paths are relative to: that of the configuration file."""
+        return self._base_dir
+
+    @property
+    def output_path(self) -> str:
+        """`output` as an absolute path or as the URL it is."""
+        return self.resolve(self.output)
+
+    def resolve(self, path: str) -> str:
+        """A path of the configuration as an absolute path; URLs are left as they are."""
+        if is_url(path):
+            return path
+        return os.path.normpath(self.base_dir / Path(path).expanduser())
+
+    def resolve_glob(self, pattern: str) -> str:
+        """Like `resolve`, for globs: special characters of the base directory are escaped."""
+        if is_url(pattern):
+            return pattern
+        base = glob.escape(str(self.base_dir))
+        return os.path.normpath(os.path.join(base, os.path.expanduser(pattern)))  # noqa: PTH111, PTH118
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        problems = [*self._source_name_problems(), *self._special_token_problems()]
+        trained = self.tokenizer.path is None
+        if trained and self.encode.id_type == "uint16" and self.tokenizer.vocab_size > UINT16_IDS:
+            problems.append(
+                Problem(
+                    ("encode", "id_type"),
+                    expected=f"uint32 or auto: ids up to {self.tokenizer.vocab_size - 1} don't "
+                    "fit uint16",
+                    found="'uint16'",
+                    hint=f"Change id_type, or tokenizer.vocab_size to at most {UINT16_IDS}.",
+                )
+            )
+        if problems:
+            raise refusal(*problems)
+        return self
+
+    def _source_name_problems(self) -> Iterator[Problem]:
+        if len(self.input) == 1:
+            return
+        first: dict[str, int] = {}
+        for index, source in enumerate(self.input):
+            if source.name is None:
+                yield Problem(
+                    ("input", index, "name"),
+                    expected="a name for each of several sources",
+                    found="no name",
+                    hint="Add `name:`; it stands in the column `source` of the output.",
+                )
+            elif source.name in first:
+                yield Problem(
+                    ("input", index, "name"),
+                    expected="a different name for each source",
+                    found=f"{source.name!r}, the name of input[{first[source.name]}]",
+                )
+            else:
+                first[source.name] = index
+
+    def _special_token_problems(self) -> Iterator[Problem]:
+        if self.tokenizer.path is not None:
+            return
+        for key in ("prepend", "append"):
+            token = getattr(self.encode, key)
+            if token is not None and token not in self.tokenizer.special_tokens:
+                given = key in self.encode.model_fields_set
+                yield Problem(
+                    ("encode", key),
+                    expected="one of tokenizer.special_tokens "
+                    f"({json.dumps(self.tokenizer.special_tokens, ensure_ascii=False)}), or null",
+                    found=describe_value(token) + ("" if given else ", the default"),
+                    hint=did_you_mean(token, self.tokenizer.special_tokens)
+                    or f"Add it to tokenizer.special_tokens, or set encode.{key}.",
+                )
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> BuildConfig:
+    """Read a configuration file and apply overrides, each a text `key=value`.
+
+    An override of `tokenizer.path` takes the place of all that the file says of the tokenizer.
+    Relative paths, also those in overrides, are relative to the configuration file. Raises
+    ConfigError with everything that is wrong, each with its key and place.
+    """
+    source = ConfigSource.from_file(Path(path))
+    for override in overrides:
+        source.override(override)
+    given = {override.partition("=")[0].strip() for override in overrides}
+    if "tokenizer.path" in given and source.values["tokenizer"]["path"] is not None:
+        source.leave_out_of_file("tokenizer")
+    problems = [*source.problems, *source.environment_problems()]
+    config = None
+    try:
+        config = BuildConfig.model_validate(source.values)
+    except ValidationError as error:
+        problems += problems_of(error, source, tuple(_known_keys(BuildConfig, ())))
+    raise_problems(problems, source.file)
+    assert config is not None
+    config._base_dir = Path(path).absolute().parent
+    return config
+
+
+def _known_keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The paths of all keys; those of a source stand below `input` without an index."""
+    for name, info in model.model_fields.items():
+        yield (*path, name)
+        section = SourceConfig if name == "input" else info.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from _known_keys(section, (*path, name))

@@ -1,0 +1,233 @@
+"""The section `input`: one source of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    Strict,
+    model_validator,
+)
+
+from pipelines.config.problems import refusal
+from pipelines.config.values import (
+    LONGEST_WHOLE_DOCUMENT,
+    Fraction,
+    Options,
+    Patterns,
+    Section,
+    Size,
+    Text,
+    Texts,
+    check_field,
+    check_id_field,
+    check_separator,
+    check_source_name,
+    options_key,
+    parse_field_path,
+    several,
+    size_key,
+)
+from pipelines.config.yaml_source import (
+    Problem,
+    describe_value,
+)
+
+# Keys of a source that only some formats have.
+_RECORDS: Final = ("jsonl", "parquet", "arrow")
+FORMATS_OF_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "separator": ("text",),
+    "strip_bom": ("text",),
+    "text_field": _RECORDS,
+    "join": _RECORDS,
+    "id_field": _RECORDS,
+}
+
+
+# Keys of a source that select: files, then the first documents, then documents by themselves.
+SELECTION_KEYS: Final = (
+    "include",
+    "exclude",
+    "limit_documents",
+    "limit_bytes",
+    "sample_fraction",
+    "min_chars",
+    "max_chars",
+)
+
+
+def keys_of_other_formats(name: str) -> set[str]:
+    """The keys of a source that mean nothing with this format."""
+    return {key for key, formats in FORMATS_OF_KEYS.items() if name not in formats}
+
+
+class SourceConfig(Section):
+    """One source of documents: files of one kind that are read in one way."""
+
+    name: Annotated[Text, AfterValidator(check_source_name)] | None = Field(
+        default=None,
+        description="Name of the source in the output's column `source`, without /. Needed, and "
+        "different for each, when there is more than one source.",
+    )
+    files: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] = Field(
+        description="Paths, globs or fsspec URLs of the files. Relative ones are relative to the "
+        "configuration file.",
+    )
+    format: Literal["text", "jsonl", "parquet", "arrow"] = Field(
+        default="text",
+        description="Form of the files: text, JSON lines, Parquet, or Arrow IPC (file or stream).",
+    )
+    separator: Annotated[
+        Any, PlainValidator(check_separator, json_schema_input_type=Texts | None)
+    ] = Field(
+        default="<|endoftext|>",
+        description='Of text, what stands between two documents; null: one document a file; "\\n": '
+        "one a line. Of several, in a list, the leftmost counts, at one place the longest.",
+    )
+    text_field: Annotated[Any, PlainValidator(check_field, json_schema_input_type=Texts)] = Field(
+        default="text",
+        description="Of jsonl, parquet and arrow, the field or column that is the text; "
+        "`doc.text`: the field `text` in the field `doc`. Several, in a list, are joined.",
+    )
+    join: str = Field(
+        default="\n", description="What stands between the fields of a list `text_field`."
+    )
+    id_field: Annotated[Any, PlainValidator(check_id_field, json_schema_input_type=Text | None)] = (
+        Field(
+            default=None,
+            description="Of jsonl, parquet and arrow, the field that is the record's own id, text "
+            "or a whole number, for the column `id` of the output; null: none.",
+        )
+    )
+    compression: Literal["infer", "none", "gzip", "zstd", "bz2", "xz"] = Field(
+        default="infer",
+        description="Compression of the files, of text and jsonl; infer: by extension (.gz, .zst, "
+        ".bz2, .xz).",
+    )
+    invalid_utf8: Literal["reject", "replace", "error"] = Field(
+        default="reject",
+        description="Documents that are not UTF-8: reject them, replace what is invalid by "
+        "U+FFFD, or stop with an error.",
+    )
+    strip_bom: bool = Field(
+        default=False,
+        description="Of text, whether a byte-order mark at a file's start is removed.",
+    )
+    range_bytes: Size = size_key(
+        "64MiB",
+        "Bytes of input in one task, the unit of work, of resuming and of output: one token file "
+        "each.",
+    )
+    max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = size_key(
+        "1GiB",
+        "Longest document, in bytes, that is read whole: lines of jsonl, texts of parquet and "
+        "arrow, and any document with the pattern `none` or a custom one; longer ones are "
+        "rejected. At most 2,000,000,000, since a row holds fewer than 2^31 ids.",
+    )
+    max_bad_files: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="Files of the source that may be bad: corrupt, cut short, changed, gone, or "
+        "not to be read. 0: any is an error. Otherwise their readable documents are kept and the "
+        "rest of each is a reject, and more bad files than that make the build fail.",
+    )
+    include: Patterns = Field(
+        default=(),
+        description="Globs of which a file's name below the fixed part of its pattern in `files` "
+        "must match one; none: all files.",
+    )
+    exclude: Patterns = Field(
+        default=(), description="Globs; files whose name there matches one are no input."
+    )
+    limit_documents: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Read the first so many documents of the source alone, empty and rejected ones "
+        "counted; null: all. Before every other selection.",
+    )
+    limit_bytes: Size | None = Field(
+        default=None,
+        description="Read the first documents of the source alone, as many as are together at most "
+        "so many bytes of text; null: all. Before every other selection.",
+    )
+    sample_fraction: Annotated[Fraction, Field(gt=0.0)] = Field(
+        default=1.0,
+        description="Share of the documents (above 0, to 1) that is taken, by the upper 64 bits of "
+        "each document's hash: the same ones in whatever files and order they stand.",
+    )
+    min_chars: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Take documents of at least so many Unicode characters."
+    )
+    max_chars: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Take documents of at most so many Unicode characters; null: of any length.",
+    )
+    storage_options: Options = options_key(
+        "Options of the fsspec file system of `files`; `${NAME}` in a value is that environment "
+        "variable."
+    )
+
+    @property
+    def separators(self) -> tuple[bytes, ...] | None:
+        """`separator` as bytes; None: a file is one document."""
+        if self.separator is None:
+            return None
+        return tuple(text.encode() for text in several(self.separator))
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """The keys that select documents or files, where they are set."""
+        return self.model_dump(mode="json", include=set(SELECTION_KEYS), exclude_defaults=True)
+
+    @property
+    def text_fields(self) -> tuple[tuple[str, ...], ...]:
+        """The paths in `text_field`."""
+        return tuple(parse_field_path(path) for path in several(self.text_field))
+
+    @property
+    def id_path(self) -> tuple[str, ...] | None:
+        """The path in `id_field`."""
+        return None if self.id_field is None else parse_field_path(self.id_field)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        problems = [*self._foreign_key_problems()]
+        if "join" in self.model_fields_set and isinstance(self.text_field, str):
+            problems.append(
+                Problem(
+                    ("join",),
+                    expected="a list of fields in text_field, to join",
+                    found=f"one field, {describe_value(self.text_field)}",
+                    hint="Remove join, or list the fields.",
+                )
+            )
+        if self.max_chars is not None and self.max_chars < self.min_chars:
+            problems.append(
+                Problem(
+                    ("max_chars",),
+                    expected=f"at least min_chars, {self.min_chars}",
+                    found=str(self.max_chars),
+                    hint="No document could be taken.",
+                )
+            )
+        if problems:
+            raise refusal(*problems)
+        return self
+
+    def _foreign_key_problems(self) -> Iterator[Problem]:
+        for key in keys_of_other_formats(self.format) & self.model_fields_set:
+            yield Problem(
+                (key,),
+                expected=f"no such key with format {self.format}: it belongs to "
+                + ", ".join(FORMATS_OF_KEYS[key]),
+                found=describe_value(getattr(self, key)),
+                hint=f"Remove {key}, or set format.",
+            )
+        if self.format in ("parquet", "arrow") and self.compression not in ("infer", "none"):
+            yield Problem(
+                ("compression",),
+                expected=f"infer or none: a {self.format} file compresses its columns by itself",
+                hint="Decompress the files, and remove compression.",
+            )

@@ -1,0 +1,302 @@
+"""The types of values in a configuration, and the checks of each by itself."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationInfo,
+)
+
+from bpe_core.errors import InvalidPatternError
+from pipelines.config.problems import did_you_mean, refusal
+from pipelines.config.yaml_source import (
+    Problem,
+    describe_value,
+)
+
+PATTERN_NAMES: Final = ("gpt2", "cl100k", "cl100k_tiktoken", "o200k", "llama3", "qwen2", "none")
+BYTE_TOKENS: Final = 256
+UINT16_IDS: Final = 1 << 16
+LARGEST_VOCABULARY: Final = (1 << 31) - 1
+SMALLEST_MEMORY: Final = 1 << 16
+LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
+
+# Keys of `tokenizer` that mean something for one unit alone.
+BYTE_KEYS: Final = ("pattern", "normalizer", "normalize_quotes", "rules")
+CHARACTER_KEYS: Final = ("unk_token", "end_of_word", "end_of_word_as", "limit_alphabet")
+
+_UNITS: Final = {
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+_SIZE_PATTERN: Final = r"^\d+(\.\d+)? ?(" + "|".join(_UNITS) + r")$"
+_SIZE_EXPECTED: Final = "a size in bytes: a whole number, or a number and a unit such as 64MiB, 1MB"
+TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface"]
+_TIE_BREAK_HINTS: Final = {
+    "first_seen": "first_seen depends on the order of the text, which counts don't keep.",
+    # Refused for characters alone.
+    "huggingface": "It orders single bytes by their stand-ins. Choose first_id: the smallest ids, "
+    "and characters have theirs by code point.",
+}
+# A wildcard, or a character that is escaped by standing alone in brackets.
+_WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
+
+
+def parse_size(value: object) -> int:
+    """A size in bytes from an int or from text such as `64MiB`, `1.5GiB`, `1MB`.
+
+    kB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024.
+
+    >>> parse_size("1.5KiB"), parse_size(10)
+    (1536, 10)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(_SIZE_PATTERN, value):
+        number, unit = re.split(r" ?(?=[A-Za-z])", value, maxsplit=1)
+        whole, _, fraction = number.partition(".")
+        divisor: int = 10 ** len(fraction)
+        scaled, remainder = divmod(int(whole + fraction) * _UNITS[unit], divisor)
+        if not remainder:
+            return scaled
+    raise refusal(Problem((), expected=_SIZE_EXPECTED))
+
+
+def check_tie_break(value: object, info: ValidationInfo) -> object:
+    """The value; another than the unit has is refused with the names that the unit has."""
+    of_characters = info.data.get("unit") == "character"
+    choices = ("lexicographic", "first_id") if of_characters else get_args(TieBreak)
+    if value in choices:
+        return value
+    *others, last = map(repr, choices)
+    unit = " with unit: character" if of_characters else ""
+    hint = None
+    if isinstance(value, str):
+        hint = _TIE_BREAK_HINTS.get(value) or did_you_mean(value, choices)
+    raise refusal(Problem((), expected=f"{', '.join(others)} or {last}{unit}", hint=hint))
+
+
+def check_pattern(value: object) -> object:
+    """A pattern by name, or a regex that compiles."""
+    if not isinstance(value, str) or value in PATTERN_NAMES:
+        return value
+    from bpe_core.patterns import resolve_pattern  # slow to import; the names don't need it
+
+    try:
+        resolve_pattern(value)
+    except InvalidPatternError as error:
+        names = ", ".join(PATTERN_NAMES)
+        raise refusal(
+            Problem((), expected=f"one of {names}, or a regex", hint=f"{error}.")
+        ) from None
+    return value
+
+
+def check_source_name(name: str) -> str:
+    """A name that can stand in `source` before a slash."""
+    if "/" in name:
+        raise refusal(
+            Problem(
+                (),
+                expected="a name without /, which stands between source and file in the output",
+            )
+        )
+    return name
+
+
+def _one_or_several(value: object) -> str | tuple[str, ...]:
+    """Text, or a list of different texts, none of them empty."""
+    several = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not several or not all(isinstance(text, str) and text for text in several):
+        raise refusal(
+            Problem((), expected="text that is not empty, or a list of at least 1 such text")
+        )
+    check_no_repetition(several)
+    return value if isinstance(value, str) else several
+
+
+def check_separator(value: object) -> str | tuple[str, ...] | None:
+    """One separator or several, none of which could be found in more than one way."""
+    if value is None:
+        return None
+    given = _one_or_several(value)
+    separators = [text.encode() for text in several(given)]
+    for left, right in itertools.product(separators, repeat=2):
+        if not _can_overlap(left, right):
+            continue
+        names = f"{left.decode()!r} and {right.decode()!r}"
+        if left == right:
+            names = describe_value(left.decode())
+            expected = (
+                "a separator that can't overlap itself (no beginning of it is also its end), or "
+                "one byte repeated"
+            )
+        else:
+            expected = (
+                "separators that can't overlap each other (no end of one is also the beginning of "
+                "another)"
+            )
+        hint = (
+            "Overlapping occurrences could be split in two ways. Take a longer separator or "
+            "another one."
+        )
+        raise refusal(Problem((), expected=expected, found=names, hint=hint))
+    return given
+
+
+def _can_overlap(left: bytes, right: bytes) -> bool:
+    """Whether the two can overlap in a text in a way that makes their places ambiguous.
+
+    One byte repeated is matched from its run's start, so nothing else may hold that byte.
+    """
+    is_run = len(set(left)) == 1
+    if is_run and set(left) == set(right):
+        return False
+    if is_run and len(left) > 1 and left[:1] in right:
+        return True
+    return any(right.startswith(left[-n:]) for n in range(1, min(len(left), len(right))))
+
+
+def several(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The one, or all."""
+    return (value,) if isinstance(value, str) else value
+
+
+def parse_field_path(path: str) -> tuple[str, ...]:
+    r"""The names in the path of a field, which dots join; a dot in a name is written `\.`.
+
+    >>> parse_field_path("doc.text"), parse_field_path(r"doc\.text")
+    (('doc', 'text'), ('doc.text',))
+    """
+    names = [""]
+    for token in re.findall(r"\\.|.", path, re.DOTALL):
+        if token == ".":
+            names.append("")
+        else:
+            names[-1] += token[-1]
+    return tuple(names)
+
+
+def check_field(value: object) -> object:
+    """One path or several of fields, none of which holds another."""
+    given = _one_or_several(value)
+    paths = [parse_field_path(text) for text in several(given)]
+    for path in paths:
+        if not all(path):
+            raise refusal(
+                Problem(
+                    (),
+                    expected="names of fields, joined by dots",
+                    hint="A dot that belongs to a name is written `\\.`.",
+                )
+            )
+    for outer, inner in itertools.permutations(paths, 2):
+        if inner[: len(outer)] == outer:
+            raise refusal(
+                Problem((), expected="fields of which none lies in another or is there twice")
+            )
+    return given
+
+
+def check_id_field(value: object) -> object:
+    """A path of names."""
+    if not (value is None or isinstance(value, str)):
+        raise refusal(Problem((), expected="text that is not empty, or null"))
+    return None if value is None else check_field(value)
+
+
+def check_no_white_space(token: str) -> str:
+    """A token that can be the end of a word."""
+    if re.search(r"\s", token):
+        raise refusal(Problem((), expected="a text without white space, at which words end"))
+    return token
+
+
+def check_no_repetition(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """Tokens that differ."""
+    repeated = [
+        Problem(
+            (index,),
+            expected="every special token once",
+            found=f"{describe_value(token)}, also special_tokens[{tokens.index(token)}]",
+            hint="Remove one of the two.",
+        )
+        for index, token in enumerate(tokens)
+        if token in tokens[:index]
+    ]
+    if repeated:
+        raise refusal(*repeated)
+    return tokens
+
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Text | Annotated[list[Text], Field(min_length=1)]
+_Bytes = BeforeValidator(
+    parse_size,
+    json_schema_input_type=Annotated[int, Field(ge=1)]
+    | Annotated[str, Field(pattern=_SIZE_PATTERN)],
+)
+Size = Annotated[int, Field(ge=1), _Bytes]
+Patterns = Annotated[tuple[Text, ...], Strict(False)]
+MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY), _Bytes]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+# Not in any repr: options of file systems and of Beam may hold credentials.
+Options = Annotated[dict[str, Any], Field(repr=False)]
+
+
+def size_key(default: str, description: str) -> Any:
+    """A size key whose default the schema shows with its unit."""
+    return Field(
+        default=parse_size(default),
+        description=description,
+        json_schema_extra={"default": default},
+    )
+
+
+def options_key(description: str) -> Any:
+    """A key for options of a file system or of Beam; none by default."""
+    return Field(default_factory=dict, description=description, json_schema_extra={"default": {}})
+
+
+class Section(BaseModel):
+    """What all sections are: fixed, strict, and without unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        hide_input_in_errors=True,
+    )
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is an fsspec URL, also a chained one, and no path of the local disk."""
+    return "://" in path or "::" in path
+
+
+def split_glob(pattern: str) -> tuple[str, str]:
+    """A pattern as the directory before its first wildcard, and the rest.
+
+    >>> split_glob("../corpus/part-*/a.txt"), split_glob("../corpus/a.txt")
+    (('../corpus', 'part-*/a.txt'), ('../corpus', 'a.txt'))
+    """
+    wildcard = next((found for found in _WILDCARD.finditer(pattern) if not found[1]), None)
+    end = len(pattern) if wildcard is None else wildcard.start()
+    directory, _, _ = pattern[:end].rpartition("/")
+    return directory, pattern[len(directory) :].lstrip("/")

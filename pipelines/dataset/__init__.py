@@ -1,0 +1,1 @@
+"""Token files as a dataset: names, columns, generations, statistics; reading and inspecting."""

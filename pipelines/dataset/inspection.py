@@ -1,0 +1,412 @@
+"""`beam-bpe inspect`: documents of a dataset as people read them, with their tokens.
+
+Text of the corpus is shown so that it can't do anything to a terminal: whatever is no visible
+character stands escaped, also bytes that are no UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bpe_core.cores import usable_cores
+from pipelines.console.terminal import visible
+from pipelines.dataset.reading import SPLITS, TokenChunk, TokenDataset, TokenFile
+from pipelines.dataset.vocabulary import Vocabulary
+from pipelines.errors import ConfigError
+from pipelines.manifest import RUN
+from pipelines.verification.verify import footer_of, open_parquet
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.tokenizers.files import Model
+
+BOUNDARY: Final = "│"
+# Of those that every terminal has.
+_COLOURS: Final = ("black on yellow", "black on cyan", "black on green", "black on magenta")
+_PLACE: Final = re.compile(r"(.+):([0-9]+)")
+_CONTEXT_BYTES: Final = 40
+_LABEL_WIDTH: Final = 10
+
+
+# --- documents -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A row of the dataset.
+
+    Attributes:
+        file: of the row.
+        row: in that file.
+    """
+
+    file: TokenFile
+    row: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A document with the first of its tokens.
+
+    Attributes:
+        place: its first row.
+        number: of that row in its split.
+        source, offset, record_id: where it came from.
+        parts: number of its rows.
+        tokens, num_bytes: of all of them; the bytes are those of the source text.
+        shown: the first tokens, as bytes.
+    """
+
+    place: Place
+    number: int
+    source: str
+    offset: int
+    record_id: str | None
+    parts: int
+    tokens: int
+    num_bytes: int
+    shown: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """Where a text occurs: its row and a little of what its document has around it."""
+
+    place: Place
+    number: int
+    source: str
+    offset: int
+    before: str
+    after: str
+
+
+@dataclass(kw_only=True)
+class Hits:
+    """What looking for a text found: the first hits, and how many there are."""
+
+    hits: list[Hit]
+    matches: int = 0
+    documents: int = 0
+
+
+class Inspector:
+    """Looks things up in a dataset.
+
+    Args:
+        dataset: to look into.
+        model: the tokenizer that it was encoded with.
+    """
+
+    def __init__(self, dataset: TokenDataset, model: Model) -> None:
+        self._dataset = dataset
+        self._vocabulary = Vocabulary(model)
+
+    @cached_property
+    def _first_rows(self) -> dict[str, int]:
+        """The number, in its split, of the first row of each file."""
+        firsts = {}
+        for split in SPLITS:
+            first = 0
+            for file in self._dataset.of_split(split):
+                firsts[file.name] = first
+                first += file.rows
+        return firsts
+
+    @property
+    def _has_record_ids(self) -> bool:
+        return any(
+            source.get("id_field") is not None
+            for source in self._dataset.manifest["configuration"]["input"]
+        )
+
+    # Finding
+
+    def at_row(self, split: str, number: int) -> Place:
+        """The row with a number in the order of a split; only the manifest is read.
+
+        Raises:
+            ConfigError: there are not so many rows.
+        """
+        first = 0
+        for file in self._dataset.of_split(split):
+            if first <= number < first + file.rows:
+                return Place(file=file, row=number - first)
+            first += file.rows
+        raise ConfigError(
+            "There is no such row.",
+            expected=f"a row of {split}, 0 to {first - 1:,}" if first else f"rows in {split}",
+            found=f"{number:,}",
+            where="--row",
+        )
+
+    def with_name(self, name: str) -> Place:
+        """The document that begins at LABEL:OFFSET, or that has an id of its own.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        parts = _PLACE.fullmatch(name)
+        labels = {file["name"] for file in self._dataset.manifest["inputs"]}
+        found = None
+        if parts is not None and parts[1] in labels:
+            found = self._at_place(parts[1], int(parts[2]))
+        if found is None and self._has_record_ids:
+            found = self._with_record_id(name)
+        if found is not None:
+            return found
+        forms = "LABEL:OFFSET" + (" or the id of a record" if self._has_record_ids else "")
+        raise ConfigError(
+            "There is no such document.",
+            expected=f"{forms}, as the columns of the token files have them",
+            found=name,
+            where="--doc",
+            hint="Documents may have been rejected (rejects/) or left out by a selection.",
+        )
+
+    def _at_place(self, label: str, offset: int) -> Place | None:
+        with ThreadPoolExecutor(usable_cores()) as threads:
+            has = threads.map(partial(self._may_hold, label), self._dataset.files)
+            candidates = [file for file, may in zip(self._dataset.files, has, strict=True) if may]
+        for file in candidates:
+            row = 0
+            for table in self._dataset.file_tables(file, ["source", "offset", "part"]):
+                same = pc.and_(
+                    pc.equal(table["source"].cast("string"), label),
+                    pc.and_(pc.equal(table["offset"], offset), pc.equal(table["part"], 0)),
+                )
+                at = pc.index(same, True).as_py()
+                if at >= 0:
+                    return Place(file=file, row=row + at)
+                row += table.num_rows
+        return None
+
+    def _may_hold(self, label: str, file: TokenFile) -> bool:
+        """Whether documents of an input can be in a file, by its footer."""
+        with open_parquet(self._dataset.tokens, file.name) as parquet:
+            task: Mapping[str, Any] = json.loads(footer_of(parquet).get("task", "{}"))
+        return any(part[0] == label for part in task.get("inputs", ()))
+
+    def _with_record_id(self, record_id: str) -> Place | None:
+        for file in self._dataset.files:
+            row = 0
+            for table in self._dataset.file_tables(file, ["id", "part"]):
+                same = pc.and_(pc.equal(table["id"], record_id), pc.equal(table["part"], 0))
+                at = pc.index(same, True).as_py()
+                if at >= 0:
+                    return Place(file=file, row=row + at)
+                row += table.num_rows
+        return None
+
+    # Reading
+
+    def read(self, place: Place, max_tokens: int) -> Document:
+        """The document that a row belongs to, with at most so many of its tokens."""
+        columns = ["source", "offset", "part", "num_bytes"]
+        columns += ["id"] if self._has_record_ids else []
+        chunk = next(self._dataset.file_chunks(place.file, columns, start_row=place.row))
+        part = int(chunk.column("part")[0])
+        if part:  # parts are rows that follow each other
+            return self.read(Place(file=place.file, row=place.row - part), max_tokens)
+        parts = tokens = num_bytes = 0
+        shown: list[bytes] = []
+        chunks = self._dataset.file_chunks(place.file, columns, start_row=place.row)
+        for more in chunks:
+            starts = more.starts.copy()
+            if parts == 0:
+                starts[0] = False
+            rows = int(np.argmax(starts)) if starts.any() else len(more)
+            ids = more.ids[: more.offsets[rows]]
+            shown += self._tokens(ids[: max_tokens - len(shown)])
+            parts += rows
+            tokens += len(ids)
+            num_bytes += int(more.column("num_bytes")[:rows].sum())
+            if starts.any():
+                break
+        return Document(
+            place=place,
+            number=self._first_rows[place.file.name] + place.row,
+            source=chunk.columns["source"][0].as_py(),
+            offset=int(chunk.column("offset")[0]),
+            record_id=chunk.columns["id"][0].as_py() if self._has_record_ids else None,
+            parts=parts,
+            tokens=tokens,
+            num_bytes=num_bytes,
+            shown=tuple(shown),
+        )
+
+    def _tokens(self, ids: NDArray[Any]) -> list[bytes]:
+        data, bounds = self._vocabulary.decode(ids)
+        text, edges = data.tobytes(), bounds.tolist()
+        return [text[a:b] for a, b in pairwise(edges)]
+
+    # Searching
+
+    def search(self, text: str, limit: int) -> Hits:
+        """Looks for a text in all documents, file by file side by side.
+
+        Args:
+            text: that occurs in what ids are decoded to, special tokens too.
+            limit: number of hits to give; all are counted.
+        """
+        found = Hits(hits=[])
+        with ThreadPoolExecutor(usable_cores()) as threads:
+            search = partial(self._search_file, text.encode(), limit)
+            for of_file in threads.map(search, self._dataset.files):
+                found.hits += of_file.hits[: limit - len(found.hits)]
+                found.matches += of_file.matches
+                found.documents += of_file.documents
+        return found
+
+    def _search_file(self, needle: bytes, limit: int, file: TokenFile) -> Hits:
+        found = Hits(hits=[])
+        overlap = b""  # the end of the text before, while its document goes on
+        document = -1  # the row in which it began
+        counted = -1  # the last document in which something was found
+        for chunk in self._dataset.file_chunks(file, ["source", "offset", "part"]):
+            data, bounds = self._vocabulary.decode(chunk.ids)
+            starts = chunk.starts
+            carried = b"" if starts[0] else overlap
+            text = carried + data.tobytes()
+            # Where rows begin in the text, and for each row the one its document began in.
+            edges = bounds[chunk.offsets] + len(carried)
+            rows = np.arange(len(chunk)) + chunk.first_row
+            begins = np.maximum.accumulate(np.where(starts, rows, document))
+            ends = self._document_ends(starts, edges)
+            firsts = np.maximum.accumulate(np.where(starts, edges[:-1], 0))
+            done = 0
+            at = text.find(needle)
+            while at >= 0:
+                row = max(int(np.searchsorted(edges, at, side="right")) - 1, 0)
+                if at + len(needle) <= ends[row]:
+                    found.matches += 1
+                    if begins[row] != counted:
+                        counted = int(begins[row])
+                        found.documents += 1
+                    if len(found.hits) < limit:
+                        around = text[: ends[row]], int(firsts[row]), at, at + len(needle)
+                        found.hits.append(self._hit(chunk, row, *around))
+                    done = at + len(needle)
+                    at = text.find(needle, done)
+                else:  # over the end of a document
+                    at = text.find(needle, at + 1)
+            document = int(begins[-1])
+            overlap = text[max(len(text) - len(needle) + 1, done) :]
+        return found
+
+    @staticmethod
+    def _document_ends(starts: NDArray[np.bool_], edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where, in the text of a chunk, the document of each row ends as far as it is there."""
+        last_rows = np.append(np.flatnonzero(starts[1:]), len(starts) - 1)
+        of_rows = last_rows[np.searchsorted(last_rows, np.arange(len(starts)))]
+        ends: NDArray[np.int64] = edges[of_rows + 1]
+        return ends
+
+    def _hit(
+        self, chunk: TokenChunk, row: int, text: bytes, first: int, begin: int, end: int
+    ) -> Hit:
+        """What was found at text[begin:end], in a document that begins at `first`."""
+        place = Place(file=chunk.file, row=chunk.first_row + row)
+        return Hit(
+            place=place,
+            number=self._first_rows[chunk.file.name] + place.row,
+            source=chunk.columns["source"][row].as_py(),
+            offset=int(chunk.column("offset")[row]),
+            before=_whole_characters(text[max(begin - _CONTEXT_BYTES, first) : begin]),
+            after=_whole_characters(text[end : end + _CONTEXT_BYTES]),
+        )
+
+
+def _whole_characters(text: bytes) -> str:
+    """The text without the parts of characters that it begins or ends with."""
+    return text.decode("utf-8", "ignore")
+
+
+# --- showing ---------------------------------------------------------------------------------
+
+
+def _in_a_line(data: bytes | str) -> str:
+    return visible(data).replace("\n", "⏎").replace("\t", " ")
+
+
+def show_document(
+    document: Document, console: Console, locations: Mapping[str, str] | None = None
+) -> None:
+    """Prints a document: where it is from, its text, its tokens.
+
+    Args:
+        document: to print.
+        console: where to; with colours on a terminal, else with `BOUNDARY` between tokens.
+        locations: path or URL of input files, by their label.
+    """
+    from rich.text import Text
+
+    place = document.place
+    rows = "" if document.parts == 1 else f"; {document.parts:,} rows"
+    ratio = document.num_bytes / document.tokens if document.tokens else 0.0
+    facts = {
+        "document": f"{place.file.split} row {document.number:,} "
+        f"({place.file.name}, row {place.row:,}{rows})",
+        "source": f"{document.source}, offset {document.offset:,}",
+        "file": (locations or {}).get(document.source),
+        "id": document.record_id,
+        "tokens": f"{document.tokens:,}, of {document.num_bytes:,} bytes of text "
+        f"({ratio:.2f} bytes per token)",
+    }
+    for label, value in facts.items():
+        if value is not None:
+            _print(console, Text(f"{label:<{_LABEL_WIDTH}}{_in_a_line(value)}"))
+    left = document.tokens - len(document.shown)
+    more = f"… and {left:,} more tokens" if left else None
+    _print(console, Text("\ntext", style="bold"))
+    _print(console, Text(visible(b"".join(document.shown))))
+    if more:
+        _print(console, Text(more))
+    _print(console, Text("\ntokens", style="bold"))
+    coloured = console.is_terminal and not console.no_color and console.color_system is not None
+    shown = Text()
+    for number, token in enumerate(document.shown):
+        if number and not coloured:
+            shown.append(BOUNDARY)
+        shown.append(visible(token).replace("\n", "⏎\n"), _COLOURS[number % len(_COLOURS)])
+    _print(console, shown)
+    if more:
+        _print(console, Text(more))
+
+
+def show_hits(found: Hits, text: str, console: Console) -> None:
+    """Prints what looking for a text found."""
+    from rich.text import Text
+
+    for hit in found.hits:
+        where = f"{hit.place.file.split} row {hit.number:,}, {_in_a_line(hit.source)} "
+        line = Text(f"{where}offset {hit.offset:,}: ")
+        line.append(_in_a_line(hit.before))
+        line.append(_in_a_line(text), "bold reverse")
+        line.append(_in_a_line(hit.after))
+        _print(console, line)
+    shown = f"; the first {len(found.hits):,} are shown" if len(found.hits) < found.matches else ""
+    number = f"{found.matches:,} match" + ("" if found.matches == 1 else "es")
+    documents = f"{found.documents:,} document" + ("" if found.documents == 1 else "s")
+    _print(console, Text(f"{number} in {documents}{shown}"))
+
+
+def _print(console: Console, text: Any) -> None:
+    console.print(text, soft_wrap=True, highlight=False)
+
+
+def locations(dataset: TokenDataset) -> Mapping[str, str]:
+    """Where the build found its input files, by label."""
+    found = (dataset.tokens.read_json(RUN) or {}).get("locations", {})
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,252 @@
+"""`beam-bpe report`: what a dataset is, in a page; from its manifest and statistics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from pipelines.accounting import NUMBERS
+from pipelines.console.summary import format_bytes
+from pipelines.console.terminal import visible
+from pipelines.dataset.statistics import LONGEST_KEPT, Statistics, read_statistics
+from pipelines.dataset.vocabulary import Vocabulary
+from pipelines.verification.verify import source_name
+
+if TYPE_CHECKING:
+    from pipelines.dataset.reading import TokenDataset
+    from pipelines.tokenizers.files import Model
+
+_LABEL_WIDTH: Final = 18
+_BAR_WIDTH: Final = 30
+_LONGEST_SHOWN: Final = 5
+_TOKENS_SHOWN: Final = 10
+_SOURCES_SHOWN: Final = 20
+
+
+def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
+    """What a dataset is, as JSON values.
+
+    Returns:
+        `output`, `tokenizer` (fingerprint, ids), `generations`, `inputs` (files, bytes), `totals`
+        and `rejects` (number by reason), `sources` (what became of each, and its tokens),
+        `splits` (documents, tokens, bytes), `tokens_per_document` and `bytes_per_token` (buckets),
+        `vocabulary` (number of ids used and not used, the ids not used in any split, the most
+        frequent), `longest` documents.
+
+    Raises:
+        InputError, OutputError: a file is missing or damaged.
+    """
+    manifest = dataset.manifest
+    vocabulary = Vocabulary(model)
+    statistics = Statistics(vocabulary)
+    for entry in manifest["files"]["statistics"]:
+        statistics.add_table(read_statistics(dataset.tokens, entry))
+    uses = np.zeros(len(vocabulary), np.int64)
+    for split in statistics.splits:
+        uses += statistics.uses(split)
+    names = [source["name"] for source in manifest["configuration"]["input"]]
+    most = np.argsort(-uses, kind="stable")[:_TOKENS_SHOWN]
+    return {
+        "output": dataset.output.url,
+        "configuration_fingerprint": manifest["configuration_fingerprint"],
+        "tokenizer": {"fingerprint": manifest["tokenizer"], "ids": len(vocabulary)},
+        "generations": [generation["name"] for generation in manifest["generations"]],
+        "inputs": {
+            "files": len(manifest["inputs"]),
+            "bytes": sum(file["size"] for file in manifest["inputs"]),
+            "unread_files": sum(file["unread"] for file in manifest["inputs"]),
+            "bad_files": [file["name"] for file in manifest["inputs"] if file["bad"]],
+        },
+        "totals": {name: manifest["totals"][name] for name in (*NUMBERS, "tokens")},
+        "rejects": manifest["totals"]["reasons"],
+        "sources": list(_sources(manifest, statistics, names)),
+        "splits": [
+            {"split": split, **_sum_of(statistics.files, split)} for split in statistics.splits
+        ],
+        "tokens_per_document": _buckets(statistics, "tokens_per_document"),
+        "bytes_per_token": _buckets(statistics, "bytes_per_token"),
+        "vocabulary": {
+            "used": int((uses > 0).sum()),
+            "unused": int((uses == 0).sum()),
+            "unused_ids": vocabulary.ids[uses == 0].tolist(),
+            "most_frequent": [
+                {"id": int(vocabulary.ids[row]), "uses": int(uses[row])} for row in most
+            ],
+        },
+        "longest": [
+            {
+                "split": document.split,
+                "file": document.file,
+                "offset": document.offset,
+                "tokens": document.tokens,
+                "bytes": document.bytes,
+            }
+            for document in statistics.longest[:LONGEST_KEPT]
+        ],
+    }
+
+
+def _sources(
+    manifest: Mapping[str, Any], statistics: Statistics, names: Sequence[str | None]
+) -> Iterator[dict[str, Any]]:
+    tokens: Counter[str | None] = Counter()
+    for (_, source, _), sums in statistics.files.items():
+        tokens[source] += int(sums[1])
+    for source in manifest["sources"]:
+        numbers = {name: source[name] for name in NUMBERS}
+        files = sum(source_name(f["name"], names) == source["name"] for f in manifest["inputs"])
+        yield {
+            "name": source["name"],
+            "files": files,
+            **numbers,
+            "tokens": tokens[source["name"]],
+        }
+
+
+def _sum_of(files: Mapping[tuple[str, str | None, str], Any], split: str) -> dict[str, int]:
+    sums = np.zeros(3, np.int64)
+    for key, part in files.items():
+        sums += part if key[0] == split else 0
+    return dict(zip(("documents", "tokens", "bytes"), sums.tolist(), strict=True))
+
+
+def _buckets(statistics: Statistics, name: str) -> list[dict[str, Any]]:
+    """The buckets of a histogram over all splits and sources, empty ones in between too."""
+    found: dict[tuple[float, float | None], dict[str, int]] = {}
+    for table in statistics.tables():
+        for row in table.filter(pc.equal(table["statistic"], name)).to_pylist():
+            sums = found.setdefault((row["at_least"], row["below"]), Counter())
+            for key in ("documents", "tokens", "bytes"):
+                sums[key] += row[key]
+    return [
+        {"at_least": at_least, "below": below, **sums}
+        for (at_least, below), sums in sorted(found.items(), key=lambda item: item[0][0])
+    ]
+
+
+# --- as text ---------------------------------------------------------------------------------
+
+
+def shown(found: Mapping[str, Any], model: Model) -> str:
+    """The report as a page of text; texts of the corpus are escaped."""
+    return "\n".join(_lines(found, Vocabulary(model)))
+
+
+def _lines(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
+    totals, inputs = found["totals"], found["inputs"]
+    yield from _facts(
+        {
+            "dataset": found["output"],
+            "generations": ", ".join(found["generations"]),
+            "tokenizer": f"{found['tokenizer']['ids']:,} ids, {found['tokenizer']['fingerprint']}",
+            "input": f"{inputs['files']:,} files, {format_bytes(inputs['bytes'])}"
+            + _also(inputs["unread_files"], "unread")
+            + _also(len(inputs["bad_files"]), "damaged"),
+            "documents": f"{totals['documents']:,} kept, {format_bytes(totals['bytes'])}",
+            "left out": f"{totals['empty']:,} empty, {totals['rejected']:,} rejected, "
+            f"{totals['not_selected']:,} not selected",
+            "tokens": f"{totals['tokens']:,}, {_ratio(totals['bytes'], totals['tokens'])} bytes "
+            "per token",
+        }
+    )
+    if found["rejects"]:
+        yield from ("", "rejects by reason")
+        yield from _table([[reason, f"{n:,}"] for reason, n in found["rejects"].items()])
+    head = ["", "documents", "rejected", "not selected", "tokens", "share", "bytes/token"]
+    yield from ("", "sources")
+    yield from _table(
+        [head, *(_source_row(source, totals) for source in found["sources"][:_SOURCES_SHOWN])]
+    )
+    if len(found["sources"]) > _SOURCES_SHOWN:
+        yield f"  and {len(found['sources']) - _SOURCES_SHOWN:,} more"
+    if len(found["splits"]) > 1:
+        yield from ("", "splits")
+        yield from _table(
+            [["", "documents", "tokens"]]
+            + [[s["split"], f"{s['documents']:,}", f"{s['tokens']:,}"] for s in found["splits"]]
+        )
+    yield from ("", "tokens per document")
+    yield from _histogram(found["tokens_per_document"], _numbers)
+    yield from ("", "bytes per token, of documents")
+    yield from _histogram(found["bytes_per_token"], _ratios)
+    yield from ("", "vocabulary")
+    yield from _vocabulary(found["vocabulary"], vocabulary)
+    yield from ("", "longest documents")
+    yield from _table(
+        [
+            [f"{d['tokens']:,} tokens", d["split"], visible(f"{d['file']}:{d['offset']}")]
+            for d in found["longest"][:_LONGEST_SHOWN]
+        ]
+    )
+
+
+def _facts(facts: Mapping[str, str]) -> Iterator[str]:
+    for label, value in facts.items():
+        yield f"{label:<{_LABEL_WIDTH}}{visible(value)}"
+
+
+def _also(number: int, what: str) -> str:
+    return f", {number:,} {what}" if number else ""
+
+
+def _ratio(size: int, tokens: int) -> str:
+    return f"{size / tokens:.2f}" if tokens else "–"
+
+
+def _source_row(source: Mapping[str, Any], totals: Mapping[str, Any]) -> list[str]:
+    share = source["tokens"] / totals["tokens"] if totals["tokens"] else 0.0
+    numbers = [f"{source[key]:,}" for key in ("documents", "rejected", "not_selected", "tokens")]
+    name = visible(source["name"] or "all")
+    return [name, *numbers, f"{share:.1%}", _ratio(source["bytes"], source["tokens"])]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns in line: the first to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    for row in rows:
+        right = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [row[0].ljust(widths[0]), *right[1:]]
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _numbers(at_least: float, below: float | None) -> str:
+    if below is None:
+        return f"{at_least:,.0f} or more"
+    return f"{at_least:,.0f}" + (f" to {below - 1:,.0f}" if below > at_least + 1 else "")
+
+
+def _ratios(at_least: float, below: float | None) -> str:
+    return f"{at_least:.2f} " + ("or more" if below is None else f"to below {below:.2f}")
+
+
+def _histogram(
+    buckets: Iterable[Mapping[str, Any]], label: Callable[[float, float | None], str]
+) -> Iterator[str]:
+    buckets = list(buckets)
+    most = max((bucket["documents"] for bucket in buckets), default=1)
+    rows = []
+    for bucket in buckets:
+        bar = "█" * -(-bucket["documents"] * _BAR_WIDTH // most)
+        name = label(bucket["at_least"], bucket["below"])
+        rows.append([name, f"{bucket['documents']:,}", bar])
+    width = max((len(row[0]) for row in rows), default=0)
+    digits = max((len(row[1]) for row in rows), default=0)
+    for name, number, bar in rows:
+        yield f"  {name.rjust(width)}  {number.rjust(digits)}  {bar}"
+
+
+def _vocabulary(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
+    def token(token_id: int) -> str:
+        return visible(vocabulary.token(token_id) or b"").replace("\n", "⏎").replace("\t", "→")
+
+    yield f"  {found['used']:,} ids are used, {found['unused']:,} never"
+    unused = [f"{i} '{token(i)}'" for i in found["unused_ids"][:_TOKENS_SHOWN]]
+    if unused:
+        more = len(found["unused_ids"]) - len(unused)
+        yield f"  never: {', '.join(unused)}" + (f" and {more:,} more" if more else "")
+    most = [(token(m["id"]), m["uses"]) for m in found["most_frequent"] if m["uses"]]
+    yield "  most:  " + ", ".join(f"'{text}' {uses:,}" for text, uses in most)

@@ -1,0 +1,103 @@
+"""The ids of a tokenizer of either unit as arrays: which there are, and the bytes of each."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bpe_core import CharBPETokenizer
+from pipelines.tokenizers.files import Model
+
+
+class Vocabulary:
+    """The ids that encoding can give, ascending, and what each is decoded to.
+
+    Attributes:
+        ids: int64[n], ascending.
+        is_dense: whether a table with a place for every number up to the largest id is not much
+            larger than one with n places.
+
+    Example:
+        >>> from bpe_core import BPETokenizer
+        >>> vocabulary = Vocabulary(BPETokenizer({0: b"a", 1: b"b"}, [], {"<s>": 9}).model)
+        >>> vocabulary.ids.tolist()
+        [0, 1, 9]
+        >>> text, bounds = vocabulary.decode(np.array([1, 9, 0], np.uint16))
+        >>> text.tobytes(), bounds.tolist()
+        (b'b<s>a', [0, 1, 4, 5])
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        if isinstance(model, CharBPETokenizer):
+            ids = list(model.vocab.values())
+        else:
+            unknown = () if model.unknown_id is None else (model.unknown_id,)
+            ids = [*model.token_ids.tolist(), *model.special_tokens.values(), *unknown]
+        self.ids: NDArray[np.int64] = np.unique(np.array(ids, np.int64))
+        self._table_size = int(self.ids[-1]) + 1 if ids else 0
+        self.is_dense = self._table_size <= 4 * len(self.ids) + 1024
+
+    def __len__(self) -> int:
+        """Number of ids."""
+        return len(self.ids)
+
+    @cached_property
+    def _bytes(self) -> pa.LargeBinaryArray:
+        """What each of `ids` is decoded to; nothing for the unknown without a token."""
+        model = self._model
+        if isinstance(model, CharBPETokenizer):
+            end = model.end_of_word
+            tokens = {
+                i: (
+                    token.removesuffix(end) + " " if end and token.endswith(end) else token
+                ).encode()
+                for token, i in model.vocab.items()
+            }
+        else:
+            tokens = model.vocab
+        return pa.array([tokens.get(i, b"") for i in self.ids.tolist()], pa.large_binary())
+
+    @cached_property
+    def _rows(self) -> NDArray[np.int64]:
+        """By number the row of the id in `ids`, -1 where there is no such id."""
+        rows = np.full(self._table_size, -1, np.int64)
+        rows[self.ids] = np.arange(len(self.ids))
+        return rows
+
+    def rows_of(self, ids: NDArray[Any]) -> NDArray[np.int64]:
+        """int64[n], where each of n ids stands in `ids`; -1: it is no id of the vocabulary."""
+        if not len(self.ids):
+            return np.full(len(ids), -1, np.int64)
+        if self.is_dense:
+            known = self._rows[np.minimum(ids, self._table_size - 1)]
+            return np.where(ids < self._table_size, known, -1)
+        rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[rows] == ids, rows, -1)
+
+    def token(self, token_id: int) -> bytes | None:
+        """What an id is decoded to; None: there is no such id."""
+        row = int(self.rows_of(np.array([token_id], np.int64))[0])
+        return None if row < 0 else self._bytes[row].as_py()
+
+    def decode(self, ids: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bytes of ids, joined, and int64[n + 1], where those of each begin and end.
+
+        Raises:
+            ValueError: one is no id of the vocabulary.
+        """
+        rows = self.rows_of(ids)
+        if len(rows) and rows.min() < 0:
+            raise ValueError(f"id {int(ids[int(np.argmin(rows))])} is not in the vocabulary")
+        taken = self._bytes.take(pa.array(rows))
+        bounds = np.frombuffer(taken.buffers()[1], np.int64, len(rows) + 1, taken.offset * 8)
+        data = taken.buffers()[2]
+        text = np.frombuffer(data, np.uint8, int(bounds[-1])) if bounds[-1] else _NOTHING
+        return text, bounds
+
+
+_NOTHING = np.empty(0, np.uint8)

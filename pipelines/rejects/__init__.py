@@ -1,0 +1,1 @@
+"""What is wrong with documents and files: reasons, tables, limits, and taking them after all."""

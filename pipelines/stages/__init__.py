@@ -1,0 +1,1 @@
+"""The stages of a build: plan, count, train, encode, replay."""

@@ -1,0 +1,415 @@
+"""The output directory on any fsspec storage: files that appear whole or not at all.
+
+Local files are written beside their final name, under one that begins with `.`, and renamed when
+the disk has them; elsewhere a file is written to a local temporary file, and becomes visible when
+its upload is complete (`uploads.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+import fsspec
+import xxhash
+
+from pipelines.errors import OutputError
+from pipelines.storage import json_text
+from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, protocols
+from pipelines.storage.retries import describe, persistently
+from pipelines.storage.stored import read_range
+from pipelines.storage.uploads import create, shows_unfinished, temporary_path, upload
+from pipelines.supervisor import STATUS_VARIABLE
+
+if TYPE_CHECKING:
+    from pipelines.storage.locks import Guard
+
+# Small files read at the same time from far away.
+_READS_AT_ONCE: Final = 16
+_LEFTOVER = re.compile(r"\.(.+\.[0-9a-f]{16}\.tmp|probe-[0-9a-f]{16})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directory:
+    """A directory of the output, named by a path or fsspec URL.
+
+    Attributes:
+        url: absolute path or URL.
+        storage_options: of its file system; never shown.
+        guard: what must hold whenever a file gets its name or is removed; None: nothing.
+    """
+
+    url: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    guard: Guard | None = None
+
+    def __truediv__(self, name: str) -> Self:
+        """The directory `name` below this one."""
+        return replace(self, url=f"{self.url.rstrip('/')}/{name}")
+
+    @property
+    def _located(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        # Not kept: a file system has the values of the options, and must not travel with this.
+        try:
+            filesystem, root = locate(self.url, self.storage_options)
+        except ValueError as error:
+            raise OutputError(
+                "The output can't be reached.",
+                found=describe(error),
+                where=self.url,
+                hint="Check the address and output_storage_options.",
+            ) from error
+        return filesystem, root.rstrip("/")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine."""
+        return is_local(self._located[0])
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
+    def path(self, name: str) -> str:
+        """The path or URL of a file, for people and other tools."""
+        return f"{self.url.rstrip('/')}/{name}"
+
+    def local_path(self, name: str) -> Path:
+        """The path of a file of a directory that `is_local`."""
+        return Path(self._located[1]) / name
+
+    def create(self) -> None:
+        """Makes the directory where the storage has directories.
+
+        Raises:
+            OutputError: it can't be made or written to.
+        """
+        filesystem, root = self._located
+        if not OBJECT_STORES.isdisjoint(protocols(filesystem)):
+            return  # and nobody asked for a bucket
+        with self.output_errors(""):
+            filesystem.makedirs(root, exist_ok=True)
+            if is_local(filesystem):  # a directory may be there and yet be closed to us
+                probe = Path(root) / f".probe-{secrets.token_hex(8)}"
+                probe.touch()
+                probe.unlink(missing_ok=True)  # another build, at its end, may have removed it
+
+    def exists(self) -> bool:
+        """Whether anything is there.
+
+        Raises:
+            OutputError: that can't be found out.
+        """
+        filesystem, root = self._located
+        filesystem.invalidate_cache(root)
+        try:
+            return bool(persistently(lambda: filesystem.exists(root)))
+        except OSError as error:
+            raise _unreadable(self.url, error) from error
+
+    def sizes(self) -> dict[str, int]:
+        """Names and sizes of the files in the directory itself; none if it is not there.
+
+        Raises:
+            OutputError: it can't be read.
+        """
+        names = {
+            entry["name"].rpartition("/")[2]: entry["size"]
+            for entry in self._entries()
+            if entry["type"] == "file"
+        }
+        names.pop("", None)  # what stands for the directory itself
+        return names
+
+    def others(self) -> list[str]:
+        """Names of what else is in the directory, such as directories; none if it is not there.
+
+        Raises:
+            OutputError: it can't be read.
+        """
+        root = self._located[1]
+        others = [entry["name"].rstrip("/") for entry in self._entries() if entry["type"] != "file"]
+        return sorted(name.rpartition("/")[2] for name in others if name != root)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        filesystem, root = self._located
+        filesystem.invalidate_cache(root)
+        try:
+            entries: list[dict[str, Any]] = persistently(lambda: filesystem.ls(root, detail=True))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unreadable(self.url, error) from error
+        return entries
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[HashingFile]:
+        """A file to write, which gets its name when the block ends without an error.
+
+        Raises:
+            OutputError: the disk is full, or the storage refuses.
+        """
+        filesystem, root = self._located
+        with self.output_errors(name):
+            if is_local(filesystem):
+                final = Path(root) / name
+                final.parent.mkdir(parents=True, exist_ok=True)
+                temporary = Path(temporary_path(str(final)))
+                try:
+                    with temporary.open("wb") as file:
+                        yield HashingFile(file)
+                        file.flush()
+                        # Or after a power loss the name might stand over bytes never written.
+                        os.fsync(file.fileno())
+                    self._check_guard()
+                    temporary.replace(final)
+                finally:
+                    temporary.unlink(missing_ok=True)
+            else:
+                # The parent of this process removes what is there, also if this one is killed.
+                place = os.environ.get(STATUS_VARIABLE)
+                with tempfile.NamedTemporaryFile("wb", prefix="beam-bpe-", dir=place) as spool:
+                    yield HashingFile(spool)
+                    spool.flush()
+                    self._check_guard()
+                    upload(filesystem, Path(spool.name), f"{root}/{name}")
+
+    def create_file(self, name: str, data: bytes) -> bool:
+        """Writes a small file unless there is one; whether it did.
+
+        On the condition that there is none where the storage knows it: then of several that write
+        it at the same time one succeeds.
+        """
+        filesystem, root = self._located
+        with self.output_errors(name):
+            return create(filesystem, f"{root}/{name}", data)
+
+    def settle(self) -> None:
+        """Makes names given and taken so far last through a loss of power."""
+        filesystem, root = self._located
+        if not is_local(filesystem):
+            return
+        with self.output_errors(""):
+            directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+    def _check_guard(self) -> None:
+        if self.guard is not None:
+            self.guard.check()
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Writes a small file."""
+        with self.write(name) as file:
+            file.write(data)
+
+    def write_json(self, name: str, value: object) -> None:
+        """Writes JSON for people and programs: sorted keys, objects indented, items a line each."""
+        with self.write(name) as file:
+            for block in json_text.encoded(value):
+                file.write(block)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """The object in a JSON file that `write_json` wrote, or None if there is no such file.
+
+        Raises:
+            OutputError: it is damaged or can't be read.
+        """
+        data = self.find_bytes(name)
+        if data is None:
+            return None
+        try:
+            value = json.loads(data)
+        except ValueError as error:
+            raise OutputError(
+                "A file of the output is damaged.",
+                expected="JSON",
+                found=str(error),
+                where=self.path(name),
+                hint="Remove it, or begin anew with --restart.",
+            ) from None
+        if not isinstance(value, dict):
+            raise OutputError(
+                "A file of the output is damaged.",
+                expected="a JSON object",
+                found=type(value).__name__,
+                where=self.path(name),
+                hint="Remove it, or begin anew with --restart.",
+            )
+        return value
+
+    def read_json_files(self, names: Sequence[str]) -> list[dict[str, Any] | None]:
+        """What `read_json` gives for each name; several at a time where each takes a request."""
+        if self.is_local:
+            return [self.read_json(name) for name in names]
+        with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
+            return list(threads.map(self.read_json, names))
+
+    def read_bytes(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes [start, end) of a file, fewer where it ends; no file stays open.
+
+        Raises:
+            OutputError: it is not there or can't be read.
+        """
+        filesystem, root = self._located
+        try:
+            return persistently(lambda: read_range(filesystem, f"{root}/{name}", start, end))
+        except OSError as error:
+            raise _unreadable(self.path(name), error) from error
+
+    def find_bytes(self, name: str) -> bytes | None:
+        """The bytes of a file, or None if there is no such file.
+
+        Raises:
+            OutputError: it can't be read.
+        """
+        filesystem, root = self._located
+        try:
+            return persistently(lambda: read_range(filesystem, f"{root}/{name}"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable(self.path(name), error) from error
+
+    def remove(self, name: str) -> None:
+        """Removes a file if it is there."""
+        self.remove_files([name])
+
+    def remove_files(self, names: Sequence[str]) -> None:
+        """Removes those of the files that are there; a thousand a request where that is possible.
+
+        Raises:
+            OutputError: the storage refuses.
+        """
+        filesystem, root = self._located
+        paths = [f"{root}/{name}" for name in names]
+        if paths:
+            self._check_guard()
+        with self.output_errors(names[0] if len(names) == 1 else ""):
+            removals = [partial(filesystem.rm_file, path) for path in paths]
+            if paths and not OBJECT_STORES.isdisjoint(protocols(filesystem)):
+                removals = [partial(filesystem.rm, paths)]
+            for removal in removals:
+                with suppress(FileNotFoundError):
+                    persistently(removal)
+
+    def leftovers(self) -> list[str]:
+        """What killed writers left: files that never got their name."""
+        if not shows_unfinished(self._located[0]):
+            return []
+        return [name for name in self.sizes() if _LEFTOVER.fullmatch(name)]
+
+    def remove_leftovers(self) -> None:
+        """Removes what killed writers left."""
+        self.remove_files(self.leftovers())
+
+    def remove_all(self) -> None:
+        """Removes the directory with all that is in it. Only for directories that are all ours."""
+        filesystem, root = self._located
+        self._check_guard()
+        with self.output_errors(""):
+            try:
+                if is_local(filesystem):
+                    shutil.rmtree(root)
+                else:
+                    filesystem.invalidate_cache(root)
+                    persistently(lambda: filesystem.rm(root, recursive=True))
+            except FileNotFoundError:
+                return
+
+    def remove_if_empty(self) -> None:
+        """Removes the directory if nothing is in it and the storage has directories."""
+        filesystem, root = self._located
+        if is_local(filesystem) and filesystem.isdir(root) and not filesystem.ls(root):
+            filesystem.rmdir(root)
+
+    @contextmanager
+    def output_errors(self, name: str) -> Iterator[None]:
+        """Turns the errors of what writes into the directory into OutputError.
+
+        Args:
+            name: the file that is written; empty: the directory, or several.
+        """
+        try:
+            yield
+        except OSError as error:
+            hint = "Check the path and its permissions, and output_storage_options."
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                hint = "Make room and run the same command again: what is finished is kept."
+                if not self.is_local:
+                    hint = f"Make room in {tempfile.gettempdir()}, or set TMPDIR. {hint}"
+            raise OutputError(
+                "The output can't be written.",
+                found=_said(error),
+                where=self.path(name) if name else self.url,
+                hint=hint,
+            ) from error
+
+
+def json_bytes(value: object) -> bytes:
+    """What `write_json` writes; equal values have equal bytes.
+
+    >>> json_bytes({"b": [1], "a": "é"})
+    b'{\\n  "a": "\\xc3\\xa9",\\n  "b": [1]\\n}\\n'
+    """
+    return b"".join(json_text.encoded(value))
+
+
+def _said(error: OSError) -> str:
+    return f"{type(error).__name__}: {error.strerror}" if error.strerror else describe(error)
+
+
+def _unreadable(where: str, error: OSError) -> OutputError:
+    return OutputError(
+        "The output can't be read.",
+        found=_said(error),
+        where=where,
+        hint="Check the path, its permissions and output_storage_options; what is missing is made "
+        "again after --restart.",
+    )
+
+
+class HashingFile(io.RawIOBase):
+    """Passes writes on and keeps the size and the xxh3-128 of what was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hasher = xxhash.xxh3_128()
+        self.size = 0
+
+    def write(self, data: Any) -> int:
+        """Writes all of the data."""
+        view = memoryview(data).cast("B")
+        self._file.write(view)
+        self._hasher.update(view)
+        self.size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """The number of bytes written."""
+        return self.size
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def hexdigest(self) -> str:
+        """The xxh3-128, in hex, of what was written so far."""
+        return str(self._hasher.hexdigest())

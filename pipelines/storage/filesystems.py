@@ -1,0 +1,181 @@
+"""The file system behind a path or URL: its options, its package, what it says of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from pipelines.config.credentials import expanded
+from pipelines.errors import ConfigError
+
+CONNECT_SECONDS: Final = 10
+# Without a byte from the server.
+SILENT_SECONDS: Final = 30
+_CONNECTIONS: Final = 64
+
+# By protocol: the extra of this package that brings it, and the package that is in it.
+_EXTRAS: Final = {
+    **dict.fromkeys(("s3", "s3a"), ("s3", "s3fs")),
+    **dict.fromkeys(("gs", "gcs"), ("gcs", "gcsfs")),
+    **dict.fromkeys(("az", "abfs", "abfss", "adl"), ("azure", "adlfs")),
+    **dict.fromkeys(("http", "https"), ("http", "aiohttp")),
+}
+OBJECT_STORES: Final = frozenset({*_EXTRAS} - {"http", "https"})
+
+# What fsspec takes for files of this machine; it takes any other option too, without a word.
+_LOCAL_OPTIONS: Final = frozenset(
+    {
+        "auto_mkdir",
+        "use_listings_cache",
+        "listings_expiry_time",
+        "max_paths",
+        "skip_instance_cache",
+    }
+)
+
+# What file systems call the thing that changes with a file's content, the most telling first.
+_MARK_KEYS: Final = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "md5",
+    "checksum",
+    "Content-MD5",
+    "generation",
+    "mtime",
+    "LastModified",
+    "Last-Modified",
+    "last_modified",
+    "updated",
+    "modified",
+    "created",
+)
+
+
+def locate(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The file system of a path or fsspec URL, and the path there.
+
+    Options may stand under the name of their protocol, as chained URLs need it. Values may be
+    `${NAME}`, from the environment. Time limits are ours where none are given; libraries that can
+    be told to do so leave repeating to `retries.py`, and keep no listings.
+
+    Raises:
+        ConfigError: a package is missing, or an environment variable; or the files are local, and
+            an option is none of local files.
+        ValueError: the protocol is unknown, or its library refuses the options.
+    """
+    given = expanded(options)
+    protocol = protocol_of(url)
+    if protocol in _EXTRAS:
+        given = {**given.pop(protocol, {}), **given}
+        try:
+            given = _DEFAULTS.get(protocol, _with_no_listings)(given)
+        except ImportError as error:
+            raise _missing_package(protocol, url, error) from None
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url, **given)
+    except ImportError as error:
+        raise _missing_package(protocol, url, error) from None
+    if is_local(filesystem) and "::" not in url:
+        _check_local_options(given, url)
+    if protocol in ("s3", "s3a"):
+        filesystem.retries = 1
+    return filesystem, str(path)
+
+
+def plain_path(url: str) -> str | None:
+    """The path on this machine that a URL is without asking fsspec; None: ask it (`locate`).
+
+    >>> plain_path("/data/a"), plain_path("file:///data/a"), plain_path("s3://bucket/a")
+    ('/data/a', '/data/a', None)
+    """
+    path = url.removeprefix("file://")
+    return path if path.startswith("/") and "::" not in path else None
+
+
+def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
+    """Whether its files are on a disk of this machine."""
+    return isinstance(filesystem, LocalFileSystem)
+
+
+def protocols(filesystem: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+    """The names that a file system goes by."""
+    names = filesystem.protocol
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def protocol_of(url: str) -> str:
+    """The protocol of a URL, the first of a chained one; "file" for a path.
+
+    >>> protocol_of("s3://bucket/a"), protocol_of("/data/a"), protocol_of("simplecache::s3://b/a")
+    ('s3', 'file', 'simplecache')
+    """
+    head, separator, _ = url.partition("://")
+    return head.partition("::")[0] if separator else "file"
+
+
+def mark_of(info: Mapping[str, Any]) -> str:
+    """A text that changes when the file does, from what its storage says of it; "" if nothing."""
+    key = next((key for key in _MARK_KEYS if info.get(key) is not None), None)
+    return "" if key is None else f"{key}={info[key]}"
+
+
+def _with_no_listings(options: dict[str, Any]) -> dict[str, Any]:
+    # Another process may write meanwhile, and nothing here lists a folder twice for one purpose.
+    return {"use_listings_cache": False, **options}
+
+
+def _s3_options(options: dict[str, Any]) -> dict[str, Any]:
+    config = {
+        "connect_timeout": CONNECT_SECONDS,
+        "read_timeout": SILENT_SECONDS,
+        "max_pool_connections": _CONNECTIONS,
+        "retries": {"total_max_attempts": 1},
+        **options.get("config_kwargs", {}),
+    }
+    return {**_with_no_listings(options), "config_kwargs": config}
+
+
+def _http_options(options: dict[str, Any]) -> dict[str, Any]:
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(
+        total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS
+    )
+    client = {"timeout": timeout, **options.get("client_kwargs", {})}
+    return {**_with_no_listings(options), "client_kwargs": client}
+
+
+_DEFAULTS: Final[dict[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    **dict.fromkeys(("s3", "s3a"), _s3_options),
+    **dict.fromkeys(("http", "https"), _http_options),
+}
+
+
+def _check_local_options(options: Mapping[str, Any], url: str) -> None:
+    unknown = sorted(str(key) for key in options if key not in _LOCAL_OPTIONS)
+    if unknown:
+        raise ConfigError(
+            "The storage options hold what files on a local disk don't have.",
+            expected=f"no storage_options, or some of {', '.join(sorted(_LOCAL_OPTIONS))}",
+            found=", ".join(f"storage_options.{key}" for key in unknown),
+            where=url,
+            hint="Remove it, or correct the path if it should be a URL; files of several storages "
+            "belong to sources of their own.",
+        )
+
+
+def _missing_package(protocol: str, url: str, error: ImportError) -> ConfigError:
+    extra, package = _EXTRAS.get(protocol, (None, None))
+    return ConfigError(
+        f"A package for {protocol}:// is not installed.",
+        expected=package,
+        found=str(error),
+        where=url,
+        hint="Install what the message names, also on the workers."
+        if extra is None
+        else f"pip install 'bpe-beam[{extra}]', also on the workers.",
+    )

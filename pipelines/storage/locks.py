@@ -1,0 +1,346 @@
+"""One build at a time writes into an output.
+
+`_lock.json` in the output names the build that holds it. Where the system knows locks (`flock`, on
+local disks), it holds the lock and drops it when the process ends, however it ends. Elsewhere the
+file is created on the condition that there is none and changed every few seconds; one that stays
+as it is for `LEASE_SECONDS` was left by a build that is gone, and is taken over.
+
+A lock that runs out can be lost while its build is only slow. So every file of the output is
+written on the condition that the lock still names the build that writes it (`Guard`): a build that
+lost it, or a worker of a build that is gone, writes nothing more, and no manifest. That also is
+what finds the loser where a storage can't create on a condition.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pipelines.errors import OutputError
+
+if TYPE_CHECKING:
+    from pipelines.storage.directory import Directory
+
+LOCK: Final = "_lock.json"
+LEASE_SECONDS = 60.0
+BEAT_SECONDS = 10.0
+_POLL_SECONDS = 1.0
+# A process that was killed is gone a little later.
+_DYING_SECONDS = 2.0
+_JOIN_SECONDS = 5.0
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """The condition on which files of an output are written; it travels to workers.
+
+    Attributes:
+        output: the output's directory.
+        owner: the build that must hold it.
+    """
+
+    output: Directory
+    owner: str
+
+    def check(self) -> None:
+        """Whether the build still holds the output.
+
+        Raises:
+            OutputError: it does not; nothing may be written for it.
+        """
+        holder = _read(self.output)
+        if holder.get("owner") == self.owner:
+            return
+        raise OutputError(
+            "The build that this belongs to does not hold the output any more; nothing was "
+            "written.",
+            expected=f"{LOCK} of this build ({self.owner})",
+            found=_described(holder) if holder else "none",
+            where=self.output.path(LOCK),
+            hint="Let the other build finish, or end it, and run the same command again. If there "
+            "is none, this one was stopped or cut off for longer than a minute: run it again.",
+        )
+
+
+class OutputLock:
+    """The lock of an output, for one run of a command.
+
+    As a context it is given back at the end, also when the block fails: threads that are still at
+    work then write nothing more.
+    """
+
+    def __init__(self, output: Directory) -> None:
+        self._output = output
+        self._holder = _this_build()
+        self._held: _Flock | _Lease | None = None
+
+    @property
+    def guard(self) -> Guard:
+        """The condition on which files are written."""
+        return Guard(output=self._output, owner=self._holder["owner"])
+
+    def acquire(self) -> None:
+        """Takes the lock unless it is held already.
+
+        Raises:
+            OutputError: another build holds it, or the output can't be written.
+        """
+        self._take(patient=True)
+
+    def try_acquire(self) -> bool:
+        """Takes the lock if no other build holds it, without waiting to see; whether it did."""
+        try:
+            self._take(patient=False)
+        except OutputError:
+            return False
+        return True
+
+    def _take(self, *, patient: bool) -> None:
+        if self._held is not None:
+            return
+        self._output.create()
+        with self._output.output_errors(LOCK):
+            kind = _Flock if self._output.is_local and _knows_locks(self._output) else _Lease
+            self._held = kind(self._output, self._holder, patient=patient)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            if self._held is None and LOCK in self._output.sizes():
+                self.try_acquire()  # left by a build that was killed as it ended
+            if self._held is not None:
+                self._output.remove_leftovers()
+                self._held.release()
+        elif self._held is not None:
+            with suppress(OutputError, OSError):  # the error is what is to be told
+                self._held.release()
+        self._held = None
+
+
+def _knows_locks(output: Directory) -> bool:
+    """Whether files here can be locked. Tried on one of its own, which is in nobody's way."""
+    probe = output.local_path(f".probe-{secrets.token_hex(8)}")
+    file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    finally:
+        os.close(file)
+        probe.unlink(missing_ok=True)
+    return True
+
+
+class _Flock:
+    """A lock of the system on the open file."""
+
+    def __init__(self, output: Directory, holder: Mapping[str, Any], *, patient: bool) -> None:
+        self._output = output
+        self._owner = holder["owner"]
+        self._path = output.local_path(LOCK)
+        self._file = self._open(output, _DYING_SECONDS if patient else 0.0)
+        try:
+            self._state(output, holder)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _open(self, output: Directory, patience: float) -> int:
+        begun = time.monotonic()
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Who held it before may have removed it after it was opened here.
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(file), self._path.stat()):
+                        return file
+            except BlockingIOError:
+                if time.monotonic() - begun >= patience:
+                    os.close(file)
+                    raise _held_by(output, _read(output)) from None
+                time.sleep(_POLL_SECONDS / 10)
+            except OSError:
+                os.close(file)
+                raise
+            os.close(file)
+
+    def _state(self, output: Directory, holder: Mapping[str, Any]) -> None:
+        if os.fstat(self._file).st_size:
+            _read(output)  # so that nobody else's file is overwritten
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, _content(holder), 0)
+
+    def release(self) -> None:
+        try:
+            if _read(self._output).get("owner") == self._owner:
+                self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self._file)
+
+
+class _Lease:
+    """A file that is changed again and again while its build is alive."""
+
+    def __init__(self, output: Directory, holder: Mapping[str, Any], *, patient: bool) -> None:
+        self._output = output
+        self._holder = holder
+        self._beats = 0
+        self._ended = threading.Event()
+        self._create(patient=patient)
+        # Where a storage does not know the condition, two may have created it.
+        if not self._is_ours():
+            raise _held_by(output, _read(output))
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+
+    def _create(self, *, patient: bool) -> None:
+        first: dict[str, Any] | None = None
+        begun = time.monotonic()
+        while not self._output.create_file(LOCK, _content(self._holder)):
+            holder = _read(self._output)
+            if holder == self._holder:
+                return  # the answer to an earlier request was lost
+            if first is None:
+                first = holder
+            alive = _is_alive(holder)
+            seconds = time.monotonic() - begun
+            over = seconds > (_DYING_SECONDS if alive else LEASE_SECONDS)
+            if alive is False or (alive is None and over and holder == first):
+                self._output.remove(LOCK)
+                continue
+            if over or holder != first or not patient:
+                raise _held_by(self._output, holder)
+            if holder is first and alive is None:
+                print(
+                    f"waiting up to {LEASE_SECONDS:.0f} s to see whether the build that holds the "
+                    f"output is alive: {_described(holder)}",
+                    file=sys.stderr,
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _is_ours(self) -> bool:
+        return bool(_read(self._output).get("owner") == self._holder["owner"])
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_SECONDS):
+            # What stands in the way will stop the next file of the output, and is told there.
+            with suppress(OutputError):
+                if not self._is_ours():
+                    return
+                self._beats += 1
+                state = {**self._holder, "beats": self._beats}
+                self._output.write_bytes(LOCK, _content(state))
+
+    def _end(self) -> bool:
+        """Ends the beats; whether the lock is still ours, as far as that can be told."""
+        self._ended.set()
+        self._thread.join(_JOIN_SECONDS)
+        if self._thread.is_alive():  # the storage does not answer
+            return False
+        with suppress(OutputError):
+            return self._is_ours()
+        return False
+
+    def release(self) -> None:
+        if self._end():
+            self._output.remove(LOCK)
+
+
+def _this_build() -> dict[str, Any]:
+    """What the lock says of its holder."""
+    return {
+        "owner": secrets.token_hex(16),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": _process(os.getpid()),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+    }
+
+
+def _content(holder: Mapping[str, Any]) -> bytes:
+    return json.dumps(holder, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def _read(output: Directory) -> dict[str, Any]:
+    """What the lock says; empty if there is none, or if it is being written.
+
+    Raises:
+        OutputError: it can't be read, or it is no lock.
+    """
+    try:
+        holder = json.loads(output.find_bytes(LOCK) or b"{}")
+    except ValueError:
+        holder = None
+    if not isinstance(holder, dict) or (holder and not _is_lock(holder)):
+        raise OutputError(
+            "A file of the output is not a lock.",
+            expected="what a build of this tool writes",
+            found="something else",
+            where=output.path(LOCK),
+            hint="Move it elsewhere, or choose another output.",
+        )
+    return holder
+
+
+def _is_lock(holder: Mapping[str, Any]) -> bool:
+    return isinstance(holder.get("owner"), str) and isinstance(holder.get("pid"), int)
+
+
+def _process(pid: int) -> list[object] | None:
+    """What tells a process from all others: machine, namespace, number, time of its start.
+
+    None where the system does not say.
+    """
+    with suppress(OSError, IndexError):
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+        state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if state not in "XZ":  # dead, though its parent has not looked
+            return [machine, namespace, pid, others[18]]
+    return None
+
+
+def _is_alive(holder: Mapping[str, Any]) -> bool | None:
+    """Whether the build that holds a lease is at work; None where only time can tell."""
+    here, there = _process(os.getpid()), holder.get("process")
+    if here is None or not isinstance(there, list) or there[:2] != here[:2]:
+        return None
+    return _process(holder["pid"]) == there
+
+
+def _described(holder: Mapping[str, Any]) -> str:
+    return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
+
+
+def _held_by(output: Directory, holder: Mapping[str, Any]) -> OutputError:
+    return OutputError(
+        "Another build is at work on this output.",
+        found=_described(holder) if holder else "a build that has just begun",
+        where=output.path(LOCK),
+        hint="Wait until it has finished, or end it: what is finished is kept. Or choose another "
+        "output.",
+    )

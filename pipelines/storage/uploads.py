@@ -1,0 +1,172 @@
+"""A local file becomes a file of a storage: visible when all of it is there, never before.
+
+Object stores show an object when its upload is complete. Other storages may show a file that is
+being written: there it is written under another name, and renamed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import fsspec
+from fsspec.asyn import sync
+
+from pipelines.storage.filesystems import OBJECT_STORES, is_local, protocols
+from pipelines.storage.retries import persistently, status_of
+
+# Larger files go up in parts of this size, each repeated alone if it fails; S3 allows 10,000.
+PART_BYTES: Final = 16 << 20
+_MOST_PARTS: Final = 10_000
+
+# Of one request. The time limits of the client begin with the answer: when a connection breaks at
+# the wrong moment of sending, it would wait for minutes.
+REQUEST_SECONDS = 300.0
+
+_Call = Callable[..., Any]
+
+_PRECONDITION_FAILED: Final = 412
+_NOT_IMPLEMENTED: Final = 501
+_WHOLE_WHEN_VISIBLE: Final = OBJECT_STORES | {"memory"}
+
+
+def temporary_path(path: str) -> str:
+    """Where a file is written that is to become `path`: beside it."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.{secrets.token_hex(8)}.tmp"
+
+
+def shows_unfinished(filesystem: fsspec.AbstractFileSystem) -> bool:
+    """Whether a file is there, under a temporary name, while it is being written."""
+    if is_local(filesystem):
+        return True
+    renames = type(filesystem).mv is not fsspec.AbstractFileSystem.mv  # that one copies
+    return renames and _WHOLE_WHEN_VISIBLE.isdisjoint(protocols(filesystem))
+
+
+def upload(filesystem: fsspec.AbstractFileSystem, source: Path, path: str) -> None:
+    """Write a file to a storage as a whole.
+
+    Raises:
+        OSError: it could not be written; nothing is visible then.
+    """
+    if hasattr(filesystem, "_call_s3"):
+        _upload_s3(filesystem, source, path)
+    elif shows_unfinished(filesystem):
+        _put_and_rename(filesystem, path, lambda to: filesystem.put_file(str(source), to))
+    else:
+        persistently(lambda: filesystem.put_file(str(source), path))
+
+
+def create(filesystem: fsspec.AbstractFileSystem, path: str, data: bytes) -> bool:
+    """Write a small file unless there is one; whether it was written.
+
+    One request that depends on there being none, where the storage knows that; elsewhere one looks
+    first, and two at the same time may both write.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    try:
+        persistently(lambda: _create(filesystem, path, data))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if status_of(error) == _PRECONDITION_FAILED:
+            return False
+        if status_of(error) != _NOT_IMPLEMENTED:
+            raise
+        if persistently(lambda: filesystem.exists(path)):
+            return False
+        persistently(lambda: filesystem.pipe_file(path, data))
+    return True
+
+
+def _create(filesystem: fsspec.AbstractFileSystem, path: str, data: bytes) -> None:
+    if is_local(filesystem):
+        temporary = Path(temporary_path(path))
+        try:
+            temporary.write_bytes(data)
+            Path(path).hardlink_to(temporary)  # which never takes the place of a file
+        finally:
+            temporary.unlink(missing_ok=True)
+    elif hasattr(filesystem, "_call_s3"):
+        bucket, key, _ = filesystem.split_path(path)
+        _call(filesystem, "put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+    elif not shows_unfinished(filesystem):
+        filesystem.pipe_file(path, data, mode="create")
+    elif filesystem.exists(path):
+        raise FileExistsError(path)
+    else:
+        _put_and_rename(filesystem, path, lambda to: filesystem.pipe_file(to, data))
+
+
+def _put_and_rename(
+    filesystem: fsspec.AbstractFileSystem, path: str, put: Callable[[str], None]
+) -> None:
+    temporary = temporary_path(path)
+    try:
+        persistently(lambda: filesystem.makedirs(filesystem._parent(path), exist_ok=True))
+        persistently(lambda: put(temporary))
+        try:
+            filesystem.mv(temporary, path)
+        except OSError:  # some do not rename over a file that is there
+            if not filesystem.exists(path):
+                raise
+            filesystem.rm_file(path)
+            filesystem.mv(temporary, path)
+    except BaseException:
+        with suppress(Exception):
+            filesystem.rm_file(temporary)
+        raise
+
+
+def _upload_s3(filesystem: fsspec.AbstractFileSystem, source: Path, path: str) -> None:
+    bucket, key, _ = filesystem.split_path(path)
+    target = {"Bucket": bucket, "Key": key}
+    size = source.stat().st_size
+
+    def call(method: str, **arguments: Any) -> Any:
+        return persistently(lambda: _call(filesystem, method, **target, **arguments))
+
+    if size <= PART_BYTES:
+        call("put_object", Body=source.read_bytes())
+        return
+    upload_id = call("create_multipart_upload")["UploadId"]
+    try:
+        parts = _upload_parts(call, source, upload_id, max(PART_BYTES, -(-size // _MOST_PARTS)))
+        _complete(call, upload_id, parts, size)
+    except BaseException:
+        # Its parts would be stored, and paid for, until somebody looks. Once: the storage may be
+        # what fails.
+        with suppress(Exception):
+            _call(filesystem, "abort_multipart_upload", **target, UploadId=upload_id)
+        raise
+
+
+def _call(filesystem: fsspec.AbstractFileSystem, method: str, **arguments: Any) -> Any:
+    return sync(filesystem.loop, filesystem._call_s3, method, timeout=REQUEST_SECONDS, **arguments)
+
+
+def _complete(call: _Call, upload_id: str, parts: list[dict[str, Any]], size: int) -> None:
+    try:
+        call("complete_multipart_upload", UploadId=upload_id, MultipartUpload={"Parts": parts})
+    except FileNotFoundError:
+        # What was repeated because its answer got lost finds nothing left to do.
+        if call("head_object")["ContentLength"] != size:
+            raise
+
+
+def _upload_parts(
+    call: _Call, source: Path, upload_id: str, part_bytes: int
+) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    with source.open("rb") as file:
+        while part := file.read(part_bytes):
+            number = len(parts) + 1
+            reply = call("upload_part", UploadId=upload_id, PartNumber=number, Body=part)
+            parts.append({"PartNumber": number, "ETag": reply["ETag"]})
+    return parts

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from pipelines.console.summary import (
+    BuildPlan,
+    BuildSummary,
+    PlannedFile,
+    StageSummary,
+    format_bytes,
+    show_plan,
+    show_summary,
+)
+
+SUMMARY = BuildSummary(
+    documents=66,
+    bytes=4_404_445,
+    empty=2,
+    rejects=1,
+    distinct_pretokens=34_021,
+    merges=7_935,
+    stop_reason="the vocabulary is full",
+    vocab_size=8_192,
+    tokens=1_123_456,
+    bytes_per_token=3.9204,
+    train_rows=60,
+    validation_rows=4,
+    stages=(
+        StageSummary(name="count", seconds=0.02, bytes=4_404_445),
+        StageSummary(name="train", seconds=1.04),
+        StageSummary(name="encode", seconds=0.5, bytes=4_404_445, state="resumed"),
+    ),
+    outputs={"tokenizer": "/out/[1]/tokenizer", "tokens": "/out/" + "long/" * 30 + "tokens"},
+    next_command="beam-bpe plan configs/quickstart.yaml",
+    warnings=("The corpus has too few pairs for 9,000 ids.",),
+)
+PLAN = BuildPlan(
+    files=(
+        PlannedFile(
+            path="/d/a.txt", bytes=3_000_000, compression="none", splittable=True, ranges=3
+        ),
+        PlannedFile(
+            path="/d/b.zst", bytes=10, compression="zstd", splittable=False, ranges=1, source="b"
+        ),
+    ),
+    tasks=4,
+    finished_tasks=1,
+    shards=64,
+    token_files=tuple(f"train-{number:05}-of-00004.parquet" for number in range(4)),
+    id_type="uint16",
+    output="/out",
+    warnings=("b.zst can't be split.",),
+)
+
+
+def shown(show: object, value: object, **options: object) -> str:
+    stream = io.StringIO()
+    show(value, Console(file=stream, width=40, **options))  # type: ignore[operator,arg-type]
+    return stream.getvalue()
+
+
+def test_a_summary_shows_every_figure_where_the_results_are_and_what_next() -> None:
+    assert shown(show_summary, SUMMARY) == (
+        "documents            66, 2 of them empty\n"
+        "text                 4.4 MB (4,404,445 bytes)\n"
+        "rejects              1\n"
+        "distinct pre-tokens  34,021\n"
+        "merges               7,935; stopped because the vocabulary is full\n"
+        "vocabulary           8,192 ids\n"
+        "tokens               1,123,456, 3.92 bytes per token\n"
+        "rows                 60 train, 4 validation\n"
+        "\n"
+        "stage                  seconds      MB/s\n"
+        "count                      0.0     220.2\n"
+        "train                      1.0         –\n"
+        "encode                     0.5       8.8  resumed\n"
+        "\n"
+        "results\n"
+        "tokenizer            /out/[1]/tokenizer\n"
+        f"tokens               /out/{'long/' * 30}tokens\n"
+        "\n"
+        "warning: The corpus has too few pairs for 9,000 ids.\n"
+        "\n"
+        "next\n"
+        "beam-bpe plan configs/quickstart.yaml\n"
+    )
+
+
+def test_what_was_not_part_of_a_command_is_not_shown() -> None:
+    summary = BuildSummary(merges=3, stages=(StageSummary(name="train", seconds=2.0),))
+    assert shown(show_summary, summary) == (
+        "merges               3\n"
+        "\n"
+        "stage                  seconds      MB/s\n"
+        "train                      2.0         –\n"
+    )
+
+
+def test_stages_that_had_nothing_to_do_show_no_rate() -> None:
+    stages = tuple(StageSummary(name=name, state="already finished") for name in ("count", "train"))
+    text = shown(show_summary, BuildSummary(stages=stages))
+    assert text.startswith("Everything was finished already; nothing was done.\n")
+    assert text.count("already finished\n") == 2
+
+
+def test_a_plan_shows_files_tasks_expected_output_and_warnings() -> None:
+    assert shown(show_plan, PLAN) == (
+        "/d/a.txt: 3.0 MB, 3 ranges\n"
+        "/d/b.zst (b): 10 bytes, zstd, 1 range, can't be split\n"
+        "\n"
+        "files                2, 3.0 MB; 1 can be split\n"
+        "ranges               4\n"
+        "tasks                4, 1 of them finished\n"
+        "count files          64\n"
+        "token files          4: train-00000-of-00004.parquet … train-00003-of-00004.parquet\n"
+        "token ids            uint16\n"
+        "output               /out\n"
+        "\n"
+        "warning: b.zst can't be split.\n"
+    )
+
+
+def test_a_plan_shows_what_is_selected_and_what_is_not_read() -> None:
+    files = (replace(PLAN.files[0], stop=1500), replace(PLAN.files[1], stop=0))
+    selection = {"b": {"limit_documents": 7, "exclude": ["c*"]}, "d": {"min_chars": 3}}
+    text = shown(show_plan, replace(PLAN, files=files, selection=selection))
+    assert "/d/a.txt: 3.0 MB, 3 ranges, read up to 1,500\n" in text
+    assert "/d/b.zst (b): 10 bytes, zstd, not read\n" in text
+    assert "files                2, 3.0 MB; 1 can be split, 1 not read\n" in text
+    assert "selection b          limit_documents: 7, exclude: ['c*']\n" in text
+    assert "selection d          min_chars: 3\n" in text
+
+
+def test_a_summary_shows_framing_and_what_was_not_selected() -> None:
+    text = shown(show_summary, replace(SUMMARY, framing_bytes=1234, not_selected=9_999))
+    assert "framing              1.2 kB (1,234 bytes)\n" in text
+    assert "not selected         9,999\n" in text
+
+
+def test_a_plan_of_many_files_shows_the_first() -> None:
+    file = PLAN.files[0]
+    plan = BuildPlan(
+        files=(file,) * 25, tasks=75, shards=0, token_files=(), id_type="uint16", output="o"
+    )
+    text = shown(show_plan, plan)
+    assert text.count("/d/a.txt") == 20
+    assert "… and 5 more files\n" in text
+    assert "nothing is trained" in text
+
+
+def test_a_terminal_gets_bold_headings_and_other_output_none() -> None:
+    assert "\x1b[1m" in shown(show_summary, SUMMARY, force_terminal=True)
+    assert "\x1b" not in shown(show_summary, SUMMARY)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (1_000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (5 * 10**12, "5.0 TB"),
+        (7 * 10**18, "7000.0 PB"),
+    ],
+)
+def test_sizes_are_shown_with_three_digits_or_so(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+def test_names_of_files_do_nothing_to_the_terminal() -> None:
+    file = PlannedFile(
+        path="/d/\x1b[2Ja\x07\u202e.txt", bytes=1, compression="none", splittable=True, ranges=1
+    )
+    text = shown(show_plan, replace(PLAN, files=(file,)), force_terminal=True, color_system=None)
+    assert "/d/\\x1b[2Ja\\x07\\u202e.txt" in text
+    assert "\x07" not in text
+    assert "\u202e" not in text

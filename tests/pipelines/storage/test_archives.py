@@ -1,0 +1,117 @@
+"""Tables of contents of damaged archives: nothing is left out in silence, nothing believed."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import random
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from build_support import config_for
+
+from pipelines import build
+from pipelines.errors import InputError
+from pipelines.rejects.bad_files import DamagedFileError
+from pipelines.storage import archives
+from pipelines.storage.archives import DamagedArchiveError
+
+NAMES = ["f0", "f1", "f2"]
+BLOCK = 512
+
+
+def tar() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in NAMES:
+            info = tarfile.TarInfo(name)
+            info.size = 1000
+            archive.addfile(info, io.BytesIO(b"x" * 1000))
+    return packed.getvalue()
+
+
+def members(path: Path, data: bytes) -> list[str]:
+    path.write_bytes(data)
+    protocol = "zip" if path.suffix == ".zip" else "tar"
+    return list(archives.contents(protocol, str(path), {}).members)
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize("end", ["tar", "tar.gz"])
+def test_a_tar_archive_is_listed_to_its_end_or_is_an_error(tmp_path: Path, end: str) -> None:
+    whole = tar()
+    second = 3 * BLOCK  # where the header of the second file is
+    after_the_third = 9 * BLOCK
+    path = tmp_path / f"a.{end}"
+
+    def listed(data: bytes) -> list[str]:
+        return members(path, gzip.compress(data) if end == "tar.gz" else data)
+
+    assert listed(whole) == listed(whole[: after_the_third + BLOCK]) == NAMES
+    wrong = {
+        "neither a header nor zeros": [flipped(whole, second + 5), whole + whole],
+        "no mark of its end": [whole[:after_the_third], whole[:second]],
+        "unexpected end of data": [whole[: second + 700]],
+    }
+    for message, archives_ in wrong.items():
+        for data in archives_:
+            with pytest.raises(DamagedArchiveError, match=message):
+                listed(data)
+    if end == "tar.gz":
+        packed = gzip.compress(whole)
+        for data in (packed[:-5], flipped(packed, len(packed) - 6)):
+            with pytest.raises(OSError, match=r"ended before|CRC"):
+                members(path, data)
+
+
+def test_sizes_in_a_zip_archive_that_can_not_be_are_not_believed(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros.txt", bytes(5_000_000))
+        archive.writestr("text.txt", b"some words " * 100)
+    data = packed.getvalue()
+    path = tmp_path / "a.zip"
+    assert members(path, data) == ["zeros.txt", "text.txt"]
+    entry = data.index(b"PK\1\2")
+    for offset, value in ((24, 4_000_000_000), (20, 1 << 30), (42, 1 << 30)):
+        place = entry + offset
+        wrong = data[:place] + value.to_bytes(4, "little") + data[place + 4 :]
+        with pytest.raises(DamagedArchiveError, match="can't be"):
+            members(path, wrong)
+        config = config_for(tmp_path, input={"files": [f"zip://*::{path}"], "range_bytes": 300})
+        with pytest.raises(InputError, match=r"can't be listed(.|\n)*a\.zip"):
+            build.plan(config)
+
+
+def test_a_file_that_would_end_behind_its_archive_is_damaged(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("text.txt", b"some words")
+    data = bytearray(packed.getvalue())
+    data[26:30] = b"\x08\x00\xff\xff"  # of its own header: the lengths of what is before the text
+    path = tmp_path / "a.zip"
+    assert members(path, bytes(data)) == ["text.txt"]
+    config = config_for(tmp_path, input={"files": [f"zip://*::{path}"]}, beam={"workers": 1})
+    with pytest.raises(DamagedFileError, match=r"behind the archive's end(.|\n)*text\.txt"):
+        build.build(config)
+
+
+def test_damaged_tables_give_names_or_an_error(tmp_path: Path) -> None:
+    generator = random.Random(3)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in NAMES:
+            archive.writestr(name, b"text")
+    for suffix, data in ((".zip", packed.getvalue()), (".tar", tar())):
+        for _ in range(300):
+            wrong = bytearray(data)
+            for _ in range(generator.choice([1, 3])):
+                wrong[generator.randrange(len(wrong))] = generator.randrange(256)
+            with contextlib.suppress(OSError):
+                members(tmp_path / f"a{suffix}", bytes(wrong))
