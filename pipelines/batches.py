@@ -6,8 +6,8 @@ module registers a Beam coder: one row in the Arrow IPC streaming format.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import apache_beam as beam
@@ -115,6 +115,37 @@ class DocumentBatch:
     def document(self, index: int) -> bytes:
         """The text of a document, for tests and messages; fast code works on the arrays."""
         return self.data[self.starts[index] : self.ends[index]].tobytes()
+
+    def documents(self) -> Iterator[bytes]:
+        """The text of each document. Of a long one, which comes in pieces, only this piece."""
+        return map(self.document, range(len(self)))
+
+    def select(self, kept: NDArray[np.bool_]) -> DocumentBatch:
+        """The batch with only some of its documents; `empty` and `rejects` stay.
+
+        Pieces of a long document must all be kept or all be left out: choose by what they share,
+        such as `offsets`, `hashes` or `whole_bytes`.
+
+        Args:
+            kept: bool[n], which ones.
+
+        Example:
+            >>> batch = DocumentBatch(data=np.frombuffer(b"good bad", np.uint8), source="a",
+            ...     starts=np.array([0, 5]), ends=np.array([4, 8]), offsets=np.array([0, 5]),
+            ...     num_bytes=np.array([4, 3]), hashes=np.zeros((2, 2), np.uint64))
+            >>> mask = np.array([text != b"bad" for text in batch.documents()])
+            >>> list(batch.select(mask).documents())
+            [b'good']
+        """
+        return replace(
+            self,
+            starts=self.starts[kept],
+            ends=self.ends[kept],
+            offsets=self.offsets[kept],
+            num_bytes=self.num_bytes[kept],
+            hashes=self.hashes[kept],
+            ids=None if self.ids is None else self.ids.filter(pa.array(kept)),
+        )
 
 
 _INT64S: Final = pa.list_(pa.int64())

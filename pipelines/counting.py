@@ -38,8 +38,8 @@ from bpe_core.patterns import resolve_pattern
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
 from pipelines.config.identity import fingerprint
-from pipelines.console import progress
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
+from pipelines.metrics import Meter
 from pipelines.readers.work import SourceReading, TaskWork, read_task
 from pipelines.rejects.table import RejectFile
 from pipelines.storage.directory import Directory
@@ -59,40 +59,54 @@ _OF_A_FILE = (b"bpe.shard", b"bpe.format", b"bpe.totals")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountJob:
-    """All that workers need to know to count; small, and the same for all of them.
+class Counting:
+    """How pre-tokens are counted, and where to; small, and the same for all workers.
 
     Attributes:
         counts: the directory of the shards.
-        rejects: the directory of rejected documents.
-        configuration: fingerprint of all that decides the counts but the inputs.
-        plan_id: files, ranges and rules; runs of other plans are never mixed in.
-        num_tasks, tasks_hash: what the commits must add up to (sum of task hashes modulo 2^128).
         pattern, special_tokens: how text is split and cut.
         normalizer, normalize_quotes: what text between special tokens goes through.
         shards: number of shards.
         memory: bytes for the tables of one process.
-        checkpoint_bytes: text after which a commit is written at the end of a task.
         max_pretoken_bytes, on_long_pretoken: what is too long, and what then.
-        readings: how each source is read.
     """
 
     counts: Directory
+    pattern: str
+    special_tokens: tuple[str, ...]
+    shards: int
+    memory: int
+    max_pretoken_bytes: int
+    on_long_pretoken: str
+    normalizer: str | None = None
+    normalize_quotes: bool = False
+
+    @property
+    def runs(self) -> Directory:
+        """Where the runs are."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountJob(Counting):
+    """All that workers need to know to count the tasks of a build.
+
+    Attributes:
+        rejects: the directory of rejected documents.
+        configuration: fingerprint of all that decides the counts but the inputs.
+        plan_id: files, ranges and rules; runs of other plans are never mixed in.
+        num_tasks, tasks_hash: what the commits must add up to (sum of task hashes modulo 2^128).
+        checkpoint_bytes: text after which a commit is written at the end of a task.
+        readings: how each source is read.
+    """
+
     rejects: Directory
     configuration: str
     plan_id: str
     num_tasks: int
     tasks_hash: int
-    pattern: str
-    special_tokens: tuple[str, ...]
-    shards: int
-    memory: int
     checkpoint_bytes: int
-    max_pretoken_bytes: int
-    on_long_pretoken: str
     readings: tuple[SourceReading, ...]
-    normalizer: str | None = None
-    normalize_quotes: bool = False
 
     @property
     def runs(self) -> Directory:
@@ -225,15 +239,15 @@ class _MemoryShare:
     """
 
     _lock = threading.Lock()
-    _at_work: ClassVar[WeakSet[TaskCounter]] = WeakSet()
+    _at_work: ClassVar[WeakSet[PretokenCounter]] = WeakSet()
 
     @classmethod
-    def join(cls, counter: TaskCounter) -> None:
+    def join(cls, counter: PretokenCounter) -> None:
         with cls._lock:
             cls._at_work.add(counter)
 
     @classmethod
-    def leave(cls, counter: TaskCounter) -> None:
+    def leave(cls, counter: PretokenCounter) -> None:
         with cls._lock:
             cls._at_work.discard(counter)
 
@@ -243,11 +257,18 @@ class _MemoryShare:
             return max(memory // max(len(cls._at_work), 1), 1)
 
 
-class TaskCounter:
-    """Counts the tasks of one bundle attempt. `close` must be called, also after an error."""
+class PretokenCounter:
+    """Counts batches into runs. `close` must be called, also after an error.
 
-    def __init__(self, job: CountJob) -> None:
-        self._job = job
+    Attributes:
+        runs: what was written, for each run its sections, one a shard.
+        pretokens: how many they hold.
+        long_pretokens: pre-tokens that were skipped because of their length.
+    """
+
+    def __init__(self, job: Counting, meter: Meter | None = None) -> None:
+        self._rules = job
+        self._meter = meter or Meter()
         pattern = resolve_pattern(job.pattern)
         self._custom = pattern.regex if pattern.native is None else None
         tokens = [token.encode() for token in job.special_tokens]
@@ -255,7 +276,7 @@ class TaskCounter:
         self._table = PretokenTable(
             pattern.native, tokens, job.max_pretoken_bytes, normalizer=self._normalizer
         )
-        self._start_commit()
+        self.start()
         _MemoryShare.join(self)
 
     def close(self) -> None:
@@ -263,11 +284,85 @@ class TaskCounter:
         self._table.clear()
         _MemoryShare.leave(self)
 
+    def start(self) -> None:
+        """Begins anew with nothing written; what is in the table stays."""
+        self.runs: list[tuple[Section, ...]] = []
+        self.pretokens = 0
+        self.long_pretokens = 0
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Counts the documents of a batch; writes a run when the table is full."""
+        done = 0
+        while done < len(batch):
+            limit = _MemoryShare.of(self._rules.memory)
+            if self._custom is None:
+                done, too_long = self._table.add_documents(
+                    batch.data, batch.starts, batch.ends, done, limit
+                )
+            else:
+                too_long = add_custom_pretokens(
+                    self._table,
+                    (batch.data.tobytes(), batch.starts, batch.ends),
+                    self._custom,
+                    self._rules.special_tokens,
+                    self._normalizer,
+                    max_pretoken_bytes=self._rules.max_pretoken_bytes,
+                )
+                done = len(batch)
+            for place in too_long:
+                self._meet_long_pretoken(batch, *place)
+            if self._table.memory_bytes > limit or done < len(batch):
+                self.flush()
+
+    def _meet_long_pretoken(
+        self, batch: DocumentBatch, document: int, begin: int, length: int
+    ) -> None:
+        if self._rules.on_long_pretoken == "skip":
+            self.long_pretokens += 1
+            return
+        raise InputError(
+            "A pre-token is too long.",
+            expected=f"at most {self._rules.max_pretoken_bytes:,} bytes "
+            "(counts.max_pretoken_bytes)",
+            found=f"{length:,} bytes",
+            where=f"{batch.source}, document at offset {batch.offsets[document]:,}, part "
+            f"{batch.part}, byte {begin:,}",
+            hint="Raise counts.max_pretoken_bytes, or leave such pre-tokens out with "
+            "counts.on_long_pretoken: skip.",
+        )
+
+    def flush(self) -> None:
+        """Packs the table into a run and empties it."""
+        if not len(self._table):
+            return
+        name = f"run-{secrets.token_hex(16)}.bin"
+        sections = []
+        offset = 0
+        with self._meter.time("write"), self._rules.runs.write(name) as file:
+            for packed in self._table.pack_sections(self._rules.shards):
+                file.write(packed)
+                digest = xxhash.xxh3_128_hexdigest(packed)
+                sections.append(Section(run=name, offset=offset, length=len(packed), hash=digest))
+                offset += len(packed)
+        self.runs.append(tuple(sections))
+        self.pretokens += self._table.total()
+        self._table.clear()
+
+
+class TaskCounter(PretokenCounter):
+    """Counts the tasks of one bundle attempt."""
+
+    def __init__(self, job: CountJob, meter: Meter | None = None) -> None:
+        super().__init__(job, meter)
+        self._job = job
+        self._start_commit()
+
     def count(self, work: TaskWork) -> Iterator[tuple[int, bytes]]:
         """Counts a task. Gives descriptors if that made a commit due."""
         totals = DocumentTotals()
         with (
             current_task(work.describe("count")),
+            self._meter.time("count"),  # what is neither reading nor writing
             RejectFile(
                 self._job.rejects,
                 f"count-{work.index:05d}-of-{work.of:05d}",
@@ -278,14 +373,15 @@ class TaskCounter:
                 },
             ) as rejects,
         ):
-            for batch in read_task(work, self._job.readings):
+            for batch in self._meter.timed("read", read_task(work, self._job.readings)):
                 totals.add_batch(batch)
                 rejects.add(batch.rejects)
-                self._count_batch(batch)
+                self.add(batch)
+                self._meter.add_batch(batch)
         self._totals[work.source].add(totals)
         self._tasks[work.index] = work.hash
         self._all_bytes += totals.all_bytes
-        progress.advance()
+        self._meter.finish_task()
         if self._all_bytes >= self._job.checkpoint_bytes:
             yield from self.commit()
 
@@ -293,80 +389,26 @@ class TaskCounter:
         """Writes what was counted since the last commit; gives its descriptors."""
         if not self._tasks:
             return
-        self._flush()
+        self.flush()
         commit = Commit(
             name=f"commit-{secrets.token_hex(16)}.json",
             plan_id=self._job.plan_id,
             tasks=self._tasks,
-            runs=tuple(self._runs),
+            runs=tuple(self.runs),
             sources=tuple(self._totals),
-            long_pretokens=self._long_pretokens,
+            long_pretokens=self.long_pretokens,
         )
-        self._job.runs.write_json(commit.name, commit.to_json())
+        with self._meter.time("write"):
+            self._job.runs.write_json(commit.name, commit.to_json())
+        self._meter.tell_times()
         self._start_commit()
         yield from commit.descriptors(self._job.shards)
 
     def _start_commit(self) -> None:
+        self.start()
         self._tasks: dict[int, int] = {}
-        self._runs: list[tuple[Section, ...]] = []
         self._totals = [DocumentTotals() for _ in self._job.readings]
         self._all_bytes = 0
-        self._long_pretokens = 0
-
-    def _count_batch(self, batch: DocumentBatch) -> None:
-        done = 0
-        while done < len(batch):
-            limit = _MemoryShare.of(self._job.memory)
-            if self._custom is None:
-                done, too_long = self._table.add_documents(
-                    batch.data, batch.starts, batch.ends, done, limit
-                )
-            else:
-                too_long = add_custom_pretokens(
-                    self._table,
-                    (batch.data.tobytes(), batch.starts, batch.ends),
-                    self._custom,
-                    self._job.special_tokens,
-                    self._normalizer,
-                    max_pretoken_bytes=self._job.max_pretoken_bytes,
-                )
-                done = len(batch)
-            for place in too_long:
-                self._meet_long_pretoken(batch, *place)
-            if self._table.memory_bytes > limit or done < len(batch):
-                self._flush()
-
-    def _meet_long_pretoken(
-        self, batch: DocumentBatch, document: int, begin: int, length: int
-    ) -> None:
-        if self._job.on_long_pretoken == "skip":
-            self._long_pretokens += 1
-            return
-        raise InputError(
-            "A pre-token is too long.",
-            expected=f"at most {self._job.max_pretoken_bytes:,} bytes (counts.max_pretoken_bytes)",
-            found=f"{length:,} bytes",
-            where=f"{batch.source}, document at offset {batch.offsets[document]:,}, part "
-            f"{batch.part}, byte {begin:,}",
-            hint="Raise counts.max_pretoken_bytes, or leave such pre-tokens out with "
-            "counts.on_long_pretoken: skip.",
-        )
-
-    def _flush(self) -> None:
-        """Packs the table into a run and empties it."""
-        if not len(self._table):
-            return
-        name = f"run-{secrets.token_hex(16)}.bin"
-        sections = []
-        offset = 0
-        with self._job.runs.write(name) as file:
-            for packed in self._table.pack_sections(self._job.shards):
-                file.write(packed)
-                digest = xxhash.xxh3_128_hexdigest(packed)
-                sections.append(Section(run=name, offset=offset, length=len(packed), hash=digest))
-                offset += len(packed)
-        self._runs.append(tuple(sections))
-        self._table.clear()
 
 
 # --- shards ----------------------------------------------------------------------------------
@@ -377,7 +419,9 @@ def shard_name(shard: int, shards: int) -> str:
     return f"shard-{shard:05d}-of-{shards:05d}.parquet"
 
 
-def merge_shard(job: CountJob, shard: int, descriptors: Sequence[bytes]) -> dict[str, Any]:
+def merge_shard(
+    job: CountJob, shard: int, descriptors: Sequence[bytes], meter: Meter | None = None
+) -> dict[str, Any]:
     """Merges a shard's sections and writes its file; gives its entry of the manifest.
 
     Raises:
@@ -390,24 +434,37 @@ def merge_shard(job: CountJob, shard: int, descriptors: Sequence[bytes]) -> dict
         DocumentTotals(documents=commit["documents"], hash_sum=int(commit["hash_sum"], 16))
         for commit in commits
     ).corpus_fingerprint
-    sections = sorted(
-        (Section(**s) for commit in commits for s in commit["sections"]),
-        key=lambda s: (s.run, s.offset),
-    )
-    scratch: list[str] = []
-    try:
-        with current_task(f"merging shard {shard} of {job.shards} of the counts"):
-            while len(sections) > MERGED_AT_ONCE:
-                sections = _merge_round(job, sections, scratch)
-            entry = _write_shard(job, shard, sections, corpus)
-    finally:
-        job.runs.remove_files(scratch)
+    sections = [Section(**section) for commit in commits for section in commit["sections"]]
+    meter = meter or Meter()
+    with meter.time("merge"):
+        entry = write_shard(job, shard, sections, corpus)
     if shard == 0:
         entry["sources"] = _sources(job, commits)
         entry["long_pretokens"] = sum(commit["long_pretokens"] for commit in commits)
     # The launcher finds it by its name: results of a job are never found by listing.
     job.runs.write_json(f"{entry['name']}.json", entry)
+    meter.add(distinct_pretokens=entry["rows"])
+    meter.tell_times()
     return entry
+
+
+def write_shard(
+    job: Counting, shard: int, sections: Sequence[Section], corpus: str
+) -> dict[str, Any]:
+    """Merges sections, in rounds if they are many, into a shard; gives its entry.
+
+    Raises:
+        IncompleteCountsError: a section is damaged.
+    """
+    sections = sorted(sections, key=lambda section: (section.run, section.offset))
+    scratch: list[str] = []
+    try:
+        with current_task(f"merging shard {shard} of {job.shards} of the counts"):
+            while len(sections) > MERGED_AT_ONCE:
+                sections = _merge_round(job, sections, scratch)
+            return _write_shard(job, shard, sections, corpus)
+    finally:
+        job.runs.remove_files(scratch)
 
 
 def _sources(job: CountJob, commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -434,7 +491,7 @@ def _check_complete(job: CountJob, shard: int, commits: Sequence[Mapping[str, An
     )
 
 
-def _merge_round(job: CountJob, sections: list[Section], scratch: list[str]) -> list[Section]:
+def _merge_round(job: Counting, sections: list[Section], scratch: list[str]) -> list[Section]:
     """Merges groups of sections into one section each, in scratch files."""
     merged = []
     for first in range(0, len(sections), MERGED_AT_ONCE):
@@ -457,7 +514,7 @@ def _restart_section(table: PretokenTable) -> bytes:
     return packed
 
 
-def _merged_rows(job: CountJob, sections: Sequence[Section]) -> Iterator[Any]:
+def _merged_rows(job: Counting, sections: Sequence[Section]) -> Iterator[Any]:
     share = _BUFFER_BYTES // max(len(sections), 1)
     chunk_bytes = max(_SMALLEST_CHUNK_BYTES, min(_CHUNK_BYTES, share))
     readers = [_SectionReader(job.runs, section, chunk_bytes) for section in sections]
@@ -523,7 +580,7 @@ def _damaged_run(where: str, expected: str, found: str) -> IncompleteCountsError
 
 
 def _write_shard(
-    job: CountJob, shard: int, sections: Sequence[Section], corpus: str
+    job: Counting, shard: int, sections: Sequence[Section], corpus: str
 ) -> dict[str, Any]:
     metadata = {
         "bpe.format": FORMAT_VERSION,

@@ -269,6 +269,17 @@ class TokensManifest(_Manifest):
     totals: TokensTotals
 
 
+class Distribution(BaseModel):
+    """The values of a metric that tells times: their number, sum, least and greatest."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    count: Number
+    sum: Number
+    min: Number
+    max: Number
+
+
 class RunRecord(BaseModel):
     """`run.json`: what depends on the machine and the moment; no output depends on it."""
 
@@ -283,6 +294,10 @@ class RunRecord(BaseModel):
     runner: str
     workers: int
     output: str
+    metrics: Annotated[
+        dict[str, int | Distribution] | None,
+        Field(description="What the workers did and how long it took; null: nobody told."),
+    ] = None
     marks: Annotated[dict[str, str], Field(description="ETag or time of change of each input.")]
     locations: Annotated[
         dict[str, str], Field(description="Path or URL of each input, without credentials.")

@@ -256,7 +256,9 @@ def _local_defaults(config: BeamConfig, beam_args: Sequence[str]) -> dict[str, A
     asked = [argument.removeprefix(option) for argument in beam_args if argument.startswith(option)]
     mode = [config.options.get("direct_running_mode", "multi_threading"), *asked][-1]
     workers = config.workers or (1 if mode == "in_memory" else usable_cores())
-    return {"direct_running_mode": mode, "direct_num_workers": workers}
+    # Processes would tell of their beginning and their end, among the lines of progress.
+    quiet = {"default_sdk_harness_log_level": "ERROR"} if mode == "multi_processing" else {}
+    return {"direct_running_mode": mode, "direct_num_workers": workers, **quiet}
 
 
 def _check_local(_config: BeamConfig, asked: Mapping[str, Any]) -> None:

@@ -1,31 +1,67 @@
 """The PTransforms. Each is a few lines over plain functions that work without Beam.
 
-::
-
-    descriptors = pipeline | ReadTasks(works=...)        # task descriptors, dealt to the workers
-    descriptors | CountPretokens(job=count_job)          # → entries of the shards of counts
-    descriptors | WriteTokenShards(job=encode_job)       # → entries of the tasks' token files
+For pipelines of one's own::
 
     documents = pipeline | ReadDocuments(sources=[SourceConfig(files=["corpus/*.txt"])])
+    counted = documents | CountPretokens(output="out/counts")
+    counted.shards, counted.rejects
     encoded = documents | EncodeDocuments(tokenizer="out/tokenizer", append="<|endoftext|>")
     encoded.tokens, encoded.rejects
+    shards = encoded.tokens | WriteTokenShards(output="out/tokens", num_shards=16)
+
+Those of a build pass descriptors of tasks, so that finished ones need not be done again::
+
+    descriptors = pipeline | ReadTasks(works=...)    # task descriptors, dealt to the workers
+    descriptors | CountTasks(job=count_job)          # → entries of the shards of counts
+    descriptors | WriteTasks(job=encode_job)         # → entries of the tasks' token files
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints import with_input_types, with_output_types
 
 from pipelines import runners
-from pipelines.batches import DocumentBatch
+from pipelines.batches import DocumentBatch, Reject
+from pipelines.beam_metrics import beam_meter
+from pipelines.composing import (
+    coders,  # noqa: F401  registers them
+    counts,
+)
+from pipelines.composing.attributes import check_choices, check_name, check_positive, shown
+from pipelines.composing.counts import CountTotals, DocumentCounter, DocumentCounting
+from pipelines.composing.elements import DocumentFn, check_element_type, element_options
+from pipelines.composing.rows import (
+    COUNT_ROW,
+    REJECT_ROW,
+    SHARD_ROW,
+    TOKEN_ROW,
+    RowElements,
+    check_rows,
+    reject_row,
+    token_rows,
+)
+from pipelines.composing.shards import check_global, check_vacant, finish_shards, new_runs
+from pipelines.composing.token_runs import RowRuns
+from pipelines.composing.token_shards import (
+    RowTotals,
+    ShardJob,
+    descriptors,
+    merge_token_shard,
+    total_of_rows,
+)
 from pipelines.config import SourceConfig
+from pipelines.config.values import UINT16_IDS
 from pipelines.counting import CountJob, TaskCounter, merge_shard
-from pipelines.readers.work import TaskWork, read_task, source_readings
+from pipelines.readers.options import ReadOptions
+from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
 from pipelines.runners import FAILURE
 from pipelines.software import check_worker, worker_versions
 from pipelines.stages.limits import limit_files
@@ -39,9 +75,18 @@ from pipelines.writing import (
     write_task,
 )
 
-__all__ = ["CountPretokens", "EncodeDocuments", "ReadDocuments", "ReadTasks", "WriteTokenShards"]
+__all__ = [
+    "CountPretokens",
+    "CountTasks",
+    "EncodeDocuments",
+    "ReadDocuments",
+    "ReadTasks",
+    "WriteTasks",
+    "WriteTokenShards",
+]
 
 
+@with_output_types(bytes)
 @dataclass(kw_only=True)
 class ReadTasks(beam.PTransform):  # type: ignore[misc]
     """Task descriptors, the largest first, dealt to the workers."""
@@ -66,9 +111,15 @@ class ReadTasks(beam.PTransform):  # type: ignore[misc]
             | "Dealt" >> beam.FlatMapTuple(lambda _, tasks: tasks).with_output_types(bytes)
         )
 
+    def display_data(self) -> dict[str, Any]:
+        """The number of tasks."""
+        return {"tasks": len(self.works)}
 
+
+@with_input_types(bytes)
+@with_output_types(bytes)
 @dataclass(kw_only=True)
-class CountPretokens(beam.PTransform):  # type: ignore[misc]
+class CountTasks(beam.PTransform):  # type: ignore[misc]
     """Task descriptors → shards of counts, one file each; gives their entries as JSON.
 
     Exactly once: a shard is written only if its commits hold every task of the plan once. At most
@@ -98,9 +149,16 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
             | "MergeShards" >> beam.ParDo(_MergeShards(self.job)).with_output_types(bytes)
         )
 
+    def display_data(self) -> dict[str, Any]:
+        """Where the counts go, and by which rules."""
+        job = self.job
+        return {"output": job.counts.url, "pattern": job.pattern, "shards": job.shards}
 
+
+@with_input_types(bytes)
+@with_output_types(bytes)
 @dataclass(kw_only=True)
-class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
+class WriteTasks(beam.PTransform):  # type: ignore[misc]
     """Task descriptors → one token file each; gives their entries as JSON.
 
     Idempotent: names and bytes follow from the task alone, and a file gets its name when it is
@@ -112,7 +170,17 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
     def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
         return tasks | "WriteTasks" >> beam.ParDo(_WriteTasks(self.job)).with_output_types(bytes)
 
+    def display_data(self) -> dict[str, Any]:
+        """Where the token files go, and by which rules."""
+        job = self.job
+        return {
+            "output": job.tokens.url,
+            "tokenizer": job.tokenizer.url,
+            "special_tokens_in_text": job.special_tokens_in_text,
+        }
 
+
+@with_output_types(DocumentBatch)
 @dataclass(kw_only=True)
 class ReadDocuments(beam.PTransform):  # type: ignore[misc]
     """Files → batches of documents (`DocumentBatch`), for pipelines of one's own.
@@ -148,34 +216,250 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
         return (
             begin
             | ReadTasks(works=[TaskWork.of_plan(plan, task) for task in plan.tasks])
-            | "Read"
-            >> beam.FlatMap(
-                lambda descriptor: read_task(TaskWork.from_bytes(descriptor), readings)
-            ).with_output_types(DocumentBatch)
+            | "Read" >> beam.ParDo(_ReadTask(readings)).with_output_types(DocumentBatch)
         )
+
+    def display_data(self) -> dict[str, Any]:
+        """What is read; of sources their files, forms and policies."""
+        shown_sources = [
+            f"{source.name or ''} {source.format} {', '.join(source.files)} "
+            f"(invalid UTF-8: {source.invalid_utf8})".strip()
+            for source in self.sources
+        ]
+        return {**shown(self), "sources": "; ".join(shown_sources)}
+
+
+class Counted(NamedTuple):
+    """What `CountPretokens` gives: a row for each shard of counts, and rejected documents."""
+
+    shards: beam.PCollection[beam.Row]
+    rejects: beam.PCollection[Reject]
+
+
+@dataclass(kw_only=True)
+class CountPretokens(beam.PTransform):  # type: ignore[misc]
+    """Documents → shards of counts, files from which tokenizers can be trained.
+
+    Takes `DocumentBatch`, `str`, `bytes`, or records: `beam.Row`, a NamedTuple or a dict. Gives
+    `shards`, a row (name, rows, pretokens, bytes, xxh3_128) for each file, and `rejects`
+    (`Reject`). `shards.json` is written last and lists the files with the totals. Read them with
+    `PretokenCounts.load(output)`.
+
+    Bounded input in the global window. Exactly once: run files hold the counts, and only their
+    descriptors go through a shuffle, so what an attempt of a bundle has left that failed or came
+    twice is in no shard. That all documents are in every shard is shown by their number and the
+    sum of their hashes. There is no resuming. As parallel as the input, then as there are shards.
+
+    Attributes:
+        output: directory of the counts, in which no counts are yet.
+        pattern, special_tokens, normalizer, normalize_quotes: as of the tokenizer that is to be
+            trained; documents of many megabytes that `ReadDocuments` gave must have been read
+            with the same.
+        shards: number of files.
+        memory: bytes for the tables of one process.
+        max_pretoken_bytes, on_long_pretoken: "error" or "skip" for longer pre-tokens.
+        text_field, id_field: of records, the fields that are the text and the document's own id.
+        invalid_utf8: "reject", "replace" or "error", for documents that come as elements.
+        storage_options: for the file system of `output`; values may be `${NAME}`, from the
+            environment of the workers.
+
+    Raises:
+        ConfigError: the elements are no documents, or an attribute is wrong.
+        OutputError: there are other counts in `output`.
+        AccountingError: on a worker, if documents are missing or there twice.
+    """
+
+    output: str
+    pattern: str = "gpt2"
+    special_tokens: Sequence[str] = ()
+    normalizer: str | None = None
+    normalize_quotes: bool = False
+    shards: int = 64
+    memory: int = 512 << 20
+    max_pretoken_bytes: int = 1 << 20
+    on_long_pretoken: Literal["error", "skip"] = "error"
+    text_field: str = "text"
+    id_field: str | None = None
+    invalid_utf8: Literal["reject", "replace", "error"] = "reject"
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def expand(self, documents: beam.PCollection[Any]) -> Counted:
+        check_positive(self, "shards", "memory", "max_pretoken_bytes")
+        check_choices(self, "on_long_pretoken", "invalid_utf8")
+        check_global(documents, "CountPretokens")
+        check_element_type(documents.element_type, self.text_field, self.id_field)
+        options = element_options(
+            self.pattern,
+            self.special_tokens,
+            normalizer=self.normalizer,
+            normalize_quotes=self.normalize_quotes,
+            invalid_utf8=self.invalid_utf8,
+        )
+        output = Directory(url=self.output, storage_options=self.storage_options)
+        job = DocumentCounting(
+            counts=output,
+            run_directory=new_runs(output),
+            pattern=self.pattern,
+            special_tokens=tuple(self.special_tokens),
+            normalizer=self.normalizer,
+            normalize_quotes=self.normalize_quotes,
+            shards=self.shards,
+            memory=self.memory,
+            max_pretoken_bytes=self.max_pretoken_bytes,
+            on_long_pretoken=self.on_long_pretoken,
+        )
+        check_vacant(output, counts.NAMES)
+        count = _CountDocuments(job, options, self.text_field, self.id_field)
+        counted = documents | "Count" >> beam.ParDo(count).with_output_types(
+            tuple[int, bytes], totals=bytes, rejects=Reject
+        ).with_outputs("totals", "rejects", main="sections")
+        totals = beam.pvalue.AsSingleton(
+            counted.totals
+            | "Total" >> beam.CombineGlobally(counts.total_of_counts).with_output_types(bytes)
+        )
+        every_shard = documents.pipeline | "EveryShard" >> beam.Create(
+            [(shard, b"") for shard in range(self.shards)], reshuffle=False
+        ).with_output_types(tuple[int, bytes])
+        shards = (
+            (counted.sections, every_shard)
+            | "Sections" >> beam.Flatten()
+            | "ByShard" >> beam.GroupByKey()
+            | "MergeShards"
+            >> beam.ParDo(_MergeCounts(job), totals).with_output_types(tuple[int, bytes])
+            | "AllShards" >> beam.GroupByKey()
+            | "Finish" >> beam.ParDo(_FinishCounts(job), totals).with_output_types(COUNT_ROW)
+        )
+        return Counted(shards=shards, rejects=counted.rejects)
+
+    def display_data(self) -> dict[str, Any]:
+        """All attributes but storage options."""
+        return shown(self)
 
 
 @dataclass(kw_only=True)
 class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
-    """Batches of documents → `tokens` (`TokenRows`, or rows) and `rejects` (`Reject`).
+    """Documents → `tokens` (`TokenRows`, or rows) and `rejects` (`Reject`, or rows).
+
+    Takes `DocumentBatch`, `str`, `bytes`, or records: `beam.Row`, a NamedTuple or a dict. Documents
+    that come as such elements have the source "" and the offset 0, and their own id if they have
+    one.
 
     Attributes:
         tokenizer: a directory that `save` of a tokenizer, or a build, wrote.
         prepend, append: special tokens put around each document.
         special_tokens_in_text: "split", "text", "reject" or "error".
-        as_rows: give a `beam.Row(input_ids, num_tokens, num_bytes, source, offset, part)` for each
-            document instead of batches.
+        as_rows: give a `beam.Row(input_ids, num_tokens, num_bytes, source, offset, part, id,
+            hash)` for each document, or piece of a long one, instead of batches, and rejects as
+            `beam.Row(source, offset, length, reason, message, first_bytes, id)`.
+        text_field, id_field: of records, the fields that are the text and the document's own id.
+        invalid_utf8: "reject", "replace" or "error", for documents that come as elements.
+        storage_options: for the file system of `tokenizer`; values may be `${NAME}`, from the
+            environment of the workers.
+
+    Raises:
+        ConfigError: the elements are no documents, or an attribute is wrong.
     """
 
     tokenizer: str
     prepend: str | None = None
     append: str | None = None
-    special_tokens_in_text: str = "split"
+    special_tokens_in_text: Literal["split", "text", "reject", "error"] = "split"
     as_rows: bool = False
+    text_field: str = "text"
+    id_field: str | None = None
+    invalid_utf8: Literal["reject", "replace", "error"] = "reject"
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def expand(self, documents: beam.PCollection[DocumentBatch]) -> beam.pvalue.DoOutputsTuple:
-        encode = _EncodeBatches(self)
-        return documents | "Encode" >> beam.ParDo(encode).with_outputs("rejects", main="tokens")
+    def expand(self, documents: beam.PCollection[Any]) -> beam.pvalue.DoOutputsTuple:
+        check_choices(self, "special_tokens_in_text", "invalid_utf8")
+        check_element_type(documents.element_type, self.text_field, self.id_field)
+        tokens, rejects = (TOKEN_ROW, REJECT_ROW) if self.as_rows else (TokenRows, Reject)
+        return documents | "Encode" >> beam.ParDo(_EncodeDocuments(self)).with_output_types(
+            tokens, rejects=rejects
+        ).with_outputs("rejects", main="tokens")
+
+    def display_data(self) -> dict[str, Any]:
+        """All attributes but storage options."""
+        return shown(self)
+
+
+@with_output_types(SHARD_ROW)
+@dataclass(kw_only=True)
+class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
+    """Token batches, or rows, of `EncodeDocuments` → token files; gives a row for each of them.
+
+    Takes `TokenRows`, or rows with at least `input_ids` and `num_bytes`. The files have the names,
+    the columns and the form of those of a build; documents are ordered by the hash of their text,
+    then by their place and everything else, their pieces following each other. So their bytes are
+    the same whatever the order of the input, its bundles or the number of workers.
+
+    Gives `beam.Row(name, rows, documents, tokens, text_bytes, bytes, xxh3_128)` for each file.
+    `shards.json` is written last and lists the files with the totals.
+
+    Bounded input in the global window. Exactly once, as `CountPretokens`: run files hold the
+    tokens, and only their descriptors go through a shuffle. Rows and tokens that go in are counted
+    beside that and must be those that come out. There is no resuming. As parallel as the input,
+    then as there are files.
+
+    Attributes:
+        output: directory of the files, in which no token files are yet.
+        num_shards: number of files.
+        split: first part of their names.
+        id_type: "uint16" or "uint32"; "auto": that of the token batches, uint32 for rows.
+        storage_options: for the file system of `output`; values may be `${NAME}`, from the
+            environment of the workers.
+
+    Raises:
+        ConfigError: the elements are no tokens, or an attribute is wrong.
+        OutputError: there are other token files in `output`.
+        AccountingError: on a worker, if rows are missing or there twice.
+    """
+
+    output: str
+    num_shards: int
+    split: str = "train"
+    id_type: Literal["auto", "uint16", "uint32"] = "auto"
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def expand(self, tokens: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
+        check_positive(self, "num_shards")
+        check_choices(self, "id_type")
+        check_name(self, "split")
+        check_rows(tokens.element_type)
+        check_global(tokens, "WriteTokenShards")
+        output = Directory(url=self.output, storage_options=self.storage_options)
+        job = ShardJob(
+            output=output,
+            runs=new_runs(output),
+            shards=self.num_shards,
+            split=self.split,
+            id_type=self.id_type,
+        )
+        check_vacant(output, job.names)
+        totals = beam.pvalue.AsSingleton(
+            tokens
+            | "AddUp" >> beam.ParDo(_AddUpRows()).with_output_types(bytes)
+            | "Total" >> beam.CombineGlobally(total_of_rows).with_output_types(bytes)
+        )
+        every_shard = tokens.pipeline | "EveryShard" >> beam.Create(
+            [(shard, b"") for shard in range(self.num_shards)], reshuffle=False
+        ).with_output_types(tuple[int, bytes])
+        written = tokens | "WriteRuns" >> beam.ParDo(_WriteRuns(job)).with_output_types(
+            tuple[int, bytes]
+        )
+        return (
+            (written, every_shard)
+            | "Sections" >> beam.Flatten()
+            | "ByShard" >> beam.GroupByKey()
+            | "MergeShards"
+            >> beam.ParDo(_MergeTokenShards(job), totals).with_output_types(tuple[int, bytes])
+            | "AllShards" >> beam.GroupByKey()
+            | "Finish" >> beam.ParDo(_FinishTokenShards(job), totals).with_output_types(SHARD_ROW)
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        """All attributes but storage options."""
+        return shown(self)
 
 
 # --- what runs on workers --------------------------------------------------------------------
@@ -203,7 +487,7 @@ class _CountTasks(_Work):
     def start_bundle(self) -> None:
         if self._counter is not None:  # an attempt before this one failed
             self._counter.close()
-        self._counter = TaskCounter(self._job)
+        self._counter = TaskCounter(self._job, beam_meter())
 
     def process(self, descriptor: bytes) -> Iterator[tuple[int, bytes]]:
         assert self._counter is not None
@@ -231,7 +515,7 @@ class _MergeShards(_Work):
         shard, descriptors = element
         FAILURE.raise_again()
         with FAILURE.noted():
-            entry = merge_shard(self._job, shard, list(descriptors))
+            entry = merge_shard(self._job, shard, list(descriptors), beam_meter())
         yield json.dumps(entry).encode()
 
 
@@ -243,43 +527,187 @@ class _WriteTasks(_Work):
     def process(self, descriptor: bytes) -> Iterator[bytes]:
         FAILURE.raise_again()
         with FAILURE.noted():
-            entry = write_task(self._job, TaskWork.from_bytes(descriptor))
+            entry = write_task(self._job, TaskWork.from_bytes(descriptor), beam_meter())
         yield json.dumps(entry).encode()
 
 
-class _EncodeBatches(beam.DoFn):  # type: ignore[misc]
+class _ReadTask(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, readings: Sequence[SourceReading]) -> None:
+        self._readings = readings
+
+    def process(self, descriptor: bytes) -> Iterator[DocumentBatch]:
+        meter = beam_meter()
+        work = TaskWork.from_bytes(descriptor)
+        for batch in meter.timed("read", read_task(work, self._readings)):
+            meter.add_batch(batch)
+            yield batch
+        meter.finish_task()
+
+
+class _EncodeDocuments(DocumentFn):
     def __init__(self, transform: EncodeDocuments) -> None:
+        super().__init__(transform.text_field, transform.id_field)
         self._transform = transform
 
     def setup(self) -> None:
+        asked = self._transform
+        model = load_model(Directory(url=asked.tokenizer, storage_options=asked.storage_options))
         self._encoder = DocumentEncoder(
-            tokenizer_of(load_model(Directory(url=self._transform.tokenizer))),
-            prepend=self._transform.prepend,
-            append=self._transform.append,
-            special_tokens_in_text=self._transform.special_tokens_in_text,
+            tokenizer_of(model),
+            prepend=asked.prepend,
+            append=asked.append,
+            special_tokens_in_text=asked.special_tokens_in_text,
+            dtype=np.uint16 if model.max_id < UINT16_IDS else np.uint32,
+        )
+        self.options = element_options(
+            model.pattern,
+            tuple(model.special_tokens),
+            # Documents are cut by neither of them where characters are the smallest tokens.
+            normalizer=getattr(model, "normalizer", None),
+            normalize_quotes=getattr(model, "normalize_quotes", False),
+            invalid_utf8=asked.invalid_utf8,
         )
 
-    def process(self, batch: DocumentBatch) -> Iterator[Any]:
-        kept = self._encoder.refuse(batch)
+    def take(self, batch: DocumentBatch) -> Iterator[Any]:
+        meter = beam_meter()
+        with meter.time("encode"):
+            kept = self._encoder.refuse(batch)
+        meter.add_batch(kept)
+        as_rows = self._transform.as_rows
         for reject in kept.rejects:
-            yield beam.pvalue.TaggedOutput("rejects", reject)
+            yield beam.pvalue.TaggedOutput("rejects", reject_row(reject) if as_rows else reject)
         if not len(kept):
             return
-        rows = self._encoder.encode(kept)
-        if self._transform.as_rows:
-            yield from _rows_of(rows)
-        else:
-            yield rows
+        with meter.time("encode"):
+            rows = self._encoder.encode(kept)
+        meter.add(tokens=len(rows.ids))
+        meter.tell_times()
+        yield from token_rows(rows) if as_rows else (rows,)
 
 
-def _rows_of(rows: TokenRows) -> Iterator[beam.Row]:
-    for i in range(len(rows)):
-        ids = rows.ids[rows.offsets[i] : rows.offsets[i + 1]]
-        yield beam.Row(
-            input_ids=ids.tolist(),
-            num_tokens=len(ids),
-            num_bytes=int(rows.num_bytes[i]),
-            source=rows.source,
-            offset=int(rows.places[i]),
-            part=rows.part,
+class _CountDocuments(DocumentFn):
+    """The table belongs to one bundle attempt; of one that fails no descriptor is known."""
+
+    def __init__(
+        self,
+        job: DocumentCounting,
+        options: ReadOptions,
+        text_field: str,
+        id_field: str | None,
+    ) -> None:
+        super().__init__(text_field, id_field)
+        self.options = options
+        self._job = job
+        self._counter: DocumentCounter | None = None
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        if self._counter is not None:  # an attempt before this one failed
+            self._counter.close()
+        self._counter = DocumentCounter(self._job, beam_meter())
+
+    def take(self, batch: DocumentBatch) -> Iterator[Any]:
+        assert self._counter is not None
+        self._counter.add(batch)
+        for reject in batch.rejects:
+            yield beam.pvalue.TaggedOutput("rejects", reject)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        assert self._counter is not None
+        yield from super().finish_bundle()
+        sections, totals = self._counter.finish()
+        for section in sections:
+            yield GlobalWindows.windowed_value_at_end_of_window(section)
+        yield beam.pvalue.TaggedOutput(
+            "totals", GlobalWindows.windowed_value_at_end_of_window(totals.to_bytes())
         )
+        self._counter.close()
+        self._counter = None
+
+
+class _MergeCounts(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, job: DocumentCounting) -> None:
+        self._job = job
+
+    def process(
+        self, element: tuple[int, Iterable[bytes]], totals: bytes
+    ) -> Iterator[tuple[int, bytes]]:
+        entry = counts.merge_counts(self._job, *element, CountTotals.from_bytes(totals))
+        yield 0, json.dumps(entry).encode()
+
+
+class _FinishCounts(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, job: DocumentCounting) -> None:
+        self._job = job
+
+    def process(self, element: tuple[int, Iterable[bytes]], totals: bytes) -> Iterator[beam.Row]:
+        job, entries = self._job, [json.loads(entry) for entry in element[1]]
+        of_documents = CountTotals.from_bytes(totals).to_json()
+        for entry in finish_shards(job.counts, job.runs, counts.NAMES, entries, of_documents):
+            yield beam.Row(**entry)
+
+
+class _AddUpRows(beam.DoFn):  # type: ignore[misc]
+    """Totals beside the runs, so that neither can lack what the other has."""
+
+    def start_bundle(self) -> None:
+        self._totals = RowTotals()
+        self._elements = RowElements()
+
+    def process(self, element: Any) -> None:
+        if type(element) is TokenRows:
+            self._totals = RowTotals.sum_of((self._totals, RowTotals.of(element)))
+        elif self._elements.add(element):
+            self._add_elements()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        self._add_elements()
+        yield GlobalWindows.windowed_value_at_end_of_window(self._totals.to_bytes())
+
+    def _add_elements(self) -> None:
+        self._totals = RowTotals.sum_of((self._totals, self._elements.totals()))
+        self._elements.clear()
+
+
+class _WriteRuns(beam.DoFn):  # type: ignore[misc]
+    """Runs belong to one bundle attempt; of one that fails no descriptor is known."""
+
+    def __init__(self, job: ShardJob) -> None:
+        self._job = job
+
+    def start_bundle(self) -> None:
+        self._runs = RowRuns(self._job.runs, self._job.shards)
+        self._elements = RowElements()
+
+    def process(self, element: Any) -> None:
+        if type(element) is TokenRows:
+            self._runs.add(element)
+        elif self._elements.add(element):
+            self._runs.add(self._elements.rows())
+
+    def finish_bundle(self) -> Iterator[Any]:
+        self._runs.add(self._elements.rows())
+        for descriptor in descriptors(self._runs.finish()):
+            yield GlobalWindows.windowed_value_at_end_of_window(descriptor)
+
+
+class _MergeTokenShards(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, job: ShardJob) -> None:
+        self._job = job
+
+    def process(
+        self, element: tuple[int, Iterable[bytes]], totals: bytes
+    ) -> Iterator[tuple[int, bytes]]:
+        entry = merge_token_shard(self._job, *element, RowTotals.from_bytes(totals))
+        yield 0, json.dumps(entry).encode()
+
+
+class _FinishTokenShards(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, job: ShardJob) -> None:
+        self._job = job
+
+    def process(self, element: tuple[int, Iterable[bytes]], totals: bytes) -> Iterator[beam.Row]:
+        job, entries = self._job, [json.loads(entry) for entry in element[1]]
+        of_rows = RowTotals.from_bytes(totals).to_json()
+        for entry in finish_shards(job.output, job.runs, job.names, entries, of_rows):
+            yield beam.Row(**entry)

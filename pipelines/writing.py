@@ -10,9 +10,9 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,6 @@ from bpe_core.errors import SpecialTokenError, UnknownCharacterError
 from bpe_core.special_tokens import special_set
 from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
 from pipelines.batches import DocumentBatch
-from pipelines.console import progress
 from pipelines.dataset.names import BASE, statistics_file_name, task_name, token_file_name
 from pipelines.dataset.statistics import (
     Statistics,
@@ -34,13 +33,13 @@ from pipelines.dataset.statistics import (
 from pipelines.dataset.token_schema import schema
 from pipelines.dataset.vocabulary import Vocabulary
 from pipelines.errors import DifferentConfigurationError, InputError
+from pipelines.metrics import Meter
 from pipelines.readers.selection import in_share
 from pipelines.readers.work import (
     SourceReading,
     TaskWork,
     read_task,
     refuse_special_tokens,
-    select,
 )
 from pipelines.rejects.table import RejectFile
 from pipelines.rejects.taking import Taking
@@ -113,12 +112,20 @@ def task_statistics_name(index: int, of: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRows:
-    """Encoded documents of one batch: row i has ids[offsets[i]:offsets[i + 1]]."""
+    """Encoded documents of one batch: row i has ids[offsets[i]:offsets[i + 1]].
+
+    Attributes:
+        ids: uint16 or uint32, of all rows.
+        offsets: int64[n + 1].
+        num_bytes, places, hashes, source, part, record_ids: as `num_bytes`, `offsets`, `hashes`,
+            `source`, `part` and `ids` of the `DocumentBatch`.
+    """
 
     ids: NDArray[Any]
     offsets: NDArray[np.int64]
     num_bytes: NDArray[np.int64]
     places: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
     source: str
     part: int
     record_ids: pa.StringArray | None = None
@@ -126,6 +133,67 @@ class TokenRows:
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.num_bytes)
+
+    @property
+    def part_numbers(self) -> NDArray[np.int32]:
+        """int32[n], the part of each row."""
+        return np.full(len(self), self.part, np.int32)
+
+    @property
+    def sources(self) -> tuple[Sequence[str], NDArray[np.int32]]:
+        """Names of sources in order of appearance, and int32[n], which of them each row has."""
+        return (self.source,), np.zeros(len(self), np.int32)
+
+    def slice(self, first: int, end: int) -> TokenRows:
+        """The rows [first, end), of the same memory."""
+        start, stop = self.offsets[first], self.offsets[end]
+        return replace(
+            self,
+            ids=self.ids[start:stop],
+            offsets=self.offsets[first : end + 1] - start,
+            num_bytes=self.num_bytes[first:end],
+            places=self.places[first:end],
+            hashes=self.hashes[first:end],
+            record_ids=None if self.record_ids is None else self.record_ids[first:end],
+        )
+
+
+class Rows(Protocol):
+    """Rows of a token file: of one batch, as `TokenRows`, or of many."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """The ids of all rows."""
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Row i has ids[offsets[i]:offsets[i + 1]]."""
+
+    @property
+    def num_bytes(self) -> NDArray[np.int64]:
+        """Of each row, the bytes of the source text."""
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Of each row, the column `offset`."""
+
+    @property
+    def record_ids(self) -> pa.StringArray | None:
+        """Of each row, the record's own id."""
+
+    @property
+    def part_numbers(self) -> NDArray[np.int32]:
+        """Of each row, the number of the piece."""
+
+    @property
+    def sources(self) -> tuple[Sequence[str], NDArray[np.int32]]:
+        """Names of sources in order of appearance, and which of them each row has."""
+
+    def slice(self, first: int, end: int) -> Rows:
+        """The rows [first, end)."""
 
 
 class DocumentEncoder:
@@ -209,6 +277,7 @@ class DocumentEncoder:
             offsets=offsets,
             num_bytes=batch.num_bytes,
             places=batch.offsets,
+            hashes=batch.hashes,
             source=batch.source,
             part=batch.part,
             record_ids=batch.ids,
@@ -261,12 +330,20 @@ class TokenFile:
     """A token file that gets its final name when it is whole.
 
     Row groups are cut by rows and tokens, wherever batches were cut.
+
+    Args:
+        directory: that it is in.
+        name: of the file.
+        columns: as `token_schema.schema` gives them.
+        metadata: what its footer says of build and task.
     """
 
-    def __init__(self, job: EncodeJob, name: str, metadata: Mapping[str, str]) -> None:
-        self._schema = schema(job.id_type, record_ids=job.record_ids)
+    def __init__(
+        self, directory: Directory, name: str, columns: pa.Schema, metadata: Mapping[str, str]
+    ) -> None:
+        self._schema = columns
         with ExitStack() as stack:  # the first bytes may already find a full disk
-            self._file = stack.enter_context(job.tokens.write(name))
+            self._file = stack.enter_context(directory.write(name))
             self._writer = stack.enter_context(
                 pq.ParquetWriter(
                     pa.PythonFile(self._file, "w"),
@@ -280,7 +357,7 @@ class TokenFile:
             )
             self._stack = stack.pop_all()
         self._name = name
-        self._pending: list[TokenRows] = []
+        self._pending: list[Rows] = []
         self._pending_rows = 0
         self._pending_tokens = 0
         self.rows = 0
@@ -288,28 +365,18 @@ class TokenFile:
         self.tokens = 0
         self.text_bytes = 0
 
-    def add(self, rows: TokenRows) -> None:
+    def add(self, rows: Rows) -> None:
         """Takes the rows of a batch."""
-        if rows.part == 0:
-            self.documents += len(rows)
+        self.documents += int(np.count_nonzero(rows.part_numbers == 0))
         first = 0
         while first < len(rows):
-            end = self._row_group_end(rows, first)
-            self._pending.append(_slice(rows, first, end))
+            end = row_group_end(rows.offsets, first, self._pending_rows, self._pending_tokens)
+            self._pending.append(rows.slice(first, end))
             self._pending_rows += end - first
             self._pending_tokens += int(rows.offsets[end] - rows.offsets[first])
             first = end
-            if self._is_full():
+            if fills_row_group(self._pending_rows, self._pending_tokens):
                 self._write_row_group()
-
-    def _is_full(self) -> bool:
-        return self._pending_rows >= _ROW_GROUP_ROWS or self._pending_tokens >= _ROW_GROUP_TOKENS
-
-    def _row_group_end(self, rows: TokenRows, first: int) -> int:
-        """The row after the one that fills the row group, or the last row."""
-        room = _ROW_GROUP_TOKENS - self._pending_tokens
-        filling = int(np.searchsorted(rows.offsets, rows.offsets[first] + room, side="left"))
-        return min(len(rows), filling, first + _ROW_GROUP_ROWS - self._pending_rows)
 
     def _write_row_group(self) -> None:
         parts = self._pending
@@ -321,9 +388,7 @@ class TokenFile:
             "num_bytes": pa.array(np.concatenate([part.num_bytes for part in parts])),
             "source": _sources(parts),
             "offset": pa.array(np.concatenate([part.places for part in parts])),
-            "part": pa.array(
-                np.concatenate([np.full(len(part), part.part, np.int32) for part in parts])
-            ),
+            "part": pa.array(np.concatenate([part.part_numbers for part in parts])),
         }
         if "id" in self._schema.names:
             columns["id"] = pa.chunked_array([_record_ids(part) for part in parts])
@@ -366,17 +431,31 @@ class TokenFile:
         self._stack.__exit__(kind, error, traceback)
 
 
-def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
+def row_group_end(offsets: NDArray[np.int64], first: int, rows: int, tokens: int) -> int:
+    """The row after the one that fills a row group that holds so much, or the last row."""
+    room = _ROW_GROUP_TOKENS - tokens
+    filling = int(np.searchsorted(offsets, offsets[first] + room, side="left"))
+    return min(len(offsets) - 1, filling, first + _ROW_GROUP_ROWS - rows)
+
+
+def fills_row_group(rows: int, tokens: int) -> bool:
+    """Whether a row group with so much is written."""
+    return rows >= _ROW_GROUP_ROWS or tokens >= _ROW_GROUP_TOKENS
+
+
+def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> dict[str, Any]:
     """Encodes a task and writes its files; gives the task's entry of the manifest.
 
     Raises:
         InputError: as reading and the policies do.
         OutputError: the output can't be written.
     """
+    meter = meter or Meter()
     encoder = DocumentEncoder.of_job(job)
     totals = {file.label: DocumentTotals() for file, _, _ in work.parts}
     refused: dict[str, DocumentTotals] = {}
     metadata = _metadata(job, work)
+    columns = schema(job.id_type, record_ids=job.record_ids)
     statistics = Statistics(encoder.vocabulary)
     source_names = {file.label: file.source_name for file, _, _ in work.parts}
     names = {
@@ -386,7 +465,8 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
     entry: dict[str, Any] = {"index": work.index, "source": work.source}
     with (
         current_task(work.describe("encode")),
-        TokenFile(job, names["train"], metadata) as train,
+        meter.time("write"),  # what is neither reading nor encoding
+        TokenFile(job.tokens, names["train"], columns, metadata) as train,
     ):
         with ExitStack() as others:
             rejects = others.enter_context(
@@ -394,18 +474,24 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
             )
             validation = None
             if job.validation_fraction > 0:
-                validation = others.enter_context(TokenFile(job, names["validation"], metadata))
+                validation = others.enter_context(
+                    TokenFile(job.tokens, names["validation"], columns, metadata)
+                )
             taking = Taking(job.entries, task_name(work.index, work.of)) if job.is_replay else None
-            for batch in read_task(work, job.readings):
+            for batch in meter.timed("read", read_task(work, job.readings)):
                 taken = batch if taking is None else taking.of(batch)
-                kept = encoder.refuse(taken)
+                with meter.time("encode"):
+                    kept = encoder.refuse(taken)
                 if len(kept) < len(taken):
                     of_file = refused.setdefault(kept.source, DocumentTotals())
                     of_file.add(DocumentTotals.removed(taken, kept))
                 totals[kept.source].add_batch(kept)
                 rejects.add(kept.rejects)
+                meter.add_batch(kept)
                 for file, part in _split(kept, train, validation, job.validation_fraction):
-                    rows = encoder.encode(part)
+                    with meter.time("encode"):
+                        rows = encoder.encode(part)
+                    meter.add(tokens=len(rows.ids))
                     file.add(rows)
                     statistics.add_rows(
                         "train" if file is train else "validation",
@@ -436,7 +522,7 @@ def write_task(job: EncodeJob, work: TaskWork) -> dict[str, Any]:
             job.entries, task_statistics_name(work.index, work.of), statistics.tables()
         )
         job.entries.write_json(entry_name(work.index, work.of), entry)
-    progress.advance()
+    meter.finish_task()
     return entry
 
 
@@ -449,7 +535,7 @@ def _split(
     if validation is None:
         return [(train, batch)]
     chosen = in_share(batch.hashes[:, 1], fraction)
-    parts = [(train, select(batch, ~chosen)), (validation, select(batch, chosen))]
+    parts = [(train, batch.select(~chosen)), (validation, batch.select(chosen))]
     return [(file, part) for file, part in parts if len(part)]
 
 
@@ -462,24 +548,11 @@ def _metadata(job: EncodeJob, work: TaskWork) -> dict[str, str]:
     }
 
 
-def _slice(rows: TokenRows, first: int, end: int) -> TokenRows:
-    start, stop = rows.offsets[first], rows.offsets[end]
-    return TokenRows(
-        ids=rows.ids[start:stop],
-        offsets=rows.offsets[first : end + 1] - start,
-        num_bytes=rows.num_bytes[first:end],
-        places=rows.places[first:end],
-        source=rows.source,
-        part=rows.part,
-        record_ids=None if rows.record_ids is None else rows.record_ids[first:end],
-    )
-
-
-def _record_ids(rows: TokenRows) -> pa.StringArray:
+def _record_ids(rows: Rows) -> pa.StringArray:
     return pa.nulls(len(rows), pa.string()) if rows.record_ids is None else rows.record_ids
 
 
-def _lists(rows: TokenRows, schema: pa.Schema) -> pa.ListArray:
+def _lists(rows: Rows, schema: pa.Schema) -> pa.ListArray:
     return pa.ListArray.from_arrays(
         pa.array(rows.offsets.astype(np.int32)),
         pa.array(rows.ids),
@@ -487,15 +560,16 @@ def _lists(rows: TokenRows, schema: pa.Schema) -> pa.ListArray:
     )
 
 
-def _sources(parts: Sequence[TokenRows]) -> pa.DictionaryArray:
+def _sources(parts: Sequence[Rows]) -> pa.DictionaryArray:
     """The column `source`: its dictionary has the sources in order of appearance."""
-    indices: dict[str, int] = {}
-    runs = [
-        np.full(len(part), indices.setdefault(part.source, len(indices)), np.int32)
-        for part in parts
-    ]
+    known: dict[str, int] = {}
+    indices = []
+    for part in parts:
+        names, which = part.sources
+        of_all = [known.setdefault(name, len(known)) for name in names]
+        indices.append(np.array(of_all, np.int32)[which])
     return pa.DictionaryArray.from_arrays(
-        pa.array(np.concatenate(runs)), pa.array(list(indices), pa.string())
+        pa.array(np.concatenate(indices)), pa.array(list(known), pa.string())
     )
 
 

@@ -38,6 +38,7 @@ RUNNABLE = [
             "inspecting",
             "loading",
             "manifest",
+            "metrics",
             "minbpe",
             "normalization",
             "replay",
@@ -196,7 +197,8 @@ def test_the_sample_of_convert_is_what_it_prints(quickstart: tuple[Path, str]) -
 def _without_times(summary: str) -> list[str]:
     """The lines of a summary; of those of the stages the names alone."""
     return [
-        re.sub(r"^(count|train|encode) +[\d.]+ .*", r"\1", line) for line in summary.split("\n")
+        re.sub(r"^( *(?:count|train|encode|read|merge|write)) +[\d.]+ .*", r"\1", line)
+        for line in summary.split("\n")
     ]
 
 

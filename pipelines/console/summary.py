@@ -107,17 +107,24 @@ class StageSummary:
             replay, whether there are rejects of which it can take none.
         seconds: wall-clock time.
         bytes: text that it went through in that time, for the rate; 0 if a rate says nothing.
+        parts: seconds of each part of the work, of all workers together; empty where the runner
+            does not tell.
     """
 
     name: str
     state: StageState = "done"
     seconds: float = 0.0
     bytes: int = 0
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def megabytes_per_second(self) -> float | None:
         """The rate in 10^6 bytes a second; None if there is none."""
-        return self.bytes / self.seconds / 1e6 if self.bytes and self.seconds > 0 else None
+        return self.rate_in(self.seconds)
+
+    def rate_in(self, seconds: float) -> float | None:
+        """The rate, in 10^6 bytes a second, if the text had taken so long."""
+        return self.bytes / seconds / 1e6 if self.bytes and seconds > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +242,10 @@ def show_summary(summary: BuildSummary, console: Console) -> None:
         _line(console, f"{'stage':<{_LABEL_WIDTH}}{'seconds':>9}{'MB/s':>10}", bold=True)
         for stage in summary.stages:
             _line(console, _stage_line(stage))
+            for part, seconds in stage.parts.items():
+                _line(console, _time_line(f"  {part}", seconds, stage.rate_in(seconds)))
+        if any(stage.parts for stage in summary.stages):
+            _line(console, "(Indented: seconds of all workers together, MB/s of one.)")
     if summary.outputs:
         _line(console, "")
         _line(console, "results", bold=True)
@@ -282,10 +293,13 @@ def _facts(summary: BuildSummary) -> Iterator[tuple[str, str]]:
 def _stage_line(stage: StageSummary) -> str:
     if stage.state in ("already finished", "nothing taken"):
         return f"{stage.name:<{_LABEL_WIDTH}}{'–':>9}{'–':>10}  {stage.state}"
-    rate = stage.megabytes_per_second
-    shown = "–" if rate is None else f"{rate:.1f}"
     state = "" if stage.state == "done" else f"  {stage.state}"
-    return f"{stage.name:<{_LABEL_WIDTH}}{stage.seconds:>9.1f}{shown:>10}{state}"
+    return _time_line(stage.name, stage.seconds, stage.megabytes_per_second) + state
+
+
+def _time_line(name: str, seconds: float, rate: float | None) -> str:
+    shown = "–" if rate is None else f"{rate:.1f}"
+    return f"{name:<{_LABEL_WIDTH}}{seconds:>9.1f}{shown:>10}"
 
 
 def _first_to_last(names: tuple[str, ...]) -> str:

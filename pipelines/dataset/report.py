@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,9 @@ from pipelines.console.summary import format_bytes
 from pipelines.console.terminal import visible
 from pipelines.dataset.statistics import LONGEST_KEPT, Statistics, read_statistics
 from pipelines.dataset.vocabulary import Vocabulary
+from pipelines.manifest import RUN
+from pipelines.manifest_schema import MANIFESTS, RunRecord, problem_of
+from pipelines.metrics import Measured
 from pipelines.verification.verify import source_name
 
 if TYPE_CHECKING:
@@ -35,7 +39,8 @@ def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
         and `rejects` (number by reason), `sources` (what became of each, and its tokens),
         `splits` (documents, tokens, bytes), `tokens_per_document` and `bytes_per_token` (buckets),
         `vocabulary` (number of ids used and not used, the ids not used in any split, the most
-        frequent), `longest` documents.
+        frequent), `longest` documents, `runs` (of each stage the last: what `run.json` says of time
+        and runner).
 
     Raises:
         InputError, OutputError: a file is missing or damaged.
@@ -87,7 +92,18 @@ def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
             }
             for document in statistics.longest[:LONGEST_KEPT]
         ],
+        "runs": list(_runs(dataset)),
     }
+
+
+def _runs(dataset: TokenDataset) -> Iterator[dict[str, Any]]:
+    """Of each stage that has a `run.json`, a whole one."""
+    for stage in MANIFESTS:
+        data = (dataset.output / stage).find_bytes(RUN)
+        if data is not None and problem_of(data, RunRecord) is None:
+            record = json.loads(data)
+            keys = ("stage", "finished", "seconds", "runner", "workers")
+            yield {**{key: record[key] for key in keys}, "metrics": record.get("metrics")}
 
 
 def _sources(
@@ -182,6 +198,23 @@ def _lines(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
             for d in found["longest"][:_LONGEST_SHOWN]
         ]
     )
+    if found["runs"]:
+        yield from ("", "last runs (indented: seconds of all workers together, MB/s of one)")
+        yield from _table(
+            [["", "seconds", "MB/s"], *(row for run in found["runs"] for row in _run_rows(run))]
+        )
+
+
+def _run_rows(run: Mapping[str, Any]) -> Iterator[list[str]]:
+    measured = Measured.from_json(run["metrics"] or {})
+    times = {
+        f"{run['stage']}, {run['finished']}, {run['runner']}": run["seconds"],
+        **{f"  {part}": seconds for part, seconds in measured.seconds.items()},
+    }
+    size = measured.counters.get("bytes", 0)
+    for name, seconds in times.items():
+        rate = f"{size / seconds / 1e6:.1f}" if size and seconds > 0 else "–"
+        yield [visible(name), f"{seconds:.1f}", rate]
 
 
 def _facts(facts: Mapping[str, str]) -> Iterator[str]:

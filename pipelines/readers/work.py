@@ -14,8 +14,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from bpe_core._native import SpecialSet
 from bpe_core.patterns import resolve_pattern
@@ -206,17 +204,4 @@ def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: st
         )
         for i in places
     )
-    return replace(select(batch, ~held), rejects=(*batch.rejects, *rejects))
-
-
-def select(batch: DocumentBatch, kept: NDArray[np.bool_]) -> DocumentBatch:
-    """The batch with only some of its documents; `empty` and `rejects` stay."""
-    return replace(
-        batch,
-        starts=batch.starts[kept],
-        ends=batch.ends[kept],
-        offsets=batch.offsets[kept],
-        num_bytes=batch.num_bytes[kept],
-        hashes=batch.hashes[kept],
-        ids=None if batch.ids is None else batch.ids.filter(pa.array(kept)),
-    )
+    return replace(batch.select(~held), rejects=(*batch.rejects, *rejects))

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.errors import InputError
-from pipelines.readers.work import select
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory
 
@@ -140,7 +139,7 @@ class Taking:
         seen = self._seen.get(batch.source, _NOTHING.documents)
         index = taken.intervals(batch.offsets)
         found = index >= 0
-        kept = select(batch, found)
+        kept = batch.select(found)
         rejects = [reject for reject in batch.rejects if reject.reason not in REASONS_OF_FILES]
         of_rejects = taken.intervals(np.array([reject.offset for reject in rejects], np.int64))
         if batch.part == 0:

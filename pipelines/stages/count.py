@@ -63,9 +63,10 @@ def _run_count(run: Run, identity: Identity) -> Made:
     with importing():
         from pipelines import counting, runners
         from pipelines.accounting import DocumentTotals, check_accounts
+        from pipelines.beam_metrics import read_metrics
         from pipelines.console import progress
         from pipelines.readers.work import TaskWork
-        from pipelines.transforms import CountPretokens, ReadTasks
+        from pipelines.transforms import CountTasks, ReadTasks
 
     works = [TaskWork.of_plan(run.plan, task) for task in run.plan.tasks]
     job = _count_job(run, identity, [work.hash for work in works])
@@ -78,14 +79,15 @@ def _run_count(run: Run, identity: Identity) -> Made:
         runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline,
     ):
         tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
-        tasks | "CountPretokens" >> CountPretokens(job=job, finished=finished)
+        tasks | "CountPretokens" >> CountTasks(job=job, finished=finished)
+    measured = read_metrics(pipeline.result, len(left))
     content = _counts_content(run, job)
     ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
     run.check_limits(content, sorted(filter(ours.fullmatch, run.rejects.sizes())))
     check_accounts({**content, "inputs": identity.inputs, "configuration": identity.configuration})
     earlier = sum(commit.totals.all_bytes for commit in commits)
     fresh = DocumentTotals.from_json(content["totals"]).all_bytes - earlier
-    return Made(content=content, resumed=bool(commits), bytes=fresh)
+    return Made(content=content, resumed=bool(commits), bytes=fresh, measured=measured)
 
 
 def _count_job(run: Run, identity: Identity, task_hashes: Sequence[int]) -> CountJob:

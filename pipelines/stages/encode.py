@@ -140,15 +140,17 @@ def write_tokens(
     """Has the tasks written that are not yet; gives the entries of all."""
     from pipelines import runners, writing
     from pipelines.accounting import DocumentTotals
+    from pipelines.beam_metrics import read_metrics
     from pipelines.console import progress
     from pipelines.dataset import generations
-    from pipelines.transforms import ReadTasks, WriteTokenShards
+    from pipelines.transforms import ReadTasks, WriteTasks
 
     finished = writing.finished_entries(job, len(works))
     if earlier is not None:
         kept = finished.values()
         generations.remove(generations.unlisted(run.tokens, run.rejects, earlier, kept))
     left = [work for work in works if work.index not in finished]
+    measured = None
     if left:
         writing.keep_tokenizer(job.tokenizer, model)
         with (
@@ -156,13 +158,14 @@ def write_tokens(
             runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline,
         ):
             tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
-            tasks | "WriteTokenShards" >> WriteTokenShards(job=job)
+            tasks | "WriteTokenShards" >> WriteTasks(job=job)
+        measured = read_metrics(pipeline.result, len(left))
     entries = writing.finished_entries(job, len(works))
     _check_all_there(run, len(entries), len(works))
     if any(entry["rejects"] for entry in entries.values()):
         run.rejects.settle()
     fresh = sum(DocumentTotals.from_json(entries[work.index]["totals"]).all_bytes for work in left)
-    return entries, Made(content={}, resumed=bool(finished), bytes=fresh)
+    return entries, Made(content={}, resumed=bool(finished), bytes=fresh, measured=measured)
 
 
 def _check_all_there(run: Run, found: int, tasks: int) -> None:

@@ -52,7 +52,6 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
 
     again, work = planned()
     begun = time.monotonic()
-    state: StageState
     if work.parts:
         run.lock.acquire()
         if records.dataset_manifest(run.tokens) != again.dataset.manifest:
@@ -73,22 +72,17 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
         content = again.content(job, work, entries, model)
         seconds = time.monotonic() - begun
         facts = {
-            **run.facts(seconds),
+            **run.facts(seconds, made),
             "tokenizer": job.tokenizer.url,
             "limits": again.dataset.run.get("limits", {}),
             "repaired_marks": again.repaired_marks,
             "repaired_locations": again.repaired_locations,
         }
         manifest = records.finish_stage(run.tokens, again.identity, content, facts)
-        state = "resumed" if made.resumed else "done"
-        run.note_stage(
-            StageSummary(
-                name=f"replay {again.name}", state=state, seconds=seconds, bytes=made.bytes
-            )
-        )
+        run.note_made(f"replay {again.name}", seconds, made)
     else:
         manifest = dict(again.dataset.manifest)
-        state = "nothing taken" if work.left else "already finished"
+        state: StageState = "nothing taken" if work.left else "already finished"
         run.note_stage(StageSummary(name="replay", state=state))
     run.remove_scratch(run.tokens / "_tasks")
     run.remove_unlisted(manifest)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
@@ -33,6 +33,7 @@ from pipelines.tasks import (
 
 if TYPE_CHECKING:
     from pipelines.manifest import Identity
+    from pipelines.metrics import Measured
     from pipelines.tokenizers.files import Model
 
 
@@ -60,6 +61,7 @@ class Made:
     content: Mapping[str, Any]
     resumed: bool = False
     bytes: int = 0
+    measured: Measured | None = None
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -215,10 +217,9 @@ class Run:
             name = f"{name} {generations.next_name(earlier)}"
         seconds = time.monotonic() - begun
         content = {"stage": directory.name, **made.content}
-        facts = {**self.facts(seconds), "limits": limits, **made.run}
+        facts = {**self.facts(seconds, made), "limits": limits, **made.run}
         manifest = records.finish_stage(directory, identity, content, facts)
-        state: Literal["resumed", "done"] = "resumed" if made.resumed else "done"
-        self.note_stage(StageSummary(name=name, state=state, seconds=seconds, bytes=made.bytes))
+        self.note_made(name, seconds, made)
         return manifest
 
     def remove_scratch(self, directory: Directory) -> None:
@@ -238,6 +239,18 @@ class Run:
         """Adds a stage to the summary."""
         self.summary = replace(self.summary, stages=(*self.summary.stages, stage))
 
+    def note_made(self, name: str, seconds: float, made: Made) -> None:
+        """Adds a stage that did something to the summary."""
+        self.note_stage(
+            StageSummary(
+                name=name,
+                state="resumed" if made.resumed else "done",
+                seconds=seconds,
+                bytes=made.bytes,
+                parts={} if made.measured is None else made.measured.seconds,
+            )
+        )
+
     def note_documents(self, totals: Mapping[str, Any]) -> None:
         """Puts the accounts of the documents into the summary."""
         from pipelines.accounting import DocumentTotals
@@ -255,11 +268,16 @@ class Run:
             bad_files=len(found.bad_files),
         )
 
-    def facts(self, seconds: float) -> dict[str, Any]:
+    def facts(self, seconds: float, made: Made) -> dict[str, Any]:
         """What run.json says of a stage, whichever it is."""
         beam = self.config.beam
         workers = beam.workers or usable_cores()
-        return {"seconds": round(seconds, 3), "runner": beam.runner, "workers": workers}
+        return {
+            "seconds": round(seconds, 3),
+            "runner": beam.runner,
+            "workers": workers,
+            "metrics": None if made.measured is None else made.measured.to_json(),
+        }
 
     def check_limits(self, content: Mapping[str, Any], names: Sequence[str]) -> None:
         """Whether more is bad than the configuration allows; `names`: the files of rejects."""

@@ -32,7 +32,7 @@ from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
 from pipelines.dataset.vocabulary import Vocabulary
 from pipelines.errors import InputError
 from pipelines.manifest import RUN
-from pipelines.readers.work import SourceReading, TaskWork, read_task, select, source_readings
+from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
 from pipelines.stages.limits import limit_files
 from pipelines.tasks import (
     COLUMN_FORMATS,
@@ -476,7 +476,7 @@ def _by_split(
         parts = [("train", batch)]
     else:
         chosen = batch.hashes[:, 1] < np.uint64(int(fraction * 2.0**64))
-        parts = [("train", select(batch, ~chosen)), ("validation", select(batch, chosen))]
+        parts = [("train", batch.select(~chosen)), ("validation", batch.select(chosen))]
     return [(split, part) for split, part in parts if len(part)]
 
 
@@ -556,7 +556,7 @@ def _check_sample(
                 if found is None:
                     continue
                 row, number, of_row = found
-                one = select(kept, np.arange(len(kept)) == i)
+                one = kept.select(np.arange(len(kept)) == i)
                 same = number == int(one.num_bytes[0]) and rules.differing(one, of_row) is None
                 findings.add(documents=1)
                 if not same:

@@ -426,3 +426,18 @@ def flink_options(master: str, pool: str | None = None) -> list[str]:
     if pool is not None:
         options += ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
     return options
+
+
+def check_metrics(output: Path) -> None:
+    """Whether the runner told what the workers did, and the same as the manifests say."""
+    for stage in ("counts", "tokens"):
+        metrics = json.loads((output / stage / "run.json").read_text("utf-8"))["metrics"]
+        totals = json.loads((output / stage / "manifest.json").read_text("utf-8"))["totals"]
+        names = {"documents": "documents", "bytes": "bytes", "rejects": "rejected"}
+        amount = "distinct_pretokens" if stage == "counts" else "tokens"
+        for name, total in {**names, amount: amount}.items():
+            assert metrics[name] == totals[total], name
+        for part in ("read", "write", "merge" if stage == "counts" else "encode"):
+            times = metrics[f"{part}_microseconds"]
+            assert 0 <= times["min"] <= times["max"] <= times["sum"]
+            assert times["count"] > 0

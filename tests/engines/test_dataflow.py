@@ -29,7 +29,7 @@ from pipelines.config import BeamConfig, BuildConfig
 from pipelines.readers.work import TaskWork
 from pipelines.storage.directory import Directory
 from pipelines.tasks import InputFile
-from pipelines.transforms import CountPretokens, ReadTasks, WriteTokenShards
+from pipelines.transforms import CountTasks, ReadTasks, WriteTasks
 from pipelines.writing import EncodeJob
 
 pytest.importorskip("google.cloud.dataflow_v1beta3", reason="needs google-cloud-dataflow-client")
@@ -160,9 +160,9 @@ def submit(stage: str, directory: Path, tasks: int = 20, **options: Any) -> Subm
         descriptors = pipeline | "ReadTasks" >> ReadTasks(works=works)
         if stage == "count":
             job = replace(counting, counts=output / "counts", rejects=output / "rejects")
-            descriptors | "CountPretokens" >> CountPretokens(job=job)
+            descriptors | "CountPretokens" >> CountTasks(job=job)
         else:
-            descriptors | "WriteTokenShards" >> WriteTokenShards(
+            descriptors | "WriteTokenShards" >> WriteTasks(
                 job=EncodeJob(
                     tokens=output / "tokens",
                     rejects=output / "rejects",

@@ -14,6 +14,7 @@ from engine_support import (
     FlinkCluster,
     Work,
     arguments,
+    check_metrics,
     command,
     flink_options,
     prism_binary,
@@ -30,6 +31,7 @@ def check(work: Work, output: Path, *given: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == "" or "Traceback" not in done.stderr
     assert checksums(output) == work.expected
+    check_metrics(output)
 
 
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading", "multi_processing"])

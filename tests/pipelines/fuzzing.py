@@ -40,7 +40,7 @@ from pipelines.readers import ReadOptions, read_range
 from pipelines.rejects.bad_files import BadFileError, ChangedFileError, UnreadableFileError
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.tasks import InputFile, Range, is_splittable
-from pipelines.transforms import CountPretokens, ReadTasks, WriteTokenShards
+from pipelines.transforms import CountTasks, ReadTasks, WriteTasks
 
 SEPARATOR = b"<|endoftext|>"
 SECONDS_FOR_ONE = 60
@@ -194,6 +194,8 @@ def fuzz_reader(seed: int, folder: Path) -> None:
 class _Tasks:
     """In the place of a PCollection: what a transform of a build is applied to."""
 
+    result = None
+
     def __init__(self, works: Sequence[Any] = ()) -> None:
         self._works = works
 
@@ -201,11 +203,11 @@ class _Tasks:
         transform = named.transform
         if isinstance(transform, ReadTasks):
             return _Tasks(transform.works)
-        if isinstance(transform, CountPretokens):
+        if isinstance(transform, CountTasks):
             job = transform.job
             merge_all(job, [*transform.finished, *count_tasks(job, self._works)])
         else:
-            assert isinstance(transform, WriteTokenShards)
+            assert isinstance(transform, WriteTasks)
             for work in self._works:
                 writing.write_task(transform.job, work)
         return self

@@ -302,7 +302,7 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
         patch.setattr(writing, "_ROW_GROUP_ROWS", rows)
         patch.setattr(writing, "_ROW_GROUP_TOKENS", tokens)
         job = _bare_job(name)
-        with TokenFile(job, "f.parquet", {}) as file:
+        with TokenFile(job.tokens, "f.parquet", token_schema.schema(job.id_type), {}) as file:
             for begin, end in itertools.pairwise(places):
                 lengths = sizes[begin:end]
                 file.add(
@@ -311,6 +311,7 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
                         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
                         num_bytes=np.ones(end - begin, np.int64),
                         places=np.arange(begin, end),
+                        hashes=np.zeros((end - begin, 2), np.uint64),
                         source="s",
                         part=0,
                     )

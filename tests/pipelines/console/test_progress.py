@@ -45,8 +45,9 @@ def test_every_stage_begins_at_nothing(
     with progress.shown("first", 5):
         progress.advance(5)
     with progress.shown("second", 5):
+        progress.advance()
         time.sleep(0.1)
-    assert "second: 0 of 5" in capfd.readouterr().err
+    assert "second: 1 of 5" in capfd.readouterr().err
 
 
 def test_work_done_twice_does_not_go_beyond_all(

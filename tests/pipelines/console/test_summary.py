@@ -100,6 +100,22 @@ def test_what_was_not_part_of_a_command_is_not_shown() -> None:
     )
 
 
+def test_the_parts_of_a_stage_stand_below_it() -> None:
+    count = StageSummary(
+        name="count", state="resumed", seconds=2.0, bytes=8_000_000, parts={"read": 0.5, "merge": 0}
+    )
+    stages = (count, StageSummary(name="train", seconds=1.0))
+    assert shown(show_summary, BuildSummary(stages=stages)) == (
+        "\n"
+        "stage                  seconds      MB/s\n"
+        "count                      2.0       4.0  resumed\n"
+        "  read                     0.5      16.0\n"
+        "  merge                    0.0         –\n"
+        "train                      1.0         –\n"
+        "(Indented: seconds of all workers together, MB/s of one.)\n"
+    )
+
+
 def test_stages_that_had_nothing_to_do_show_no_rate() -> None:
     stages = tuple(StageSummary(name=name, state="already finished") for name in ("count", "train"))
     text = shown(show_summary, BuildSummary(stages=stages))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,8 @@ def test_the_report_says_what_the_dataset_is(output: Path) -> None:
     longest = found["longest"][0]
     assert (longest["file"], longest["offset"]) == ("books/books.txt", offset)
     assert longest["bytes"] == len(LONG)
+    assert [run["stage"] for run in found["runs"]] == ["counts", "tokenizer", "tokens"]
+    assert found["runs"][2]["metrics"]["tokens"] == found["totals"]["tokens"]
     text = report.shown(found, model)
     assert "\x1b" not in text
     for part in (
@@ -233,8 +236,23 @@ def test_the_report_says_what_the_dataset_is(output: Path) -> None:
         "web",
         "ids are used",
         "longest",
+        "    encode  ",
     ):
         assert part in text
+
+
+def test_the_report_leaves_out_runs_that_nothing_whole_tells_of(
+    output: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "out"
+    shutil.copytree(output, copy)
+    for stage in ("counts", "tokenizer", "tokens"):
+        (copy / stage / "run.json").write_text('{"metrics": 3}')
+    dataset = TokenDataset.open(str(copy))
+    model = model_of(dataset.output, dataset.manifest, None)
+    found = report.report(dataset, model)
+    assert found["runs"] == []
+    assert "last runs" not in report.shown(found, model)
 
 
 def test_pieces_of_documents_are_whole_to_verify(output: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.dataset.token_schema import schema
 from pipelines.storage.directory import Directory
 from pipelines.writing import EncodeJob, TokenFile, TokenRows, token_file_name
 
@@ -90,7 +91,7 @@ def repeat_file(output: Path, times: int) -> Path:
 
 
 def _write_file(job: EncodeJob, name: str, file: Sequence[Document]) -> dict[str, Any]:
-    with TokenFile(job, name, {}) as writer:
+    with TokenFile(job.tokens, name, schema(job.id_type, record_ids=job.record_ids), {}) as writer:
         for rows in _rows(file, np.uint16 if job.id_type == "uint16" else np.uint32):
             writer.add(rows)
         writer.finish()
@@ -116,6 +117,7 @@ def _batch(rows: Sequence[Sequence[int]], place: int, part: int, dtype: type[Any
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         num_bytes=3 * lengths,
         places=np.arange(place, place + len(rows)),
+        hashes=np.zeros((len(rows), 2), np.uint64),
         source="text",
         part=part,
     )

@@ -1,0 +1,1 @@
+"""For pipelines of users: elements and rows of theirs, counts and token shards without tasks."""

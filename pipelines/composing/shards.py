@@ -1,0 +1,107 @@
+"""What shards without tasks have in common: a vacant directory, a check at the end, `shards.json`.
+
+Where there are no tasks, completeness is shown by totals: what went in is added up beside the runs,
+and what came out of all shards must be the same.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from apache_beam.transforms.window import GlobalWindows
+
+from pipelines.errors import AccountingError, ConfigError, OutputError
+from pipelines.storage.directory import Directory
+
+LISTING: Final = "shards.json"
+RUNS: Final = "_runs"
+_FORMAT_VERSION: Final = "1"
+
+
+def new_runs(output: Directory) -> Directory:
+    """Where the runs of a pipeline go: a directory that no other pipeline has."""
+    return output / RUNS / secrets.token_hex(16)
+
+
+def check_vacant(output: Directory, pattern: str) -> None:
+    """Whether a directory has no files with the names of those that are to be written.
+
+    Raises:
+        OutputError: it has some.
+    """
+    if found := sorted(name for name in output.sizes() if re.fullmatch(pattern, name)):
+        raise OutputError(
+            "The output has such files already.",
+            expected=f"none, as files of two pipelines must not be mixed in {output.url}",
+            found=f"{len(found):,}, such as {found[0]}",
+            where=output.url,
+            hint="Choose another directory, or remove them.",
+        )
+
+
+def check_global(documents: Any, name: str) -> None:
+    """Whether a PCollection is bounded and not windowed: files of it are written once.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    windows = documents.windowing.windowfn
+    if documents.is_bounded and isinstance(windows, GlobalWindows):
+        return
+    raise ConfigError(
+        f"{name} writes files of a whole PCollection.",
+        expected="bounded input in the global window",
+        found=f"{'bounded' if documents.is_bounded else 'unbounded'} input in {windows}",
+        where="the input of the transform",
+        hint="Put beam.WindowInto(beam.window.GlobalWindows()) before it, or write windows by "
+        "pipelines of their own.",
+    )
+
+
+def finish_shards(
+    output: Directory,
+    runs: Directory,
+    pattern: str,
+    entries: Sequence[Mapping[str, Any]],
+    totals: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Checks the shards against the totals, lists them, removes the runs; gives the entries.
+
+    Args:
+        output: directory of the shards.
+        runs: what they were made from.
+        pattern: of their names.
+        entries: of all of them.
+        totals: what went in; entries must add up to those of its values that they have too.
+
+    Raises:
+        AccountingError: they do not.
+        OutputError: files of another pipeline have come into the directory.
+    """
+    ordered = sorted((dict(entry) for entry in entries), key=lambda entry: str(entry["name"]))
+    summed = {key: sum(e[key] for e in ordered) for key in totals if key in ordered[0]}
+    if wrong := {key: value for key, value in summed.items() if value != totals[key]}:
+        raise AccountingError(
+            "The shards do not hold what went into the pipeline.",
+            expected=", ".join(f"{totals[key]:,} {key}" for key in wrong),
+            found=", ".join(f"{value:,} {key}" for key, value in wrong.items()),
+            where=output.url,
+            hint="Run the pipeline again, into an empty directory.",
+        )
+    present = {name for name in output.sizes() if re.fullmatch(pattern, name)}
+    if others := sorted(present - {entry["name"] for entry in ordered}):
+        raise OutputError(
+            "Files of another pipeline have come into the output.",
+            expected=f"{len(ordered):,} files",
+            found=f"{len(others):,} others, such as {others[0]}",
+            where=output.url,
+            hint="Give each pipeline a directory of its own, and run this one again.",
+        )
+    listing = {"format_version": _FORMAT_VERSION, "files": ordered, "totals": dict(totals)}
+    output.write_json(LISTING, listing)
+    runs.remove_all()
+    (output / RUNS).remove_if_empty()
+    return ordered

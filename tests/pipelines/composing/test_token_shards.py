@@ -1,0 +1,372 @@
+"""Token shards: the same bytes whatever the order, and nothing missing or there twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from build_support import checksums
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import writing
+from pipelines.batches import Reject
+from pipelines.composing import token_runs
+from pipelines.composing.coders import RejectCoder, TokenRowsCoder
+from pipelines.composing.rows import RowElements, token_rows
+from pipelines.composing.shards import check_vacant, finish_shards, new_runs
+from pipelines.composing.token_runs import RowRuns
+from pipelines.composing.token_shards import (
+    RowTotals,
+    ShardJob,
+    descriptors,
+    merge_token_shard,
+    total_of_rows,
+)
+from pipelines.composing.token_table import order_of, table_of
+from pipelines.errors import AccountingError, InputError, OutputError
+from pipelines.storage.directory import Directory
+from pipelines.writing import TokenRows
+
+
+def rows_of(
+    documents: Sequence[Sequence[int]],
+    *,
+    texts: Sequence[int] | None = None,
+    source: str = "",
+    part: int = 0,
+    place: int = 0,
+    ids: Sequence[str | None] | None = None,
+    dtype: Any = np.uint16,
+) -> TokenRows:
+    """Rows as EncodeDocuments gives them; `texts` are numbers that stand for the texts."""
+    lengths = [len(document) for document in documents]
+    numbers = np.array(range(len(documents)) if texts is None else texts, np.uint64)
+    with np.errstate(over="ignore"):
+        hashes = np.stack(
+            [numbers * np.uint64(0x9E3779B97F4A7C15), numbers * np.uint64(0xD1B54A32D192ED03)],
+            axis=1,
+        )
+    return TokenRows(
+        ids=np.array([i for document in documents for i in document], dtype),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        num_bytes=3 * np.array(lengths, np.int64),
+        places=np.full(len(documents), place, np.int64),
+        hashes=hashes,
+        source=source,
+        part=part,
+        record_ids=None if ids is None else pa.array(ids, pa.string()),
+    )
+
+
+def job_in(directory: Path, shards: int, **changes: Any) -> ShardJob:
+    output = Directory(url=str(directory))
+    values: dict[str, Any] = {
+        "output": output,
+        "runs": new_runs(output),
+        "shards": shards,
+        "split": "train",
+        "id_type": "auto",
+    }
+    return ShardJob(**{**values, **changes})
+
+
+def write(job: ShardJob, bundles: Iterable[Sequence[TokenRows]]) -> list[dict[str, Any]]:
+    """What the transform does, without Beam."""
+    found: dict[int, list[bytes]] = {shard: [] for shard in range(job.shards)}
+    totals = []
+    for bundle in bundles:
+        runs = RowRuns(job.runs, job.shards)
+        for rows in bundle:
+            runs.add(rows)
+        for shard, descriptor in descriptors(runs.finish()):
+            found[shard].append(descriptor)
+        totals.append(RowTotals.sum_of(map(RowTotals.of, bundle)).to_bytes())
+    total = RowTotals.from_bytes(total_of_rows(totals))
+    entries = [merge_token_shard(job, shard, found[shard], total) for shard in range(job.shards)]
+    return finish_shards(job.output, job.runs, job.names, entries, total.to_json())
+
+
+# --- order
+
+
+documents = st.lists(
+    st.tuples(
+        st.integers(0, 6),  # the text, of which there are few, so that many are equal
+        st.sampled_from(["", "a", "b"]),
+        st.integers(0, 2),
+        st.sampled_from([None, "x", "y"]),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    documents=documents,
+    order=st.randoms(use_true_random=False),
+    bundles=st.integers(1, 7),
+    shards=st.integers(1, 4),
+    run_bytes=st.integers(1, 20_000),
+    block_rows=st.integers(1, 8),
+    merged=st.integers(2, 5),
+    large=st.integers(2, 40),
+)
+def test_bytes_do_not_depend_on_order_bundles_runs_blocks_or_rounds(
+    documents: list[tuple[int, str, int, str | None]],
+    order: random.Random,
+    bundles: int,
+    shards: int,
+    run_bytes: int,
+    block_rows: int,
+    merged: int,
+    large: int,
+) -> None:
+    parts = []
+    for text, source, place, record_id in documents:
+        pieces = 1 + text % 3
+        for part in range(pieces):
+            ids = [text * 100 + part] * (5 * text + part)
+            rows = rows_of([ids], texts=[text], source=source, place=place, part=part)
+            parts.append(replace(rows, record_ids=pa.array([record_id], pa.string())))
+    with tempfile.TemporaryDirectory() as name:
+        expected_job = job_in(Path(name) / "expected", shards)
+        write(expected_job, [parts])
+        order.shuffle(parts)
+        dealt = [parts[bundle::bundles] for bundle in range(bundles)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(token_runs, "_RUN_BYTES", run_bytes)
+            patch.setattr(token_runs, "_SECTION_BYTES", 64)
+            patch.setattr(token_runs, "_BLOCK_ROWS", block_rows)
+            patch.setattr(token_runs, "_BUFFER_BYTES", 1)
+            patch.setattr(token_runs, "MERGED_AT_ONCE", merged)
+            patch.setattr(token_runs, "_LARGE_ROW_IDS", large)
+            job = job_in(Path(name) / "other", shards)
+            write(job, dealt)
+        assert checksums(Path(name) / "other") == checksums(Path(name) / "expected")
+
+
+def test_row_groups_are_cut_by_rows_and_tokens_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(writing, "_ROW_GROUP_TOKENS", 50)
+    every = [rows_of([[text] * (text % 9)], texts=[text]) for text in range(200)]
+    write(job_in(tmp_path / "a", 1), [every])
+    monkeypatch.setattr(token_runs, "_RUN_BYTES", 1000)
+    monkeypatch.setattr(token_runs, "_BLOCK_ROWS", 3)
+    write(job_in(tmp_path / "b", 1), [every[100:], every[:100]])
+    assert checksums(tmp_path / "a") == checksums(tmp_path / "b")
+    metadata = pq.ParquetFile(tmp_path / "a" / "train-00000-of-00001.parquet").metadata
+    assert metadata.num_row_groups > 10
+
+
+def test_pieces_of_a_document_follow_each_other_in_order(tmp_path: Path) -> None:
+    pieces = [
+        rows_of([[text] * 3], texts=[text], source=source, part=part)
+        for text in range(30)
+        for source in "ab"
+        for part in range(3)
+    ]
+    random.Random(5).shuffle(pieces)
+    write(job_in(tmp_path, 3), [pieces[::2], pieces[1::2]])
+    names = sorted(tmp_path.glob("train-*.parquet"))
+    table = pa.concat_tables([pq.read_table(name) for name in names])
+    assert table["part"].to_pylist() == [0, 1, 2] * 60
+    documents = list(zip(table["input_ids"].to_pylist(), table["source"].to_pylist(), strict=True))
+    for first in range(0, 180, 3):
+        assert documents[first] == documents[first + 1] == documents[first + 2]
+    assert [ids for ids, _ in documents[::3]] != sorted(ids for ids, _ in documents[::3])
+
+
+def test_rows_with_the_same_hash_are_ordered_by_everything_else() -> None:
+    rows = [
+        rows_of([[1, 2]], texts=[4], source="b"),
+        rows_of([[1, 2]], texts=[4], source="a", place=1),
+        rows_of([[1, 2]], texts=[4], source="a"),
+        rows_of([[1, 3]], texts=[4], source="a"),
+    ]
+    table = pa.concat_tables([table_of(part) for part in rows])
+    order = order_of(table).tolist()
+    assert order[2:] == [1, 0]
+    assert sorted(order[:2]) == [2, 3]
+    again = pa.concat_tables([table_of(rows[i]) for i in (3, 2, 1, 0)])
+    assert [3 - i for i in order_of(again).tolist()] == order
+
+
+# --- what is in the files
+
+
+def test_files_have_the_columns_of_a_build_and_say_what_they_hold(tmp_path: Path) -> None:
+    large = list(range(40_000))
+    rows = rows_of([[1, 2], large, []], source="web/a.txt", place=7, ids=["x", None, "z"])
+    entries = write(job_in(tmp_path, 2), [[rows]])
+    assert [entry["name"] for entry in entries] == [
+        "train-00000-of-00002.parquet",
+        "train-00001-of-00002.parquet",
+    ]
+    table = pa.concat_tables([pq.read_table(tmp_path / entry["name"]) for entry in entries])
+    assert table.column_names == [
+        "input_ids", "num_tokens", "num_bytes", "source", "offset", "part", "id",
+    ]  # fmt: skip
+    assert table.schema.field("input_ids").type.value_type == pa.uint16()
+    found = sorted(table.to_pylist(), key=lambda row: str(row["num_tokens"]))
+    assert [row["input_ids"] for row in found] == [[], [1, 2], large]
+    assert {row["source"] for row in found} == {"web/a.txt"}
+    assert sum(entry["tokens"] for entry in entries) == 40_002
+    listing = json.loads((tmp_path / "shards.json").read_bytes())
+    assert listing["files"] == entries
+    assert listing["totals"] == {
+        "rows": 3, "documents": 3, "tokens": 40_002, "text_bytes": 3 * 40_002,
+    }  # fmt: skip
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "shards.json", *(entry["name"] for entry in entries),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("id_type", "bits"), [("auto", 32), ("uint16", 16), ("uint32", 32)])
+def test_ids_have_the_type_of_the_widest_rows_or_that_asked_for(
+    id_type: str, bits: int, tmp_path: Path
+) -> None:
+    job = job_in(tmp_path, 1, id_type=id_type)
+    narrow = rows_of([[1] * 20_000], texts=[1])
+    wide = rows_of([[2] * 20_000], texts=[2], dtype=np.uint32)
+    write(job, [[narrow], [wide]])
+    table = pq.read_table(tmp_path / "train-00000-of-00001.parquet")
+    assert table.schema.field("input_ids").type.value_type.bit_width == bits
+    assert sorted(map(set, table["input_ids"].to_pylist()), key=min) == [{1}, {2}]
+    assert "id" not in table.column_names
+
+
+def test_an_id_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
+    job = job_in(tmp_path, 1, id_type="uint16")
+    with pytest.raises(InputError, match="the id 70000 in uint16"):
+        write(job, [[rows_of([[70_000]], dtype=np.uint32)]])
+
+
+def test_nothing_at_all_gives_empty_files(tmp_path: Path) -> None:
+    entries = write(job_in(tmp_path, 3), [[]])
+    assert [entry["rows"] for entry in entries] == [0, 0, 0]
+    assert len(pq.read_table(tmp_path / "train-00002-of-00003.parquet")) == 0
+
+
+# --- completeness
+
+
+def test_rows_that_are_missing_or_there_twice_are_found(tmp_path: Path) -> None:
+    rows = rows_of([[1], [2], [3]])
+    job = job_in(tmp_path, 1)
+    runs = RowRuns(job.runs, 1)
+    runs.add(rows)
+    [(_, descriptor)] = descriptors(runs.finish())
+    totals = RowTotals.of(rows)
+    for found in ([], [descriptor, descriptor]):
+        entry = merge_token_shard(job, 0, found, totals)
+        with pytest.raises(AccountingError, match="3 rows, 3 documents, 3 tokens, 9 text_bytes"):
+            finish_shards(job.output, job.runs, job.names, [entry], totals.to_json())
+    assert not (tmp_path / "shards.json").exists()
+
+
+def test_a_damaged_run_is_found(tmp_path: Path) -> None:
+    rows = rows_of([[1] * 20_000, [2] * 500])
+    for place in (100, -100):
+        job = job_in(tmp_path, 1)
+        runs = RowRuns(job.runs, 1)
+        runs.add(rows)
+        found = [descriptor for _, descriptor in descriptors(runs.finish())]
+        [path] = Path(job.runs.url).iterdir()
+        data = bytearray(path.read_bytes())
+        data[place] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(OutputError, match="damaged"):
+            merge_token_shard(job, 0, found, RowTotals.of(rows))
+        path.write_bytes(data[:50])
+        with pytest.raises(OutputError, match="damaged"):
+            merge_token_shard(job, 0, found, RowTotals.of(rows))
+
+
+def test_a_directory_with_other_shards_is_refused(tmp_path: Path) -> None:
+    job = job_in(tmp_path, 2)
+    check_vacant(job.output, job.names)
+    (tmp_path / "notes.txt").touch()
+    check_vacant(job.output, job.names)
+    (tmp_path / "train-00000-of-00005.parquet").touch()
+    with pytest.raises(OutputError, match=r"train-00000-of-00005"):
+        check_vacant(job.output, job.names)
+    with pytest.raises(OutputError, match="another pipeline"):
+        write(job, [[rows_of([[1]])]])
+
+
+# --- rows and batches as elements
+
+
+def test_rows_give_the_same_files_as_batches(tmp_path: Path) -> None:
+    batches = [
+        rows_of([[1, 2], [3]], source="a", ids=["x", None]),
+        rows_of([[4] * 20_000], texts=[9], part=1),
+    ]
+    elements = RowElements()
+    for batch in batches:
+        for row in token_rows(batch):
+            elements.add(row)
+    assert elements.totals() == replace(RowTotals.sum_of(map(RowTotals.of, batches)), itemsize=4)
+    write(job_in(tmp_path / "a", 2), [batches])
+    write(job_in(tmp_path / "b", 2, id_type="uint16"), [[elements.rows()]])
+    assert checksums(tmp_path / "a") == checksums(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"num_bytes": 3}, "without 'input_ids'"),
+        ({"input_ids": [1]}, "without 'num_bytes'"),
+        ({"input_ids": [-1], "num_bytes": 3}, "the id -1"),
+        ({"input_ids": [1 << 32], "num_bytes": 3}, "the id 4294967296"),
+        ({"input_ids": ["a"], "num_bytes": 3}, "ValueError"),
+        ({"input_ids": [1], "num_bytes": 3, "part": 1}, "part 1 of a document, without hash"),
+        ({"input_ids": [1], "num_bytes": 3, "hash": b"abc"}, "3 bytes"),
+        ({"input_ids": [1], "num_bytes": 3, "id": 7}, "Arrow"),
+        (7, "int"),
+    ],
+)
+def test_a_row_that_is_none_is_an_error(row: Any, found: str) -> None:
+    elements = RowElements()
+    with pytest.raises(InputError, match=f"(?s)no row of tokens.*{found}"):
+        elements.add(row)
+        elements.rows()
+
+
+@pytest.mark.parametrize("ids", [None, ["x", None]])
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+def test_the_coder_of_token_rows_keeps_them(ids: Any, dtype: Any) -> None:
+    rows = rows_of([[1, 2], [3]], source="ü", place=5, part=2, ids=ids, dtype=dtype)
+    coder = beam.coders.registry.get_coder(TokenRows)
+    assert isinstance(coder, TokenRowsCoder)
+    for given_rows in (rows, rows.slice(1, 2), rows.slice(0, 0)):
+        copy = coder.decode(coder.encode(given_rows))
+        assert (copy.source, copy.part) == ("ü", 2)
+        for name in ("ids", "offsets", "num_bytes", "places", "hashes"):
+            before, after = getattr(given_rows, name), getattr(copy, name)
+            assert (before.dtype, before.tolist()) == (after.dtype, after.tolist())
+        assert (copy.record_ids is None) == (ids is None)
+        if ids is not None:
+            assert copy.record_ids.to_pylist() == given_rows.record_ids.to_pylist()
+
+
+def test_the_coder_of_rejects_keeps_them() -> None:
+    reject = Reject(
+        source="a", offset=1, length=2, reason="r", message="ü", first_bytes=b"\xff\x00", id=None
+    )
+    coder = beam.coders.registry.get_coder(Reject)
+    assert isinstance(coder, RejectCoder)
+    assert coder.decode(coder.encode(reject)) == reject
