@@ -1,8 +1,10 @@
 """The entry of a Dataflow Flex Template: from parameters to a configuration, and to the command.
 
 Dataflow's launcher starts it with `--NAME=VALUE` for each parameter of flex_template.json and with
-options of Beam. It submits one job and does not wait for it; what a build still lacks then is done
-by `beam-bpe build` with the same configuration, or by the template with another stage.
+options of Beam. It submits one job and does not wait for it: of `build` all that a job can do,
+which is counting, training and encoding unless `tokenizer_train_where` is `launcher`. When the job
+has finished, `beam-bpe build` with the same configuration, run anywhere, checks it and writes the
+manifests.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ KEYS = {
     "tokenizer_pattern": "tokenizer.pattern",
     "tokenizer_special_tokens": "tokenizer.special_tokens",
     "tokenizer_vocab_size": "tokenizer.vocab_size",
+    "tokenizer_train_where": "tokenizer.train_where",
     "counts_shards": "counts.shards",
     "encode_prepend": "encode.prepend",
     "encode_append": "encode.append",
@@ -37,7 +40,7 @@ KEYS = {
     "sdk_container_image": "beam.options.sdk_container_image",
 }
 LISTS = ("input_files", "tokenizer_special_tokens")
-STAGES = ("count", "encode")
+STAGES = ("count", "encode", "build")
 
 
 def parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
@@ -47,6 +50,9 @@ def parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
     for name in KEYS:
         parser.add_argument(f"--{name}", required=name in ("output", "input_files"))
     given, options = parser.parse_known_args(arguments)
+    if given.stage == "build" and given.tokenizer_path is None:
+        # A template that trained here could not come back to encode.
+        given.tokenizer_train_where = given.tokenizer_train_where or "worker"
     configuration: dict[str, Any] = {"beam": {"runner": "DataflowRunner"}}
     for name, key in KEYS.items():
         text = getattr(given, name)

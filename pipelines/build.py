@@ -1,12 +1,16 @@
 """The commands of a build: plan, count, train, encode, build, replay.
 
 Each stage asks first whether it is finished, does what is missing, and writes its manifest last.
+With `no_wait` the first pipeline that is needed is submitted, and the command ends; the next one
+goes on from what the job has made by then. With `take_over` it does so though such a job has not
+said that it is finished.
 Beam is imported only where a pipeline runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from pipelines.config import BuildConfig
 from pipelines.console.summary import BuildPlan, BuildSummary
@@ -16,7 +20,7 @@ from pipelines.stages.encode import discard_tokens
 from pipelines.stages.encode import encode as encode_stage
 from pipelines.stages.plan import describe
 from pipelines.stages.replay import replay as replay_stage
-from pipelines.stages.run import Run
+from pipelines.stages.run import Run, Submitted
 from pipelines.stages.train import discard_tokenizer
 from pipelines.stages.train import train as train_stage
 
@@ -27,13 +31,18 @@ def plan(config: BuildConfig) -> BuildPlan:
 
 
 def count(
-    config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
+    config: BuildConfig,
+    *,
+    restart: bool = False,
+    no_wait: bool = False,
+    take_over: bool = False,
+    beam_args: Sequence[str] = (),
 ) -> BuildSummary:
     """Counts the pre-tokens of the corpus."""
-    run = Run(config, beam_args, "count")
+    run = Run(config, beam_args, "count", no_wait=no_wait, take_over=take_over)
     check_trains(run)
     run.check_inputs_and_options()
-    with run.lock:
+    with suppress(Submitted), run.lock:
         if restart:
             discard_counts(run)
         count_stage(run)
@@ -41,10 +50,14 @@ def count(
 
 
 def train(
-    config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
+    config: BuildConfig,
+    *,
+    restart: bool = False,
+    take_over: bool = False,
+    beam_args: Sequence[str] = (),
 ) -> BuildSummary:
     """Trains the tokenizer; counts first if that is not finished."""
-    run = Run(config, beam_args, "train")
+    run = Run(config, beam_args, "train", take_over=take_over)
     check_trains(run)
     run.check_inputs_and_options()
     with run.lock:
@@ -55,12 +68,17 @@ def train(
 
 
 def encode(
-    config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
+    config: BuildConfig,
+    *,
+    restart: bool = False,
+    no_wait: bool = False,
+    take_over: bool = False,
+    beam_args: Sequence[str] = (),
 ) -> BuildSummary:
     """Encodes the corpus; counts and trains first if that is not finished."""
-    run = Run(config, beam_args, "encode")
+    run = Run(config, beam_args, "encode", no_wait=no_wait, take_over=take_over)
     run.check_inputs_and_options()
-    with run.lock:
+    with suppress(Submitted), run.lock:
         if restart:
             discard_tokens(run)
         encode_stage(run)
@@ -68,12 +86,17 @@ def encode(
 
 
 def build(
-    config: BuildConfig, *, restart: bool = False, beam_args: Sequence[str] = ()
+    config: BuildConfig,
+    *,
+    restart: bool = False,
+    no_wait: bool = False,
+    take_over: bool = False,
+    beam_args: Sequence[str] = (),
 ) -> BuildSummary:
     """Does everything; what is finished is not done again."""
-    run = Run(config, beam_args)
+    run = Run(config, beam_args, no_wait=no_wait, take_over=take_over)
     run.check_inputs_and_options()
-    with run.lock:
+    with suppress(Submitted), run.lock:
         if restart:
             discard_tokens(run)
             if config.tokenizer.path is None:

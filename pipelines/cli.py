@@ -48,6 +48,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# What a command that goes on after another does not repeat.
+_ONLY_ONCE = ("--restart", "--no-wait", "--take-over")
 Format = Literal["arrow", "huggingface", "gpt2", "tiktoken", "minbpe"]  # bpe_core.formats' names
 ExportFormat = Literal[
     "megatron", "nanogpt", "llm.c", "npy", "mds", "documents", "packed"
@@ -71,6 +73,21 @@ Overrides = Annotated[
 ]
 Restart = Annotated[
     bool, typer.Option("--restart", help="Discard what the stage made before and begin anew.")
+]
+NoWait = Annotated[
+    bool,
+    typer.Option(
+        "--no-wait",
+        help="Submit the first pipeline that is needed, and end. The same command without it goes "
+        "on later.",
+    ),
+]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="Go on though a job of --no-wait has not finished: it writes nothing more.",
+    ),
 ]
 Output = Annotated[
     str,
@@ -167,10 +184,22 @@ def count(
     beam_options: BeamOptions = None,
     overrides: Overrides = None,
     restart: Restart = False,
+    no_wait: NoWait = False,
+    take_over: TakeOver = False,
     debug: Debug = False,
 ) -> None:
     """Count the pre-tokens of the corpus."""
-    _run("count", context, config, beam_options, overrides, debug, restart=restart)
+    _run(
+        "count",
+        context,
+        config,
+        beam_options,
+        overrides,
+        debug,
+        restart=restart,
+        no_wait=no_wait,
+        take_over=take_over,
+    )
 
 
 @app.command()
@@ -180,10 +209,20 @@ def train(
     beam_options: BeamOptions = None,
     overrides: Overrides = None,
     restart: Restart = False,
+    take_over: TakeOver = False,
     debug: Debug = False,
 ) -> None:
     """Train the tokenizer; counts first if that is not finished."""
-    _run("train", context, config, beam_options, overrides, debug, restart=restart)
+    _run(
+        "train",
+        context,
+        config,
+        beam_options,
+        overrides,
+        debug,
+        restart=restart,
+        take_over=take_over,
+    )
 
 
 @app.command()
@@ -193,10 +232,22 @@ def encode(
     beam_options: BeamOptions = None,
     overrides: Overrides = None,
     restart: Restart = False,
+    no_wait: NoWait = False,
+    take_over: TakeOver = False,
     debug: Debug = False,
 ) -> None:
     """Encode the corpus; counts and trains first if that is not finished."""
-    _run("encode", context, config, beam_options, overrides, debug, restart=restart)
+    _run(
+        "encode",
+        context,
+        config,
+        beam_options,
+        overrides,
+        debug,
+        restart=restart,
+        no_wait=no_wait,
+        take_over=take_over,
+    )
 
 
 @app.command(name="build")
@@ -206,10 +257,22 @@ def build_(
     beam_options: BeamOptions = None,
     overrides: Overrides = None,
     restart: Restart = False,
+    no_wait: NoWait = False,
+    take_over: TakeOver = False,
     debug: Debug = False,
 ) -> None:
     """Do everything: count, train, encode. What is finished is not done again."""
-    _run("build", context, config, beam_options, overrides, debug, restart=restart)
+    _run(
+        "build",
+        context,
+        config,
+        beam_options,
+        overrides,
+        debug,
+        restart=restart,
+        no_wait=no_wait,
+        take_over=take_over,
+    )
 
 
 @app.command()
@@ -616,8 +679,10 @@ def _enter_child(context: typer.Context, debug: bool) -> None:
 def _next_command(stage: Stage, given: Sequence[str], summary: BuildSummary) -> str | None:
     """What to try now: the next stage with the same arguments, or the tokenizer."""
     following = {"count": "train", "train": "encode"}.get(stage)
+    if summary.submitted is not None:
+        following = stage
     if following is not None:
-        arguments = [argument for argument in given[1:] if argument != "--restart"]
+        arguments = [argument for argument in given[1:] if argument not in _ONLY_ONCE]
         return shlex.join(["beam-bpe", following, *arguments])
     if "tokenizer" not in summary.outputs:
         return None

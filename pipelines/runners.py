@@ -16,7 +16,12 @@ from functools import cache
 from typing import Any, Final
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+import grpc  # type: ignore[import-untyped]
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+)
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.portability.fn_api_runner import fn_runner
@@ -30,6 +35,7 @@ from pipelines import supervisor
 from pipelines.config import BeamConfig
 from pipelines.config.values import is_url
 from pipelines.errors import ConfigError
+from pipelines.storage.locks import DetachedJob
 
 # An exception of ours in the text of a traceback, as Beam's workers send it: of several that follow
 # from each other, the last.
@@ -51,8 +57,10 @@ _HOW_WORKERS_GET_THE_PACKAGE = (
     "setup_file",
     "requirements_file",
 )
+_TEMPLATE = "template_location"
+_EMBEDDED_FLINK = ("[local]", "[auto]")
 _NOT_WAITING = (
-    "template_location",
+    _TEMPLATE,
     "dry_run",
     "no_wait_until_finish",
     "wait_until_finish_duration",
@@ -90,6 +98,51 @@ def pipeline(
         beam.Pipeline(runner=kind.make(options), options=options) as running,
     ):
         yield running
+
+
+def submit(
+    config: BeamConfig,
+    build: Callable[[beam.Pipeline], object],
+    beam_args: Sequence[str] = (),
+    places: Sequence[str] = (),
+    *,
+    stages: Sequence[str] = (),
+) -> DetachedJob:
+    """Has a runner begin a pipeline, and does not wait for it.
+
+    Args:
+        config: runner, workers and options.
+        build: adds the steps to a pipeline.
+        beam_args: options such as `--name=value`, which win over those of the configuration.
+        places: paths or URLs that workers must reach.
+        stages: of a build that the job does.
+
+    Raises:
+        ConfigError: as `pipeline` and `check_detaches` do, or the runner can't be reached.
+    """
+    options = options_of(config, beam_args, places)
+    check_detaches(config, options)
+    if config.runner == "FlinkRunner" and not options.view_as(PortableOptions).job_endpoint:
+        # Else Beam starts a job server here, which says that a job runs before the cluster has it.
+        options.view_as(FlinkRunnerOptions).flink_submit_uber_jar = True
+    kind = _KINDS[config.runner]
+    _keep_errors_for_the_caller()
+    assert kind.job_of is not None, "check_detaches refuses others"
+    with _our_errors():
+        running = beam.Pipeline(runner=kind.make(options), options=options)
+        build(running)
+        try:
+            name, url = kind.job_of(running.run(), options)
+        except (OSError, RuntimeError, grpc.FutureTimeoutError) as error:
+            if _error_of(str(error)) is not None:
+                raise
+            raise ConfigError(
+                f"{config.runner} did not take the job.",
+                found=f"{type(error).__name__}: {error}",
+                where=_PLACE_OF_OPTIONS,
+                hint="Check the addresses there, and whether the service is running.",
+            ) from error
+    return DetachedJob(name=name, runner=config.runner, url=url, stages=tuple(stages))
 
 
 def deals_by_key(runner: PipelineRunner) -> bool:
@@ -218,8 +271,37 @@ def check_waits(options: PipelineOptions) -> None:
             expected="no " + ", ".join(f"--{name}" for name in _NOT_WAITING),
             found=", ".join(f"--{name}" for name in found),
             where=_PLACE_OF_OPTIONS,
-            hint="Remove them, and let the command run until the build is finished; a machine that "
-            "stays on, such as a small one in the same cloud, will do.",
+            hint="Remove them, and let the command run until the build is finished; or submit its "
+            "pipelines with --no-wait.",
+        )
+
+
+def check_detaches(config: BeamConfig, options: PipelineOptions) -> None:
+    """With --no-wait a job must live on when the command has left.
+
+    Raises:
+        ConfigError: it would not, or an option says something else of waiting.
+    """
+    asked = options.get_all_options()
+    kind = _KINDS[config.runner]
+    found = kind.held_here(asked)
+    if kind.job_of is None or found is not None:
+        raise ConfigError(
+            "With --no-wait a job goes on without the command, which this one can't.",
+            expected="FlinkRunner or PortableRunner with a cluster or job server of its own and "
+            "workers beside it, or DataflowRunner",
+            found=found or f"{config.runner}, which works in processes of the command",
+            where=f"beam.runner; {_PLACE_OF_OPTIONS}",
+            hint="Leave out --no-wait, or change where the job runs.",
+        )
+    others = [name for name in _NOT_WAITING if name != _TEMPLATE and asked.get(name)]
+    if others:
+        raise ConfigError(
+            "Whether the command waits is said twice.",
+            expected="--no-wait alone",
+            found=", ".join(f"--{name}" for name in others),
+            where=_PLACE_OF_OPTIONS,
+            hint="Remove them.",
         )
 
 
@@ -300,6 +382,46 @@ def _check_flink(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
         )
 
 
+def _flink_held_here(asked: Mapping[str, Any]) -> str | None:
+    if asked["flink_master"] in _EMBEDDED_FLINK and not asked["job_endpoint"]:
+        return f"flink_master {asked['flink_master']}, which runs in processes of the command"
+    return _workers_held_here(asked)
+
+
+def _workers_held_here(asked: Mapping[str, Any]) -> str | None:
+    if asked["job_endpoint"] == "embed":
+        return "job_endpoint embed, which is in the command"
+    if asked["environment_type"] == "LOOPBACK":
+        return "environment_type LOOPBACK, which runs the work in the command"
+    return None
+
+
+def _flink_job(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
+    """The cluster's own id of a job that it got as a jar, else that of the job server."""
+    from apache_beam.runners.portability import flink_uber_jar_job_server  # slow to import
+
+    service = result._job_service
+    if not isinstance(service, flink_uber_jar_job_server.FlinkUberJarJobServer):
+        return _portable_job(result, options)
+    name: str = service._jobs[result._job_id]._flink_job_id
+    return name, f"{service._master_url}/jobs/{name}"
+
+
+def _portable_job(result: Any, _options: PipelineOptions) -> tuple[str, str | None]:
+    return result._job_id, None
+
+
+def _dataflow_job(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
+    asked = options.get_all_options()
+    if not result.has_job:
+        return f"template {asked[_TEMPLATE]}", None
+    name = result.job_id()
+    return name, (
+        f"https://console.cloud.google.com/dataflow/jobs/{asked['region']}/{name}"
+        f"?project={asked['project']}"
+    )
+
+
 def _flink_is_remote(asked: Mapping[str, Any]) -> bool:
     return not _is_this_machine(asked["flink_master"]) or asked["environment_type"] == "DOCKER"
 
@@ -313,7 +435,7 @@ def _portable_is_remote(asked: Mapping[str, Any]) -> bool:
 
 
 def _is_this_machine(address: str) -> bool:
-    if address in ("[local]", "[auto]"):
+    if address in _EMBEDDED_FLINK:
         return True
     host = re.sub(r"^https?://", "", address).rpartition(":")[0] or address
     return host in ("localhost", "127.0.0.1", "[::1]", "::1")
@@ -391,6 +513,9 @@ class _Kind:
         is_remote: whether workers may be on other machines.
         own_workers: whether it has no option for their number.
         make: the runner.
+        held_here: what of the options makes a job end with the command; None: nothing.
+        job_of: id of a job that goes on without the command, and where it can be watched; None:
+            there are none.
     """
 
     is_local: bool = False
@@ -399,6 +524,8 @@ class _Kind:
     is_remote: Callable[[Mapping[str, Any]], bool] = lambda _: False
     own_workers: bool = False
     make: Callable[[PipelineOptions], PipelineRunner]
+    held_here: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    job_of: Callable[[Any, PipelineOptions], tuple[str, str | None]] | None = None
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
@@ -410,18 +537,23 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         check=_check_flink,
         is_remote=_flink_is_remote,
         make=lambda _: create_runner("FlinkRunner"),
+        held_here=_flink_held_here,
+        job_of=_flink_job,
     ),
     "PrismRunner": _Kind(own_workers=True, make=lambda _: create_runner("PrismRunner")),
     "PortableRunner": _Kind(
         own_workers=True,
         is_remote=_portable_is_remote,
         make=lambda _: create_runner("PortableRunner"),
+        held_here=_workers_held_here,
+        job_of=_portable_job,
     ),
     "DataflowRunner": _Kind(
         defaults=_dataflow_defaults,
         check=_check_dataflow,
         is_remote=lambda _: True,
         make=lambda _: create_runner("DataflowRunner"),
+        job_of=_dataflow_job,
     ),
 }
 

@@ -165,14 +165,19 @@ class Plan:
     files: tuple[InputFile, ...]
     tasks: tuple[Task, ...]
 
-    def plan_id(self, counts_fingerprint: str) -> str:
-        """32 hexadecimal digits that identify files, ranges and the rules of counting.
+    def plan_id(self, rules_fingerprint: str) -> str:
+        """32 hexadecimal digits that identify files, ranges and the rules of a stage."""
+        return plan_id(self.digest, rules_fingerprint)
 
-        The xxh3-128 of one line of JSON for the fingerprint, for each file (source, name, size,
-        mark) and for each task (its ranges). Files are named without their folder, so moving the
-        corpus keeps the identity while the marks stay.
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits that identify files and ranges.
+
+        The xxh3-128 of one line of JSON for each file (source, name, size, mark) and for each task
+        (its ranges). Files are named without their folder, so moving the corpus keeps the identity
+        while the marks stay.
         """
-        hasher = xxhash.xxh3_128(_json_line(["counts", counts_fingerprint]))
+        hasher = xxhash.xxh3_128()
         for file in self.files:
             hasher.update(_json_line(["file", *_file_identity(file)]))
         for task in self.tasks:
@@ -189,6 +194,12 @@ class Plan:
             [*_file_identity(self.files[part.file]), part.start, part.end] for part in task.ranges
         ]
         return int(xxhash.xxh3_128_intdigest(_json_line(ranges)))
+
+
+def plan_id(digest: str, rules_fingerprint: str) -> str:
+    """What `Plan.plan_id` gives, for those who know no more of the plan than its digest."""
+    line = _json_line(["plan", rules_fingerprint, digest])
+    return str(xxhash.xxh3_128_hexdigest(line))
 
 
 def _file_identity(file: InputFile) -> list[str | int | None]:

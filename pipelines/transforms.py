@@ -65,7 +65,9 @@ from pipelines.readers.work import SourceReading, TaskWork, read_task, source_re
 from pipelines.runners import FAILURE
 from pipelines.software import check_worker, worker_versions
 from pipelines.stages.limits import limit_files
+from pipelines.stages.on_worker import TrainJob
 from pipelines.storage.directory import Directory
+from pipelines.storage.locks import Guard
 from pipelines.tasks import list_files, plan_tasks
 from pipelines.tokenizers.files import load_model, tokenizer_of
 from pipelines.writing import (
@@ -79,10 +81,13 @@ __all__ = [
     "CountPretokens",
     "CountTasks",
     "EncodeDocuments",
+    "NoteFinished",
     "ReadDocuments",
     "ReadTasks",
+    "TrainTokenizer",
     "WriteTasks",
     "WriteTokenShards",
+    "WriteTrainedShards",
 ]
 
 
@@ -178,6 +183,54 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
             "tokenizer": job.tokenizer.url,
             "special_tokens_in_text": job.special_tokens_in_text,
         }
+
+
+@dataclass(kw_only=True)
+class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
+    """Entries of all shards of counts, or one element of any kind → the tokenizer's fingerprint.
+
+    One step on one worker, after all elements that it is given. Idempotent: its files have the same
+    bytes whenever it is repeated.
+    """
+
+    job: TrainJob
+
+    def expand(self, entries: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
+        return (
+            entries | _AfterAll() | "Train" >> beam.ParDo(_Train(self.job)).with_output_types(bytes)
+        )
+
+
+@dataclass(kw_only=True)
+class WriteTrainedShards(beam.PTransform):  # type: ignore[misc]
+    """As `WriteTasks`, with a tokenizer that is trained in the same pipeline.
+
+    Attributes:
+        job: of the training.
+        trained: what `TrainTokenizer` gave; encoding begins when it is there.
+    """
+
+    job: TrainJob
+    trained: beam.PCollection[bytes]
+
+    def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
+        return tasks | "WriteTasks" >> beam.ParDo(
+            _WriteTrainedTasks(self.job), beam.pvalue.AsSingleton(self.trained)
+        ).with_output_types(bytes)
+
+
+@dataclass(kw_only=True)
+class NoteFinished(beam.PTransform):  # type: ignore[misc]
+    """Notes, when all that it is given is there, that a job has finished which nobody waits for."""
+
+    guard: Guard
+
+    def expand(self, entries: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
+        return (
+            entries
+            | _AfterAll()
+            | "Note" >> beam.ParDo(_NoteFinished(self.guard)).with_output_types(bytes)
+        )
 
 
 @with_output_types(DocumentBatch)
@@ -529,6 +582,58 @@ class _WriteTasks(_Work):
         with FAILURE.noted():
             entry = write_task(self._job, TaskWork.from_bytes(descriptor), beam_meter())
         yield json.dumps(entry).encode()
+
+
+class _AfterAll(beam.PTransform):  # type: ignore[misc]
+    """One element, when all elements that it is given are there."""
+
+    def expand(self, elements: beam.PCollection[Any]) -> beam.PCollection[bytes]:
+        return (
+            elements
+            | "Alike" >> beam.Map(lambda _: (0, b"")).with_output_types(tuple[int, bytes])
+            | "Together" >> beam.GroupByKey()
+            | "One" >> beam.Map(lambda _: b"").with_output_types(bytes)
+        )
+
+
+class _Train(_Work):
+    def __init__(self, job: TrainJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def process(self, _: bytes) -> Iterator[bytes]:
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            fingerprint = self._job.train()
+            if self._job.tasks:
+                self._job.begin_encoding(fingerprint)
+        yield fingerprint.encode()
+
+
+class _WriteTrainedTasks(_Work):
+    def __init__(self, job: TrainJob) -> None:
+        super().__init__()
+        self._job = job
+        self._encode_job: EncodeJob | None = None
+
+    def process(self, descriptor: bytes, trained: bytes) -> Iterator[bytes]:
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            if self._encode_job is None:
+                self._encode_job = self._job.encode_job(trained.decode())
+            work = TaskWork.from_bytes(descriptor)
+            entry = write_task(self._encode_job, work, beam_meter())
+        yield json.dumps(entry).encode()
+
+
+class _NoteFinished(_Work):
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self._guard = guard
+
+    def process(self, _: bytes) -> Iterator[bytes]:
+        self._guard.note_finished()
+        yield b""
 
 
 class _ReadTask(beam.DoFn):  # type: ignore[misc]

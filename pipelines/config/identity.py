@@ -46,7 +46,9 @@ def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
     return {
         **counts_configuration(config),
         "tokenizer": {
-            **config.tokenizer.model_dump(mode="json", exclude={"path", *_ADDED_LATER}),
+            **config.tokenizer.model_dump(
+                mode="json", exclude={"path", "train_where", *_ADDED_LATER}
+            ),
             **_set_rules(config, training=True),
         },
     }

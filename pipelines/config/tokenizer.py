@@ -137,6 +137,11 @@ class TokenizerConfig(Section):
     forbidden_tokens: Annotated[tuple[Text, ...], Strict(False)] = Field(
         default=(), description="Tokens that merges must not make."
     )
+    train_where: Literal["launcher", "worker"] = Field(
+        default="launcher",
+        description="Where merges are learned: in the command, or as one step of a pipeline on a "
+        "worker, which needs the memory for it. The tokenizer is the same.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.errors import PipelineError
+    from pipelines.storage.locks import DetachedJob
 
 _FILES_SHOWN = 20
 _LABEL_WIDTH = 21
 
 
-StageState = Literal["done", "resumed", "already finished", "nothing taken"]
+StageState = Literal["done", "resumed", "already finished", "nothing taken", "submitted"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +104,9 @@ class StageSummary:
 
     Attributes:
         name: "count", "train" or "encode".
-        state: whether it ran, finished what an earlier run had begun, or had nothing to do; of a
-            replay, whether there are rejects of which it can take none.
+        state: whether it ran, finished what an earlier run had begun, had nothing to do, or is
+            done by a job that goes on; of a replay, whether there are rejects of which it can take
+            none.
         seconds: wall-clock time.
         bytes: text that it went through in that time, for the rate; 0 if a rate says nothing.
         parts: seconds of each part of the work, of all workers together; empty where the runner
@@ -150,7 +152,8 @@ class BuildSummary:
         stages: in the order in which they ran.
         outputs: what there is to use (such as "tokenizer") → path or URL.
         tokenizer_class: of `bpe_core`, that loads the tokenizer.
-        next_command: a command to try now.
+        submitted: the job that goes on without the command, where one was submitted.
+        next_command: a command to try now; where a job was submitted, when it has finished.
         warnings: what did not go as asked (such as a corpus too small for the vocabulary).
     """
 
@@ -173,6 +176,7 @@ class BuildSummary:
     stages: tuple[StageSummary, ...] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
     tokenizer_class: str = "BPETokenizer"
+    submitted: DetachedJob | None = None
     next_command: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -252,9 +256,16 @@ def show_summary(summary: BuildSummary, console: Console) -> None:
         for label, path in summary.outputs.items():
             _row(console, label, path)
     _warnings(console, summary.warnings)
+    if summary.submitted is not None:
+        _line(console, "")
+        _line(console, "submitted", bold=True)
+        _row(console, "job", summary.submitted.name)
+        _row(console, "runner", summary.submitted.runner)
+        if summary.submitted.url is not None:
+            _row(console, "see", summary.submitted.url)
     if summary.next_command is not None:
         _line(console, "")
-        _line(console, "next", bold=True)
+        _line(console, "next" if summary.submitted is None else "when it has finished", bold=True)
         _line(console, summary.next_command)
 
 
@@ -291,7 +302,7 @@ def _facts(summary: BuildSummary) -> Iterator[tuple[str, str]]:
 
 
 def _stage_line(stage: StageSummary) -> str:
-    if stage.state in ("already finished", "nothing taken"):
+    if stage.state in ("already finished", "nothing taken", "submitted"):
         return f"{stage.name:<{_LABEL_WIDTH}}{'–':>9}{'–':>10}  {stage.state}"
     state = "" if stage.state == "done" else f"  {stage.state}"
     return _time_line(stage.name, stage.seconds, stage.megabytes_per_second) + state

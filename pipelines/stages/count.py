@@ -17,6 +17,7 @@ from pipelines.errors import (
 from pipelines.stages.run import Made, Run, importing
 
 if TYPE_CHECKING:
+    from pipelines.config import SourceConfig
     from pipelines.counting import CountJob
     from pipelines.manifest import Identity
 
@@ -62,10 +63,15 @@ def check_trains(run: Run) -> None:
 def _run_count(run: Run, identity: Identity) -> Made:
     with importing():
         from pipelines import counting, runners
-        from pipelines.accounting import DocumentTotals, check_accounts
+        from pipelines.accounting import (
+            DocumentTotals,
+            check_accounts,
+            planned_bytes_of_sources,
+        )
         from pipelines.beam_metrics import read_metrics
         from pipelines.console import progress
         from pipelines.readers.work import TaskWork
+        from pipelines.stages.detached import submit
         from pipelines.transforms import CountTasks, ReadTasks
 
     works = [TaskWork.of_plan(run.plan, task) for task in run.plan.tasks]
@@ -74,14 +80,23 @@ def _run_count(run: Run, identity: Identity) -> Made:
     done = {index for commit in commits for index in commit.tasks}
     left = [work for work in works if work.index not in done]
     finished = [d for commit in commits for d in commit.descriptors(job.shards)]
-    with (
-        progress.shown("counting tasks", len(left)),
-        runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline,
-    ):
+
+    def counted(pipeline: Any) -> Any:
         tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
-        tasks | "CountPretokens" >> CountTasks(job=job, finished=finished)
-    measured = read_metrics(pipeline.result, len(left))
-    content = _counts_content(run, job)
+        return tasks | "CountPretokens" >> CountTasks(job=job, finished=finished)
+
+    measured = None
+    if shard_entries(job) is None:
+        if run.no_wait:
+            submit(run, "count", counted, job)
+        with (
+            progress.shown("counting tasks", len(left)),
+            runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline,
+        ):
+            counted(pipeline)
+        measured = read_metrics(pipeline.result, len(left))
+    planned = planned_bytes_of_sources(run.plan.files, run.config.input)
+    content = counts_content(job, run.config.input, planned)
     ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
     run.check_limits(content, sorted(filter(ours.fullmatch, run.rejects.sizes())))
     check_accounts({**content, "inputs": identity.inputs, "configuration": identity.configuration})
@@ -122,25 +137,42 @@ def _count_job(run: Run, identity: Identity, task_hashes: Sequence[int]) -> Coun
     )
 
 
-def _counts_content(run: Run, job: CountJob) -> dict[str, Any]:
-    from pipelines.accounting import DocumentTotals, planned_bytes_of_sources
+def shard_entries(job: CountJob) -> list[dict[str, Any]] | None:
+    """The entries of all shards; None unless all of them are there, with their files."""
     from pipelines.counting import shard_name
 
     names = [f"{shard_name(shard, job.shards)}.json" for shard in range(job.shards)]
-    entries = []
-    for entry in job.runs.read_json_files(names):
-        assert entry is not None, "a finished pipeline has written every shard's entry"
-        entries.append(entry)
+    if not job.runs.sizes().keys() >= set(names):
+        return None
+    present = job.counts.sizes()
+    entries = [entry for entry in job.runs.read_json_files(names) if entry is not None]
+    there = [entry for entry in entries if present.get(entry["name"]) == entry["bytes"]]
+    return there if len(there) == job.shards else None
+
+
+def counts_content(
+    job: CountJob, sources: Sequence[SourceConfig], planned_bytes: Sequence[int | None]
+) -> dict[str, Any]:
+    """The part of the manifest that the shards' entries add up to.
+
+    Args:
+        job: whose shards are all there.
+        sources: of the configuration.
+        planned_bytes: of each source.
+    """
+    from pipelines.accounting import DocumentTotals
+
+    entries = shard_entries(job)
+    assert entries is not None, "a finished pipeline has written every shard and its entry"
     # The first has been told what it takes one to tell.
-    sources = entries[0].pop("sources")
+    found = entries[0].pop("sources")
     long_pretokens = entries[0].pop("long_pretokens")
-    totals = DocumentTotals.sum_of(map(DocumentTotals.from_json, sources))
-    planned = planned_bytes_of_sources(run.plan.files, run.config.input)
+    totals = DocumentTotals.sum_of(map(DocumentTotals.from_json, found))
     content = {
         "corpus": totals.corpus_fingerprint,
         "sources": [
             {"name": source.name, "planned_bytes": bytes_, **of_it}
-            for source, bytes_, of_it in zip(run.config.input, planned, sources, strict=True)
+            for source, bytes_, of_it in zip(sources, planned_bytes, found, strict=True)
         ],
         "shards": entries,
         "totals": {

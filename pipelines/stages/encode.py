@@ -45,14 +45,10 @@ def encode(run: Run) -> None:
     model = run.load_model()
     check_affixes(run, model)
     run.summary = replace(run.summary, tokenizer_class=tokenizer_class(model))
-    configuration = {
-        **tokens_configuration(run.config, model.fingerprint),
-        "id_type": run.id_type(model),
-    }
     manifest = run.stage(
         "encode",
         run.tokens,
-        configuration,
+        encode_configuration(run, model),
         lambda identity: _run_encode(run, identity, model, counted),
         lambda identity, earlier: _run_encode(run, identity, model, counted, earlier),
     )
@@ -61,6 +57,14 @@ def encode(run: Run) -> None:
         run.discard_rejects("count-")
     run.remove_unlisted(manifest)
     note_tokens(run, manifest)
+
+
+def encode_configuration(run: Run, model: Model) -> dict[str, Any]:
+    """What decides the bytes of the token files, inputs apart."""
+    return {
+        **tokens_configuration(run.config, model.fingerprint),
+        "id_type": run.id_type(model),
+    }
 
 
 def discard_tokens(run: Run) -> None:
@@ -143,6 +147,7 @@ def write_tokens(
     from pipelines.beam_metrics import read_metrics
     from pipelines.console import progress
     from pipelines.dataset import generations
+    from pipelines.stages.detached import submit
     from pipelines.transforms import ReadTasks, WriteTasks
 
     finished = writing.finished_entries(job, len(works))
@@ -153,12 +158,18 @@ def write_tokens(
     measured = None
     if left:
         writing.keep_tokenizer(job.tokenizer, model)
+
+        def written(pipeline: Any) -> Any:
+            tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
+            return tasks | "WriteTokenShards" >> WriteTasks(job=job)
+
+        if run.no_wait:
+            submit(run, "encode", written)
         with (
             progress.shown("encoding tasks", len(left)),
             runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline,
         ):
-            tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
-            tasks | "WriteTokenShards" >> WriteTasks(job=job)
+            written(pipeline)
         measured = read_metrics(pipeline.result, len(left))
     entries = writing.finished_entries(job, len(works))
     _check_all_there(run, len(entries), len(works))

@@ -99,14 +99,19 @@ def _next_generation(run: Run) -> tuple[str, Plan]:
 def _refusal(run: Run) -> PipelineError | None:
     """Why a build would refuse what is in the output; None if it would not."""
     try:
-        _check_output(run)
+        check_output(run)
     except (DifferentConfigurationError, OutputError) as error:
         return error
     return None
 
 
-def _check_output(run: Run) -> None:
-    """What the stages check before they begin, as far as it can be known before they ran."""
+def check_output(run: Run) -> None:
+    """Checks what the stages check before they begin, as far as it can be known before they ran.
+
+    Raises:
+        DifferentConfigurationError: what is there is of another configuration or other inputs.
+        OutputError: there are files that no build wrote.
+    """
     from pipelines import manifest as records
 
     def checked(directory: Directory, configuration: Mapping[str, Any]) -> Any:

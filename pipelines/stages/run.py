@@ -34,6 +34,7 @@ from pipelines.tasks import (
 if TYPE_CHECKING:
     from pipelines.manifest import Identity
     from pipelines.metrics import Measured
+    from pipelines.storage.locks import Guard
     from pipelines.tokenizers.files import Model
 
 
@@ -65,18 +66,39 @@ class Made:
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Submitted(Exception):  # noqa: N818  # not an error
+    """Ends a command that has submitted a job and does not wait for it."""
+
+
 class Run:
-    """One run of the command: the configuration, the plan, and what the stages found."""
+    """One run of the command: the configuration, the plan, and what the stages found.
+
+    Args:
+        config: of the build.
+        beam_args: options of Beam.
+        command: "count", "train", "encode" or "build".
+        no_wait: submit the first pipeline that is needed, and end.
+        take_over: take the output from a job that has not said that it is finished.
+        guard: of the build for which a worker goes on; None: this is a build of its own.
+    """
 
     def __init__(
-        self, config: BuildConfig, beam_args: Sequence[str] = (), command: str = "build"
+        self,
+        config: BuildConfig,
+        beam_args: Sequence[str] = (),
+        command: str = "build",
+        *,
+        no_wait: bool = False,
+        take_over: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         self.config = config
         self.command = command
         self.beam_args = tuple(beam_args)
+        self.no_wait = no_wait
         output = Directory(url=config.output_path, storage_options=config.output_storage_options)
-        self.lock = OutputLock(output)
-        output = replace(output, guard=self.lock.guard)
+        self.lock = OutputLock(output, take_over=take_over)
+        output = replace(output, guard=self.lock.guard if guard is None else guard)
         self.counts = output / "counts"
         self.tokenizer = output / "tokenizer"
         self.tokens = output / "tokens"
@@ -119,11 +141,14 @@ class Run:
         _ = self.listed
         self.check_size()
         beam = self.config.beam
-        if self.beam_args or beam.options or beam.runner != "DirectRunner":
+        if self.beam_args or beam.options or beam.runner != "DirectRunner" or self.no_wait:
             from pipelines import runners
 
             options = runners.options_of(self.config.beam, self.beam_args, self.places)
-            runners.check_waits(options)
+            if self.no_wait:
+                runners.check_detaches(beam, options)
+            else:
+                runners.check_waits(options)
 
     @property
     def places(self) -> tuple[str, ...]:

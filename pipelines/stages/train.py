@@ -1,4 +1,4 @@
-"""The stage that learns merges from the counts; in one process."""
+"""The stage that learns merges from the counts; in one process, here or on a worker."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config.identity import (
+    fingerprint,
     tokenizer_configuration,
 )
 from pipelines.stages.count import count
-from pipelines.stages.run import Made, Run
+from pipelines.stages.run import Made, Run, importing
 
 if TYPE_CHECKING:
     from bpe_core.counts import PretokenCounts
+    from pipelines.config import BuildConfig
     from pipelines.tokenizers.files import Model
+
+
+# What a worker has made, until the command has written the manifest.
+_SCRATCH = "_training"
+_ENTRY = "entry.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +38,13 @@ class _Trained:
 def train(run: Run) -> dict[str, Any]:
     """Trains if that is not done yet; gives the manifest."""
     counted = count(run)
-    configuration = {**tokenizer_configuration(run.config), "corpus": counted["corpus"]}
     manifest = run.stage(
         "train",
         run.tokenizer,
-        configuration,
+        training_configuration(run.config, counted),
         lambda identity: _run_train(run, counted, identity.configuration),
     )
+    run.remove_scratch(run.tokenizer / _SCRATCH)
     _note_tokenizer(run, manifest)
     return manifest
 
@@ -48,10 +55,65 @@ def discard_tokenizer(run: Run) -> None:
     from pipelines.manifest import discard_stage
 
     run.lock.acquire()
-    discard_stage(run.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
+    discard_stage(run.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))), _SCRATCH)
+
+
+def training_configuration(config: BuildConfig, counted: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the bytes of a tokenizer trained from counts with this manifest."""
+    return {**tokenizer_configuration(config), "corpus": counted["corpus"]}
+
+
+def trained_before(
+    run: Run, configuration: Mapping[str, Any], counted: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """What `learn` gave on a worker, if that is done and all files are there."""
+    found = (run.tokenizer / _SCRATCH).read_json(_ENTRY) or {}
+    content: dict[str, Any] = found.get("content", {})
+    if found.get("configuration") != fingerprint(configuration):
+        return None
+    if content.get("counts") != counted["fingerprint"]:
+        return None
+    present = run.tokenizer.sizes()
+    whole = all(present.get(file["name"]) == file["bytes"] for file in content["files"])
+    return content if whole else None
+
+
+def keep_trained(run: Run, configuration: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Notes, on a worker, what `learn` gave, for the command that goes on."""
+    entry = {"configuration": fingerprint(configuration), "content": content}
+    (run.tokenizer / _SCRATCH).write_json(_ENTRY, entry)
 
 
 def _run_train(run: Run, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> Made:
+    content = trained_before(run, configuration, counted)
+    if content is not None:
+        return Made(content=content, resumed=True)
+    if run.config.tokenizer.train_where == "launcher":
+        return Made(content=learn(run, counted, configuration))
+    _train_on_worker(run)
+    content = trained_before(run, configuration, counted)
+    assert content is not None, "a finished pipeline has written the tokenizer and its entry"
+    return Made(content=content)
+
+
+def _train_on_worker(run: Run) -> None:
+    with importing():
+        import apache_beam as beam
+
+        from pipelines import runners
+        from pipelines.stages.detached import submit
+        from pipelines.stages.on_worker import TrainJob
+        from pipelines.transforms import TrainTokenizer
+
+    begin = "Begin" >> beam.Create([b""], reshuffle=False)
+    if run.no_wait:
+        submit(run, "train", lambda pipeline: pipeline | begin)
+    with runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline:
+        _ = pipeline | begin | "TrainTokenizer" >> TrainTokenizer(job=TrainJob.of(run))
+
+
+def learn(run: Run, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Learns the merges and writes the tokenizer's files; gives its part of the manifest."""
     from pipelines.counting import load_counts
     from pipelines.tokenizers.files import save_tokenizer
 
@@ -70,13 +132,12 @@ def _run_train(run: Run, counted: Mapping[str, Any], configuration: Mapping[str,
     }
     files, not_written = save_tokenizer(trained.model, run.tokenizer, {"training": training})
     training.pop("configuration")
-    content = {
+    return {
         **training,
         "fingerprint": trained.model.fingerprint,
         "files": files,
         "not_written": not_written,
     }
-    return Made(content=content)
 
 
 def _train_bytes(run: Run, counts: PretokenCounts) -> _Trained:

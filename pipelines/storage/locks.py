@@ -9,6 +9,11 @@ A lock that runs out can be lost while its build is only slow. So every file of 
 written on the condition that the lock still names the build that writes it (`Guard`): a build that
 lost it, or a worker of a build that is gone, writes nothing more, and no manifest. That also is
 what finds the loser where a storage can't create on a condition.
+
+A build may leave its lock to a job that it has submitted (`OutputLock.leave_to`). The lock then
+names the job, and stands until the job has noted at its end that it is finished
+(`Guard.note_finished`), or until a build is told to take over. The note is a file of its own, so
+that a job that is over before its id is known can't be brought back by it.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from pipelines.storage.directory import Directory
 
 LOCK: Final = "_lock.json"
+FINISHED: Final = "_finished.json"
 LEASE_SECONDS = 60.0
 BEAT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
@@ -42,6 +48,23 @@ _POLL_SECONDS = 1.0
 _DYING_SECONDS = 2.0
 _JOIN_SECONDS = 5.0
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetachedJob:
+    """A job that goes on without the command that submitted it.
+
+    Attributes:
+        name: what it is known by where it runs: the runner's id of it.
+        runner: of Beam.
+        url: where it can be watched, if the runner says so.
+        stages: of the build that it does, in order.
+    """
+
+    name: str
+    runner: str
+    url: str | None
+    stages: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +98,30 @@ class Guard:
             "is none, this one was stopped or cut off for longer than a minute: run it again.",
         )
 
+    def note_finished(self) -> None:
+        """Notes that the job to which the build left its lock has done all it was to do.
+
+        Raises:
+            OutputError: the build does not hold the output any more.
+        """
+        self.check()
+        self.output.write_json(FINISHED, {"owner": self.owner})
+
 
 class OutputLock:
     """The lock of an output, for one run of a command.
 
     As a context it is given back at the end, also when the block fails: threads that are still at
     work then write nothing more.
+
+    Args:
+        output: the output's directory.
+        take_over: take it also from a job that has not said that it is finished.
     """
 
-    def __init__(self, output: Directory) -> None:
+    def __init__(self, output: Directory, *, take_over: bool = False) -> None:
         self._output = output
+        self._take_over = take_over
         self._holder = _this_build()
         self._held: _Flock | _Lease | None = None
 
@@ -109,13 +146,28 @@ class OutputLock:
             return False
         return True
 
+    def leave_to(self, job: DetachedJob) -> None:
+        """Leaves the lock to a job whose workers write for this build.
+
+        Raises:
+            OutputError: it is not held any more.
+        """
+        assert self._held is not None, "only a build at work submits jobs"
+        self.guard.check()
+        self._held.leave({**self._holder, "job": asdict(job)})
+        self._held = None
+
     def _take(self, *, patient: bool) -> None:
         if self._held is not None:
             return
         self._output.create()
         with self._output.output_errors(LOCK):
             kind = _Flock if self._output.is_local and _knows_locks(self._output) else _Lease
-            self._held = kind(self._output, self._holder, patient=patient)
+            self._held = kind(
+                self._output, self._holder, patient=patient, take_over=self._take_over
+            )
+            if FINISHED in self._output.sizes():
+                self._output.remove(FINISHED)
 
     def __enter__(self) -> Self:
         return self
@@ -157,13 +209,15 @@ def _knows_locks(output: Directory) -> bool:
 class _Flock:
     """A lock of the system on the open file."""
 
-    def __init__(self, output: Directory, holder: Mapping[str, Any], *, patient: bool) -> None:
+    def __init__(
+        self, output: Directory, holder: Mapping[str, Any], *, patient: bool, take_over: bool
+    ) -> None:
         self._output = output
         self._owner = holder["owner"]
         self._path = output.local_path(LOCK)
         self._file = self._open(output, _DYING_SECONDS if patient else 0.0)
         try:
-            self._state(output, holder)
+            self._state(output, holder, take_over)
         except BaseException:
             os.close(self._file)
             raise
@@ -188,9 +242,11 @@ class _Flock:
                 raise
             os.close(file)
 
-    def _state(self, output: Directory, holder: Mapping[str, Any]) -> None:
+    def _state(self, output: Directory, holder: Mapping[str, Any], take_over: bool) -> None:
         if os.fstat(self._file).st_size:
-            _read(output)  # so that nobody else's file is overwritten
+            earlier = _read(output)  # so that nobody else's file is overwritten
+            if not take_over:
+                _check_no_job(output, earlier)
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, _content(holder), 0)
 
@@ -201,29 +257,41 @@ class _Flock:
         finally:
             os.close(self._file)
 
+    def leave(self, holder: Mapping[str, Any]) -> None:
+        # In one step: workers may be reading it.
+        self._output.write_bytes(LOCK, _content(holder))
+        os.close(self._file)
+
 
 class _Lease:
     """A file that is changed again and again while its build is alive."""
 
-    def __init__(self, output: Directory, holder: Mapping[str, Any], *, patient: bool) -> None:
+    def __init__(
+        self, output: Directory, holder: Mapping[str, Any], *, patient: bool, take_over: bool
+    ) -> None:
         self._output = output
         self._holder = holder
         self._beats = 0
         self._ended = threading.Event()
-        self._create(patient=patient)
+        self._create(patient=patient, take_over=take_over)
         # Where a storage does not know the condition, two may have created it.
         if not self._is_ours():
             raise _held_by(output, _read(output))
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
 
-    def _create(self, *, patient: bool) -> None:
+    def _create(self, *, patient: bool, take_over: bool) -> None:
         first: dict[str, Any] | None = None
         begun = time.monotonic()
         while not self._output.create_file(LOCK, _content(self._holder)):
             holder = _read(self._output)
             if holder == self._holder:
                 return  # the answer to an earlier request was lost
+            if "job" in holder:
+                if not take_over:
+                    _check_no_job(self._output, holder)
+                self._output.remove(LOCK)
+                continue
             if first is None:
                 first = holder
             alive = _is_alive(holder)
@@ -268,6 +336,10 @@ class _Lease:
     def release(self) -> None:
         if self._end():
             self._output.remove(LOCK)
+
+    def leave(self, holder: Mapping[str, Any]) -> None:
+        self._end()
+        self._output.write_bytes(LOCK, _content(holder))
 
 
 def _this_build() -> dict[str, Any]:
@@ -334,6 +406,26 @@ def _is_alive(holder: Mapping[str, Any]) -> bool | None:
 
 def _described(holder: Mapping[str, Any]) -> str:
     return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
+
+
+def _check_no_job(output: Directory, holder: Mapping[str, Any]) -> None:
+    """Refuses an output that was left to a job, unless that has noted that it is finished."""
+    job = holder.get("job")
+    if job is None:
+        return
+    if (output.read_json(FINISHED) or {}).get("owner") == holder.get("owner"):
+        return
+    known = job if isinstance(job, Mapping) else {}
+    url, stages = known.get("url"), known.get("stages")
+    raise OutputError(
+        "A job that was submitted with --no-wait is at work on this output.",
+        found=f"{known.get('runner')} job {known.get('name')}, "
+        f"for {', '.join(map(str, stages if isinstance(stages, list) else []))}, "
+        f"since {holder.get('since')}" + ("" if url is None else f"; see {url}"),
+        where=output.path(LOCK),
+        hint="Wait until it has finished, and run the same command again. If it has failed, or was "
+        "cancelled, add --take-over: what it has finished is kept, and it writes nothing more.",
+    )
 
 
 def _held_by(output: Directory, holder: Mapping[str, Any]) -> OutputError:

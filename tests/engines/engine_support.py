@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,11 +35,17 @@ ROOT = Path(__file__).parents[2]
 FLINK_VERSION = "1.19"
 _JOB_SERVER_MODULE = f"org.apache.beam:beam-runners-flink-{FLINK_VERSION}:2.62.0"
 _LOGGING_MODULE = "org.slf4j:slf4j-simple:1.7.36"
+# Takes jars with jobs; Flink's own distribution has it.
+_WEB_MODULE = f"org.apache.flink:flink-runtime-web:{FLINK_VERSION}.0"
 _ADD_OPENS = (
     *(f"java.base/java.{package}" for package in ("lang", "util", "net", "io", "nio", "text")),
     *(f"java.base/java.{package}" for package in ("time", "lang.reflect", "util.concurrent")),
     *("java.base/java.util.concurrent.atomic", "java.base/java.util.concurrent.locks"),
     "java.base/sun.nio.ch",
+)
+_PARTS_OF_JOB_JAR = (
+    *("args4j", "auto-value", "beam-", "byte-buddy", "classgraph", "commons-compress", "gson"),
+    *("guava", "jackson", "joda", "lz4", "protobuf", "snappy"),
 )
 _SECONDS_TO_START = 90.0
 
@@ -150,6 +156,52 @@ def _write_job_server(path: Path, libraries: Sequence[Path]) -> None:
         jar.writestr("META-INF/MANIFEST.MF", "\r\n".join([*lines, "", ""]))
 
 
+def flink_web_directory() -> Path:
+    """A directory with the jar with which a cluster takes jobs as jars."""
+    need("mvn")
+    return _fetched(
+        CACHE / f"flink-web-{FLINK_VERSION}",
+        lambda directory: _run(
+            [
+                *("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={_WEB_MODULE}"),
+                f"-DoutputDirectory={directory}",
+            ]
+        ),
+    )
+
+
+def flink_job_jar() -> Path:
+    """What users have in Beam's job-server jar: all that a job needs of Beam, in one file."""
+    libraries = flink_directory() / "flinklib"
+    return (
+        _fetched(
+            CACHE / f"flink-job-{FLINK_VERSION}",
+            lambda directory: _join(directory / "job.jar", sorted(libraries.glob("*.jar"))),
+        )
+        / "job.jar"
+    )
+
+
+def _join(path: Path, libraries: Sequence[Path]) -> None:
+    """Puts what Beam's runner needs into one jar; Flink itself is on the cluster."""
+    seen = {"META-INF/MANIFEST.MF"}
+    services: dict[str, list[bytes]] = {}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\r\n\r\n")
+        for library in libraries:
+            if not library.name.startswith(_PARTS_OF_JOB_JAR):
+                continue
+            with zipfile.ZipFile(library) as part:
+                for name in part.namelist():
+                    if name.startswith("META-INF/services/") and not name.endswith("/"):
+                        services.setdefault(name, []).append(part.read(name))
+                    elif name not in seen and not name.endswith((".SF", ".RSA", ".DSA")):
+                        seen.add(name)
+                        jar.writestr(name, part.read(name))
+        for name, lists in services.items():
+            jar.writestr(name, b"\n".join(lists))
+
+
 def free_port() -> int:
     """A port of the loopback address that nobody listens on."""
     with socket.socket() as listening:
@@ -167,7 +219,7 @@ class FlinkCluster:
     rpc_port: int = field(default_factory=free_port)
 
     def __post_init__(self) -> None:
-        self._flink = flink_directory()
+        self._libraries = f"{flink_directory() / 'flinklib'}/*:{flink_web_directory()}/*"
         self._configuration = self.directory / "conf"
         self._configuration.mkdir(parents=True)
         settings = {
@@ -236,7 +288,7 @@ class FlinkCluster:
     def _start(self, name: str, memory: Sequence[str], main: str, arguments: Sequence[str]) -> None:
         opens = [f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS]
         command = [
-            *("java", *memory, *opens, "-cp", f"{self._flink / 'flinklib'}/*", main),
+            *("java", *memory, *opens, "-cp", self._libraries, main),
             *("--configDir", str(self._configuration), *arguments),
         ]
         with (self.directory / f"{name}.log").open("wb") as log:
@@ -334,6 +386,40 @@ def worker_processes() -> list[int]:
     return found
 
 
+def workers_of(directory: Path) -> list[int]:
+    """The ids of the Python worker processes of one pool, which has its logs in this directory."""
+    ours = f"ENGINE_LOGS={directory}".encode()
+    found = []
+    for worker in worker_processes():
+        with suppress(OSError):
+            if ours in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0"):
+                found.append(worker)
+    return found
+
+
+@contextmanager
+def job_server(directory: Path) -> Iterator[str]:
+    """Beam's own job server in a process of its own; gives its address."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    with (directory / "job-server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "apache_beam.runners.portability.local_job_service_main"),
+                *(f"--port={port}", f"--staging_dir={directory}"),
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        wait_until(lambda: _listens(port), f"the job server at port {port}")
+        yield f"localhost:{port}"
+    finally:
+        server.terminate()
+        end(server)
+
+
 def _listens(port: int) -> bool:
     with socket.socket() as asking:
         return asking.connect_ex(("127.0.0.1", port)) == 0
@@ -394,21 +480,26 @@ class Work:
         self.configuration.write_text(_CONFIGURATION)
 
 
-def arguments(configuration: Path, output: Path, *given: str) -> list[str]:
+def arguments(
+    configuration: Path, output: Path, *given: str, flags: Sequence[str] = ()
+) -> list[str]:
     """The command for a build; `given` are keys with values, and after "--" options of Beam."""
     keys = list(itertools.takewhile(lambda item: item != "--", given))
     settings = [f"output={output}", *keys]
     return [
         *(sys.executable, "-m", "pipelines", "build", str(configuration)),
         *(item for setting in settings for item in ("--set", setting)),
+        *flags,
         *given[len(keys) :],
     ]
 
 
-def command(configuration: Path, output: Path, *given: str) -> subprocess.CompletedProcess[str]:
+def command(
+    configuration: Path, output: Path, *given: str, flags: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Runs a build to its end."""
     return subprocess.run(
-        arguments(configuration, output, *given),
+        arguments(configuration, output, *given, flags=flags),
         capture_output=True,
         text=True,
         timeout=300,
@@ -416,9 +507,9 @@ def command(configuration: Path, output: Path, *given: str) -> subprocess.Comple
     )
 
 
-def flink_options(master: str, pool: str | None = None) -> list[str]:
+def flink_options(master: str, pool: str | None = None, *, detached: bool = False) -> list[str]:
     """Keys and options for a Flink; without a pool the workers are threads of the command."""
-    jar = flink_directory() / "job-server.jar"
+    jar = flink_job_jar() if detached else flink_directory() / "job-server.jar"
     options = [
         *("beam.runner=FlinkRunner", "--", f"--flink_version={FLINK_VERSION}"),
         *(f"--flink_job_server_jar={jar}", f"--flink_master={master}"),

@@ -10,7 +10,10 @@ import base64
 import bz2
 import itertools
 import json
+import os
 import random
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,9 +30,18 @@ from engine_support import command
 from pipelines import runners
 from pipelines.config import BeamConfig, BuildConfig
 from pipelines.readers.work import TaskWork
+from pipelines.stages.on_worker import TrainJob
 from pipelines.storage.directory import Directory
+from pipelines.storage.locks import LOCK, Guard
 from pipelines.tasks import InputFile
-from pipelines.transforms import CountTasks, ReadTasks, WriteTasks
+from pipelines.transforms import (
+    CountTasks,
+    NoteFinished,
+    ReadTasks,
+    TrainTokenizer,
+    WriteTasks,
+    WriteTrainedShards,
+)
 from pipelines.writing import EncodeJob
 
 pytest.importorskip("google.cloud.dataflow_v1beta3", reason="needs google-cloud-dataflow-client")
@@ -40,6 +52,7 @@ REFERENCE = "${BPE_TEST_TOKEN}"
 # https://cloud.google.com/dataflow/docs/request-quotas
 LARGEST_REQUEST = 20 * 10**6
 STAGES = ["count", "encode"]
+OF_BUILD = ["TrainTokenizer", "WriteTrainedShards", "NoteFinished"]
 
 
 @dataclass
@@ -158,9 +171,25 @@ def submit(stage: str, directory: Path, tasks: int = 20, **options: Any) -> Subm
         options_of(directory, **options), places=[output.url, "gs://corpus"]
     ) as pipeline:
         descriptors = pipeline | "ReadTasks" >> ReadTasks(works=works)
+        job = replace(counting, counts=output / "counts", rejects=output / "rejects")
         if stage == "count":
-            job = replace(counting, counts=output / "counts", rejects=output / "rejects")
             descriptors | "CountPretokens" >> CountTasks(job=job)
+        elif stage == "build":
+            guard = Guard(output=output, owner="0" * 32)
+            training = TrainJob(
+                config=config,
+                guard=guard,
+                counting=job,
+                planned_bytes=(1,),
+                plan="0" * 32,
+                tasks=tasks,
+            )
+            counted = descriptors | "CountPretokens" >> CountTasks(job=job)
+            trained = counted | "TrainTokenizer" >> TrainTokenizer(job=training)
+            again = pipeline | "ReadTasksAgain" >> ReadTasks(works=works)
+            encoding = WriteTrainedShards(job=training, trained=trained)
+            written = again | "WriteTrainedShards" >> encoding
+            written | "NoteFinished" >> NoteFinished(guard=guard)
         else:
             descriptors | "WriteTokenShards" >> WriteTasks(
                 job=EncodeJob(
@@ -181,7 +210,7 @@ def submit(stage: str, directory: Path, tasks: int = 20, **options: Any) -> Subm
     return Submission(directory)
 
 
-@pytest.fixture(scope="module", params=STAGES)
+@pytest.fixture(scope="module", params=[*STAGES, "build"])
 def submission(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Submission]:
@@ -194,6 +223,11 @@ def test_the_steps_are_those_of_the_transforms(submission: Submission) -> None:
     names = {name for name in submission.steps if name.count("/") == 1}
     of_reading = {"ReadTasks/Tasks", "ReadTasks/Deal", "ReadTasks/Dealt"}
     of_counting = {"CountTasks", "EveryShard", "Sections", "BySection", "MergeShards"}
+    if "NoteFinished/Note" in names:
+        assert {name.partition("/")[0] for name in names} == {
+            *("ReadTasks", "CountPretokens", "ReadTasksAgain", *OF_BUILD)
+        }
+        return
     assert names in (
         of_reading | {f"CountPretokens/{name}" for name in of_counting},
         of_reading | {"WriteTokenShards/WriteTasks"},
@@ -304,3 +338,33 @@ def test_the_command_refuses_paths_of_this_machine_before_it_writes(tmp_path: Pa
     assert done.returncode == 2, done.stderr
     assert "Workers on other machines can't reach a path of this machine" in done.stderr
     assert not output.exists()
+
+
+def test_the_flex_template_submits_a_whole_build_and_leaves_the_output_to_it(
+    tmp_path: Path,
+) -> None:
+    options = {**options_of(tmp_path).options, "no_auth": None}
+    options.pop("sdk_container_image")
+    output = tmp_path / "out"
+    launched = subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "deploy/flex_template.py"), "--stage=build"),
+            *(f"--output=file://{output}", f"--sdk_container_image={IMAGE}"),
+            *(f"--input_files=file://{ROOT}/examples/data/kjv-0*.txt", "--input_range_bytes=64KiB"),
+            *("--runner=DataflowRunner", "--no_auth"),
+            *(f"--{name}={value}" for name, value in options.items() if value is not None),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+    )
+    assert launched.returncode == 0, launched.stderr
+    assert "submitted" in launched.stdout
+    names = {name.partition("/")[0] for name in Submission(tmp_path).steps}
+    assert names >= {"ReadTasks", "CountPretokens", *OF_BUILD}
+    job = json.loads((output / LOCK).read_bytes())["job"]
+    assert job["name"] == f"template {options['template_location']}"
+    assert job["stages"] == ["count", "train", "encode"]
+    assert (output / "counts/_plan.json").exists()
+    assert not list(output.rglob("manifest.json"))

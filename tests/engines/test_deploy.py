@@ -45,6 +45,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "tokenizer_pattern": ("cl100k", "cl100k"),
     "tokenizer_special_tokens": ("<|endoftext|>,<|pad|>", ("<|endoftext|>", "<|pad|>")),
     "tokenizer_vocab_size": ("50000", 50000),
+    "tokenizer_train_where": ("launcher", "launcher"),
     "counts_shards": ("16", 16),
     "encode_prepend": ("<|pad|>", "<|pad|>"),
     "encode_append": ("null", None),
@@ -238,6 +239,17 @@ def test_parameters_that_a_stage_needs_are_required_and_their_values_accepted() 
     [formats] = PARAMETERS["input_format"]["regexes"]
     choices = "|".join(get_args(SourceConfig.model_fields["format"].annotation))
     assert formats == f"^({choices})$"
+
+
+def test_a_whole_build_trains_on_a_worker_unless_told_otherwise() -> None:
+    given = ["--stage=build", "--output=gs://b/out", "--input_files=gs://b/*.txt"]
+    for more, where in (
+        ([], {"train_where": "worker"}),
+        (["--tokenizer_train_where=launcher"], {"train_where": "launcher"}),
+        (["--tokenizer_path=gs://b/tokenizer"], {"path": "gs://b/tokenizer"}),
+    ):
+        _, configuration, _ = FLEX["parsed"]([*given, *more])
+        assert configuration["tokenizer"] == where
 
 
 def test_options_of_the_launcher_are_understood(tmp_path: Path) -> None:

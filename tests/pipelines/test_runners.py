@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,66 @@ def test_a_build_refuses_options_with_which_it_would_not_wait(option: str, tmp_p
     with pytest.raises(ConfigError, match=option.partition("=")[0]):
         build.count(config, beam_args=[option])
     assert not (tmp_path / "out").exists()
+
+
+DATAFLOW_JOB = {**DATAFLOW, "sdk_container_image": "i:1"}
+POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "found"),
+    [
+        ("DirectRunner", {}, "DirectRunner, which works in processes of the command"),
+        ("PrismRunner", {}, "PrismRunner, which works"),
+        ("FlinkRunner", {}, r"flink_master \[auto\]"),
+        ("FlinkRunner", {"flink_master": "[local]", **POOL}, r"flink_master \[local\]"),
+        ("FlinkRunner", {"flink_master": "localhost:1", "environment_type": "LOOPBACK"}, "LOOPB"),
+        ("PortableRunner", {"job_endpoint": "embed", **POOL}, "job_endpoint embed"),
+        ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "LOOPBACK"}, "LOOPBACK"),
+        ("DataflowRunner", {**DATAFLOW_JOB, "dry_run": True}, "--dry_run"),
+        ("DataflowRunner", {**DATAFLOW_JOB, "no_wait_until_finish": True}, "--no_wait_until"),
+    ],
+)
+def test_a_job_that_would_end_with_the_command_is_refused(
+    runner: str, options: Mapping[str, Any], found: str
+) -> None:
+    config = BeamConfig(runner=runner, options=dict(options))
+    with pytest.raises(ConfigError, match=f"found: .*{found}"):
+        runners.check_detaches(config, runners.options_of(config))
+
+
+@pytest.mark.parametrize(
+    ("runner", "options"),
+    [
+        ("FlinkRunner", {"flink_master": "localhost:8081", **POOL}),
+        ("FlinkRunner", {"job_endpoint": "j:1", **POOL}),
+        ("FlinkRunner", CLUSTER),
+        ("PortableRunner", {"job_endpoint": "j:1"}),
+        ("DataflowRunner", DATAFLOW_JOB),
+        ("DataflowRunner", {**DATAFLOW_JOB, "template_location": "gs://b/t"}),
+    ],
+)
+def test_a_job_that_lives_elsewhere_may_be_left(runner: str, options: Mapping[str, Any]) -> None:
+    config = BeamConfig(runner=runner, options=dict(options))
+    runners.check_detaches(config, runners.options_of(config))
+
+
+@pytest.mark.parametrize(
+    ("runner", "options"),
+    [
+        ("FlinkRunner", {"flink_master": "localhost:1", **POOL}),
+        ("PortableRunner", {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}),
+    ],
+)
+def test_what_nobody_took_is_told_with_where_it_was_to_go(
+    runner: str, options: Mapping[str, Any], tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "job.jar", "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\r\n\r\n")
+    given = {"flink_job_server_jar": str(tmp_path / "job.jar"), **options}
+    config = BeamConfig(runner=runner, options=given)
+    with pytest.raises(ConfigError, match=f"{runner} did not take the job"):
+        runners.submit(config, lambda pipeline: pipeline | beam.Create([b""]))
 
 
 def test_workers_are_the_parallelism_of_flink() -> None:

@@ -454,6 +454,7 @@ beam: {options: {password: GEHEIM}}
 # --- identity
 
 NO_INFLUENCE = {
+    "tokenizer.train_where": "worker",
     "input.max_bad_files": 3,
     "output": "elsewhere",
     "output_storage_options": {"a": 1},

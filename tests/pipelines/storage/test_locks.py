@@ -24,7 +24,7 @@ from build_support import ROOT
 from pipelines.errors import OutputError
 from pipelines.storage import locks, uploads
 from pipelines.storage.directory import Directory
-from pipelines.storage.locks import LOCK, OutputLock
+from pipelines.storage.locks import FINISHED, LOCK, DetachedJob, Guard, OutputLock
 
 HELD = "Another build is at work on this output"
 
@@ -89,6 +89,86 @@ def test_a_lock_that_is_not_taken_touches_nothing(output: Directory) -> None:
     with OutputLock(output):
         pass
     assert not output.exists()
+
+
+JOB = DetachedJob(name="job-7", runner="Flink", url="http://flink/7", stages=("count", "train"))
+LEFT = "A job that was submitted with --no-wait is at work"
+
+
+def left_to_a_job(output: Directory, *, finished_first: bool = False) -> Guard:
+    """What a command leaves that has submitted a job; the guard of the job's workers."""
+    with OutputLock(output) as lock:
+        lock.acquire()
+        if finished_first:
+            lock.guard.note_finished()
+        lock.leave_to(JOB)
+    return lock.guard
+
+
+def test_a_lock_that_was_left_to_a_job_holds_and_names_it(output: Directory) -> None:
+    workers = replace(output, guard=left_to_a_job(output))
+    workers.write_bytes("made", b"")
+    with OutputLock(output) as other:
+        assert not other.try_acquire()
+        with pytest.raises(OutputError, match=LEFT) as error:
+            other.acquire()
+    for part in ("Flink job job-7", "count, train", "http://flink/7", "since 20", "--take-over"):
+        assert part in str(error.value)
+    workers.write_bytes("made too", b"")
+    assert {LOCK, "made", "made too"} == set(output.sizes())
+
+
+@pytest.mark.parametrize("finished_first", [False, True])
+def test_when_the_job_has_noted_its_end_the_next_build_takes_the_lock(
+    output: Directory, finished_first: bool
+) -> None:
+    guard = left_to_a_job(output, finished_first=finished_first)
+    if not finished_first:
+        guard.note_finished()
+    with OutputLock(output) as lock:
+        lock.acquire()
+        assert FINISHED not in output.sizes()
+        with pytest.raises(OutputError, match="does not hold the output any more"):
+            guard.check()
+    assert output.sizes() == {}
+
+
+def test_a_job_can_be_taken_over_and_then_neither_writes_nor_finishes(output: Directory) -> None:
+    guard = left_to_a_job(output)
+    with OutputLock(output, take_over=True) as lock:
+        lock.acquire()
+        for write in (
+            guard.note_finished,
+            lambda: replace(output, guard=guard).write_bytes("late", b""),
+        ):
+            with pytest.raises(OutputError, match="does not hold the output any more"):
+                write()
+        replace(output, guard=lock.guard).write_bytes("made", b"")
+    assert set(output.sizes()) == {"made"}
+
+
+def test_the_note_of_another_job_finishes_none(output: Directory) -> None:
+    left_to_a_job(output)
+    output.write_json(FINISHED, {"owner": "0" * 32})
+    with OutputLock(output) as lock, pytest.raises(OutputError, match=LEFT):
+        lock.acquire()
+
+
+def test_a_lock_that_was_lost_is_left_to_nobody(output: Directory) -> None:
+    with pytest.raises(OutputError, match="does not hold"), OutputLock(output) as lock:
+        lock.acquire()
+        of_another_build(output)
+        lock.leave_to(JOB)
+    assert json.loads(output.read_bytes(LOCK))["host"] == "elsewhere"
+
+
+@pytest.mark.parametrize("job", ["x", {}, {"stages": 7}, {"name": ["\x1b"], "stages": [{}]}])
+def test_a_lock_with_a_job_that_makes_no_sense_is_refused_all_the_same(
+    output: Directory, job: object
+) -> None:
+    of_another_build(output, job=job)
+    with OutputLock(output) as lock, pytest.raises(OutputError, match=LEFT):
+        lock.acquire()
 
 
 def test_of_many_at_once_one_gets_the_lock(output: Directory) -> None:

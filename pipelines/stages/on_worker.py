@@ -1,0 +1,110 @@
+"""What workers need to go on with a build after its counts: to train, and then to encode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from bpe_core import BPETokenizer
+from pipelines import manifest as records
+from pipelines.accounting import planned_bytes_of_sources
+from pipelines.config import BuildConfig
+from pipelines.counting import CountJob
+from pipelines.dataset.names import BASE
+from pipelines.stages.count import counts_content
+from pipelines.stages.encode import check_affixes, encode_configuration, encode_job
+from pipelines.stages.run import Run
+from pipelines.stages.train import keep_trained, learn, trained_before, training_configuration
+from pipelines.storage.locks import Guard
+from pipelines.tasks import plan_id
+from pipelines.tokenizers.files import Model
+from pipelines.writing import EncodeJob, load_tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainJob:
+    """All that a worker needs to know to train; small.
+
+    Attributes:
+        config: of the build.
+        guard: of the build, that its directories have.
+        counting: of the counts, where the pipeline makes them; None: they are finished.
+        planned_bytes: what the counts are held against, by the index of the source.
+        plan, tasks: digest and number of tasks of the plan, where the pipeline goes on to encode;
+            empty and 0: it does not.
+    """
+
+    config: BuildConfig
+    guard: Guard
+    counting: CountJob | None
+    planned_bytes: tuple[int | None, ...]
+    plan: str
+    tasks: int
+
+    @classmethod
+    def of(cls, run: Run, counting: CountJob | None = None, *, encodes: bool = False) -> Self:
+        """The job for a run of the command."""
+        sources = run.config.input
+        return cls(
+            config=run.config,
+            guard=run.lock.guard,
+            counting=counting,
+            planned_bytes=()
+            if counting is None
+            else tuple(planned_bytes_of_sources(run.plan.files, sources)),
+            plan=run.plan.digest if encodes else "",
+            tasks=len(run.plan.tasks) if encodes else 0,
+        )
+
+    def train(self) -> str:
+        """Trains unless that was done; gives the tokenizer's fingerprint."""
+        run = Run(self.config, guard=self.guard)
+        counted = self._counted(run)
+        configuration = training_configuration(run.config, counted)
+        if self.counting is not None:
+            self._begin(run, run.tokenizer, configuration)
+        content = trained_before(run, configuration, counted)
+        if content is None:
+            content = learn(run, counted, configuration)
+            keep_trained(run, configuration, content)
+        return str(content["fingerprint"])
+
+    def begin_encoding(self, fingerprint: str) -> None:
+        """States what will be encoded, with the tokenizer of this fingerprint."""
+        run = Run(self.config, guard=self.guard)
+        model = self._model(run, fingerprint)
+        check_affixes(run, model)
+        self._begin(run, run.tokens, encode_configuration(run, model), self.tasks)
+
+    def encode_job(self, fingerprint: str) -> EncodeJob:
+        """What encoding has to know, with the tokenizer of this fingerprint."""
+        run = Run(self.config, guard=self.guard)
+        model = self._model(run, fingerprint)
+        configuration = encode_configuration(run, model)
+        identity = records.Identity(configuration=configuration, inputs={}, marks={})
+        plan = plan_id(self.plan, identity.configuration_fingerprint)
+        return encode_job(run, identity, model, plan, BASE)
+
+    def _counted(self, run: Run) -> Mapping[str, Any]:
+        if self.counting is not None:
+            return counts_content(self.counting, run.config.input, self.planned_bytes)
+        counted = run.counts.read_json(records.MANIFEST)
+        assert counted is not None, "counts are finished before training begins"
+        return counted
+
+    def _begin(
+        self, run: Run, directory: Any, configuration: Mapping[str, Any], tasks: int | None = None
+    ) -> None:
+        """Begins a stage with the inputs of the one that the command has begun."""
+        begun = records.stated(run.counts if self.counting is not None else run.tokenizer)
+        identity = records.Identity(
+            configuration=configuration, inputs=begun["inputs"], marks=begun["marks"]
+        )
+        if records.finished_manifest(directory, identity) is None:
+            limits = begun["limits"] if tasks is not None else {}
+            records.begin_stage(directory, identity, limits, tasks)
+
+    def _model(self, run: Run, fingerprint: str) -> Model:
+        tokenizer = load_tokenizer(run.tokenizer_directory, fingerprint)
+        return tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer

@@ -1,0 +1,193 @@
+"""Pipelines that go on without the command, as far as the stages are concerned.
+
+Here the job runs on the DirectRunner and is over before the command has left the lock to it; jobs
+that really go on elsewhere are in tests/engines/test_detached.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from build_support import checksums, config_for, some_text, write_corpus
+
+from pipelines import build, runners
+from pipelines.config import BeamConfig, BuildConfig
+from pipelines.errors import DifferentConfigurationError, OutputError
+from pipelines.storage.directory import Directory
+from pipelines.storage.locks import FINISHED, LOCK, DetachedJob, OutputLock
+
+FILES = {"a.txt": some_text(40), "b.txt": some_text(30, start=40)}
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that have ended when they were submitted."""
+
+    def submit(
+        config: BeamConfig,
+        steps: Callable[[beam.Pipeline], object],
+        beam_args: Sequence[str] = (),
+        places: Sequence[str] = (),
+        *,
+        stages: Sequence[str] = (),
+    ) -> DetachedJob:
+        with runners.pipeline(config, beam_args, places) as pipeline:
+            steps(pipeline)
+        return DetachedJob(name="job-7", runner=config.runner, url=None, stages=tuple(stages))
+
+    monkeypatch.setattr(runners, "check_detaches", lambda *_: None)
+    monkeypatch.setattr(runners, "submit", submit)
+
+
+def corpus(directory: Path, **sections: Any) -> BuildConfig:
+    write_corpus(directory / "data", FILES)
+    return config_for(directory, **sections)
+
+
+def states(summary: Any) -> list[tuple[str, str]]:
+    return [(stage.name, stage.state) for stage in summary.stages]
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "bytes": {},
+    "characters": {"tokenizer": {"unit": "character", "vocab_size": 60}},
+    "normalized": {"tokenizer": {"normalizer": "nfkc", "special_tokens": ["<|endoftext|>", "on"]}},
+    "limited": {"input": {"limit_documents": 50}, "encode": {"validation_fraction": 0.2}},
+}
+
+
+@pytest.mark.parametrize("name", ["bytes", "characters"])
+def test_training_on_a_worker_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
+    settings = SETTINGS[name]
+    build.build(corpus(tmp_path / "here", **settings))
+    there = corpus(tmp_path / "there", **settings)
+    there = there.model_copy(
+        update={"tokenizer": there.tokenizer.model_copy(update={"train_where": "worker"})}
+    )
+    build.build(there)
+    assert checksums(tmp_path / "there/out") == checksums(tmp_path / "here/out")
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("name", SETTINGS)
+def test_one_job_counts_trains_and_encodes_and_the_next_build_writes_the_manifests(
+    tmp_path: Path, name: str
+) -> None:
+    settings = SETTINGS[name]
+    build.build(corpus(tmp_path / "here", **settings))
+    tokenizer = {**settings.get("tokenizer", {}), "train_where": "worker"}
+    config = corpus(tmp_path / "there", **{**settings, "tokenizer": tokenizer})
+    submitted = build.build(config, no_wait=True)
+    assert states(submitted) == [(s, "submitted") for s in ("count", "train", "encode")]
+    assert submitted.submitted is not None and submitted.submitted.name == "job-7"
+    output = tmp_path / "there/out"
+    assert not list(output.rglob("manifest.json"))
+    assert {LOCK, FINISHED} <= {path.name for path in output.iterdir()}
+    done = build.build(config)
+    assert states(done) == [(s, "resumed") for s in ("count", "train", "encode")]
+    assert checksums(output) == checksums(tmp_path / "here/out")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_where_the_command_trains_each_submission_is_one_stage(tmp_path: Path) -> None:
+    config = corpus(tmp_path)
+    assert states(build.build(config, no_wait=True)) == [("count", "submitted")]
+    assert states(build.build(config, no_wait=True)) == [
+        ("count", "resumed"),
+        ("train", "done"),
+        ("encode", "submitted"),
+    ]
+    finished = ("already finished",) * 2
+    assert [state for _, state in states(build.build(config, no_wait=True))] == [
+        *finished,
+        "resumed",
+    ]
+    assert build.build(config, no_wait=True).submitted is None
+    build.build(corpus(tmp_path / "here"))
+    assert checksums(tmp_path / "out") == checksums(tmp_path / "here/out")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_counting_alone_and_training_with_encoding_may_be_submitted(tmp_path: Path) -> None:
+    config = corpus(tmp_path, tokenizer={"train_where": "worker"})
+    assert states(build.count(config, no_wait=True)) == [("count", "submitted")]
+    assert states(build.count(config)) == [("count", "resumed")]
+    assert states(build.encode(config, no_wait=True)) == [
+        ("count", "already finished"),
+        ("train", "submitted"),
+        ("encode", "submitted"),
+    ]
+    build.build(config)
+    build.build(corpus(tmp_path / "here"))
+    assert checksums(tmp_path / "out") == checksums(tmp_path / "here/out")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_files_added_to_a_dataset_are_encoded_by_a_job_of_their_own(tmp_path: Path) -> None:
+    config = corpus(tmp_path)
+    build.build(config)
+    write_corpus(tmp_path / "data", {"c.txt": some_text(20, start=70)})
+    grown = config.model_copy(
+        update={"tokenizer": type(config.tokenizer)(path=str(tmp_path / "out/tokenizer"))}
+    )
+    assert states(build.encode(grown, no_wait=True)) == [("encode", "submitted")]
+    assert states(build.encode(grown)) == [("encode add001", "resumed")]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_configuration_that_was_changed_meanwhile_is_refused(tmp_path: Path) -> None:
+    config = corpus(tmp_path, tokenizer={"train_where": "worker"})
+    build.build(config, no_wait=True)
+    changed = config_for(
+        tmp_path, tokenizer={"train_where": "worker"}, encode={"validation_fraction": 0.5}
+    )
+    with pytest.raises(DifferentConfigurationError, match=r"encode\.validation_fraction"):
+        build.build(changed)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_tokenizer_of_a_job_that_lost_a_file_is_trained_again(tmp_path: Path) -> None:
+    config = corpus(tmp_path, tokenizer={"train_where": "worker"})
+    build.build(config, no_wait=True)
+    (tmp_path / "out/tokenizer/vocab.json").unlink()
+    assert states(build.build(config))[1] == ("train", "done")
+    build.build(corpus(tmp_path / "here"))
+    assert checksums(tmp_path / "out") == checksums(tmp_path / "here/out")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_job_that_is_at_work_is_left_alone_until_it_is_taken_over(tmp_path: Path) -> None:
+    config = corpus(tmp_path)
+    build.build(config, no_wait=True)
+    (tmp_path / "out" / FINISHED).unlink()  # as long as it has not finished
+    before = checksums(tmp_path / "out")
+    for command in (build.count, build.train, build.encode, build.build):
+        with pytest.raises(OutputError, match="job-7, for count"):
+            command(config)
+        with pytest.raises(OutputError, match="job-7, for count"):
+            command(config, restart=True)
+    assert checksums(tmp_path / "out") == before
+    assert states(build.train(config, take_over=True)) == [("count", "resumed"), ("train", "done")]
+    assert LOCK not in Directory(url=str(tmp_path / "out")).sizes()
+
+
+def test_a_job_that_nobody_took_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "check_detaches", lambda *_: None)
+
+    def refuse(*_: object, **__: object) -> DetachedJob:
+        raise OutputError("no room for jobs")
+
+    monkeypatch.setattr(runners, "submit", refuse)
+    with pytest.raises(OutputError, match="no room for jobs"):
+        build.build(corpus(tmp_path), no_wait=True)
+    assert LOCK not in Directory(url=str(tmp_path / "out")).sizes()
+    with OutputLock(Directory(url=str(tmp_path / "out"))) as lock:
+        lock.acquire()
+    assert json.loads((tmp_path / "out/counts/_plan.json").read_bytes())["tasks"]
