@@ -8,6 +8,9 @@ putting it into a list.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import apache_beam as beam
@@ -81,6 +84,8 @@ class Elements:
         options: as `element_options` gives them.
         text_field: of records, the field that is the text.
         id_field: of records, the field that is the document's own id; None: none is.
+        place_fields: of records, the fields that are the source and the offset of the document,
+            which are then kept; None: there are none.
 
     Example:
         >>> elements = Elements(element_options("gpt2", []), id_field="id")
@@ -92,9 +97,16 @@ class Elements:
     """
 
     def __init__(
-        self, options: ReadOptions, *, text_field: str = "text", id_field: str | None = None
+        self,
+        options: ReadOptions,
+        *,
+        text_field: str = "text",
+        id_field: str | None = None,
+        place_fields: tuple[str, str] | None = None,
     ) -> None:
+        self._options = options
         self._maker = _ElementMaker(_NO_FILE, options)
+        self._place_of = None if place_fields is None else attrgetter(*place_fields)
         self._text_field = text_field
         self._id_field = id_field
         self._values: dict[type, _Values] = {}
@@ -103,6 +115,7 @@ class Elements:
     def _start(self) -> None:
         self._texts: list[bytes] = []
         self._ids: list[str | None] = []
+        self._places: list[tuple[str, int]] = []
         self._rejects: list[Reject] = []
         self._bytes = 0
 
@@ -118,10 +131,14 @@ class Elements:
             values = self._values.get(kind)
             if values is None:
                 values = self._values[kind] = self._values_of(element)
+            place = ("", 0) if self._place_of is None else self._place_of(element)
             element, record_id = values(element)
             if element is None:
-                self._rejects.append(record_id)
+                reject = replace(record_id, source=place[0] or "", offset=place[1] or 0)
+                self._rejects.append(reject)
                 return len(self._rejects) >= _BATCH_ELEMENTS
+            if self._place_of is not None:
+                self._places.append((place[0] or "", place[1] or 0))
         if self._id_field is not None:
             self._ids.append(record_id)
         # A lone surrogate, which no UTF-8 has, becomes bytes that are judged as such.
@@ -132,19 +149,25 @@ class Elements:
 
     def batches(self) -> Iterator[DocumentBatch]:
         """The batches of what was added since the last call; a long document comes in pieces."""
-        texts, ids, rejects = self._texts, self._ids, self._rejects
+        texts, ids, places, rejects = self._texts, self._ids, self._places, self._rejects
         self._start()
-        if not texts and not rejects:
+        if self._place_of is None:
+            if texts or rejects:
+                yield from self._maker.record_batches(_texts(texts, ids, ()), rejects=rejects)
             return
-        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-        found = Texts(
-            data=np.frombuffer(b"".join(texts), np.uint8),
-            starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(texts)],
-            ends=ends,
-            places=np.zeros(len(texts), np.int64),
-            ids=None if self._id_field is None else pa.array(ids, pa.string()),
-        )
-        yield from self._maker.record_batches(found, rejects=rejects)
+        # A batch has one source.
+        order = sorted(range(len(texts)), key=lambda i: places[i][0])
+        for source, same in groupby(order, key=lambda i: places[i][0]):
+            taken = list(same)
+            found = _texts(
+                [texts[i] for i in taken],
+                [ids[i] for i in taken] if ids else (),
+                [places[i] for i in taken],
+            )
+            maker = _ElementMaker(replace(_NO_FILE, name=source), self._options)
+            yield from maker.record_batches(found)
+        if rejects:
+            yield from self._maker.record_batches(_texts((), (), ()), rejects=rejects)
 
     def _values_of(self, element: Any) -> _Values:
         if isinstance(element, str | bytes):
@@ -195,6 +218,19 @@ class Elements:
         message = f"the field {self._text_field} {what}"
         known = None if record_id is None else str(record_id)
         return None, self._maker.reject(0, 0, reason, message, record_id=known)
+
+
+def _texts(
+    texts: Sequence[bytes], ids: Sequence[str | None], places: Sequence[tuple[str, int]]
+) -> Texts:
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    return Texts(
+        data=np.frombuffer(b"".join(texts), np.uint8),
+        starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(texts)],
+        ends=ends,
+        places=np.array([offset for _, offset in places] or [0] * len(texts), np.int64),
+        ids=pa.array(ids, pa.string()) if len(ids) == len(texts) and ids else None,
+    )
 
 
 class _ElementMaker(BatchMaker):
@@ -271,14 +307,22 @@ class DocumentFn(beam.DoFn):  # type: ignore[misc]
     `take` what becomes of a batch; `options` must be set before the first element.
 
     Args:
-        text_field, id_field: of records.
+        text_field, id_field, place_fields: of records.
     """
 
     options: ReadOptions
 
-    def __init__(self, text_field: str, id_field: str | None) -> None:
-        self._text_field = text_field
-        self._id_field = id_field
+    def __init__(
+        self,
+        text_field: str,
+        id_field: str | None,
+        place_fields: tuple[str, str] | None = None,
+    ) -> None:
+        self._fields: dict[str, Any] = {
+            "text_field": text_field,
+            "id_field": id_field,
+            "place_fields": place_fields,
+        }
 
     def take(self, batch: DocumentBatch) -> Iterator[Any]:
         """The outputs for a batch."""
@@ -294,9 +338,7 @@ class DocumentFn(beam.DoFn):  # type: ignore[misc]
             return self.take(element)
         elements = self._gathered.get(window)
         if elements is None:
-            elements = self._gathered[window] = Elements(
-                self.options, text_field=self._text_field, id_field=self._id_field
-            )
+            elements = self._gathered[window] = Elements(self.options, **self._fields)
         return self._outputs(elements) if elements.add(element) else None
 
     def finish_bundle(self) -> Iterator[Any]:

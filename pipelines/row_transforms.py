@@ -1,0 +1,298 @@
+"""The transforms over rows with a schema: for Beam YAML and for other languages' SDKs.
+
+Their parameters are text, numbers, lists and mappings, their elements rows, so that nothing of
+Python has to be known on the other side. The work is done by the transforms of the same names in
+`pipelines.transforms`; those are for pipelines in Python.
+
+What is wrong with a document goes to the output that `error_handling` names, as rows of
+`REJECT_ROW`; without it, the first such document makes the pipeline fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, Literal, Optional
+
+import apache_beam as beam
+from apache_beam.typehints.row_type import RowTypeConstraint
+from pydantic import ValidationError
+
+from pipelines import transforms
+from pipelines.batches import DocumentBatch
+from pipelines.composing.elements import DocumentFn, check_element_type, element_options
+from pipelines.composing.rows import REJECT_ROW, reject_row
+from pipelines.config import SourceConfig
+from pipelines.config.problems import problems_of
+from pipelines.config.yaml_source import ConfigSource, describe_value, raise_problems
+from pipelines.errors import ConfigError, InputError
+
+# What other SDKs and Beam YAML may name.
+TRANSFORMS: Final = ("CountPretokens", "EncodeDocuments", "ReadDocuments", "WriteTokenShards")
+
+__all__ = ["DOCUMENT_ROW", "TRANSFORMS", *TRANSFORMS]
+
+# A document: its text and where it is from, as in the columns of token files.
+DOCUMENT_ROW: Final = RowTypeConstraint.from_fields(
+    [
+        ("text", str),
+        ("source", str),
+        ("offset", int),
+        ("id", Optional[str]),  # noqa: UP045  Beam does not know the other form
+    ]
+)
+# The output beside the one of errors, as Beam YAML's own transforms call it.
+MAIN: Final = "good"
+# No document is cut into pieces with a pattern that has no safe place to cut at.
+_WHOLE: Final = "none"
+InvalidUtf8 = Literal["reject", "replace", "error"]
+_PLACE_FIELDS: Final = ("source", "offset")
+
+
+class ReadDocuments(beam.PTransform):  # type: ignore[misc]
+    """Files → rows of `DOCUMENT_ROW`, one for each document.
+
+    Documents are whole, whatever their length: those above `max_document_bytes` are rejected.
+
+    Args:
+        error_handling: a mapping with the key `output`, the name of the output with rejects.
+        source: the keys of one source of the configuration: `files`, `format`, `separator`, …
+            Relative paths are relative to the directory where the pipeline is built.
+
+    Raises:
+        ConfigError: a key or a value is wrong.
+
+    Example:
+        >>> ReadDocuments(files=["*.txt"], separator="\\n")
+        <ReadDocuments(PTransform) label=[ReadDocuments]>
+    """
+
+    def __init__(self, *, error_handling: Any = None, **source: Any) -> None:
+        super().__init__()
+        self._source = _checked_source({key: _plain(value) for key, value in source.items()})
+        self._rejects_output = _rejects_output(error_handling)
+
+    def expand(self, begin: beam.pvalue.PBegin) -> Any:
+        batches = begin | "Read" >> transforms.ReadDocuments(sources=[self._source], pattern=_WHOLE)
+        read = batches | "Rows" >> beam.ParDo(_RowsOf()).with_output_types(
+            DOCUMENT_ROW, rejects=REJECT_ROW
+        ).with_outputs("rejects", main=MAIN)
+        return _outputs(read[MAIN], read.rejects, self._rejects_output)
+
+
+class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
+    """Rows with text → rows (input_ids, num_tokens, num_bytes, source, offset, part, id, hash).
+
+    Rows that have the fields `source` and `offset`, as those of `ReadDocuments`, keep them.
+
+    Args:
+        text_field: the field that is the text, text or bytes.
+        id_field: the field that is the document's own id; None: `id`, where rows have it.
+        invalid_utf8: "reject", "replace" or "error", for bytes.
+        error_handling: as of `ReadDocuments`.
+        parameters: the others of `pipelines.transforms.EncodeDocuments`: `tokenizer`, `prepend`,
+            `append`, `special_tokens_in_text`, `storage_options`.
+
+    Raises:
+        ConfigError: a value is wrong, or rows lack a field.
+    """
+
+    def __init__(
+        self,
+        *,
+        text_field: str = "text",
+        id_field: str | None = None,
+        invalid_utf8: InvalidUtf8 = "reject",
+        error_handling: Any = None,
+        **parameters: Any,
+    ) -> None:
+        super().__init__()
+        self._batches = _Batches(text_field, id_field, invalid_utf8)
+        self._encode = transforms.EncodeDocuments(
+            **_plain(parameters), invalid_utf8=invalid_utf8, as_rows=True
+        )
+        self._rejects_output = _rejects_output(error_handling)
+
+    def expand(self, rows: beam.PCollection[Any]) -> Any:
+        encoded = rows | "Batches" >> self._batches | "Encode" >> self._encode
+        return _outputs(encoded.tokens, encoded.rejects, self._rejects_output)
+
+
+class CountPretokens(beam.PTransform):  # type: ignore[misc]
+    """Rows with text → files of counts, and a row for each of them.
+
+    Args:
+        text_field, id_field, invalid_utf8, error_handling: as of `EncodeDocuments`.
+        parameters: the others of `pipelines.transforms.CountPretokens`: `output`, `pattern`,
+            `special_tokens`, `shards`, …
+
+    Raises:
+        ConfigError: a value is wrong, or rows lack a field.
+    """
+
+    def __init__(
+        self,
+        *,
+        text_field: str = "text",
+        id_field: str | None = None,
+        invalid_utf8: InvalidUtf8 = "reject",
+        error_handling: Any = None,
+        **parameters: Any,
+    ) -> None:
+        super().__init__()
+        self._batches = _Batches(text_field, id_field, invalid_utf8)
+        self._count = transforms.CountPretokens(**_plain(parameters), invalid_utf8=invalid_utf8)
+        self._rejects_output = _rejects_output(error_handling)
+
+    def expand(self, rows: beam.PCollection[Any]) -> Any:
+        counted = rows | "Batches" >> self._batches | "Count" >> self._count
+        rejects = counted.rejects | "Rejects" >> beam.Map(reject_row).with_output_types(REJECT_ROW)
+        return _outputs(counted.shards, rejects, self._rejects_output)
+
+
+class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
+    """Rows of `EncodeDocuments` → token files, and a row for each of them.
+
+    Args:
+        parameters: those of `pipelines.transforms.WriteTokenShards`: `output`, `num_shards`, …
+    """
+
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__()
+        self._write = transforms.WriteTokenShards(**_plain(parameters))
+
+    def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
+        return rows | "Write" >> self._write
+
+
+class _Batches(beam.PTransform):  # type: ignore[misc]
+    """Rows → batches of documents, whole ones, that keep their places."""
+
+    def __init__(self, text_field: str, id_field: str | None, invalid_utf8: InvalidUtf8) -> None:
+        super().__init__()
+        self._text_field = text_field
+        self._id_field = id_field
+        self._invalid_utf8 = invalid_utf8
+
+    def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[DocumentBatch]:
+        fields = _fields_of(rows.element_type)
+        id_field = self._id_field or ("id" if "id" in fields else None)
+        check_element_type(rows.element_type, self._text_field, id_field)
+        place_fields = _PLACE_FIELDS if fields.keys() >= set(_PLACE_FIELDS) else None
+        make = _MakeBatches(self._text_field, id_field, place_fields, self._invalid_utf8)
+        return rows | "Make" >> beam.ParDo(make).with_output_types(DocumentBatch)
+
+
+# --- parameters ------------------------------------------------------------------------------
+
+
+def _checked_source(values: Mapping[str, Any]) -> SourceConfig:
+    given = ConfigSource("of ReadDocuments", dict(values))
+    problems = [*given.environment_problems()]
+    source = None
+    try:
+        source = SourceConfig.model_validate(given.values)
+    except ValidationError as error:
+        problems += problems_of(error, given, [(key,) for key in SourceConfig.model_fields])
+    # There is no file, so no line to show.
+    raise_problems([replace(problem, where=None) for problem in problems], given.file)
+    assert source is not None
+    return source
+
+
+def _rejects_output(error_handling: Any) -> str | None:
+    if error_handling is None:
+        return None
+    values = _plain(error_handling)
+    name = values.get("output") if isinstance(values, dict) and len(values) == 1 else None
+    if not isinstance(name, str) or not name or name == MAIN:
+        raise ConfigError(
+            "error_handling",
+            expected="a mapping with the one key `output`, the name of the output with rejects, "
+            f"another than {MAIN}",
+            found=describe_value(values),
+        )
+    return name
+
+
+def _plain(value: Any) -> Any:
+    """Mappings that other SDKs send as rows, as dicts, however deep."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _fields_of(kind: Any) -> Mapping[str, Any]:
+    row = kind if isinstance(kind, RowTypeConstraint) else RowTypeConstraint.from_user_type(kind)
+    if row is None:
+        raise ConfigError(
+            "Elements of this PCollection are no rows with a schema.",
+            expected="rows whose fields and types are known",
+            found=str(kind),
+            where="the input of the transform",
+            hint="Put a transform before it that gives rows, such as MapToFields.",
+        )
+    return dict(row._fields)
+
+
+# --- outputs ---------------------------------------------------------------------------------
+
+
+def _outputs(
+    rows: beam.PCollection[Any], rejects: beam.PCollection[Any], name: str | None
+) -> beam.PCollection[Any] | dict[str, beam.PCollection[Any]]:
+    """The rows alone, or with the rejects by their names, as Beam YAML wants them."""
+    if name is None:
+        _ = rejects | "Refuse" >> beam.Map(_refuse)
+        return rows
+    return {MAIN: rows, name: rejects}
+
+
+def _refuse(reject: Any) -> None:
+    raise InputError(
+        f"A document is wrong: {reject.message}.",
+        expected="no rejects, since error_handling names no output for them",
+        found=f"reason {reject.reason}, {reject.length:,} bytes",
+        where=f"{reject.source}, document at offset {reject.offset:,}",
+        hint="Mend the document, or set error_handling with `output: rejects` and write that "
+        "output.",
+    )
+
+
+# --- what runs on workers --------------------------------------------------------------------
+
+
+class _RowsOf(beam.DoFn):  # type: ignore[misc]
+    def process(self, batch: DocumentBatch) -> Iterator[Any]:
+        for reject in batch.rejects:
+            yield beam.pvalue.TaggedOutput("rejects", reject_row(reject))
+        ids = [None] * len(batch) if batch.ids is None else batch.ids.to_pylist()
+        for i, record_id in enumerate(ids):
+            yield beam.Row(
+                text=batch.document(i).decode(),
+                source=batch.source,
+                offset=int(batch.offsets[i]),
+                id=record_id,
+            )
+
+
+class _MakeBatches(DocumentFn):
+    def __init__(
+        self,
+        text_field: str,
+        id_field: str | None,
+        place_fields: tuple[str, str] | None,
+        invalid_utf8: InvalidUtf8,
+    ) -> None:
+        super().__init__(text_field, id_field, place_fields)
+        self._invalid_utf8 = invalid_utf8
+
+    def setup(self) -> None:
+        self.options = element_options(_WHOLE, (), invalid_utf8=self._invalid_utf8)
+
+    def take(self, batch: DocumentBatch) -> Iterator[DocumentBatch]:
+        yield batch

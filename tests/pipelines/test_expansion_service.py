@@ -1,0 +1,280 @@
+"""The expansion service as a process: transforms for other SDKs, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import grpc
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.internal import pickler
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2,
+    beam_artifact_api_pb2_grpc,
+    beam_expansion_api_pb2,
+    beam_expansion_api_pb2_grpc,
+    beam_runner_api_pb2,
+)
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
+from apache_beam.utils.python_callable import PythonCallableWithSource
+from build_support import ROOT, SEPARATOR, some_text, write_corpus
+from google.protobuf.wrappers_pb2 import BytesValue
+
+from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
+from pipelines import expansion_service
+from pipelines.errors import ConfigError
+
+URN = "beam:transforms:python:fully_qualified_named"
+NAMES = "pipelines.row_transforms"
+DOCUMENTS = some_text(40)
+
+
+@contextmanager
+def service(*arguments: str) -> Iterator[str]:
+    """Its address, while it runs as a process of its own."""
+    command = [sys.executable, "-m", "pipelines.expansion_service", "--port=0", *arguments]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("Listening for expansion requests on 127.0.0.1:"), line
+            yield line.split()[-1]
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with service("--serve_workers") as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def tokenizer_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tokenizer")
+    counts = count_pretokens(DOCUMENTS, special_tokens=[SEPARATOR])
+    train_from_counts(counts, 300, [SEPARATOR]).tokenizer().save(directory)
+    return directory
+
+
+def payload(constructor: str, **parameters: Any) -> bytes:
+    values = {"constructor": constructor, "kwargs": beam.Row(**parameters)}
+    written: bytes = ImplicitSchemaPayloadBuilder(values).payload()
+    return written
+
+
+def external(where: Any, name: str, **parameters: Any) -> ExternalTransform:
+    return ExternalTransform(URN, payload(f"{NAMES}.{name}", **parameters), where)
+
+
+def test_a_pipeline_is_made_of_transforms_that_the_service_expands(
+    address: str, tokenizer_directory: Path, tmp_path: Path
+) -> None:
+    tokenizer = BPETokenizer.load(tokenizer_directory)
+    end = tokenizer.special_tokens[SEPARATOR]
+    write_corpus(tmp_path / "data", {"a.txt": [*DOCUMENTS, b"bad \xff"]})
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | "Read" >> external(
+            address,
+            "ReadDocuments",
+            files=[str(tmp_path / "data" / "*")],
+            error_handling=beam.Row(output="bad"),
+        )
+        assert_that(read["bad"] | beam.Map(lambda row: row.reason), equal_to(["invalid_utf8"]))
+        encoded = read["good"] | "Encode" >> external(
+            address, "EncodeDocuments", tokenizer=str(tokenizer_directory), append=SEPARATOR
+        )
+        expected = [[*tokenizer.encode(text.decode()), end] for text in DOCUMENTS]
+        ids = encoded | "Ids" >> beam.Map(lambda row: list(row.input_ids))
+        assert_that(ids, equal_to(expected), label="Ids?")
+        shards = encoded | "Write" >> external(
+            address, "WriteTokenShards", output=str(tmp_path / "tokens"), num_shards=2
+        )
+        assert_that(shards | beam.combiners.Count.Globally(), equal_to([2]), label="Files?")
+    files = sorted((tmp_path / "tokens").glob("*.parquet"))
+    written = [row for file in files for row in pq.read_table(file)["input_ids"].to_pylist()]
+    assert sorted(written) == sorted(expected)
+
+
+def test_the_code_of_the_page_runs(
+    address: str, tokenizer_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "beam-yaml.md").read_text("utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    code = code.replace("localhost:8097", address)
+    exec(code.replace("out/quickstart/tokenizer", str(tokenizer_directory)), {})
+    text = (ROOT / "examples" / "data" / "kjv-00.txt").read_text("utf-8")
+    tokenizer = BPETokenizer.load(tokenizer_directory)
+    tokens = sum(len(tokenizer.encode(part)) for part in text.split(SEPARATOR))
+    assert int(capsys.readouterr().out) == tokens
+
+
+def test_rows_of_the_asking_pipeline_are_counted(address: str, tmp_path: Path) -> None:
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        rows = pipeline | beam.Create([beam.Row(text=text.decode()) for text in DOCUMENTS])
+        _ = rows | external(address, "CountPretokens", output=str(tmp_path / "counts"), shards=2)
+    assert PretokenCounts.load(tmp_path / "counts") == count_pretokens(DOCUMENTS)
+
+
+def test_wrong_parameters_come_back_as_our_message(address: str) -> None:
+    pipeline = beam.Pipeline()
+    with pytest.raises(RuntimeError, match=r"Did you mean separator\?") as caught:
+        _ = pipeline | external(address, "ReadDocuments", files=["a"], seperator="b")
+    assert str(caught.value).startswith("1 error in the configuration of ReadDocuments:")
+
+
+# --- what is refused
+
+
+def request(
+    urn: str = URN, content: bytes = b"", **components: Any
+) -> beam_expansion_api_pb2.ExpansionRequest:
+    return beam_expansion_api_pb2.ExpansionRequest(
+        transform=beam_runner_api_pb2.PTransform(
+            unique_name="x", spec=beam_runner_api_pb2.FunctionSpec(urn=urn, payload=content)
+        ),
+        components=beam_runner_api_pb2.Components(**components),
+    )
+
+
+class Touch:
+    """When it is unpickled, it leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._path,)
+
+
+@pytest.fixture
+def touched(tmp_path: Path) -> Path:
+    return tmp_path / "touched"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system",
+        "pipelines.config.build.os.system",
+        "apache_beam.io.ReadFromText",
+        "pipelines.transforms.ReadDocuments",
+        f"{NAMES}.beam.Create",
+        f"{NAMES}.ReadDocuments.register_urn",
+        f"{NAMES}.DOCUMENT_ROW",
+        "__callable__",
+        "__constructor__",
+    ],
+)
+def test_other_names_are_refused(address: str, name: str) -> None:
+    response = expand(address, request(content=payload(name, source="print", files=["a"])))
+    assert "does not have the transform" in response.error
+    assert f"{NAMES}.ReadDocuments" in response.error
+
+
+def test_pickled_transforms_are_not_read(address: str, touched: Path) -> None:
+    pickled = pickler.dumps(Touch(touched))
+    response = expand(address, request("beam:transform:pickled_python:v1", pickled))
+    assert "could run code of its sender" in response.error
+    producer = beam_runner_api_pb2.PTransform(
+        spec=beam_runner_api_pb2.FunctionSpec(
+            urn="beam:transform:pickled_python:v1", payload=pickled
+        )
+    )
+    good = payload(f"{NAMES}.ReadDocuments", files=["a"])
+    response = expand(address, request(content=good, transforms={"t": producer}))
+    assert "could run code of its sender" in response.error
+    assert not touched.exists()
+
+
+def test_pickled_coders_and_coders_that_are_lacking_are_not_read(
+    address: str, touched: Path
+) -> None:
+    pickled = pickler.dumps(Touch(touched))
+    good = payload(f"{NAMES}.EncodeDocuments", tokenizer="x")
+    spec = beam_runner_api_pb2.FunctionSpec(
+        urn="beam:coder:pickled_python:v1",
+        payload=BytesValue(
+            value=b"Touch$" + pickler.dumps(Touch(touched), use_zlib=True)
+        ).SerializeToString(),
+    )
+    for coders, coder_id in (
+        ({"c": beam_runner_api_pb2.Coder(spec=spec)}, "c"),
+        ({}, pickled.decode()),
+    ):
+        asked = request(
+            content=good,
+            coders=coders,
+            pcollections={"p": beam_runner_api_pb2.PCollection(coder_id=coder_id)},
+        )
+        asked.transform.inputs["input"] = "p"
+        assert "could run code of its sender" in expand(address, asked).error
+    asked = request(content=payload(f"{NAMES}.ReadDocuments", files=["no-such-file"]))
+    asked.output_coder_requests["out"] = pickled.decode()
+    assert "no-such-file" in expand(address, asked).error
+    assert not touched.exists()
+
+
+def test_parameters_that_are_code_are_not_evaluated(address: str, touched: Path) -> None:
+    source = f"(__import__('pathlib').Path({str(touched)!r}).touch(), len)[1]"
+    code = PythonCallableWithSource.__new__(PythonCallableWithSource)
+    code._source = source
+    content = payload(f"{NAMES}.ReadDocuments", files=["a"], name=code)
+    assert "a parameter is no plain value" in expand(address, request(content=content)).error
+    assert not touched.exists()
+
+
+def test_the_service_gives_no_files(address: str) -> None:
+    with grpc.insecure_channel(address) as channel:
+        stub = beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceStub(channel)
+        file = beam_runner_api_pb2.ArtifactInformation(
+            type_urn="beam:artifact:type:file:v1",
+            type_payload=beam_runner_api_pb2.ArtifactFilePayload(path=__file__).SerializeToString(),
+        )
+        asked = beam_artifact_api_pb2.GetArtifactRequest(artifact=file)
+        with pytest.raises(grpc.RpcError):
+            list(stub.GetArtifact(asked))
+
+
+def expand(
+    address: str, asked: beam_expansion_api_pb2.ExpansionRequest
+) -> beam_expansion_api_pb2.ExpansionResponse:
+    with grpc.insecure_channel(address) as channel:
+        stub = beam_expansion_api_pb2_grpc.ExpansionServiceStub(channel)
+        return stub.Expand(asked, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "found: neither"),
+        (["--serve_workers", "--environment_type=EXTERNAL"], "found: both"),
+        (["--serve_workers", "--host=0.0.0.0"], "workers run whatever they are sent"),
+    ],
+)
+def test_services_that_nobody_should_start_are_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        expansion_service.serve(["--port=0", *arguments])
+    assert message in str(caught.value)
+
+
+def test_transforms_run_in_the_environment_that_is_named() -> None:
+    with service("--environment_type=EXTERNAL", "--environment_config=localhost:50000") as where:
+        asked = request(content=payload(f"{NAMES}.ReadDocuments", files=["examples/data/*.txt"]))
+        response = expand(where, asked)
+    assert not response.error
+    [environment] = response.components.environments.values()
+    assert environment.urn == "beam:env:external:v1"
+    assert b"localhost:50000" in environment.payload
+    assert not environment.dependencies
