@@ -585,9 +585,8 @@ def inspect(
         from rich.console import Console
 
         from pipelines.dataset import inspection
-        from pipelines.dataset.reading import TokenDataset
+        from pipelines.dataset.reading import TokenDataset, model_of
         from pipelines.exports.export import output_directory
-        from pipelines.verification.verify import model_of
 
         if sum(wanted is not None for wanted in (row, doc, grep)) != 1 or grep == "":
             raise ConfigError(
@@ -624,9 +623,8 @@ def report(
         import json
 
         from pipelines.dataset import report as reports
-        from pipelines.dataset.reading import TokenDataset
+        from pipelines.dataset.reading import TokenDataset, model_of
         from pipelines.exports.export import output_directory
-        from pipelines.verification.verify import model_of
 
         directory = output_directory(output, storage_options)
         dataset = TokenDataset.open(directory.url, directory.storage_options)

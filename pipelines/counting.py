@@ -38,6 +38,8 @@ from bpe_core.patterns import resolve_pattern
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
 from pipelines.config.identity import fingerprint
+from pipelines.dataset.names import COMMIT_FILE
+from pipelines.dataset.parquet_files import listed_bytes
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
 from pipelines.metrics import Meter
 from pipelines.readers.work import SourceReading, TaskWork, read_task
@@ -221,7 +223,7 @@ def usable_commits(job: CountJob) -> list[Commit]:
     """
     taken: set[int] = set()
     commits = []
-    names = sorted(name for name in job.runs.sizes() if name.startswith("commit-"))
+    names = sorted(filter(COMMIT_FILE.fullmatch, job.runs.sizes()))
     for name, value in zip(names, job.runs.read_json_files(names), strict=True):
         if value is None:
             continue
@@ -643,16 +645,12 @@ def load_counts(
     rows = key_bytes = 0
     available = available_memory()
     for shard in manifest["shards"]:
-        data = directory.read_bytes(shard["name"])
-        found = xxhash.xxh3_128_hexdigest(data)
-        if found != shard["xxh3_128"]:
-            raise OutputError(
-                "A shard of the counts is damaged.",
-                expected=f"{shard['bytes']:,} bytes with xxh3-128 {shard['xxh3_128']}",
-                found=f"{len(data):,} bytes with {found}",
-                where=directory.path(shard["name"]),
-                hint="Count anew: `beam-bpe count CONFIG --restart`.",
-            )
+        data = listed_bytes(
+            directory,
+            shard,
+            what="A shard of the counts",
+            hint="Count anew: `beam-bpe count CONFIG --restart`.",
+        )
         table = pq.read_table(pa.BufferReader(data))
         if min_count > 1:
             table = table.filter(pc.greater_equal(table["count"], min_count))

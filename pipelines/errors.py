@@ -139,6 +139,14 @@ class WorkerVersionError(PipelineError):
     exit_code = 13
 
 
+def in_a_line(error: BaseException) -> str:
+    """What an error says is wrong, without line breaks and without advice."""
+    if not isinstance(error, PipelineError):
+        return "; ".join(line.strip() for line in str(error).splitlines())
+    said = {"expected": error.expected, "found": error.found}
+    return "; ".join([error.message, *(f"{key} {text}" for key, text in said.items() if text)])
+
+
 def exit_code_of(error: BaseException) -> int:
     """The exit code with which the command ends because of this error."""
     if isinstance(error, KeyboardInterrupt):

@@ -192,6 +192,15 @@ def begin_stage(
     )
 
 
+def tasks_of(directory: Directory) -> int | None:
+    """The number of tasks of a stage that was begun or counted; None if nothing says it."""
+    for name in (_PLAN, RUN):
+        tasks = (directory.read_json(name) or {}).get("tasks")
+        if isinstance(tasks, int):
+            return tasks
+    return None
+
+
 def kept_limits(directories: Sequence[Directory]) -> dict[str, Any]:
     """What stages, begun or finished, have kept of where the limits of sources end."""
     kept: dict[str, Any] = {}
@@ -260,7 +269,7 @@ def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None
         directory.remove_leftovers()
 
 
-def discard_stage(directory: Directory, ours: str, scratch: str | None = None) -> None:
+def discard_stage(directory: Directory, ours: str) -> None:
     """Removes what builds wrote into a stage's directory, and nothing else.
 
     Nothing is removed where no build has been. When this is interrupted, what is left still says
@@ -269,7 +278,6 @@ def discard_stage(directory: Directory, ours: str, scratch: str | None = None) -
     Args:
         directory: of the stage.
         ours: a regex that matches the names of the stage's files.
-        scratch: its subdirectory that is all ours.
     """
     begun = directory.read_json(_PLAN)
     found = begun if begun is not None else directory.read_json(MANIFEST)
@@ -278,8 +286,6 @@ def discard_stage(directory: Directory, ours: str, scratch: str | None = None) -
     if begun is None:
         directory.write_json(_PLAN, found)
     directory.remove(MANIFEST)
-    if scratch is not None:
-        (directory / scratch).remove_all()
     directory.remove_files(
         [name for name in directory.sizes() if name == RUN or re.fullmatch(ours, name)]
     )

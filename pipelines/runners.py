@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 import apache_beam as beam
-import grpc  # type: ignore[import-untyped]
+import grpc
 from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
     PipelineOptions,

@@ -506,7 +506,8 @@ def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> di
             if taking is not None:
                 for carried in taking.carried():
                     rejects.add(carried)
-                taking.finish()
+                for label, left_out in taking.finish(work, job.readings):
+                    totals[label].add(left_out)
             if validation is not None:
                 validation.finish()
         train.finish()

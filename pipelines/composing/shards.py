@@ -102,6 +102,6 @@ def finish_shards(
         )
     listing = {"format_version": _FORMAT_VERSION, "files": ordered, "totals": dict(totals)}
     output.write_json(LISTING, listing)
-    runs.remove_all()
+    runs.remove_below(".+")  # of this pipeline alone
     (output / RUNS).remove_if_empty()
     return ordered

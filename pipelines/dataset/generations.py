@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.accounting import DocumentTotals
 from pipelines.config.identity import fingerprint
 from pipelines.dataset.names import BASE, REJECT_FILE, STATISTICS_FILE, TOKEN_FILE
+from pipelines.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.storage.directory import Directory
@@ -24,6 +28,7 @@ POLICY: Final[Mapping[str, frozenset[str]]] = {
     "input": frozenset({"invalid_utf8", "max_document_bytes"}),
     "encode": frozenset({"special_tokens_in_text"}),
 }
+_READS_AT_ONCE: Final = 16
 _ROW_TOTALS: Final = ("train_rows", "validation_rows", "tokens", "text_bytes")
 
 
@@ -228,11 +233,24 @@ def generation_of(name: str) -> str:
     return found[0] if found else BASE
 
 
+def record_of(manifest: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """What a manifest says of the generation of a file.
+
+    Raises:
+        InputError: it does not list the generation.
+    """
+    name = generation_of(file)
+    for generation in manifest["generations"]:
+        if generation["name"] == name:
+            found: Mapping[str, Any] = generation
+            return found
+    raise InputError(f"The manifest does not list {name}, the generation of the file.")
+
+
 def names_of(found: Mapping[str, Any]) -> tuple[str, str]:
     """Regexes of the names of token files and statistics, and of rejects, that a build has made.
 
-    They match what a manifest lists and what an unfinished generation after it may have left or, of
-    a build that was begun, the files of its tasks.
+    They match what a manifest lists or, of a build that was begun, the files of its tasks.
 
     Args:
         found: the manifest, or what was stated when the build began.
@@ -242,17 +260,8 @@ def names_of(found: Mapping[str, Any]) -> tuple[str, str]:
         listed = [
             file["name"] for kind in ("train", "validation", "statistics") for file in files[kind]
         ]
-        begun = next_name(found)
-        in_tokens = [
-            *map(re.escape, listed),
-            rf"(train|validation)-{begun}-\d+-of-\d+\.parquet",
-            rf"statistics-{begun}\.parquet",
-        ]
-        in_rejects = [
-            *(re.escape(file["name"]) for file in files["rejects"]),
-            rf"{begun}-\d+-of-\d+\.parquet",
-        ]
-        return "|".join(in_tokens), "|".join(in_rejects)
+        in_rejects = [file["name"] for file in files["rejects"]]
+        return "|".join(map(re.escape, listed)), "|".join(map(re.escape, in_rejects))
     of = f"{tasks:05d}" if isinstance(tasks, int) else r"\d{5,}"
     return (
         rf"(train|validation)-\d+-of-{of}\.parquet|statistics\.parquet",
@@ -266,24 +275,35 @@ def unlisted(
     manifest: Mapping[str, Any],
     keep: Iterable[Mapping[str, Any]] = (),
 ) -> list[tuple[Directory, list[str]]]:
-    """Files of generations that the manifest does not list: unfinished or superseded.
+    """Files that the manifest does not list: of an unfinished generation after it, or superseded.
+
+    Those of an unfinished one have its name, and say in their footers that a build wrote them.
 
     Args:
         tokens, rejects: the directories.
         manifest: of the token files.
         keep: entries of finished tasks of a generation that is being made.
     """
-    files, entries = manifest["files"], list(keep)
+    from pipelines.dataset.parquet_files import is_of_a_build
 
-    def others(directory: Directory, ours: str, kinds: Sequence[str]) -> list[str]:
+    files, entries = manifest["files"], list(keep)
+    begun = next_name(manifest)
+    gone = {name for generation in manifest["generations"] for name in generation.get("of") or ()}
+
+    def others(directory: Directory, form: re.Pattern[str], kinds: Sequence[str]) -> list[str]:
         known = {file["name"] for kind in kinds for file in files[kind]}
         known |= {entry[kind]["name"] for entry in entries for kind in kinds if entry[kind]}
-        return sorted(n for n in directory.sizes() if re.fullmatch(ours, n) and n not in known)
+        named = sorted(directory.sizes().keys() - known)
+        left = [n for n in named if form.fullmatch(n) and generation_of(n) == begun]
+        with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
+            ours = list(threads.map(partial(is_of_a_build, directory), left))
+        superseded = gone.intersection(named) if directory is rejects else set()
+        return sorted({*superseded, *compress(left, ours)})
 
-    in_tokens = f"{TOKEN_FILE.pattern}|{STATISTICS_FILE.pattern}"
+    in_tokens = re.compile(f"{TOKEN_FILE.pattern}|{STATISTICS_FILE.pattern}")
     found = [
         (tokens, others(tokens, in_tokens, ("train", "validation", "statistics"))),
-        (rejects, others(rejects, REJECT_FILE.pattern, ("rejects",))),
+        (rejects, others(rejects, REJECT_FILE, ("rejects",))),
     ]
     return [(directory, names) for directory, names in found if names]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 # The generation that a dataset begins with; those that follow are add001, add002, ….
@@ -10,6 +11,15 @@ BASE: Final = "base"
 
 TOKEN_FILE: Final = re.compile(r"(train|validation)-(add\d{3,}-)?\d{5,}-of-\d{5,}\.parquet")
 STATISTICS_FILE: Final = re.compile(r"statistics(-add\d{3,})?\.parquet")
+# What workers note until a stage is finished, by paths below counts/_runs and tokens/_tasks.
+_PLAN: Final = r"[0-9a-f]{32}"
+COMMIT_FILE: Final = re.compile(r"commit-[0-9a-f]{32}\.json")
+RUN_FILES: Final = (
+    rf"{_PLAN}/(run-[0-9a-f]{{32}}\.bin|{COMMIT_FILE.pattern}|"
+    r"shard-\d{5,}-of-\d{5,}\.parquet\.json)"
+)
+ENTRY_FILES: Final = rf"{_PLAN}/\d{{5,}}-of-\d{{5,}}\.(json|(statistics|taken|carried)\.parquet)"
+
 REJECT_FILE: Final = re.compile(r"(add\d{3,}-)?\d{5,}-of-\d{5,}\.parquet")
 
 
@@ -39,3 +49,13 @@ def statistics_file_name(generation: str = BASE) -> str:
     ('statistics.parquet', 'statistics-add001.parquet')
     """
     return "statistics.parquet" if generation == BASE else f"statistics-{generation}.parquet"
+
+
+def source_name(label: str, names: Sequence[str | None]) -> str | None:
+    """The name of the configured source in a label; None: the only source has no name.
+
+    >>> source_name("books/a/b.txt", ["web", "books"]), source_name("a/b.txt", [None])
+    ('books', None)
+    """
+    name = label.partition("/")[0]
+    return name if name in names else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final, Self
 
 import numpy as np
@@ -17,10 +18,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from pipelines.config.identity import fingerprint
+from pipelines.dataset.parquet_files import open_parquet
 from pipelines.errors import ConfigError, InputError
-from pipelines.manifest import MANIFEST
+from pipelines.manifest import MANIFEST, RUN
 from pipelines.storage.directory import Directory
-from pipelines.storage.stored import REQUEST_BYTES, StoredHandle, open_stored
+from pipelines.storage.stored import REQUEST_BYTES, open_stored
 from pipelines.tokenizers.files import Model, load_model
 
 SPLITS: Final = ("train", "validation")
@@ -95,6 +97,19 @@ class TokenChunk:
         """Whether a document begins with the row; the column `part` was asked for."""
         starts: NDArray[np.bool_] = self.column("part") == 0
         return starts
+
+    def runs_of_sources(self) -> Iterator[tuple[str, int, int]]:
+        """The rows by their label in the column `source`, as (label, first row, end)."""
+        column = self.columns["source"].combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0)
+        codes = column.indices.to_numpy()
+        labels = column.dictionary.to_pylist()
+        bounds = np.flatnonzero(np.diff(codes)) + 1
+        edges = [0, *bounds.tolist(), len(codes)]
+        for first, end in pairwise(edges):
+            if end > first:
+                yield labels[codes[first]], first, end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,15 +382,11 @@ class TokenDataset:
 
     @contextmanager
     def _opened(self, file: TokenFile) -> Iterator[pq.ParquetFile]:
-        url = self.tokens.path(file.name)
-        with self._reading(file):
-            stored = open_stored(url, self.output.storage_options, size=file.size)
-        try:
+        with ExitStack() as stack:
             with self._reading(file):
-                parquet = pq.ParquetFile(pa.PythonFile(StoredHandle(stored), "r"), pre_buffer=False)
+                opened = open_parquet(self.tokens, file.name, file.size)
+                parquet = stack.enter_context(opened)
             yield parquet
-        finally:
-            stored.close()
 
     def _check_schema(self, file: TokenFile, schema: pa.Schema, columns: Sequence[str]) -> None:
         missing = [name for name in columns if name not in schema.names]
@@ -416,6 +427,20 @@ class TokenDataset:
             where=self.tokens.path(file.name),
             hint="Restore it, or encode anew: `beam-bpe encode CONFIG --restart`.",
         )
+
+
+def model_of(output: Directory, manifest: Mapping[str, Any], tokenizer: str | None) -> Model:
+    """The tokenizer that the token files were encoded with: as given, or where the build had it.
+
+    Raises:
+        ConfigError: it is not there, or is another one.
+    """
+    if tokenizer is None and not (output / "tokenizer").sizes():
+        record = (output / "tokens").read_json(RUN) or {}
+        noted = record.get("tokenizer")
+        tokenizer = noted if isinstance(noted, str) else None
+    dataset = TokenDataset(output=output, manifest=manifest, files=(), dtype=np.dtype(np.uint32))
+    return dataset.model(tokenizer)
 
 
 def _read_ahead(chunks: Iterator[TokenChunk]) -> Iterator[TokenChunk]:

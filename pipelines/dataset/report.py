@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from pipelines.accounting import NUMBERS
 from pipelines.console.summary import format_bytes
 from pipelines.console.terminal import visible
+from pipelines.dataset.names import source_name
 from pipelines.dataset.statistics import LONGEST_KEPT, Statistics, read_statistics
 from pipelines.dataset.vocabulary import Vocabulary
 from pipelines.manifest import RUN
 from pipelines.manifest_schema import MANIFESTS, RunRecord, problem_of
 from pipelines.metrics import Measured
-from pipelines.verification.verify import source_name
 
 if TYPE_CHECKING:
     from pipelines.dataset.reading import TokenDataset

@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import xxhash
 from numpy.typing import NDArray
 
 from bpe_core._native import add_id_counts
 from pipelines.dataset.names import BASE
+from pipelines.dataset.parquet_files import listed_bytes
 from pipelines.dataset.vocabulary import Vocabulary
-from pipelines.errors import OutputError
 from pipelines.storage.directory import Directory
 
 LONGEST_KEPT: Final = 32
@@ -460,14 +459,10 @@ def read_statistics(directory: Directory, entry: Mapping[str, Any]) -> pa.Table:
     Raises:
         OutputError: the file is missing or not as its entry says.
     """
-    data = directory.read_bytes(entry["name"])
-    found = xxhash.xxh3_128_hexdigest(data)
-    if found != entry["xxh3_128"]:
-        raise OutputError(
-            "A file of statistics is damaged.",
-            expected=f"{entry['bytes']:,} bytes with xxh3-128 {entry['xxh3_128']}",
-            found=f"{len(data):,} bytes with {found}",
-            where=directory.path(entry["name"]),
-            hint="Begin encoding anew: `beam-bpe encode CONFIG --restart`.",
-        )
+    data = listed_bytes(
+        directory,
+        entry,
+        what="A file of statistics",
+        hint="Begin encoding anew: `beam-bpe encode CONFIG --restart`.",
+    )
     return pq.read_table(pa.BufferReader(data), use_threads=False, pre_buffer=False)

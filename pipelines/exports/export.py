@@ -34,6 +34,8 @@ from pipelines.storage.locks import OutputLock
 from pipelines.supervisor import current_task
 
 MANIFEST: Final = "export.json"
+# Of the files in WORK.
+_WORK_FILES: Final = r"(train|validation)-([a-z]+-)?\d{5,}-of-\d{5,}\.(json|run)"
 WORK: Final = "_work"  # what pipelines note and put aside until the export is complete
 BEGUN: Final = "_export.json"
 _FORMAT_VERSION: Final = 1
@@ -225,6 +227,7 @@ def export(
     with OutputLock(directory) as lock:
         manifest = None if restart else _finished(directory, identity)
         was_there = manifest is not None
+        foreign: list[str] = []
         if manifest is None or (directory / WORK).sizes():
             lock.acquire()
             held = replace(directory, guard=lock.guard)
@@ -233,12 +236,15 @@ def export(
             files = ExportFiles(held, beam, beam_args)
             # Another may have finished it meanwhile.
             manifest = _finished(held, identity) or _make(dataset, files, options, identity, splits)
-            (held / WORK).remove_all()
+            foreign = (held / WORK).remove_below(_WORK_FILES)
+    stays = (
+        (f"{WORK} stays: no export wrote {', '.join(foreign[:_FILES_SHOWN])}",) if foreign else ()
+    )
     return Exported(
         directory=directory,
         manifest=manifest,
         was_there=was_there,
-        warnings=_warnings(dataset, options, manifest),
+        warnings=(*_warnings(dataset, options, manifest), *stays),
     )
 
 
@@ -512,7 +518,7 @@ def _discard(directory: Directory) -> None:
     directory.remove_files(
         [name for name in present_files(directory) if re.fullmatch(known.files, name)]
     )
-    (directory / WORK).remove_all()
+    (directory / WORK).remove_below(_WORK_FILES)
     for split in SPLITS:
         (directory / split).remove_leftovers()
         (directory / split).remove_if_empty()

@@ -348,7 +348,7 @@ class BatchMaker:
         selection = self._options.selection
         if not selection.of(document.hashes, np.array([document.characters])).all():
             yield self.nothing(framing, left_out=LeftOut(documents=1, bytes=document.length))
-        elif self._is_whole(document) and document.length > self._options.max_document_bytes:
+        elif self._must_fit(document) and document.length > self._options.max_document_bytes:
             reject = self.too_long_reject(
                 document.place, document.length, document.head, "a document", document.record_id
             )
@@ -397,6 +397,10 @@ class BatchMaker:
         return self._invalid(
             document.place, document.length, valid, found, head, document.record_id
         )
+
+    def _must_fit(self, document: LongDocument) -> bool:
+        """Whether it would have to be held in memory."""
+        return not self._options.cut or self._is_whole(document)
 
     def _is_whole(self, document: LongDocument) -> bool:
         """Whether its source text, which is to be repaired, does not show where not to cut."""

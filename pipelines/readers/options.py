@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pipelines.errors import InputError
@@ -71,6 +71,14 @@ class ReadOptions:
     read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20
     keep_readable: bool = False
+
+    @property
+    def of_all(self) -> ReadOptions:
+        """The same without a selection; what this leaves out is no error."""
+        policy: Literal["reject", "replace"] = (
+            "replace" if self.invalid_utf8 == "replace" else "reject"
+        )
+        return replace(self, selection=ALL, invalid_utf8=policy)
 
     @property
     def longest_common(self) -> int:

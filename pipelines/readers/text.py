@@ -44,14 +44,12 @@ class TextReader(SeparatedReader):
         yield self._maker.batch(texts, consumed=consumed, empty=split.empty)
 
     def _long(self, start: int) -> Iterator[DocumentBatch]:
-        if not self._options.cut:
-            yield from self._too_long(start, "a document")
-            return
         document = self._maker.long_document(start)
 
         def see(chunk: ByteArray, is_last: bool) -> None:
             document.add(chunk, is_last=is_last)
-            self._maker.check(document)
+            if self._options.cut:  # else it is too long, whatever is in it
+                self._maker.check(document)
 
         separator = self._scan(start, see)
         self._after_long = start + document.length + separator

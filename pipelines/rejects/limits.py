@@ -9,14 +9,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.config import SourceConfig
+from pipelines.dataset.parquet_files import open_parquet
 from pipelines.errors import PipelineError, RejectLimitError
 from pipelines.rejects.bad_files import too_many_bad_files
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory
-from pipelines.storage.stored import StoredHandle, open_stored
 
 _FILES_SHOWN: Final = 10
 _ROWS_AT_ONCE: Final = 1 << 14
@@ -124,12 +123,8 @@ def _rows(directory: Directory, names: Iterable[str], columns: list[str]) -> Ite
     """
     for name in names:
         try:
-            stored = open_stored(directory.path(name), directory.storage_options)
-            try:
-                file = pq.ParquetFile(pa.PythonFile(StoredHandle(stored), "r"))
+            with open_parquet(directory, name) as file:
                 for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                     yield pa.Table.from_batches([batch])
-            finally:
-                stored.close()
         except (OSError, pa.ArrowException, PipelineError):
             continue

@@ -11,15 +11,14 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipelines.accounting import NUMBERS, DocumentTotals, check_accounts
@@ -28,16 +27,14 @@ from pipelines.config.identity import fingerprint
 from pipelines.config.values import is_url
 from pipelines.dataset import generations
 from pipelines.dataset.names import task_name
+from pipelines.dataset.parquet_files import footer_of, open_parquet, read_table
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest import Identity
-from pipelines.readers import ReadOptions
-from pipelines.readers.selection import ALL
 from pipelines.readers.work import SourceReading, TaskWork, read_task
 from pipelines.rejects.alignment import Known, Located, NotAlignedError, align
 from pipelines.rejects.reasons import REASONS_OF_FILES
-from pipelines.rejects.taking import IntArray, Taken, read_table, write_taken
+from pipelines.rejects.taking import IntArray, Taken, write_taken
 from pipelines.storage.directory import Directory
-from pipelines.storage.stored import StoredHandle, open_stored
 from pipelines.tasks import COLUMN_FORMATS, InputFile, NoInputError, list_files, plan_tasks
 from pipelines.tokenizers.files import Model
 from pipelines.writing import EncodeJob, tokens_content, write_merged_statistics
@@ -349,27 +346,11 @@ def _parts_of(
 ) -> tuple[tuple[InputFile, int, int], ...]:
     """What the task that a file of rejects is of read of these files, as its token file says."""
     train = f"train-{name}"
-    metadata = _footer(tokens, train)[b"bpe.task"]
-    inputs = json.loads(metadata)["inputs"]
+    with open_parquet(tokens, train) as file:
+        inputs = json.loads(footer_of(file)["task"])["inputs"]
     return tuple(
         (accounts[label].file, start, end) for label, start, end in inputs if label in taken
     )
-
-
-def _footer(tokens: Directory, name: str) -> Mapping[bytes, bytes]:
-    with _opened(tokens, name) as file:
-        found: Mapping[bytes, bytes] = file.schema_arrow.metadata
-        return found
-
-
-@contextmanager
-def _opened(directory: Directory, name: str) -> Iterator[pq.ParquetFile]:
-    """A Parquet file of the output, while the block lasts."""
-    stored = open_stored(directory.path(name), directory.storage_options)
-    try:
-        yield pq.ParquetFile(pa.PythonFile(StoredHandle(stored), "r"), pre_buffer=False)
-    finally:
-        stored.close()
 
 
 # --- repaired files --------------------------------------------------------------------------
@@ -471,7 +452,7 @@ def _plan_repaired(
     works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
     located = [_locate(work, strict) for work in works]
     # Of what is not selected a reader gives no places.
-    whole_files = [replace(r, options=_of_all(r.options)) for r in strict]
+    whole_files = [replace(r, options=r.options.of_all) for r in strict]
     selected = [file.label for file in ordered if not sources[file.source].selection]
     everything = [
         found if all(label in selected for label in found) else _locate(work, whole_files)
@@ -521,14 +502,6 @@ def _plan_repaired(
     if not job.parts:  # nothing follows the damage, yet there is something to write
         job.parts.append(works[0].parts[:1])
         job.taken.append({works[0].parts[0][0].label: _part_of(taken, np.empty(0, np.int64))})
-
-
-def _of_all(options: ReadOptions) -> ReadOptions:
-    """The same without a selection; what this leaves out is no error."""
-    policy: Literal["reject", "replace"] = (
-        "replace" if options.invalid_utf8 == "replace" else "reject"
-    )
-    return replace(options, selection=ALL, invalid_utf8=policy)
 
 
 def _left_out(account: Mapping[str, Any]) -> int:
@@ -619,8 +592,8 @@ def _rows_of(
     tokens: Directory, name: str, labels: set[str]
 ) -> Iterator[tuple[str, IntArray, IntArray]]:
     """The same of one token file."""
-    with _opened(tokens, name) as file:
-        inputs = json.loads(file.schema_arrow.metadata[b"bpe.task"])["inputs"]
+    with open_parquet(tokens, name) as file:
+        inputs = json.loads(footer_of(file)["task"])["inputs"]
         for label in sorted(labels.intersection(part[0] for part in inputs)):
             places, lengths = [np.empty(0, np.int64)], [np.empty((2, 0), np.int64)]
             columns = ["source", "offset", "num_bytes", "part"]

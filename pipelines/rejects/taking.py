@@ -13,8 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch, Reject
+from pipelines.dataset.parquet_files import read_table
 from pipelines.errors import InputError
+from pipelines.readers.work import SourceReading, TaskWork, read_task
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory
 
@@ -104,15 +107,6 @@ def write_taken(
             pq.write_table(pa.concat_tables(plain), pa.PythonFile(file, "w"))
 
 
-def read_table(directory: Directory, name: str, columns: list[str] | None = None) -> pa.Table:
-    """A small Parquet file of the output.
-
-    Raises:
-        OutputError: it is not there.
-    """
-    return pq.read_table(pa.BufferReader(directory.read_bytes(name)), columns=columns)
-
-
 class Taking:
     """Takes the documents of a task that a replay is to encode.
 
@@ -167,14 +161,29 @@ class Taking:
             for batch in read_table(self._directory, name).to_batches(_ROWS_AT_ONCE):
                 yield [Reject(**row) for row in batch.to_pylist()]
 
-    def finish(self) -> None:
-        """Checks that all were met.
+    def finish(
+        self, work: TaskWork, readings: Sequence[SourceReading]
+    ) -> Iterator[tuple[str, DocumentTotals]]:
+        """Checks that all were met, and says what became of those that were not, by file.
+
+        What was too long to be looked at may have an empty text, or one that the selection leaves
+        out: those files are read once more, without a selection.
 
         Raises:
-            InputError: documents that were to be taken were not there.
+            InputError: documents that were to be taken are not there.
         """
-        for label, taken in self._taken.items():
-            if not np.array_equal(taken.documents, self._seen[label]):
+        unmet = {
+            label: taken.firsts[self._seen[label] != taken.documents]
+            for label, taken in self._taken.items()
+        }
+        unmet = {label: places for label, places in unmet.items() if len(places)}
+        found = _left_out(work, readings, unmet) if unmet else {}
+        for label, places in unmet.items():
+            taken, totals = self._taken[label], found[label]
+            empty = len(places) - totals.not_selected
+            alone = np.isin(taken.firsts, places)
+            is_one = (taken.documents == 1) & (self._seen[label] == 0)
+            if empty > totals.empty or not is_one[alone].all():
                 raise InputError(
                     "Not all rejected documents were found again.",
                     expected=f"{int(taken.documents.sum()):,} that begin where the rejects say",
@@ -182,3 +191,27 @@ class Taking:
                     where=label,
                     hint="The file, or how it is read, has changed. Run the command again.",
                 )
+            totals.empty = empty
+            yield label, totals
+
+
+def _left_out(
+    work: TaskWork, readings: Sequence[SourceReading], places: Mapping[str, IntArray]
+) -> dict[str, DocumentTotals]:
+    """By file the documents at these places that were not selected, and all that are empty."""
+    parts = tuple(part for part in work.parts if part[0].label in places)
+    whole = [replace(reading, options=reading.options.of_all) for reading in readings]
+    found = {label: DocumentTotals() for label in places}
+    for batch in read_task(replace(work, parts=parts), whole):
+        totals, wanted = found[batch.source], places[batch.source]
+        totals.empty += batch.empty
+        at = np.array([reject.offset for reject in batch.rejects], np.int64)
+        lengths = [batch.rejects[i].length for i in np.flatnonzero(np.isin(at, wanted))]
+        if batch.part == 0:
+            here = np.isin(batch.offsets, wanted)
+            whole_bytes = batch.whole_bytes
+            kept = batch.num_bytes[here].tolist()
+            lengths += kept if whole_bytes is None else [whole_bytes] * len(kept)
+        totals.not_selected += len(lengths)
+        totals.not_selected_bytes += sum(lengths)
+    return found

@@ -11,6 +11,7 @@ from pipelines.config.identity import (
     counts_configuration,
     fingerprint,
 )
+from pipelines.dataset.names import RUN_FILES
 from pipelines.errors import (
     ConfigError,
 )
@@ -33,7 +34,7 @@ def count(run: Run) -> dict[str, Any]:
         counts_configuration(run.config),
         lambda identity: _run_count(run, identity),
     )
-    run.remove_scratch(run.counts / "_runs")
+    run.remove_scratch(run.counts / "_runs", RUN_FILES)
     _note_counts(run, manifest)
     return manifest
 
@@ -45,8 +46,10 @@ def discard_counts(run: Run) -> None:
     run.lock.acquire()
     counts = stated(run.counts).get("configuration", {}).get("counts", {})
     of = f"{counts['shards']:05d}" if "shards" in counts else r"\d+"
-    discard_stage(run.counts, rf"shard-\d+-of-{of}\.parquet", "_runs")
-    run.discard_rejects("count-")
+    run.discard_count_rejects()
+    if stated(run.counts):
+        run.remove_scratch(run.counts / "_runs", RUN_FILES)
+    discard_stage(run.counts, rf"shard-\d+-of-{of}\.parquet")
 
 
 def check_trains(run: Run) -> None:

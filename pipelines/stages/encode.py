@@ -11,7 +11,7 @@ from pipelines.config.identity import (
     fingerprint,
     tokens_configuration,
 )
-from pipelines.dataset.names import BASE
+from pipelines.dataset.names import BASE, ENTRY_FILES
 from pipelines.errors import (
     ConfigError,
     InputError,
@@ -52,9 +52,9 @@ def encode(run: Run) -> None:
         lambda identity: _run_encode(run, identity, model, counted),
         lambda identity, earlier: _run_encode(run, identity, model, counted, earlier),
     )
-    run.remove_scratch(run.tokens / "_tasks")
+    run.remove_scratch(run.tokens / "_tasks", ENTRY_FILES)
     if run.rejects.exists() and run.lock.try_acquire():
-        run.discard_rejects("count-")
+        run.discard_count_rejects()
     run.remove_unlisted(manifest)
     note_tokens(run, manifest)
 
@@ -69,13 +69,18 @@ def encode_configuration(run: Run, model: Model) -> dict[str, Any]:
 
 def discard_tokens(run: Run) -> None:
     """Removes what the stage wrote, with the rejects."""
-    from pipelines.dataset.generations import names_of
+    from pipelines.dataset import generations
     from pipelines.manifest import discard_stage, stated
 
     run.lock.acquire()
-    tokens, rejects = names_of(stated(run.tokens))
-    discard_stage(run.tokens, tokens, "_tasks")
-    run.discard_rejects("count-")
+    found = stated(run.tokens)
+    if found:
+        run.remove_scratch(run.tokens / "_tasks", ENTRY_FILES)
+    if "generations" in found:
+        generations.remove(generations.unlisted(run.tokens, run.rejects, found))
+    tokens, rejects = generations.names_of(found)
+    discard_stage(run.tokens, tokens)
+    run.discard_count_rejects()
     run.rejects.remove_files([n for n in run.rejects.sizes() if re.fullmatch(rejects, n)])
     run.rejects.remove_if_empty()
 

@@ -10,6 +10,7 @@ from pipelines.config.identity import (
     tokens_configuration,
 )
 from pipelines.console.summary import StageState, StageSummary
+from pipelines.dataset.names import ENTRY_FILES
 from pipelines.stages.encode import check_affixes, encode_job, note_tokens, readings, write_tokens
 from pipelines.stages.run import Run, importing
 
@@ -84,7 +85,7 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
         manifest = dict(again.dataset.manifest)
         state: StageState = "nothing taken" if work.left else "already finished"
         run.note_stage(StageSummary(name="replay", state=state))
-    run.remove_scratch(run.tokens / "_tasks")
+    run.remove_scratch(run.tokens / "_tasks", ENTRY_FILES)
     run.remove_unlisted(manifest)
     note_tokens(run, manifest)
     run.summary = replace(run.summary, warnings=(*run.summary.warnings, *work.warnings))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
@@ -53,6 +53,9 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+_FILES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,14 +246,44 @@ class Run:
         seconds = time.monotonic() - begun
         content = {"stage": directory.name, **made.content}
         facts = {**self.facts(seconds, made), "limits": limits, **made.run}
+        if name == "count":
+            facts["tasks"] = len(self.plan.tasks)  # of which the names of files of rejects are
         manifest = records.finish_stage(directory, identity, content, facts)
         self.note_made(name, seconds, made)
         return manifest
 
-    def remove_scratch(self, directory: Directory) -> None:
-        """Removes what a finished stage needs no more, unless another build is at work."""
+    def remove_scratch(self, directory: Directory, ours: str) -> None:
+        """Removes what a finished stage needs no more, unless another build is at work.
+
+        Args:
+            directory: of the stage, for what is there until it is finished.
+            ours: a regex of the paths of what the build writes there; other files stay, and the
+                summary says so.
+        """
         if directory.exists() and self.lock.try_acquire():
-            directory.remove_all()
+            foreign = directory.remove_below(ours)
+            if foreign:
+                left = len(foreign) - _FILES_SHOWN
+                shown = ", ".join(foreign[:_FILES_SHOWN]) + (f" and {left:,} more" * (left > 0))
+                warning = f"{directory.url} stays: no build wrote {shown}"
+                if warning not in self.summary.warnings:
+                    warnings = (*self.summary.warnings, warning)
+                    self.summary = replace(self.summary, warnings=warnings)
+
+    def discard_count_rejects(self) -> None:
+        """Removes the rejects that counting noted, by the names that its tasks gave them."""
+        from pipelines.dataset.parquet_files import is_of_a_build
+        from pipelines.manifest import tasks_of
+
+        tasks = tasks_of(self.counts)
+        of = r"\d{5,}" if tasks is None else f"{tasks:05d}"
+        ours = re.compile(rf"count-\d{{5,}}-of-{of}\.parquet")
+        found = [name for name in self.rejects.sizes() if ours.fullmatch(name)]
+        if tasks is None:  # counted by an earlier version, which did not note it
+            found = [name for name in found if is_of_a_build(self.rejects, name)]
+        self.rejects.remove_files(found)
+        self.rejects.remove_leftovers()
+        self.rejects.remove_if_empty()
 
     def remove_unlisted(self, manifest: Mapping[str, Any]) -> None:
         """Removes what unfinished generations left, unless another build is at work."""
@@ -312,13 +345,6 @@ class Run:
         reject_limits.check_bad_files(content["sources"], config.input, self.rejects, names)
         limit = config.encode.max_reject_fraction
         reject_limits.check_rejects(content["totals"], limit, self.rejects, names)
-
-    def discard_rejects(self, beginning: str) -> None:
-        """Removes tables of rejects by the beginning of their names."""
-        ours = re.compile(beginning + r"\d+-of-\d+\.parquet")
-        self.rejects.remove_files([name for name in self.rejects.sizes() if ours.fullmatch(name)])
-        self.rejects.remove_leftovers()
-        self.rejects.remove_if_empty()
 
     def load_model(self) -> Model:
         """The tokenizer to encode with."""

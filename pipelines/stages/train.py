@@ -44,7 +44,7 @@ def train(run: Run) -> dict[str, Any]:
         training_configuration(run.config, counted),
         lambda identity: _run_train(run, counted, identity.configuration),
     )
-    run.remove_scratch(run.tokenizer / _SCRATCH)
+    run.remove_scratch(run.tokenizer / _SCRATCH, re.escape(_ENTRY))
     _note_tokenizer(run, manifest)
     return manifest
 
@@ -52,10 +52,12 @@ def train(run: Run) -> dict[str, Any]:
 def discard_tokenizer(run: Run) -> None:
     """Removes what the stage wrote."""
     from bpe_core.formats import TOKENIZER_FILES
-    from pipelines.manifest import discard_stage
+    from pipelines.manifest import discard_stage, stated
 
     run.lock.acquire()
-    discard_stage(run.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))), _SCRATCH)
+    if stated(run.tokenizer):
+        run.remove_scratch(run.tokenizer / _SCRATCH, re.escape(_ENTRY))
+    discard_stage(run.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
 
 
 def training_configuration(config: BuildConfig, counted: Mapping[str, Any]) -> dict[str, Any]:

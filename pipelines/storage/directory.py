@@ -13,7 +13,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -303,7 +302,7 @@ class Directory:
             self._check_guard()
         with self.output_errors(names[0] if len(names) == 1 else ""):
             removals = [partial(filesystem.rm_file, path) for path in paths]
-            if paths and not OBJECT_STORES.isdisjoint(protocols(filesystem)):
+            if paths and not self._has_directories:
                 removals = [partial(filesystem.rm, paths)]
             for removal in removals:
                 with suppress(FileNotFoundError):
@@ -319,19 +318,55 @@ class Directory:
         """Removes what killed writers left."""
         self.remove_files(self.leftovers())
 
-    def remove_all(self) -> None:
-        """Removes the directory with all that is in it. Only for directories that are all ours."""
-        filesystem, root = self._located
+    def remove_below(self, ours: str) -> list[str]:
+        """Removes files of the directory and those below it, then directories that are empty.
+
+        Args:
+            ours: a regex that matches the paths, from here, of files to remove; what killed
+                writers left beside such a file is removed too.
+
+        Returns:
+            The paths of the files that stay, sorted; the directory is gone if there is none.
+
+        Raises:
+            OutputError: the storage refuses.
+        """
         self._check_guard()
+        files, directories = self._below()
+        removed = [path for path in files if re.fullmatch(ours, _path_of(path))]
+        self.remove_files(removed)
+        filesystem, root = self._located
+        if self._has_directories:
+            for path in directories:
+                with suppress(OSError):  # something is in it
+                    filesystem.rmdir(f"{root}/{path}".rstrip("/"))
+        return sorted(set(files).difference(removed))
+
+    @property
+    def _has_directories(self) -> bool:
+        return OBJECT_STORES.isdisjoint(protocols(self._located[0]))
+
+    def _below(self) -> tuple[list[str], list[str]]:
+        """Paths of all files here and below, and of all directories, the deepest first."""
+        filesystem, root = self._located
         with self.output_errors(""):
-            try:
-                if is_local(filesystem):
-                    shutil.rmtree(root)
-                else:
-                    filesystem.invalidate_cache(root)
-                    persistently(lambda: filesystem.rm(root, recursive=True))
-            except FileNotFoundError:
-                return
+            if is_local(filesystem):  # fsspec's would follow links to elsewhere
+                walked = list(os.walk(root, topdown=False))
+                directories = [at for at, _, _ in walked]
+                below = [f"{at}/{name}" for at, _, names in walked for name in names]
+                named = [f"{at}/{name}" for at, names, _ in walked for name in names]
+                below += filter(os.path.islink, named)
+            else:
+                filesystem.invalidate_cache(root)
+                find = partial(filesystem.find, root, detail=True)
+                entries = persistently(partial(find, withdirs=self._has_directories))
+                kinds = {path.rstrip("/"): entry["type"] for path, entry in entries.items()}
+                below = [path for path, kind in kinds.items() if kind != "directory"]
+                others = {path for path, kind in kinds.items() if kind == "directory"}
+                directories = sorted({*others, root}, key=len, reverse=True)
+        start = len(root) + 1
+        files = [path[start:] for path in below if len(path) >= start]
+        return files, [path[start:] for path in directories]
 
     def remove_if_empty(self) -> None:
         """Removes the directory if nothing is in it and the storage has directories."""
@@ -360,6 +395,17 @@ class Directory:
                 where=self.path(name) if name else self.url,
                 hint=hint,
             ) from error
+
+
+def _path_of(path: str) -> str:
+    """A path or, of what a killed writer left, that of the file that it was to be.
+
+    >>> _path_of("a/.run.bin.0123456789abcdef.tmp")
+    'a/run.bin'
+    """
+    at, slash, name = path.rpartition("/")
+    left = _LEFTOVER.fullmatch(name)
+    return f"{at}{slash}{name[1:].rsplit('.', 2)[0]}" if left and name.endswith(".tmp") else path
 
 
 def json_bytes(value: object) -> bytes:

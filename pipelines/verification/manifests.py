@@ -1,98 +1,127 @@
-"""What a manifest says, held against itself: whoever edits one number must edit all that follow.
-
-Checksums tell accidents; these tell a manifest whose checksums were computed anew.
-"""
+"""Manifests: whether they are whole, and as a copy that was kept."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import Any, Final
 
-from pipelines.accounting import DocumentTotals
-from pipelines.config.identity import fingerprint
-from pipelines.dataset.generations import generation_of, policy_of, with_policy
-from pipelines.dataset.names import BASE, statistics_file_name
+from pipelines.config.identity import differences, fingerprint
+from pipelines.errors import InputError, OutputError
+from pipelines.manifest import MANIFEST, RUN
+from pipelines.manifest_schema import MANIFESTS, RunRecord, Stage, problem_of
+from pipelines.storage.directory import Directory
+from pipelines.verification.findings import Findings
+
+_SHOWN_DIFFERENCES: Final = 5
 
 
-def contradictions(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """What in the manifest of counts or of token files is not as other parts of it say.
+def read_manifests(output: Directory, findings: Findings) -> dict[Stage, dict[str, Any]]:
+    """The manifests that are whole, by stage; notes what is wrong with others."""
+    found: dict[Stage, dict[str, Any]] = {}
+    begun = False
+    for stage, model in MANIFESTS.items():
+        directory = output / stage
+        names = directory.sizes()
+        begun |= bool(names)
+        if MANIFEST not in names:
+            if names:
+                findings.note(stage, "not finished: there is no manifest.json")
+            continue
+        findings.result.stages.append(stage)
+        data = directory.read_bytes(MANIFEST)
+        problem = problem_of(data, model)
+        if problem is not None:
+            findings.note(f"{stage}/{MANIFEST}", f"{problem}; the stage was not verified")
+            continue
+        found[stage] = json.loads(data)
+        _check_run(directory, names, found[stage], stage, findings)
+        findings.add(files=1, bytes=len(data))
+    if not begun:
+        raise InputError(
+            "There is no build to verify.",
+            expected="the output of a build, with counts/, tokenizer/ or tokens/",
+            where=output.url,
+            hint="Check the path; it is `output` of the configuration.",
+        )
+    return found
 
-    Numbers that `accounting.check_accounts` adds up are left to it.
+
+def _check_run(
+    directory: Directory,
+    names: Mapping[str, int],
+    manifest: Mapping[str, Any],
+    stage: Stage,
+    findings: Findings,
+) -> None:
+    where = f"{stage}/{RUN}"
+    if RUN not in names:
+        findings.note(where, "missing")
+        return
+    data = directory.read_bytes(RUN)
+    problem = problem_of(data, RunRecord)
+    if problem is not None:
+        findings.note(where, problem)
+        return
+    findings.add(files=1, bytes=len(data))
+    record = json.loads(data)
+    if record["stage"] != stage or record["manifest"] != manifest["checksum"]:
+        findings.note(
+            where,
+            f"of a {record['stage']} manifest with checksum {record['manifest']}, but "
+            f"{stage}/{MANIFEST} has {manifest['checksum']}",
+        )
+
+
+def check_against(
+    manifests: Mapping[Stage, Mapping[str, Any]],
+    against: str,
+    output: Directory,
+    findings: Findings,
+) -> None:
+    """Notes in what the manifest of a stage differs from a copy.
+
+    Raises:
+        InputError: the copy is none.
     """
+    kept = _kept_manifest(against)
+    stage = kept["stage"]
+    if stage not in manifests:
+        findings.note(f"{stage}/{MANIFEST}", f"none that is whole, unlike {against}")
+        return
+    found = [str(d) for d in differences(kept, manifests[stage])]
+    for difference in found[:_SHOWN_DIFFERENCES]:
+        findings.note(f"{stage}/{MANIFEST}", f"not as {against}: {difference}")
+    if len(found) > _SHOWN_DIFFERENCES:
+        more = len(found) - _SHOWN_DIFFERENCES
+        findings.note(f"{stage}/{MANIFEST}", f"not as {against}: {more:,} more differences")
+
+
+def _kept_manifest(against: str) -> dict[str, Any]:
+    parent, slash, name = against.rpartition("/")
     try:
-        yield from _of_totals(manifest)
-        if "generations" in manifest:
-            yield from _of_generations(manifest)
-            yield from _of_inputs(manifest)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        yield f"can't be understood: {type(error).__name__}: {error}"
-
-
-def _of_totals(manifest: Mapping[str, Any]) -> Iterator[str]:
-    totals = DocumentTotals.from_json(manifest["totals"])
-    of_sources = DocumentTotals.sum_of(map(DocumentTotals.from_json, manifest["sources"]))
-    for key in ("hash_sum", "bad_files", "reasons"):
-        found, expected = manifest["totals"][key], of_sources.to_json()[key]
-        if found != expected:
-            yield f"totals.{key}: {found}, where the sources together have {expected}"
-    yield from _unequal("corpus", manifest["corpus"], totals.corpus_fingerprint)
-
-
-def _of_generations(manifest: Mapping[str, Any]) -> Iterator[str]:
-    generations = manifest["generations"]
-    names = [generation["name"] for generation in generations]
-    expected = [BASE, *(f"add{number:03d}" for number in range(1, len(names)))]
-    yield from _unequal("generations", names, expected)
-    files = [file["name"] for file in manifest["files"]["statistics"]]
-    yield from _unequal("files.statistics", files, [statistics_file_name(name) for name in names])
-    tasks = {generation["name"]: generation["tasks"] for generation in generations}
-    found = Counter(generation_of(file["name"]) for file in manifest["files"]["train"])
-    for name in {**tasks, **found}:
-        yield from _unequal(f"token files of {name}", found[name], tasks.get(name, 0))
-    parts = [generation["corpus"].split("-") for generation in generations]
-    together = DocumentTotals(
-        documents=sum(int(documents) for documents, _ in parts),
-        hash_sum=sum(int(hash_sum, 16) for _, hash_sum in parts) % (1 << 128),
-    )
-    yield from _unequal("corpus of generations", together.corpus_fingerprint, manifest["corpus"])
-    # Sources may have got more patterns, so earlier generations had another configuration.
-    configuration = manifest["configuration"]
-    last = [generation for generation in generations if generation["kind"] != "replay"][-1]
-    made_with = with_policy(configuration, last.get("policy") or policy_of(configuration))
-    yield from _unequal(
-        f"configuration_fingerprint of {last['name']}",
-        last["configuration_fingerprint"],
-        fingerprint(made_with),
-    )
-
-
-def _of_inputs(manifest: Mapping[str, Any]) -> Iterator[str]:
-    inputs = manifest["inputs"]
-    for name, times in Counter(file["name"] for file in inputs).items():
-        if times > 1:
-            yield f"input {name}: listed {times} times"
-    bad = sorted(file["name"] for file in inputs if file["bad"])
-    yield from _unequal("totals.bad_files", manifest["totals"]["bad_files"], bad)
-    sources = manifest["configuration"]["input"]
-    limited = {
-        source["name"]
-        for source in sources
-        if any(key.startswith("limit_") and source[key] is not None for key in source)
-    }
-    known = {generation["name"] for generation in manifest["generations"]}
-    for file in inputs:
-        where = f"input {file['name']}"
-        if file["generation"] not in known:
-            yield f"{where}: of generation {file['generation']}, which is not listed"
-        source = None if sources[0]["name"] is None else file["name"].partition("/")[0]
-        planned = file["planned_bytes"]
-        if planned is not None and source not in limited:
-            repaired = file.get("repaired")
-            stored = file["size"] if repaired is None else repaired["size"]
-            yield from _unequal(f"{where}: size", stored, planned)
-
-
-def _unequal(what: str, found: object, expected: object) -> Iterator[str]:
-    if found != expected:
-        yield f"{what}: {found}, where {expected} is expected"
+        data = Directory(url=parent or slash or ".").find_bytes(name)
+        found = "no such file" if data is None else None
+    except OutputError as error:
+        found = error.found or "what can't be read"
+    kept: Any = None
+    if found is None:
+        try:
+            kept = json.loads(data or b"")
+        except (ValueError, RecursionError) as error:
+            found = f"no JSON: {error}"
+    if found is None and (not isinstance(kept, dict) or kept.get("stage") not in [*MANIFESTS]):
+        found = "a file without the `stage` of a manifest"
+    if found is None:
+        content = {key: value for key, value in kept.items() if key != "checksum"}
+        if kept.get("checksum") != fingerprint(content):
+            found = "a damaged one: its checksum is that of something else"
+    if found is not None:
+        raise InputError(
+            "What to verify against is no manifest.",
+            expected="a copy of counts/, tokenizer/ or tokens/manifest.json",
+            found=found,
+            where=against,
+            hint="Give the path of the copy.",
+        )
+    return dict(kept)

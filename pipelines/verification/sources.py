@@ -27,29 +27,17 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import BuildConfig, SourceConfig
 from pipelines.config.identity import source_of
 from pipelines.dataset.generations import policy_of_generation, with_policy
-from pipelines.dataset.names import BASE
+from pipelines.dataset.names import BASE, source_name
+from pipelines.dataset.parquet_files import footer_of, open_parquet
 from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
 from pipelines.dataset.vocabulary import Vocabulary
-from pipelines.errors import InputError
+from pipelines.errors import InputError, in_a_line
 from pipelines.manifest import RUN
 from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
 from pipelines.stages.limits import limit_files
-from pipelines.tasks import (
-    COLUMN_FORMATS,
-    InputFile,
-    compression_of,
-    is_splittable,
-    list_files,
-)
+from pipelines.tasks import COLUMN_FORMATS, InputFile, compression_of, is_splittable, list_files
 from pipelines.tokenizers.files import Model, tokenizer_of
-from pipelines.verification.verify import (
-    Findings,
-    footer_of,
-    in_a_line,
-    open_parquet,
-    run_side_by_side,
-    source_name,
-)
+from pipelines.verification.findings import Findings, run_side_by_side
 from pipelines.writing import DocumentEncoder
 
 _COLUMNS: Final = ("source", "offset", "part", "num_bytes")

@@ -156,7 +156,7 @@ def test_finishing_removes_what_killed_writers_left(directory: Directory) -> Non
 
 
 def discard(directory: Directory) -> None:
-    manifest.discard_stage(directory, OURS, "_scratch")
+    manifest.discard_stage(directory, OURS)
 
 
 @pytest.mark.parametrize("state", ["begun", "finished"])
@@ -164,7 +164,6 @@ def test_discarding_removes_what_builds_wrote_and_nothing_else(
     state: str, directory: Directory
 ) -> None:
     manifest.begin_stage(directory, IDENTITY)
-    (directory / "_scratch" / "b").write_bytes("x", b"")
     directory.write_bytes("part-1", b"12345")
     if state == "finished":
         finished(directory)
@@ -175,7 +174,6 @@ def test_discarding_removes_what_builds_wrote_and_nothing_else(
     discard(directory)
     assert set(directory.sizes()) == foreign | {"_plan.json"}
     assert (directory / "folder").sizes() == {"part-1": 4}
-    assert not (Path(directory.url) / "_scratch").exists()
 
 
 def test_after_discarding_another_configuration_can_begin_beside_foreign_files(
@@ -211,7 +209,7 @@ def test_an_interrupted_discard_still_says_what_the_rest_is_of(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Directory, "remove_all", fail)
+        patch.setattr(Directory, "remove_leftovers", fail)
         discard(directory)
     assert manifest.finished_manifest(directory, IDENTITY) is None
     with pytest.raises(DifferentConfigurationError):

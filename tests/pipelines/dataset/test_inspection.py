@@ -21,10 +21,10 @@ from pipelines.config import BuildConfig
 from pipelines.console.terminal import visible
 from pipelines.dataset import report
 from pipelines.dataset.inspection import Document, Inspector, show_document, show_hits
-from pipelines.dataset.reading import TokenDataset
+from pipelines.dataset.reading import TokenDataset, model_of
 from pipelines.errors import ConfigError
 from pipelines.storage.directory import Directory
-from pipelines.verification.verify import model_of, verify
+from pipelines.verification.verify import verify
 
 END = "<|endoftext|>"
 LONG = ("the cat sat on a mat, " * 900 + "needle and thread. ").encode() * 3

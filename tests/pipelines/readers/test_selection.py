@@ -77,6 +77,32 @@ def texts_of(
     return texts
 
 
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
+def test_texts_too_long_to_be_held_are_selected_before_they_are_rejected(
+    fraction: float, tmp_path: Path
+) -> None:
+    texts = [b"%d " % i + b"x" * (20 + 7 * i) for i in range(60)]
+    file = make_file(tmp_path, b"\n".join(texts))
+    selection = Selection(sample_fraction=fraction, max_chars=300)
+    options = ReadOptions(
+        separator=b"\n",
+        selection=selection,
+        cut=False,
+        max_document_bytes=100,
+        read_bytes=64,
+        invalid_utf8="error",
+    )
+    totals = DocumentTotals()
+    found = texts_of(read_range(file, Range(file=0, start=0, end=file.size), options), totals)
+    taken = [text for text in texts if is_taken(text, selection)]
+    assert found == [text for text in taken if len(text) <= 100]
+    assert totals.rejected == len(taken) - len(found)
+    assert totals.reasons == ({"too_long": totals.rejected} if totals.rejected else {})
+    assert totals.not_selected == len(texts) - len(taken)
+    assert totals.not_selected_bytes == sum(map(len, texts)) - sum(map(len, taken))
+    assert totals.file_bytes == file.size
+
+
 selections = st.builds(
     Selection,
     sample_fraction=st.sampled_from([1.0, 0.75, 0.3]),

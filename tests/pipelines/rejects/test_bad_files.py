@@ -31,6 +31,7 @@ from pipelines.errors import ConfigError, InputError, RejectLimitError
 from pipelines.readers import ReadOptions, arrow_footer, read_range
 from pipelines.rejects.bad_files import BadFileError, BadFileLimitError, DamagedFileError
 from pipelines.stages import encode as encode_stage
+from pipelines.stages import run as stage_run
 from pipelines.tasks import InputFile, Range, compression_of
 
 END = b"<|endoftext|>"
@@ -344,7 +345,7 @@ def test_a_file_in_several_tasks_counts_once(tmp_path: Path) -> None:
         return plan
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "plan_tasks", vanishing)
+        patch.setattr(stage_run, "plan_tasks", vanishing)
         summary = build.build(config)
     assert summary.bad_files == 1
     assert summary.reasons == {"vanished_file": planned.files[1].ranges}

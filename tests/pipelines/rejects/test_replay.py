@@ -19,6 +19,8 @@ from pipelines import build, transforms
 from pipelines.config import BuildConfig
 from pipelines.console.summary import BuildSummary
 from pipelines.errors import ConfigError, DifferentConfigurationError, InputError
+from pipelines.storage.directory import Directory
+from pipelines.verification.verify import verify
 
 END = b"<|endoftext|>"
 GOOD = some_text(40)
@@ -157,6 +159,29 @@ def test_what_is_rejected_still_stays_and_can_be_replayed_again(
     )
     kinds = [g["kind"] for g in manifest_of(tmp_path)["generations"]]
     assert kinds == ["base", "replay", "replay"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("selection", [{"sample_fraction": 0.4}, {"max_chars": 450}, {}])
+def test_of_lines_too_long_to_be_looked_at_some_may_be_empty_or_not_selected(
+    selection: dict[str, Any], suffix: str, configure: Configure, tmp_path: Path
+) -> None:
+    lines: list[dict[str, Any]] = [{"text": f"{i} " + "long " * (80 + i)} for i in range(20)]
+    lines += [{"text": f"short {i}"} for i in range(20)]
+    lines += [{"text": "", "more": "x" * 900}, {"text": None, "more": "x" * 900}, {"text": ""}]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    path = tmp_path / f"data/a.jsonl{suffix}"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(text) if suffix else text)
+    source = {"format": "jsonl", **selection}
+    build.encode(configure(max_document_bytes=400, **source))
+    assert {reason for _, _, reason in rejects(tmp_path)} == {"too_long"}
+    replayed(configure(**source))
+    totals = manifest_of(tmp_path)["totals"]
+    assert totals["empty"] == 2
+    assert bool(totals["not_selected"]) == bool(selection)
+    check_same_documents(tmp_path, at_once(tmp_path, configure, **source))
+    assert not verify(Directory(url=str(tmp_path / "out")), sources=True).problems
 
 
 SPECIAL = {

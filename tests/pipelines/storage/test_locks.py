@@ -220,7 +220,7 @@ def test_after_an_error_the_lock_is_gone_and_the_old_build_writes_no_more(
             lambda: guarded.write_bytes("x", b"late"),
             lambda: (guarded / "below").write_json("manifest.json", {}),
             lambda: guarded.remove("x"),
-            guarded.remove_all,
+            lambda: guarded.remove_below(".*"),
         ):
             with pytest.raises(OutputError, match="does not hold the output any more") as error:
                 write()

@@ -82,9 +82,9 @@ def test_each_thing_takes_few_requests(directory: Directory, s3: S3) -> None:
     assert requests_of(lambda: directory.remove("w")) == {"POST": 1}
     assert requests_of(lambda: directory.remove_files(names)) == {"POST": 2}
     assert len(directory.sizes()) == 100
-    assert sum(requests_of(directory.remove_all).values()) <= 5
+    assert sum(requests_of(lambda: directory.remove_below(".*")).values()) <= 5
     assert directory.sizes() == {}
-    directory.remove_all()
+    directory.remove_below(".*")
 
 
 def test_files_that_another_process_wrote_are_seen(directory: Directory, s3: S3) -> None:
@@ -93,7 +93,7 @@ def test_files_that_another_process_wrote_are_seen(directory: Directory, s3: S3)
     s3.put("out/b", b"12")
     assert directory.sizes() == {"a": 1, "b": 2}
     s3.put("out/below/c", b"123")
-    directory.remove_all()
+    directory.remove_below(".*")
     assert s3.names == set()
 
 
@@ -185,7 +185,7 @@ def test_faults_at_random_change_nothing(
     assert directory.read_json_files(names) == [{"number": number} for number in range(10)]
     assert directory.sizes()["big"] == len(BIG)
     assert directory.read_bytes("big") == BIG
-    directory.remove_all()
+    directory.remove_below(".*")
     assert s3.names == set()
 
 
@@ -196,7 +196,7 @@ ACTIONS: dict[str, Callable[[Directory], object]] = {
     "write_bytes": lambda directory: directory.write_bytes("x", b"1"),
     "write_big": lambda directory: directory.write_bytes("x", BIG),
     "remove": lambda directory: directory.remove("x"),
-    "remove_all": Directory.remove_all,
+    "remove_below": lambda directory: directory.remove_below(".*"),
 }
 
 

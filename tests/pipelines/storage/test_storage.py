@@ -48,7 +48,7 @@ def test_what_is_not_there_is_nothing(directory: Directory) -> None:
     assert directory.sizes() == {}
     assert directory.read_json("x") is None
     directory.remove("x")
-    directory.remove_all()
+    directory.remove_below(".*")
     directory.remove_if_empty()
     directory.remove_leftovers()
     with pytest.raises(OutputError, match="can't be read"):

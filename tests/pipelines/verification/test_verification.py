@@ -23,7 +23,8 @@ from pipelines.exports.export import export_dataset
 from pipelines.exports.formats import ExportOptions
 from pipelines.manifest_schema import sealed
 from pipelines.storage.directory import Directory, json_bytes
-from pipelines.verification.verify import Verification, verify
+from pipelines.verification.findings import Verification
+from pipelines.verification.verify import verify
 
 INVALID = b"caf\xff and more"
 FILES = {"a.txt": [*some_text(30), INVALID], "b.txt": some_text(20, start=100)}

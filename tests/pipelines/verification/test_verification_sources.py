@@ -17,7 +17,8 @@ from build_support import command, config_for, some_text
 from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.storage.directory import Directory
-from pipelines.verification.verify import Verification, verify
+from pipelines.verification.findings import Verification
+from pipelines.verification.verify import verify
 
 TEXTS = [text.decode() for text in some_text(12)]
 RECORDS = [{"id": f"n{i}", "title": f"on {i}", "text": text} for i, text in enumerate(TEXTS)]

@@ -1,0 +1,191 @@
+"""Token files: footers, columns and statistics, held against the manifest."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.config.identity import fingerprint
+from pipelines.dataset.generations import record_of
+from pipelines.dataset.names import source_name
+from pipelines.dataset.parquet_files import footer_of, open_parquet
+from pipelines.dataset.reading import TokenDataset, TokenFile
+from pipelines.dataset.statistics import Statistics, read_statistics
+from pipelines.dataset.token_schema import schema
+from pipelines.dataset.vocabulary import Vocabulary
+from pipelines.manifest import MANIFEST
+from pipelines.manifest_schema import Stage
+from pipelines.storage.directory import Directory
+from pipelines.tokenizers.files import Model
+from pipelines.verification.contradictions import contradictions
+from pipelines.verification.counts import check_accounts_of
+from pipelines.verification.findings import Findings, compare
+from pipelines.verification.rows import Rows
+
+
+class TokenFiles:
+    """Verifies the rows of the token files, and counts anew what the statistics say of them."""
+
+    def __init__(
+        self, output: Directory, manifest: Mapping[str, Any], model: Model, findings: Findings
+    ) -> None:
+        self._output = output
+        self._manifest = manifest
+        self._findings = findings
+        self._vocabulary = Vocabulary(model)
+        self._dataset = TokenDataset.open(output.url, output.storage_options)
+        self._files = {file.name: file for file in self._dataset.files}
+        names = [source["name"] for source in manifest["configuration"]["input"]]
+        self._source_names: Sequence[str | None] = names
+        self._affixes = [self._dataset.affix_id(key, model) for key in ("prepend", "append")]
+        self._lock = threading.Lock()
+        self._labels: set[str] = set()  # of input files, in footers
+        self._amounts: Counter[tuple[str, str]] = Counter()  # by label: documents, bytes
+        self._statistics = {
+            generation["name"]: Statistics(self._vocabulary)
+            for generation in manifest["generations"]
+        }
+
+    def check(self, name: str) -> None:
+        """Verifies the rows of a file."""
+        self._check(self._files[name])
+
+    def _check(self, file: TokenFile) -> None:
+        where = f"tokens/{file.name}"
+        task = self._check_footer(file, where)
+        statistics = Statistics(self._vocabulary)
+        rows = Rows(where, self._findings, self._affixes, task, self._vocabulary)
+        of_labels: dict[str, list[int]] = {}
+        columns = ["source", "offset", "part", "num_bytes"]
+        for chunk in self._dataset.file_chunks(file, columns):
+            if not rows.check(chunk):
+                continue  # nothing that could be counted
+            for label, first, end in chunk.runs_of_sources():
+                starts = chunk.offsets[first : end + 1]
+                of_label = of_labels.setdefault(label, [0, 0])
+                of_label[0] += int(chunk.starts[first:end].sum())
+                of_label[1] += int(chunk.column("num_bytes")[first:end].sum())
+                statistics.add_rows(
+                    file.split,
+                    source_name(label, self._source_names),
+                    label,
+                    ids=chunk.ids[starts[0] : starts[-1]],
+                    lengths=np.diff(starts),
+                    num_bytes=chunk.column("num_bytes")[first:end],
+                    offsets=chunk.column("offset")[first:end],
+                    begins=chunk.starts[first:end],
+                )
+        statistics.finish()
+        rows.finish()
+        found = {"documents": rows.documents, "text_bytes": rows.text_bytes}
+        expected = {"documents": file.documents, "text_bytes": file.text_bytes}
+        compare(where, self._findings, found, expected)
+        self._findings.add(rows=file.rows, tokens=file.tokens)
+        tables = list(statistics.tables(file.generation))
+        with self._lock:
+            self._labels |= {label for label, _, _ in task.get("inputs", ())}
+            for label, amounts in of_labels.items():
+                for key, amount in zip(("documents", "bytes"), amounts, strict=True):
+                    self._amounts[label, key] += amount
+            for table in tables:
+                self._statistics[file.generation].add_table(table)
+
+    def _check_footer(self, file: TokenFile, where: str) -> Mapping[str, Any]:
+        generation = record_of(self._manifest, file.name)
+        with open_parquet(self._dataset.tokens, file.name) as parquet:
+            footer = footer_of(parquet)
+            self._check_columns(parquet.schema_arrow, where)
+        task: Mapping[str, Any] = json.loads(footer.get("task", "{}"))
+        totals = {"rows": file.rows, "tokens": file.tokens, "bytes": file.text_bytes}
+        compare(
+            where,
+            self._findings,
+            footer,
+            {
+                "configuration": generation["configuration_fingerprint"],
+                "tokenizer": self._manifest["tokenizer"],
+                "totals": json.dumps(totals),
+            },
+        )
+        compare(where, self._findings, task, {"index": file.index, "of": generation["tasks"]})
+        return task
+
+    def _check_columns(self, found: pa.Schema, where: str) -> None:
+        configuration = self._manifest["configuration"]
+        # Sources with ids may have been added after a generation without.
+        may_have_ids = any(source.get("id_field") for source in configuration["input"])
+        expected = schema(configuration["id_type"], record_ids=may_have_ids and "id" in found.names)
+        if not found.equals(expected):
+            columns = [
+                ", ".join(f"{column.name} {column.type}" for column in of)
+                for of in (found, expected)
+            ]
+            self._findings.note(where, f"columns {columns[0]}, where {columns[1]} are expected")
+
+    def finish(self) -> None:
+        """Once all files are done: what they hold of each input file, and the statistics."""
+        damaged = {problem.file for problem in self._findings.result.problems}
+        if any(file.startswith("tokens/") for file in damaged):
+            return  # nothing that they could be held against
+        inputs = {file["name"]: file for file in self._manifest["inputs"]}
+        for label in sorted(self._labels - inputs.keys()):
+            self._findings.note(
+                f"tokens/{MANIFEST}", f"no input {label}, of which there are token files"
+            )
+        for label, file in inputs.items():
+            for key in ("documents", "bytes"):
+                found = self._amounts[label, key]
+                if found != file[key]:
+                    self._findings.note(
+                        f"tokens/{MANIFEST}",
+                        f"input {label}: {key}: {file[key]}, where the token files hold {found}",
+                    )
+        splits = ["train"]
+        if self._manifest["configuration"]["encode"]["validation_fraction"] > 0:
+            splits.append("validation")
+        for entry, (name, counted) in zip(
+            self._manifest["files"]["statistics"], self._statistics.items(), strict=True
+        ):
+            where = f"tokens/{entry['name']}"
+            said = read_statistics(self._dataset.tokens, entry).replace_schema_metadata(None)
+            found = pa.concat_tables(counted.tables(name, splits=splits))
+            for statistic in pc.unique(found["statistic"]).to_pylist():
+                parts = [
+                    table.filter(pc.equal(table["statistic"], statistic)).combine_chunks()
+                    for table in (said, found)
+                ]
+                if not parts[0].equals(parts[1]):
+                    self._findings.note(where, f"{statistic}: not what the token files hold")
+            if said.num_rows != found.num_rows:
+                self._findings.note(
+                    where, f"{said.num_rows:,} rows, where {found.num_rows:,} are expected"
+                )
+
+
+def check_tokens(manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings) -> None:
+    """Verifies what the manifest of the token files says in all."""
+    manifest = manifests["tokens"]
+    where = f"tokens/{MANIFEST}"
+    files = manifest["files"]
+    both = [*files["train"], *files["validation"]]
+    totals = {
+        "train_rows": sum(file["rows"] for file in files["train"]),
+        "validation_rows": sum(file["rows"] for file in files["validation"]),
+        "tokens": sum(file["tokens"] for file in both),
+        "text_bytes": sum(file["text_bytes"] for file in both),
+    }
+    compare(where, findings, manifest["totals"], totals)
+    expected = {"configuration_fingerprint": fingerprint(manifest["configuration"])}
+    if "tokenizer" in manifests:
+        expected["tokenizer"] = manifests["tokenizer"]["fingerprint"]
+    compare(where, findings, manifest, expected)
+    check_accounts_of(where, manifest, findings)
+    for contradiction in contradictions(manifest):
+        findings.note(where, contradiction)
