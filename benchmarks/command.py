@@ -60,6 +60,17 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
 
 def beam_bpe(stage: str, case: Case, workers: int, directory: Path) -> Run:
     """Runs a stage of a build in a directory, into `output` there."""
+    return run_and_watch(write_build(stage, case, workers, directory))
+
+
+def write_build(
+    stage: str,
+    case: Case,
+    workers: int,
+    directory: Path,
+    beam: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """The command for a stage of a build, whose configuration is written into a directory."""
     special = SEPARATOR.decode()
     tokenizer: dict[str, Any] = {
         "vocab_size": case.options["vocab_size"],
@@ -77,12 +88,11 @@ def beam_bpe(stage: str, case: Case, workers: int, directory: Path) -> Run:
         "input": text,
         "tokenizer": tokenizer,
         "encode": {"append": None},
-        "beam": {"workers": workers},
+        "beam": {"workers": workers, **(beam or {})},
     }
     path = directory / "build.yaml"
     path.write_text(yaml.safe_dump(config))
-    command = [str(Path(sys.executable).with_name("beam-bpe")), stage, str(path)]
-    return run_and_watch(command)
+    return [str(Path(sys.executable).with_name("beam-bpe")), stage, str(path)]
 
 
 def stage_seconds(directory: Path) -> float:
@@ -153,8 +163,19 @@ def tree_bytes(root: int) -> int:
             for line in (process / "status").read_text().splitlines():
                 if line.startswith("VmRSS:"):
                     total += int(line.split()[1]) * 1024
-            for task in (process / "task").iterdir():
-                pending += map(int, (task / "children").read_text().split())
+            pending += children(int(process.name))
         except OSError:  # it has ended
             continue
     return total
+
+
+def children(process: int) -> list[int]:
+    """The ids of the processes that a process has started.
+
+    Raises:
+        OSError: it has ended.
+    """
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return found

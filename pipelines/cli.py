@@ -58,6 +58,9 @@ Split = Literal["train", "validation", "all"]
 OneSplit = Literal["train", "validation"]
 IdType = Literal["uint16", "uint32", "int32"]
 Packing = Literal["concatenate", "best-fit"]
+Runner = Literal[
+    "DirectRunner", "FlinkRunner", "PrismRunner", "PortableRunner", "DataflowRunner"
+]  # those of pipelines.config.BeamConfig
 Stage = Literal["count", "train", "encode", "build", "replay"]
 Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).", show_default=False)
@@ -450,8 +453,11 @@ def export(
             help="documents, packed: rows of a row group.", show_default="1 Mi ids of them"
         ),
     ] = None,
+    runner: Annotated[
+        Runner, typer.Option(help="documents, packed: what runs the pipelines, as beam.runner.")
+    ] = "DirectRunner",
     workers: Annotated[
-        int, typer.Option(min=0, help="documents, packed: workers; 0: all cores.")
+        int, typer.Option(min=0, help="documents, packed: as beam.workers; 0: all cores.")
     ] = 0,
     storage_options: Annotated[
         str | None,
@@ -497,7 +503,7 @@ def export(
             options,
             storage_options,
             restart=restart,
-            beam=BeamConfig(workers=workers),
+            beam=BeamConfig(runner=runner, workers=workers),
             beam_args=tuple(beam_options or ()),
         )
         typer.echo(visible(exported))

@@ -7,10 +7,11 @@ import importlib.util
 import io
 import logging
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -25,7 +26,12 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.portability.fn_api_runner import fn_runner
-from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.portability.job_server import JobServer
+from apache_beam.runners.portability.portable_runner import (
+    JobServiceHandle,
+    PipelineResult,
+    PortableRunner,
+)
 from apache_beam.runners.runner import PipelineRunner, create_runner
 from apache_beam.runners.worker import data_plane, sdk_worker, statesampler
 
@@ -92,10 +98,14 @@ def pipeline(
     kind = _KINDS[config.runner]
     _keep_errors_for_the_caller()
     _end_stages_at_once()
+    made = beam.Pipeline(runner=kind.make(options), options=options)
     with (
         _our_errors(),
         FAILURE.watched() if kind.is_local else nullcontext(),
-        beam.Pipeline(runner=kind.make(options), options=options) as running,
+        _job_server_ended(made.runner),
+        _metrics_kept(made),
+        _cancelled_by_interruption(made),
+        made as running,
     ):
         yield running
 
@@ -145,9 +155,81 @@ def submit(
     return DetachedJob(name=name, runner=config.runner, url=url, stages=tuple(stages))
 
 
-def deals_by_key(runner: PipelineRunner) -> bool:
-    """Whether a GroupByKey deals its keys evenly to the workers, as a Reshuffle does."""
-    return isinstance(runner, fn_runner.FnApiRunner)
+def deal(begin: beam.pvalue.PBegin, descriptors: Sequence[bytes]) -> beam.PCollection[bytes]:
+    """Descriptors of tasks, dealt to the workers in their order.
+
+    Nothing that can be split: on some engines one worker alone would do all of it.
+    """
+    numbered = list(enumerate(descriptors))
+    tasks = begin | "Tasks" >> beam.Create(numbered, reshuffle=False).with_output_types(
+        tuple[int, bytes]
+    )
+    if not isinstance(begin.pipeline.runner, fn_runner.FnApiRunner):
+        return tasks | "Deal" >> beam.Reshuffle() | "Dealt" >> beam.Values()
+    # There a GroupByKey deals its keys evenly: what Reshuffle does for elements without keys, with
+    # a third less to run.
+    return (
+        tasks
+        | "Deal" >> beam.GroupByKey()
+        | "Dealt" >> beam.FlatMapTuple(lambda _, tasks: tasks).with_output_types(bytes)
+    )
+
+
+@contextmanager
+def _job_server_ended(runner: PipelineRunner) -> Iterator[None]:
+    """Ends the job server that a portable runner starts, a process, with the pipeline.
+
+    Beam ends it when Python ends in its own way, or at once on Ctrl-C, when it is still to cancel
+    the job. What it knows, such as metrics, must have been asked for before.
+    """
+    if not isinstance(runner, PortableRunner):
+        yield
+        return
+    servers: list[JobServer] = []
+    make = runner.default_job_server
+
+    def noted(options: PipelineOptions) -> JobServer:
+        server = make(options)
+        servers.append(server)
+        start = server.start
+
+        def start_only() -> Any:
+            handler = signal.getsignal(signal.SIGINT)
+            stub = start()
+            signal.signal(signal.SIGINT, handler)
+            return stub
+
+        server.start = start_only
+        return server
+
+    runner.default_job_server = noted
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.stop()
+
+
+@contextmanager
+def _metrics_kept(pipeline: beam.Pipeline) -> Iterator[None]:
+    """Asks a job server for the metrics of a pipeline that has ended; its result keeps them."""
+    yield
+    if isinstance(pipeline.runner, PortableRunner):
+        with suppress(Exception):  # then it has none
+            pipeline.result.metrics()
+
+
+@contextmanager
+def _cancelled_by_interruption(pipeline: beam.Pipeline) -> Iterator[None]:
+    """Cancels the job of a portable runner, which would go on without the command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        result = getattr(pipeline, "result", None)
+        if isinstance(result, PipelineResult):
+            with suppress(Exception):  # the server can't be reached, or the job has ended
+                result.cancel()
+        raise
 
 
 class _Failure:

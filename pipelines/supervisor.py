@@ -2,12 +2,14 @@
 
 The command starts itself again as a child with the same terminal and waits. It passes signals on,
 ends the child when it is asked to end, and the child ends when the parent is gone (it reads from a
-pipe that the parent alone holds open). Both share a directory, in which worker threads note the
-task they are at (`current_task`) and the child notes that it ended in an orderly way.
+pipe that the parent alone holds open). Whichever of them ends, nothing that the child has started,
+such as the job server of a runner, outlives it. Both share a directory, in which worker threads
+note the task they are at (`current_task`) and the child notes that it ended in an orderly way.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -33,6 +35,7 @@ _TASKS_SHOWN = 8
 _GRACE_SECONDS = 15.0
 # The terminal sends Ctrl-C to parent and child, and the parent passes it on: one interruption.
 _SAME_INTERRUPTION_SECONDS = 1.0
+_PR_SET_CHILD_SUBREAPER = 36  # of Linux
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Workers take and give back the same few buffers again and again, and memory that the system has to
 # clear first costs more than filling it: so the allocator (glibc's) keeps what it has, in two
@@ -88,6 +91,8 @@ def run_in_child(arguments: Sequence[str]) -> int:
 def supervise(command: Sequence[str]) -> int:
     """Run a command that calls `enter_child` and `note_orderly_end`; see `run_in_child`."""
     status = _make_status_directory()
+    _adopt_orphans()
+    before = set(_children_of(os.getpid()))
     read_end, write_end = os.pipe()
     environment = {
         **_MEMORY_SETTINGS,
@@ -110,6 +115,7 @@ def supervise(command: Sequence[str]) -> int:
         return code
     finally:
         os.close(write_end)
+        _kill([process for process in _children_of(os.getpid()) if process not in before])
         shutil.rmtree(status, ignore_errors=True)
 
 
@@ -227,7 +233,34 @@ def _end_with_parent(pipe: int) -> None:
     os.read(pipe, 1)  # returns only when the parent is gone: it never writes
     if directory := os.environ.get(STATUS_VARIABLE):
         shutil.rmtree(directory, ignore_errors=True)
+    _kill(_children_of(os.getpid()))
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _adopt_orphans() -> None:
+    """Has processes whose parent ends become children of this one, where the system is Linux."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children_of(process: int) -> list[int]:
+    """The ids of the children of a process, where the system is Linux; else none."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # it has ended
+            found += map(int, thread.read_text().split())
+    return found
+
+
+def _kill(processes: Sequence[int]) -> None:
+    """Kills processes with all that they have started."""
+    for process in processes:
+        below = _children_of(process)
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+        _kill(below)
+        with suppress(ChildProcessError):  # not this one's own child
+            os.waitpid(process, 0)
 
 
 def _death_report(code: int, status: Path) -> WorkerDiedError:

@@ -103,18 +103,7 @@ class ReadTasks(beam.PTransform):  # type: ignore[misc]
             work.index: sum(end - start for _, start, end in work.parts) for work in self.works
         }
         ordered = sorted(self.works, key=lambda work: (-sizes[work.index], work.index))
-        numbered = list(enumerate(work.to_bytes() for work in ordered))
-        tasks = begin | "Tasks" >> beam.Create(numbered, reshuffle=False).with_output_types(
-            tuple[int, bytes]
-        )
-        if not runners.deals_by_key(begin.pipeline.runner):
-            return tasks | "Deal" >> beam.Reshuffle() | "Dealt" >> beam.Values()
-        # Keys of their own: what Reshuffle does for those who have none, with a third less to run.
-        return (
-            tasks
-            | "Deal" >> beam.GroupByKey()
-            | "Dealt" >> beam.FlatMapTuple(lambda _, tasks: tasks).with_output_types(bytes)
-        )
+        return runners.deal(begin, [work.to_bytes() for work in ordered])
 
     def display_data(self) -> dict[str, Any]:
         """The number of tasks."""

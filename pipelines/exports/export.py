@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
 from pipelines.config.identity import differences
+from pipelines.config.values import is_url
 from pipelines.console import progress
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError
@@ -219,7 +220,11 @@ def export(
             found="none",
             where=dataset.tokens.url,
         )
-    _check_pipeline_options(options, beam or BeamConfig(), beam_args)
+    # Workers may be in other directories.
+    given, directory = directory, _absolute(directory)
+    dataset = replace(dataset, output=_absolute(dataset.output))
+    files = ExportFiles(directory, beam, beam_args)
+    _check_pipeline_options(options, files, dataset)
     _check_destination(dataset, directory)
     resolved = options.resolved(dataset.dtype.name)
     identity = _identity(dataset, options, resolved)
@@ -233,7 +238,7 @@ def export(
             held = replace(directory, guard=lock.guard)
             if restart:
                 _discard(held)
-            files = ExportFiles(held, beam, beam_args)
+            files.directory = held
             # Another may have finished it meanwhile.
             manifest = _finished(held, identity) or _make(dataset, files, options, identity, splits)
             foreign = (held / WORK).remove_below(_WORK_FILES)
@@ -241,7 +246,7 @@ def export(
         (f"{WORK} stays: no export wrote {', '.join(foreign[:_FILES_SHOWN])}",) if foreign else ()
     )
     return Exported(
-        directory=directory,
+        directory=given,
         manifest=manifest,
         was_there=was_there,
         warnings=(*_warnings(dataset, options, manifest), *stays),
@@ -285,17 +290,35 @@ def _make(
     return manifest
 
 
+def _absolute(directory: Directory) -> Directory:
+    if is_url(directory.url):
+        return directory
+    return replace(directory, url=os.path.abspath(directory.url))  # noqa: PTH100
+
+
 def _check_pipeline_options(
-    options: ExportOptions, beam: BeamConfig, beam_args: Sequence[str]
+    options: ExportOptions, files: ExportFiles, dataset: TokenDataset
 ) -> None:
-    """Only some formats are written by pipelines."""
-    given = [*([f"--workers {beam.workers}"] if beam.workers else []), *beam_args]
-    if not given or options.format.runs_pipelines:
+    """Only some formats are written by pipelines; theirs are options that Beam knows."""
+    beam = files.beam
+    if options.format.runs_pipelines:
+        if files.beam_args or beam != BeamConfig(workers=beam.workers):
+            from pipelines import runners
+
+            places = (dataset.output.url, files.directory.url)
+            runners.check_waits(runners.options_of(beam, files.beam_args, places))
+        return
+    given = [
+        *([f"--runner {beam.runner}"] if beam.runner != BeamConfig().runner else []),
+        *([f"--workers {beam.workers}"] if beam.workers else []),
+        *files.beam_args,
+    ]
+    if not given:
         return
     owners = [name for name, form in FORMATS.items() if form.runs_pipelines]
     raise ConfigError(
         "The format is written by one process, without a pipeline.",
-        expected=f"--workers and options of Beam with --to {' or '.join(owners)}",
+        expected="--runner, --workers and options of Beam with --to " + " or ".join(owners),
         found=f"--to {options.to} {' '.join(given)}",
         hint="Leave the options out.",
     )

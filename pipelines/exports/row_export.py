@@ -353,7 +353,8 @@ def _run_pipeline(files: ExportFiles, job: RowJob, step: str, tasks: Sequence[Ta
     from pipelines import runners
     from pipelines.exports.transforms import DoTasks
 
-    with runners.pipeline(files.beam, files.beam_args) as pipeline:
+    places = (job.dataset.output.url, job.destination.url)
+    with runners.pipeline(files.beam, files.beam_args, places) as pipeline:
         pipeline | f"Tasks of {step}" >> DoTasks(job=job, step=step, tasks=tasks)
 
 

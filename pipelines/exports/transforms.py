@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 
+from pipelines import runners
 from pipelines.exports.row_export import RowJob, Task, do_task
 from pipelines.runners import FAILURE
+from pipelines.software import check_worker, worker_versions
 
 __all__ = ["DoTasks"]
 
@@ -32,21 +34,19 @@ class DoTasks(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[str]:
         """The pipeline of the step."""
-        descriptors = [(task.index, task.to_bytes()) for task in self.tasks]
-        return (
-            begin
-            | "Tasks"
-            >> beam.Create(descriptors, reshuffle=False).with_output_types(tuple[int, bytes])
-            | "Deal" >> beam.GroupByKey()
-            | "Dealt" >> beam.FlatMapTuple(lambda _, tasks: tasks).with_output_types(bytes)
-            | "Do" >> beam.ParDo(_DoTask(self.job, self.step))
-        )
+        descriptors = runners.deal(begin, [task.to_bytes() for task in self.tasks])
+        return descriptors | "Do" >> beam.ParDo(_DoTask(self.job, self.step)).with_output_types(str)
 
 
 class _DoTask(beam.DoFn):  # type: ignore[misc]
     def __init__(self, job: RowJob, step: str) -> None:
         self._job = job
         self._step = step
+        self._versions = dict(worker_versions())
+
+    def setup(self) -> None:
+        with FAILURE.noted():
+            check_worker(self._versions)
 
     def process(self, descriptor: bytes) -> Iterator[str]:
         FAILURE.raise_again()

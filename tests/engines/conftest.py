@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from build_support import checksums
-from engine_support import FlinkCluster, Work, command, flink_cluster, worker_pool
+from engine_support import (
+    FlinkCluster,
+    Work,
+    WorkerPool,
+    command,
+    flink_cluster,
+    slow,
+    worker_pool,
+)
 
 
 @pytest.fixture(scope="session")
@@ -31,5 +40,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a pool of Python worker processes."""
-    with worker_pool(tmp_path_factory.mktemp("pool")) as address:
-        yield address
+    with worker_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running.address
+
+
+@pytest.fixture(scope="session")
+def slowness(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Python finds what makes workers slow."""
+    return slow(tmp_path_factory.mktemp("slowness") / "path")
+
+
+@pytest.fixture(scope="session")
+def slow_pool(tmp_path_factory: pytest.TempPathFactory, slowness: Path) -> Iterator[WorkerPool]:
+    """A pool of slow workers, which are there to be killed."""
+    with worker_pool(tmp_path_factory.mktemp("slow-pool"), slowness) as running:
+        yield running

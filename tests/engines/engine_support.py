@@ -7,16 +7,17 @@ through Go. Everything listens on the loopback address, and every process is end
 from __future__ import annotations
 
 import fcntl
+import http.client
 import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -203,10 +204,15 @@ def _join(path: Path, libraries: Sequence[Path]) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+    """A port of the loopback address that nobody listens on.
+
+    Not one of those that systems give to whoever asks for any, so that it stays free.
+    """
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as listening, suppress(OSError):
+            listening.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass
@@ -247,8 +253,8 @@ class FlinkCluster:
         """What `--flink_master` takes."""
         return f"localhost:{self.rest_port}"
 
-    def start(self) -> None:
-        """Starts all processes and waits until every slot is free."""
+    def start(self) -> bool:
+        """Starts all processes and waits until every slot is free; False: one of them has ended."""
         self._start(
             "jobmanager",
             ["-Xmx448m"],
@@ -257,7 +263,15 @@ class FlinkCluster:
         )
         for number in range(self.task_managers):
             self.start_task_manager(number)
-        self.wait_for_slots(2 * self.task_managers)
+        slots = 2 * self.task_managers
+        wait_until(
+            lambda: self.overview().get("slots-available") == slots or not self._all_run(),
+            f"{slots} free slots; logs in {self.directory}",
+        )
+        return self._all_run()
+
+    def _all_run(self) -> bool:
+        return all(process.poll() is None for process in self.processes.values())
 
     def start_task_manager(self, number: int) -> None:
         """Starts one TaskManager."""
@@ -300,9 +314,9 @@ class FlinkCluster:
         """What the cluster says of itself; empty while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://{self.address}/v1/overview", timeout=5) as answer:
-                found: dict[str, int] = json.load(answer)
-                return found
-        except (urllib.error.URLError, OSError):
+                found = json.load(answer)
+                return found if isinstance(found, dict) else {}
+        except (OSError, http.client.HTTPException, ValueError):
             return {}
 
     def wait_for_slots(self, slots: int) -> None:
@@ -329,22 +343,48 @@ class FlinkCluster:
 @contextmanager
 def flink_cluster(directory: Path, task_managers: int = 2) -> Iterator[FlinkCluster]:
     """A cluster that runs while the block does."""
-    cluster = FlinkCluster(directory, task_managers)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()
+    for attempt in itertools.count():
+        cluster = FlinkCluster(directory / str(attempt), task_managers)
+        try:
+            # Its JobManager ends if another process has taken a port meanwhile.
+            if not cluster.start() and attempt < 2:
+                continue
+            yield cluster
+            return
+        finally:
+            cluster.stop()
 
 
 # --- pools of Python workers -----------------------------------------------------------------
 
 
-@contextmanager
-def worker_pool(directory: Path) -> Iterator[str]:
-    """A pool that starts a Python process for each worker; gives its address.
+@dataclass(frozen=True)
+class WorkerPool:
+    """A pool that starts a Python process for each worker."""
 
-    The process does what the boot program of Beam's container image does.
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def workers(self) -> list[int]:
+        """The ids of its worker processes; they are of its process group."""
+        found = []
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (directory / "cmdline").read_bytes()
+                group = os.getpgid(int(directory.name))
+            except OSError:  # it has ended
+                continue
+            if group == self.process.pid and b"sdk_worker_main" in command:
+                found.append(int(directory.name))
+        return found
+
+
+@contextmanager
+def worker_pool(directory: Path, *paths: Path) -> Iterator[WorkerPool]:
+    """A pool that runs while the block does.
+
+    Its processes do what the boot program of Beam's container image does; `paths` come before the
+    packages that they find.
     """
     directory.mkdir(parents=True, exist_ok=True)
     boot = directory / "boot"
@@ -361,40 +401,24 @@ def worker_pool(directory: Path) -> Iterator[str]:
             ],
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "ENGINE_LOGS": str(directory)},
+            env={**environment(*paths), "ENGINE_LOGS": str(directory)},
             start_new_session=True,
         )
     try:
         wait_until(lambda: _listens(port), f"the worker pool at port {port}")
-        yield f"localhost:{port}"
+        yield WorkerPool(f"localhost:{port}", pool)
     finally:
-        # Its workers are of its process group.
         os.killpg(pool.pid, signal.SIGTERM)
         end(pool)
 
 
-def worker_processes() -> list[int]:
-    """The ids of Python worker processes of pools."""
-    found = []
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (directory / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"sdk_worker_main" in command:
-            found.append(int(directory.name))
-    return found
-
-
 def workers_of(directory: Path) -> list[int]:
     """The ids of the Python worker processes of one pool, which has its logs in this directory."""
-    ours = f"ENGINE_LOGS={directory}".encode()
-    found = []
-    for worker in worker_processes():
-        with suppress(OSError):
-            if ours in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0"):
-                found.append(worker)
-    return found
+    return [
+        process
+        for process in processes_with("ENGINE_LOGS", str(directory))
+        if b"sdk_worker_main" in Path(f"/proc/{process}/cmdline").read_bytes()
+    ]
 
 
 @contextmanager
@@ -433,7 +457,7 @@ def wait_until(
     while not condition():
         if time.monotonic() > deadline:
             pytest.fail(f"waited {seconds:.0f} s in vain for {what}")
-        time.sleep(0.2)
+        time.sleep(0.05)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -481,29 +505,94 @@ class Work:
 
 
 def arguments(
-    configuration: Path, output: Path, *given: str, flags: Sequence[str] = ()
+    configuration: Path,
+    output: Path,
+    *given: str,
+    stage: str = "build",
+    flags: Sequence[str] = (),
 ) -> list[str]:
-    """The command for a build; `given` are keys with values, and after "--" options of Beam."""
+    """The command for a stage; `given` are keys with values, and after "--" options of Beam."""
     keys = list(itertools.takewhile(lambda item: item != "--", given))
     settings = [f"output={output}", *keys]
     return [
-        *(sys.executable, "-m", "pipelines", "build", str(configuration)),
+        *(sys.executable, "-m", "pipelines", stage, str(configuration)),
         *(item for setting in settings for item in ("--set", setting)),
         *flags,
         *given[len(keys) :],
     ]
 
 
+def environment(*paths: Path) -> dict[str, str]:
+    """That of this process, in which Python finds the packages, after what is in the paths."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))}
+
+
 def command(
-    configuration: Path, output: Path, *given: str, flags: Sequence[str] = ()
+    configuration: Path,
+    output: Path,
+    *given: str,
+    stage: str = "build",
+    flags: Sequence[str] = (),
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a build to its end."""
-    return subprocess.run(
-        arguments(configuration, output, *given, flags=flags),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    """Runs a stage to its end."""
+    return run(arguments(configuration, output, *given, stage=stage, flags=flags), **variables)
+
+
+def run(given: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, with variables of the environment."""
+    changed = {**environment(), **variables}
+    return subprocess.run(given, capture_output=True, text=True, timeout=400, env=changed)
+
+
+def processes_with(variable: str, value: str) -> list[int]:
+    """The ids of the processes that have a variable of the environment with this value."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (directory / "environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended, or belongs to another
+            continue
+        if f"{variable}={value}".encode() in variables:
+            found.append(int(directory.name))
+    return found
+
+
+def patched(directory: Path, module: str, name: str, statement: str) -> Path:
+    """A directory for `environment`: the statement is executed once the module has the name.
+
+    Args:
+        directory: that is made.
+        module: as `found` in the statement.
+        name: of the module's.
+        statement: Python.
+    """
+    directory.mkdir()
+    (directory / "sitecustomize.py").write_text(  # Python imports this by itself
+        f"""
+import builtins, os, sys, time
+_import = builtins.__import__
+def patched(*arguments, **keywords):
+    module = _import(*arguments, **keywords)
+    found = sys.modules.get({module!r})
+    if found is not None and hasattr(found, {name!r}):
+        builtins.__import__ = _import
+        {statement}
+    return module
+builtins.__import__ = patched
+"""
+    )
+    return directory
+
+
+def slow(directory: Path) -> Path:
+    """For workers that take a while to begin a task, so that one can be killed meanwhile."""
+    return patched(
+        directory,
+        "pipelines.readers.work",
+        "source_readings",
+        "begin = found.TaskWork.from_bytes; "
+        "found.TaskWork.from_bytes = lambda data: (time.sleep(0.3), begin(data))[1]",
     )
 
 

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from build_support import ROOT, checksums
+from build_support import checksums, states
 from engine_support import (
     FlinkCluster,
     Work,
+    WorkerPool,
     arguments,
     check_metrics,
     command,
+    environment,
     flink_options,
     prism_binary,
+    processes_with,
+    run,
     wait_until,
-    worker_processes,
 )
 
 EMBED = ("beam.runner=PortableRunner", "--", "--job_endpoint=embed")
 
 
 def check(work: Work, output: Path, *given: str) -> None:
-    """Builds, and compares every file with that of the DirectRunner."""
-    done = command(work.configuration, output, *given)
+    """Builds, and compares every file with that of the DirectRunner; no process is left."""
+    place = output.with_name("temporary")
+    place.mkdir()
+    done = command(work.configuration, output, *given, TMPDIR=str(place))
     assert done.returncode == 0, done.stderr
     assert done.stderr == "" or "Traceback" not in done.stderr
     assert checksums(output) == work.expected
+    assert processes_with("TMPDIR", str(place)) == []
+    assert not [*place.glob("beam-temp*")]  # of job servers
     check_metrics(output)
 
 
@@ -69,25 +78,104 @@ def test_flink_cluster(
     check(work, tmp_path / "out", f"beam.workers={parallelism}", *options)
 
 
+# --- exports ---------------------------------------------------------------------------------
+
+FORMS = {
+    "packed": ["--to=packed", "--sequence-length=128", "--shuffle-seed=7", "--files=3"],
+    "documents": ["--to=documents", "--files=5"],
+}
+
+
+@pytest.fixture(scope="module")
+def exported(work: Work, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """What the DirectRunner exports, by form."""
+    directory = tmp_path_factory.mktemp("exported")
+    return {to: export(work, directory / to, to) for to in FORMS}
+
+
+def export(work: Work, destination: Path, to: str, *given: str) -> dict[str, str]:
+    """Exports what the DirectRunner built."""
+    beam_bpe = [sys.executable, "-m", "pipelines"]
+    output = str(work.directory / "direct")
+    done = run([*beam_bpe, "export", output, str(destination), *FORMS[to], *given])
+    assert done.returncode == 0, done.stderr
+    return checksums(destination)
+
+
+def test_exports_of_prism(work: Work, tmp_path: Path, exported: dict[str, dict[str, str]]) -> None:
+    options = ["--runner=PrismRunner", "--", f"--prism_location={prism_binary()}"]
+    assert export(work, tmp_path / "out", "packed", *options) == exported["packed"]
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("to", FORMS)
+def test_exports_of_embedded_flink(
+    work: Work, tmp_path: Path, exported: dict[str, dict[str, str]], to: str
+) -> None:
+    _, *options = flink_options("[local]")
+    given = ["--runner=FlinkRunner", "--workers=2", *options]
+    assert export(work, tmp_path / "out", to, *given) == exported[to]
+
+
+@pytest.mark.engines
+def test_exports_of_the_flink_cluster_into_a_relative_directory(
+    work: Work,
+    tmp_path: Path,
+    exported: dict[str, dict[str, str]],
+    cluster: FlinkCluster,
+    pool: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, *options = flink_options(cluster.address, pool)
+    given = ["--runner=FlinkRunner", "--workers=4", *options]
+    assert export(work, Path("out"), "packed", *given) == exported["packed"]
+
+
+# --- kills, and going on ---------------------------------------------------------------------
+
+COMMIT = "counts/_runs/*/commit-*"
+TOKENS = "tokens/train-*"
+
+
+def begin(
+    work: Work,
+    output: Path,
+    given: Sequence[str],
+    slowness: Path,
+    begun: str,
+    stage: str = "build",
+) -> subprocess.Popen[str]:
+    """Starts a command with slow workers; comes back when there is a file."""
+    building = subprocess.Popen(
+        arguments(work.configuration, output, *given, stage=stage),
+        env=environment(slowness),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(
+        lambda: building.poll() is not None or any(output.glob(begun)), f"{begun} to appear", 240
+    )
+    assert building.poll() is None, f"it ended before there was {begun}"
+    return building
+
+
 def killed(
-    work: Work, output: Path, given: list[str], begun: str, kill: Callable[[], None]
+    work: Work,
+    output: Path,
+    given: Sequence[str],
+    slowness: Path,
+    begun: str,
+    kill: Callable[[], None],
 ) -> None:
     """A build in which something is killed as soon as a file appears; then, if it failed, another.
 
     Compares the result with that of the DirectRunner.
     """
-    building = subprocess.Popen(
-        arguments(work.configuration, output, *given),
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_until(
-        lambda: building.poll() is not None or any(output.glob(begun)), f"{begun} to appear", 120
-    )
-    assert building.poll() is None, "the build was faster than the kill"
+    building = begin(work, output, given, slowness, begun)
     kill()
-    _, said = building.communicate(timeout=240)
+    _, said = building.communicate(timeout=400)
     if building.returncode != 0:
         assert "error: " in said
         again = command(work.configuration, output, *given)
@@ -95,34 +183,118 @@ def killed(
     assert checksums(output) == work.expected
 
 
-def kill_a_worker() -> None:
-    os.kill(worker_processes()[0], signal.SIGKILL)
+def kill_a_worker(pool: WorkerPool) -> None:
+    os.kill(pool.workers()[0], signal.SIGKILL)
 
 
 def test_flink_cluster_loses_a_worker_process_while_counting(
-    work: Work, tmp_path: Path, cluster: FlinkCluster, pool: str
+    work: Work, tmp_path: Path, cluster: FlinkCluster, slow_pool: WorkerPool, slowness: Path
 ) -> None:
-    given = ["beam.workers=4", *flink_options(cluster.address, pool)]
-    killed(work, tmp_path / "out", given, "counts/_runs/*/commit-*", kill_a_worker)
+    given = ["beam.workers=4", *flink_options(cluster.address, slow_pool.address)]
+    killed(work, tmp_path / "out", given, slowness, COMMIT, lambda: kill_a_worker(slow_pool))
 
 
 @pytest.mark.engines
 def test_flink_cluster_loses_a_worker_process_while_encoding(
-    work: Work, tmp_path: Path, cluster: FlinkCluster, pool: str
+    work: Work, tmp_path: Path, cluster: FlinkCluster, slow_pool: WorkerPool, slowness: Path
 ) -> None:
-    given = ["beam.workers=4", *flink_options(cluster.address, pool)]
-    killed(work, tmp_path / "out", given, "tokens/train-*", kill_a_worker)
+    given = ["beam.workers=4", *flink_options(cluster.address, slow_pool.address)]
+    killed(work, tmp_path / "out", given, slowness, TOKENS, lambda: kill_a_worker(slow_pool))
 
 
 @pytest.mark.engines
-def test_flink_cluster_loses_a_task_manager_while_encoding(
-    work: Work, tmp_path: Path, cluster: FlinkCluster, pool: str
+@pytest.mark.parametrize("begun", [COMMIT, TOKENS], ids=["counting", "encoding"])
+def test_flink_cluster_loses_a_task_manager(
+    work: Work,
+    tmp_path: Path,
+    cluster: FlinkCluster,
+    slow_pool: WorkerPool,
+    slowness: Path,
+    begun: str,
 ) -> None:
-    given = ["beam.workers=2", *flink_options(cluster.address, pool)]
-    try:
-        killed(
-            work, tmp_path / "out", given, "tokens/train-*", lambda: cluster.kill_task_manager(1)
-        )
-    finally:
+    """The job has all slots, so it has some of this TaskManager; another takes its place."""
+
+    def kill() -> None:
+        cluster.kill_task_manager(1)
         cluster.start_task_manager(1)
-        cluster.wait_for_slots(4)
+
+    given = ["beam.workers=4", *flink_options(cluster.address, slow_pool.address)]
+    killed(work, tmp_path / "out", given, slowness, begun, kill)
+    cluster.wait_for_slots(4)
+
+
+def goes_on(work: Work, output: Path, given: Sequence[str], slowness: Path) -> None:
+    """Commands that are killed while they count and while they encode are finished by others.
+
+    Of what was committed and written before nothing is done again.
+    """
+    for stage, begun in (("count", COMMIT), ("encode", TOKENS)):
+        building = begin(work, output, given, slowness, begun, stage)
+        building.kill()
+        building.communicate()
+        there = states(output)
+        done = command(work.configuration, output, *given, stage=stage)
+        assert done.returncode == 0, done.stderr
+        assert re.search(rf"^{stage} .* resumed$", done.stdout, re.MULTILINE)
+        made = states(output)
+        assert not {name for name in there.keys() & made.keys() if there[name] != made[name]}
+    assert checksums(output) == work.expected
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("mode", ["in_memory", "multi_threading", "multi_processing"])
+def test_killed_commands_of_the_direct_runner_go_on(
+    work: Work, tmp_path: Path, slowness: Path, mode: str
+) -> None:
+    workers = 1 if mode == "in_memory" else 2
+    options = [f"--direct_running_mode={mode}", "--direct_runner_bundle_repeat=2"]
+    goes_on(work, tmp_path / "out", [f"beam.workers={workers}", "--", *options], slowness)
+
+
+@pytest.mark.engines
+def test_killed_commands_of_the_portable_runner_go_on(
+    work: Work, tmp_path: Path, slow_pool: WorkerPool, slowness: Path
+) -> None:
+    options = ["--environment_type=EXTERNAL", f"--environment_config={slow_pool.address}"]
+    goes_on(work, tmp_path / "out", [*EMBED, *options], slowness)
+
+
+@pytest.mark.engines
+def test_killed_commands_of_prism_go_on(work: Work, tmp_path: Path, slowness: Path) -> None:
+    given = ["beam.runner=PrismRunner", "--", f"--prism_location={prism_binary()}"]
+    goes_on(work, tmp_path / "out", given, slowness)
+
+
+@pytest.mark.engines
+def test_killed_commands_of_embedded_flink_go_on(
+    work: Work, tmp_path: Path, slowness: Path
+) -> None:
+    given = ["beam.workers=2", *flink_options("[local]")]
+    goes_on(work, tmp_path / "out", given, slowness)
+
+
+@pytest.mark.engines
+def test_killed_commands_of_the_flink_cluster_go_on(
+    work: Work, tmp_path: Path, cluster: FlinkCluster, slow_pool: WorkerPool, slowness: Path
+) -> None:
+    given = ["beam.workers=2", *flink_options(cluster.address, slow_pool.address)]
+    goes_on(work, tmp_path / "out", given, slowness)
+    cluster.wait_for_slots(4)  # of a killed command the job can't write, so it fails
+
+
+@pytest.mark.engines
+def test_an_interrupted_command_cancels_its_job_on_the_flink_cluster(
+    work: Work, tmp_path: Path, cluster: FlinkCluster, slow_pool: WorkerPool, slowness: Path
+) -> None:
+    given = ["beam.workers=4", *flink_options(cluster.address, slow_pool.address)]
+    cluster.wait_for_slots(4)
+    canceled = cluster.overview()["jobs-cancelled"]
+    building = begin(work, tmp_path / "out", given, slowness, COMMIT, "count")
+    building.send_signal(signal.SIGINT)
+    _, said = building.communicate(timeout=60)
+    assert building.returncode == 130
+    assert "Traceback" not in said
+    wait_until(lambda: cluster.overview()["jobs-cancelled"] == canceled + 1, "a cancelled job")
+    done = command(work.configuration, tmp_path / "out", *given)
+    assert done.returncode == 0, done.stderr
+    assert checksums(tmp_path / "out") == work.expected

@@ -262,3 +262,55 @@ def test_the_child_ends_when_the_parent_is_killed(supervised) -> None:
     run.process.kill()
     run.process.wait()
     assert run.child_is_gone()
+
+
+# What the child has started: here a shell with a child of its own, whose id is in the file.
+STARTS_OTHERS = """
+import subprocess
+subprocess.Popen(["sh", "-c", "sleep 60 & echo $! > others; wait"])
+while not (os.path.exists("others") and open("others").read().endswith("\\n")):
+    time.sleep(0.01)
+"""
+
+
+def is_gone(process: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if not Path(f"/proc/{process}").exists() or _is_zombie(process):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize("end", ["leave(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_nothing_that_the_child_started_outlives_it(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = subprocess.Popen(["sleep", "60"])
+    command = child(STARTS_OTHERS + end)
+    if end == "leave(0)":
+        assert supervisor.supervise(command) == 0
+    else:
+        with pytest.raises(WorkerDiedError):
+            supervisor.supervise(command)
+    assert is_gone(int((tmp_path / "others").read_text()))
+    assert own.poll() is None  # a process that the parent itself had started
+    own.kill()
+    own.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_nothing_that_the_child_started_outlives_a_parent_that_is_killed(
+    supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = supervised(STARTS_OTHERS + "time.sleep(60)")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (tmp_path / "others").exists() or not (tmp_path / "others").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    run.process.kill()
+    assert run.child_is_gone()
+    assert is_gone(int((tmp_path / "others").read_text()))

@@ -237,6 +237,7 @@ def test_an_export_beside_the_folders_of_the_build_is_made(output: Path) -> None
     ("beam", "beam_args", "found"),
     [
         (BeamConfig(workers=2), (), "--workers 2"),
+        (BeamConfig(runner="FlinkRunner"), (), "--runner FlinkRunner"),
         (None, ("--direct_running_mode=bogus",), "--direct_running_mode=bogus"),
     ],
 )
@@ -245,6 +246,24 @@ def test_formats_without_pipelines_refuse_what_only_pipelines_have(
 ) -> None:
     dataset, options = TokenDataset.open(str(output)), ExportOptions(to="npy")
     with pytest.raises(ConfigError, match=f"found: --to npy {found}"):
+        export(dataset, Directory(url=str(target)), options, beam=beam, beam_args=beam_args)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("beam", "beam_args", "problem"),
+    [
+        (BeamConfig(), ("--no_wait_until_finish",), "must wait"),
+        (BeamConfig(), ("--direct_num=2",), "none of Beam's"),
+        (BeamConfig(runner="PrismRunner", workers=2), (), "workers has no effect"),
+        (BeamConfig(runner="FlinkRunner"), ("--flink_master=flink.example:1",), "can't reach"),
+    ],
+)
+def test_options_that_a_runner_cannot_have_are_refused_before_anything_is_written(
+    output: Path, target: Path, beam: BeamConfig, beam_args: tuple[str, ...], problem: str
+) -> None:
+    dataset, options = TokenDataset.open(str(output)), ExportOptions(to="packed")
+    with pytest.raises(ConfigError, match=problem):
         export(dataset, Directory(url=str(target)), options, beam=beam, beam_args=beam_args)
     assert not target.exists()
 
@@ -272,6 +291,7 @@ def test_the_command_knows_the_names_that_exports_know() -> None:
     assert get_args(cli.ExportFormat) == get_args(formats.FormatName) == tuple(FORMATS)
     assert get_args(cli.Split) == get_args(formats.Split)
     assert get_args(cli.IdType) == get_args(formats.IdType)
+    assert get_args(cli.Runner) == get_args(BeamConfig.model_fields["runner"].annotation)
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,295 @@
+"""What do embedded Flink and a Flink cluster cost beside the DirectRunner, in time and memory?
+
+    .venv/bin/python benchmarks/engines.py             1 GB of code, three rounds
+    .venv/bin/python benchmarks/engines.py --quick     8 MB, one round
+
+The same counting and encoding with two workers each: threads of the DirectRunner; Flink in the
+job server's process with threads of the command as its workers; a cluster of two TaskManagers at
+parallelism 2 with processes of a pool as its workers. The engines are those of the tests
+(`tests/engines/engine_support.py`), so it runs in the environment of the tests. The runners take
+turns. Prints a table and writes nothing but `out/benchmarks/engines.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import command
+import corpora
+import measure
+from corpora import QUICK_VOCAB_SIZE, VOCAB_SIZE
+from measure import Case
+
+sys.path.insert(0, str(corpora.ROOT / "tests" / "engines"))
+
+import engine_support
+
+RESULTS = corpora.MADE / "engines.json"
+STAGES = {"count": "counts", "encode": "tokens"}
+KINDS = ("command", "Java", "Python workers")
+WORKERS = 2
+_POLL_SECONDS = 0.05
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What runs pipelines.
+
+    Attributes:
+        beam: the configuration's section.
+        java: ids of processes that run already.
+        pool: the id of the process that starts Python workers.
+    """
+
+    beam: Mapping[str, Any]
+    java: Sequence[int] = ()
+    pool: int | None = None
+
+
+@dataclass
+class Use:
+    """What the processes of a kind used, by their ids: processor seconds, and most memory."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+    peak_bytes: int = 0
+
+
+def main() -> None:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="on little text, one round")
+    parser.add_argument("--rounds", type=int, help="samples of each, 3 by default")
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    rounds = arguments.rounds or (1 if quick else 3)
+    texts = corpora.texts(quick=quick)
+    text = texts[-1] if quick else corpora.large(texts)
+    if not quick and not corpora.CODE_CORPUS.is_file():
+        print("no corpus of code: `make bench-data` fetches it; smaller texts stand in for it")
+    load = os.getloadavg()[0]
+    print(f"{text.name}, {text.bytes / 1e6:.0f} MB, {WORKERS} workers, load before {load:.2f}")
+    samples = [
+        sample
+        for stage in STAGES
+        for sample in ask(
+            Case(
+                work=stage,
+                text=text.name,
+                path=text.path,
+                bytes=text.bytes,
+                threads=WORKERS,
+                options={
+                    "stage": stage,
+                    "vocab_size": QUICK_VOCAB_SIZE if quick else VOCAB_SIZE,
+                },
+            ),
+            rounds,
+        )
+    ]
+    results = {"machine": measure.machine(), "text": text.bytes, "load": load, "samples": samples}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    print_table(samples)
+
+
+def ask(case: Case, rounds: int) -> Iterator[dict[str, Any]]:
+    """The samples of a stage; one of each runner, which does not count, comes before.
+
+    Raises:
+        RuntimeError: two runners made different bytes.
+    """
+    if case.options["stage"] == "encode":
+        command.make_tokenizer(case)
+    with contextlib.ExitStack() as stack:
+        engines = {name: stack.enter_context(make()) for name, make in ENGINES.items()}
+        first: list[tuple[str, str]] | None = None
+        for number in range(rounds + 1):
+            for name, engine in engines.items():
+                sample, made = run(case, engine)
+                first = first or made
+                if made != first:
+                    raise RuntimeError(
+                        f"{case.work} on {name}: other bytes than on the DirectRunner"
+                    )
+                if number:
+                    yield {"stage": case.work, "runner": name, **sample}
+
+
+# --- engines ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def direct() -> Iterator[Engine]:
+    """Threads of the command."""
+    yield Engine(beam={"workers": WORKERS})
+
+
+@contextlib.contextmanager
+def embedded() -> Iterator[Engine]:
+    """Flink in the job server, with threads of the command as workers."""
+    yield Engine(beam=_flink({"flink_master": "[local]"}))
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Engine]:
+    """A JobManager, two TaskManagers and a pool, each a process."""
+    directory = command.scratch()
+    place = Path(directory.name)
+    with (
+        directory,
+        engine_support.flink_cluster(place / "cluster") as running,
+        engine_support.worker_pool(place / "pool") as pool,
+    ):
+        yield Engine(
+            beam=_flink(
+                {
+                    "flink_master": running.address,
+                    "environment_type": "EXTERNAL",
+                    "environment_config": pool.address,
+                }
+            ),
+            java=[process.pid for process in running.processes.values()],
+            pool=pool.process.pid,
+        )
+
+
+def _flink(options: Mapping[str, Any]) -> dict[str, Any]:
+    jar = engine_support.flink_directory() / "job-server.jar"
+    return {
+        "runner": "FlinkRunner",
+        "workers": WORKERS,
+        "options": {
+            "flink_version": engine_support.FLINK_VERSION,
+            "flink_job_server_jar": str(jar),
+            **options,
+        },
+    }
+
+
+ENGINES: dict[str, Callable[[], contextlib.AbstractContextManager[Engine]]] = {
+    "DirectRunner": direct,
+    "embedded Flink": embedded,
+    "Flink cluster": cluster,
+}
+
+
+# --- watching --------------------------------------------------------------------------------
+
+
+def run(case: Case, engine: Engine) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Runs the stage; gives what it took, and the checksums of what it made."""
+    stage = case.options["stage"]
+    with command.scratch() as name:
+        directory = Path(name)
+        given = command.write_build(stage, case, WORKERS, directory, engine.beam)
+        made = directory / "output" / STAGES[stage]
+        begun = time.perf_counter()
+        process = subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        with _watched(process.pid, engine, made) as (uses, first_file):
+            _, errors = process.communicate()
+            seconds = time.perf_counter() - begun
+        if process.returncode != 0:
+            raise RuntimeError(f"{' '.join(given)} failed:\n{errors.decode()}")
+        sample = {
+            "seconds": round(seconds, 2),
+            "stage_seconds": command.stage_seconds(made),
+            "until_first_file": round(first_file[0] - begun, 2) if first_file else None,
+            "processor_seconds": {k: round(sum(u.seconds.values()), 2) for k, u in uses.items()},
+            "peak_bytes": {kind: use.peak_bytes for kind, use in uses.items()},
+        }
+        return sample, command.file_checksums(made)
+
+
+@contextlib.contextmanager
+def _watched(root: int, engine: Engine, made: Path) -> Iterator[tuple[dict[str, Use], list[float]]]:
+    """Looks at the processes again and again; also notes when a worker begins its first file."""
+    uses = {kind: Use() for kind in KINDS}
+    first_file: list[float] = []
+    finished = threading.Event()
+    before = dict(_figures(root, engine, lambda figures: figures[0]))
+
+    def look() -> None:
+        sizes = dict.fromkeys(KINDS, 0)
+        for (kind, process), (seconds, size) in _figures(root, engine, lambda f: f):
+            sizes[kind] += size
+            uses[kind].seconds[process] = seconds - before.get((kind, process), 0.0)
+        for kind, size in sizes.items():
+            uses[kind].peak_bytes = max(uses[kind].peak_bytes, size)
+        begun = (*made.glob("_runs/*/*"), *made.glob(".*.tmp"), *made.glob("*.parquet"))
+        if not first_file and begun:
+            first_file.append(time.perf_counter())
+
+    def watch() -> None:
+        while not finished.wait(_POLL_SECONDS):
+            look()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield uses, first_file
+    finally:
+        finished.set()
+        watcher.join()
+
+
+def _figures(
+    root: int, engine: Engine, of: Callable[[tuple[float, int]], Any]
+) -> Iterator[tuple[tuple[str, int], Any]]:
+    """Processor seconds and resident memory of every process, by kind and id."""
+    places = [(root, "command"), *((process, "Java") for process in engine.java)]
+    if engine.pool is not None:
+        places.append((engine.pool, "Python workers"))
+    while places:
+        process, kind = places.pop()
+        directory = Path("/proc") / str(process)
+        try:
+            name, _, rest = (directory / "stat").read_text().partition("(")[2].rpartition(")")
+            values = rest.split()
+            places += [(child, kind) for child in command.children(process)]
+        except OSError:  # it has ended
+            continue
+        figures = ((int(values[11]) + int(values[12])) / _TICKS, int(values[21]) * _PAGE)
+        yield ("Java" if name == "java" else kind, process), of(figures)
+
+
+# --- what is shown ---------------------------------------------------------------------------
+
+
+def print_table(samples: Sequence[Mapping[str, Any]]) -> None:
+    """Medians, as Markdown."""
+    heads = ["stage", "runner", "s, whole command", "s, the stage", "s until the first file"]
+    heads += [f"{kind}: processor s, MB" for kind in KINDS]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for stage in STAGES:
+        for runner in ENGINES:
+            runs = [s for s in samples if (s["stage"], s["runner"]) == (stage, runner)]
+            cells = [stage, runner]
+            figures = ("seconds", "stage_seconds", "until_first_file")
+            cells += [_median([run[figure] for run in runs]) for figure in figures]
+            for kind in KINDS:
+                size = statistics.median(run["peak_bytes"][kind] for run in runs)
+                seconds = _median([run["processor_seconds"][kind] for run in runs])
+                cells.append(f"{seconds}, {size / 1e6:.0f}" if size else "–")
+            print(f"| {' | '.join(cells)} |")
+
+
+def _median(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{statistics.median(known):.1f}" if known else "–"
+
+
+if __name__ == "__main__":
+    main()
