@@ -192,7 +192,7 @@ def _blocks(case: Case) -> Iterator[Any]:
                 yield Stretch(ids=piece, starts=starts[low:high] - first)
                 first += len(piece)
 
-    return concatenated_rows(stretches(), _LENGTH, dtype=np.dtype(np.uint16))
+    return concatenated_rows(stretches(), _LENGTH)
 
 
 def _pack_files(case: Case) -> Outcome:

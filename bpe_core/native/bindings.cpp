@@ -26,6 +26,7 @@
 #include "encode_parallel.hpp"
 #include "encoder.hpp"
 #include "id_counts.hpp"
+#include "json_fields.hpp"
 #include "longest_match.hpp"
 #include "merge_learner.hpp"
 #include "normalizer.hpp"
@@ -331,6 +332,34 @@ py::tuple scan_documents_of(const py::buffer& buffer, const Int64Array& starts,
   const auto n = static_cast<py::ssize_t>(documents.n);
   return py::make_tuple(to_array(std::move(valid)),
                         to_array(std::move(hashes)).reshape(std::vector<py::ssize_t>{n, 2}));
+}
+
+py::tuple find_json_fields(const JsonFields& fields, const py::buffer& buffer,
+                           const Int64Array& starts, const Int64Array& ends) {
+  const BytesView data(buffer);
+  const DocumentSpans lines = checked_spans(data, starts, ends);
+  JsonSpans spans;
+  {
+    py::gil_scoped_release release;
+    spans = fields.find(lines.data, lines.starts, lines.ends, lines.n);
+  }
+  const std::vector<py::ssize_t> shape = {static_cast<py::ssize_t>(fields.size()),
+                                          static_cast<py::ssize_t>(lines.n)};
+  return py::make_tuple(to_array(std::move(spans.starts)).reshape(shape),
+                        to_array(std::move(spans.ends)).reshape(shape),
+                        to_array(std::move(spans.kinds)).reshape(shape));
+}
+
+Int64Array unescape_json_of(py::array_t<uint8_t, py::array::c_style>& data,
+                            const Int64Array& starts, const Int64Array& ends) {
+  const DocumentSpans texts = checked_spans(BytesView(data), starts, ends);
+  uint8_t* const bytes = data.mutable_data();
+  std::vector<int64_t> new_ends(texts.ends, texts.ends + texts.n);
+  {
+    py::gil_scoped_release release;
+    unescape_json(bytes, texts.starts, new_ends.data(), texts.n);
+  }
+  return to_array(std::move(new_ends));
 }
 
 template <class Id>
@@ -1052,6 +1081,11 @@ PYBIND11_MODULE(_native, m) {
         "begin_before"_a, "max_bytes"_a, "max_documents"_a, "at_end"_a = true);
   m.def("count_characters", &count_characters_of, "data"_a, "starts"_a, "ends"_a);
   m.def("scan_documents", &scan_documents_of, "data"_a, "starts"_a, "ends"_a);
+  py::class_<JsonFields>(m, "JsonFields")
+      .def(py::init<const std::vector<std::vector<std::string>>&, bool>(), "paths"_a,
+           "portable"_a = false)
+      .def("find", &find_json_fields, "data"_a, "starts"_a, "ends"_a);
+  m.def("unescape_json", &unescape_json_of, py::arg("data").noconvert(), "starts"_a, "ends"_a);
   m.def(
       "cut_lookahead", [](const SpecialSet& specials) { return cut_lookahead(specials.matcher()); },
       "specials"_a);

@@ -45,24 +45,9 @@ size_t ascii_run_end(const uint8_t* text, size_t size, size_t pos) {
 }
 
 void append_utf8(uint32_t code_point, std::string& out) {
-  char bytes[4];
-  size_t size = 1;
-  if (code_point < 0x80) {
-    bytes[0] = static_cast<char>(code_point);
-  } else if (code_point < 0x800) {
-    bytes[0] = static_cast<char>(0xC0 | code_point >> 6);
-    size = 2;
-  } else if (code_point < 0x10000) {
-    bytes[0] = static_cast<char>(0xE0 | code_point >> 12);
-    size = 3;
-  } else {
-    bytes[0] = static_cast<char>(0xF0 | code_point >> 18);
-    size = 4;
-  }
-  for (size_t i = 1; i < size; ++i) {
-    bytes[i] = static_cast<char>(0x80 | (code_point >> 6 * (size - 1 - i) & 0x3F));
-  }
-  out.append(bytes, size);
+  uint8_t bytes[4];
+  const size_t size = encode_utf8(code_point, bytes);
+  out.append(reinterpret_cast<const char*>(bytes), size);
 }
 
 // The character composed of these two, or 0.

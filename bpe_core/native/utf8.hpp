@@ -44,6 +44,27 @@ inline DecodedCharacter decode_utf8(const uint8_t* text, size_t size) {
   return {kInvalidCodePoint, 1};
 }
 
+// Writes a character, in 1 to 4 bytes; their number.
+inline size_t encode_utf8(uint32_t code_point, uint8_t* out) {
+  size_t size = 1;
+  if (code_point < 0x80) {
+    out[0] = static_cast<uint8_t>(code_point);
+  } else if (code_point < 0x800) {
+    out[0] = static_cast<uint8_t>(0xC0 | code_point >> 6);
+    size = 2;
+  } else if (code_point < 0x10000) {
+    out[0] = static_cast<uint8_t>(0xE0 | code_point >> 12);
+    size = 3;
+  } else {
+    out[0] = static_cast<uint8_t>(0xF0 | code_point >> 18);
+    size = 4;
+  }
+  for (size_t i = 1; i < size; ++i) {
+    out[i] = static_cast<uint8_t>(0x80 | (code_point >> 6 * (size - 1 - i) & 0x3F));
+  }
+  return size;
+}
+
 // General category L*.
 inline bool is_letter(uint32_t code_point) {
   return code_point < 0x110000 && (class_of_code_point(code_point) & kLetter) != 0;

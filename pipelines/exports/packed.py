@@ -107,7 +107,7 @@ class PackedShape:
         if self.window is None:
             stretches = seen.counted(token_stretches(dataset, section))
             for rows in concatenated_rows(
-                stretches, self.sequence_length, dtype=dataset.dtype, pad_id=self.pad_id
+                stretches, self.sequence_length, pad_id=self.pad_id
             ):
                 yield self._numbered(rows, first, seen.take())
                 first += len(rows)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bpe_core._native import best_fit_rows, copy_pieces
 from pipelines.exports.lists import gathered, offsets_of
 
-# Of rows that are given together, so that they take little memory.
+# Of rows that are given together, so that what is made of them takes little memory.
 _BLOCK_IDS = 1 << 20
 
 
@@ -36,6 +36,11 @@ class Stretch:
 
     ids: NDArray[Any]
     starts: NDArray[np.int64]
+
+    def part(self, begin: int, end: int) -> Stretch:
+        """The ids [begin, end), and the documents that begin with one of them."""
+        first, last = np.searchsorted(self.starts, (begin, end))
+        return Stretch(ids=self.ids[begin:end], starts=self.starts[first:last] - begin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,73 +130,78 @@ def position_ids(
 
 
 def concatenated_rows(
-    stretches: Iterable[Stretch],
-    sequence_length: int,
-    *,
-    dtype: np.dtype[Any],
-    pad_id: int | None = None,
+    stretches: Iterable[Stretch], sequence_length: int, *, pad_id: int | None = None
 ) -> Iterator[PackedRows]:
     """All ids in their order, cut every `sequence_length` ids; the last row may be shorter.
+
+    Only rows that go through several stretches are copied; the others are where they came from.
 
     Args:
         stretches: of ids; the first begins a row.
         sequence_length: ids of a row.
-        dtype: of the ids.
         pad_id: what fills the last row up; None: it stays shorter.
 
     Example:
         >>> stretch = Stretch(ids=np.arange(7, dtype=np.uint16), starts=np.array([0, 5]))
-        >>> [rows] = concatenated_rows([stretch], 4, dtype=np.dtype(np.uint16))
-        >>> rows.num_tokens.tolist(), rows.document_lengths.tolist()
-        ([4, 3], [4, 1, 2])
+        >>> [(rows.ids.tolist(), rows.document_lengths.tolist())
+        ...  for rows in concatenated_rows([stretch], 4)]
+        [([0, 1, 2, 3], [4]), ([4, 5, 6], [1, 2])]
     """
-    block = _Block(sequence_length, dtype)
+    block = max(1, _BLOCK_IDS // sequence_length) * sequence_length
+    open_row = _OpenRow(sequence_length)
     for stretch in stretches:
-        yield from block.add(stretch)
-    if block.used:
-        yield block.take(pad_id)
+        rest = open_row.fill(stretch) if len(open_row) else stretch
+        if len(open_row) == sequence_length:
+            yield open_row.take()
+        whole = len(rest.ids) // sequence_length * sequence_length
+        for begin in range(0, whole, block):
+            yield _cut(rest.part(begin, min(begin + block, whole)), sequence_length)
+        open_row.fill(rest.part(whole, len(rest.ids)))
+    if len(open_row):
+        last = open_row.take()
+        yield last if pad_id is None else last.padded(sequence_length, pad_id)
 
 
-class _Block:
-    """Room for a number of whole rows, which is filled with ids."""
+class _OpenRow:
+    """The ids of a row that the next stretches will fill."""
 
-    def __init__(self, sequence_length: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, sequence_length: int) -> None:
         self._length = sequence_length
-        self._size = max(1, _BLOCK_IDS // sequence_length) * sequence_length
-        self._dtype = dtype
-        self._begin()
+        self._parts: list[Stretch] = []
+        self._used = 0
 
-    def _begin(self) -> None:
-        self._ids = np.empty(self._size, self._dtype)
-        self._starts: list[NDArray[np.int64]] = []
-        self.used = 0
+    def __len__(self) -> int:
+        return self._used
 
-    def add(self, stretch: Stretch) -> Iterator[PackedRows]:
-        """Takes ids; gives blocks of rows that are full."""
-        taken = 0
-        while taken < len(stretch.ids):
-            end = min(len(stretch.ids), taken + self._size - self.used)
-            first, last = np.searchsorted(stretch.starts, (taken, end))
-            self._ids[self.used : self.used + end - taken] = stretch.ids[taken:end]
-            self._starts.append(stretch.starts[first:last] + (self.used - taken))
-            self.used += end - taken
-            taken = end
-            if self.used == self._size:
-                yield self.take(None)
+    def fill(self, stretch: Stretch) -> Stretch:
+        """Takes ids that the row has room for; gives the others."""
+        end = min(len(stretch.ids), self._length - self._used)
+        if end:
+            self._parts.append(stretch.part(0, end))
+            self._used += end
+        return stretch.part(end, len(stretch.ids))
 
-    def take(self, pad_id: int | None) -> PackedRows:
-        """The rows so far; only the last may be no full one."""
-        count = -(-self.used // self._length)
-        row_starts = np.arange(count, dtype=np.int64) * self._length
-        cuts = np.unique(np.concatenate([row_starts, *self._starts]))
-        first_pieces = np.searchsorted(cuts, row_starts)
-        rows = PackedRows.of_pieces(
-            self._ids[: self.used],
-            np.diff(cuts, append=self.used),
-            np.diff(first_pieces, append=len(cuts)),
+    def take(self) -> PackedRows:
+        """The row."""
+        places = offsets_of(np.array([len(part.ids) for part in self._parts]))[:-1]
+        starts = [part.starts + place for part, place in zip(self._parts, places, strict=True)]
+        row = Stretch(
+            ids=np.concatenate([part.ids for part in self._parts]), starts=np.concatenate(starts)
         )
-        self._begin()
-        return rows if pad_id is None else rows.padded(self._length, pad_id)
+        self._parts, self._used = [], 0
+        return _cut(row, self._length)
+
+
+def _cut(stretch: Stretch, sequence_length: int) -> PackedRows:
+    """The ids as rows; only the last may be no full one."""
+    row_starts = np.arange(0, len(stretch.ids), sequence_length, dtype=np.int64)
+    cuts = np.unique(np.concatenate([row_starts, stretch.starts]))
+    first_pieces = np.searchsorted(cuts, row_starts)
+    return PackedRows.of_pieces(
+        stretch.ids,
+        np.diff(cuts, append=len(stretch.ids)),
+        np.diff(first_pieces, append=len(cuts)),
+    )
 
 
 def best_fit_packed(

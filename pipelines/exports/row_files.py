@@ -17,6 +17,8 @@ from pipelines.storage.directory import Directory
 
 # Of a row group, unless a number of rows was asked for: as in the token files of a build.
 GROUP_IDS: Final = 1 << 20
+# Ids that Arrow encodes at once. Its 1,024 cost an eighth more time; a page holds as many ids.
+_BATCH_IDS: Final = 1 << 18
 _MOST_GROUP_IDS: Final = 1 << 24
 
 
@@ -81,6 +83,7 @@ class RowFile:
                 use_byte_stream_split=["input_ids.list.element"],
                 column_encoding=dict.fromkeys(form.delta, "DELTA_BINARY_PACKED") or None,
                 write_statistics=False,
+                write_batch_size=_BATCH_IDS,
             )
         )
         self._pending: list[pa.Table] = []

@@ -44,7 +44,7 @@ from pipelines.rejects.reasons import NULL_FIELD
 from pipelines.tasks import InputFile, Range
 
 _BATCH_BYTES: Final = 2 << 20
-_SMALLEST_BATCH_BYTES: Final = 256 << 10
+_SMALLEST_BATCH_BYTES: Final = 1 << 20
 # Rows of one batch at most, where their bytes are not known before they are read.
 _MOST_ROWS: Final = 8192
 _FEW_ROWS: Final = 64

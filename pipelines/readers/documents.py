@@ -194,7 +194,9 @@ class BatchMaker:
             num_bytes, valid, hashes = num_bytes[taken], valid[taken], hashes[taken]
         invalid = np.flatnonzero(valid < num_bytes)
         if len(invalid) and self._options.invalid_utf8 == "replace":
-            data, starts, ends = _replace_invalid(data, starts, ends, invalid)
+            broken = [data[starts[i] : ends[i]].tobytes() for i in invalid]
+            repaired = [text.decode("utf-8", "replace").encode() for text in broken]
+            data, starts, ends = with_texts(data, starts, ends, invalid, repaired)
         elif len(invalid):
             found = [self._invalid_text(texts, int(i), int(valid[i])) for i in invalid]
             rejects = sorted([*rejects, *found], key=lambda reject: reject.offset)
@@ -519,15 +521,18 @@ def _id(texts: Texts, i: int) -> str | None:
     return value
 
 
-def _replace_invalid(
-    data: ByteArray, starts: IntArray, ends: IntArray, invalid: NDArray[np.intp]
+def with_texts(
+    data: ByteArray,
+    starts: IntArray,
+    ends: IntArray,
+    which: NDArray[np.intp],
+    texts: Sequence[bytes],
 ) -> tuple[ByteArray, IntArray, IntArray]:
-    """Repair the documents with these indices; the repaired data, starts and ends."""
+    """Put other texts in the place of those with these indices; the new data, starts and ends."""
     parts: list[ByteArray] = []
     growth = np.zeros(len(starts), np.int64)
     position = 0
-    for i in invalid:
-        text = data[starts[i] : ends[i]].tobytes().decode("utf-8", "replace").encode()
+    for i, text in zip(which, texts, strict=True):
         parts += (data[position : starts[i]], np.frombuffer(text, np.uint8))
         position = ends[i]
         growth[i] = len(text) - (ends[i] - starts[i])

@@ -1,13 +1,10 @@
 r"""JSON lines: a record a line, its text in a field.
 
-Blocks of whole lines go through Arrow's JSON reader, which makes no Python object of a value. It
-separates records by their syntax, not by lines, so what it gives is believed only if every line
-begins with `{` and ends with `}` and there are as many records as lines: between two such lines no
-record can go on, since JSON allows neither `}` followed by `{` nor a line break in a string. A
-block that it refuses is halved; few lines are read one by one with Python's `json`. What a line
-means depends on that line alone, since both read the same in it, but for what Arrow alone takes
-(`Inf`, `-NaN`, deep nesting): such a line is given to Arrow alone. A line that neither reads is
-rejected.
+Fields are found in all lines of a window at once, by native code that makes nothing of a value:
+texts are taken where they stand, and escapes replaced there. That reads a line only if it is JSON
+beyond doubt and holds what is asked for; every other line Python's `json` reads by itself, and what
+it does not read either, or what holds no text, is rejected. What a line means depends on that line
+alone. (Python alone would refuse `Inf`, `-NaN` and deep nesting, which are taken.)
 """
 
 from __future__ import annotations
@@ -19,13 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
-import pyarrow.json
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bpe_core._native import JsonFields, copy_pieces, unescape_json
 from pipelines.batches import DocumentBatch, Reject
-from pipelines.readers.documents import IntArray, Texts
-from pipelines.readers.fields import id_strings, joined, prepared, show_path, spans
+from pipelines.readers.documents import IntArray, Texts, with_texts
+from pipelines.readers.fields import id_strings, show_path
 from pipelines.readers.options import FieldPath, ReadOptions
 from pipelines.readers.separated import SeparatedReader, Split
 from pipelines.readers.streams import ByteArray, StreamPair
@@ -38,43 +35,45 @@ from pipelines.rejects.reasons import (
 from pipelines.tasks import InputFile, Range
 
 _WHITE_SPACE: Final = b" \t\r"  # JSON's, without the line break
-_IS_WHITE_SPACE: Final = np.isin(np.arange(256), list(_WHITE_SPACE))
-# So many around a line are taken off all lines at once.
-_FEW_BLANKS: Final = 8
-# So many are read one by one in the time of the calls of Arrow that find the bad ones among them.
-_FEW_LINES: Final = 128
-_NUMBERS_OF_ARROW: Final = ("Inf", "-Inf", "-NaN")  # which Python does not take, or not all of them
+# What native code finds in a field (`JsonKind`).
+_ABSENT: Final = 0
+_TEXT: Final = 1
+_ESCAPED: Final = 2
+_OTHER: Final = 4
+_BLANK: Final = 5
 _KINDS: Final = {dict: "an object", list: "an array", bool: "a truth value", float: "a number"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Lines that are not blank: places in `data`, without white space around."""
+    """Lines in `data`, and of each field where it is in each of them, and what it is."""
 
     data: ByteArray
+    begins: IntArray
+    line_ends: IntArray
     starts: IntArray
     ends: IntArray
-    places: IntArray  # where the file has them
-    look_like_records: NDArray[np.bool_]
+    kinds: NDArray[np.uint8]
 
-    def __len__(self) -> int:
-        return len(self.starts)
+    def select(self, kept: NDArray[np.bool_]) -> _Lines:
+        return _Lines(
+            self.data,
+            self.begins[kept],
+            self.line_ends[kept],
+            self.starts[:, kept],
+            self.ends[:, kept],
+            self.kinds[:, kept],
+        )
+
+    def unescape(self, which: NDArray[np.bool_]) -> None:
+        """Replace the escapes in texts of some lines, of which nothing else is needed any more."""
+        escaped = (self.kinds == _ESCAPED) & which
+        if escaped.any():
+            self.ends[escaped] = unescape_json(self.data, self.starts[escaped], self.ends[escaped])
 
     def line(self, i: int) -> bytes:
-        return self.data[self.starts[i] : self.ends[i]].tobytes()
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Of consecutive lines the text, null where there is none, and the ids."""
-
-    text: pa.Array[Any]
-    ids: pa.StringArray | None
-
-    def slice(self, begin: int, end: int) -> _Columns:
-        length = end - begin
-        ids = None if self.ids is None else self.ids.slice(begin, length)
-        return _Columns(self.text.slice(begin, length), ids)
+        """A line without white space around."""
+        return self.data[self.begins[i] : self.line_ends[i]].tobytes().strip(_WHITE_SPACE)
 
 
 class JsonLinesReader(SeparatedReader):
@@ -92,136 +91,100 @@ class JsonLinesReader(SeparatedReader):
             strip_bom=True,  # no JSON begins with one
             longest=options.max_document_bytes,
         )
-        # Ids are texts or numbers; what they were last is tried first.
-        self._id_types = [pa.string(), pa.int64(), pa.uint64()]
+        asked = [*options.text_fields, *([] if options.id_field is None else [options.id_field])]
+        paths = list(dict.fromkeys(asked))
+        self._fields = JsonFields([[part.encode() for part in path] for path in paths])
+        self._text_rows = [paths.index(path) for path in options.text_fields]
+        self._id_row = None if options.id_field is None else paths.index(options.id_field)
 
     def _found(self, split: Split, consumed: int) -> Iterator[DocumentBatch]:
-        lines = _lines(self._window.data, split, self._window.offset)
+        lines = self._lines(split)
+        odd = self._odd(lines.kinds)
+        lines.unescape(~odd)
         rejects: list[Reject] = []
-        parts = self._columns(lines, 0, len(lines), rejects)
-        text = pa.concat_arrays([part.text for part in parts]) if parts else pa.array([], "binary")
-        ids = None
-        if self._options.id_field is not None and parts:
-            ids = pa.concat_arrays([part.ids for part in parts])
-        data, starts, ends = spans(text)
-        texts = Texts(data=data, starts=starts, ends=ends, places=lines.places, ids=ids)
+        which = np.flatnonzero(odd)
+        read = [self._one_line(lines, i, rejects) for i in which.tolist()]
+        data, starts, ends = self._texts(lines)
+        kept = ~odd
+        if any(text is not None for text, _ in read):
+            texts = [text or b"" for text, _ in read]
+            data, starts, ends = with_texts(data, starts, ends, which, texts)
+            kept[which] = [text is not None for text, _ in read]
+        found = Texts(
+            data=data,
+            starts=starts,
+            ends=ends,
+            places=lines.begins + self._window.offset,
+            ids=self._ids(lines, odd, [record_id for _, record_id in read]),
+        )
         if rejects:
-            texts = texts.select(text.is_valid().to_numpy(zero_copy_only=False))
-        yield from self._maker.record_batches(texts, consumed=consumed, rejects=rejects)
+            found = found.select(kept)
+        yield from self._maker.record_batches(found, consumed=consumed, rejects=rejects)
 
     def _long(self, start: int) -> Iterator[DocumentBatch]:
         yield from self._too_long(start, "a line")
 
     # --- many lines
 
-    def _columns(
-        self, lines: _Lines, begin: int, end: int, rejects: list[Reject]
-    ) -> list[_Columns]:
-        """The columns of lines [begin, end), and the rejects of those without a text."""
-        if begin == end:
-            return []
-        if lines.look_like_records[begin:end].all():
-            columns = self._fast(lines, begin, end)
-            if columns is not None:
-                return self._without_nulls(lines, begin, columns, rejects)
-        if end - begin <= _FEW_LINES:
-            return [self._one_by_one(lines, range(begin, end), rejects)]
-        middle = (begin + end) // 2
-        return [
-            *self._columns(lines, begin, middle, rejects),
-            *self._columns(lines, middle, end, rejects),
-        ]
+    def _lines(self, split: Split) -> _Lines:
+        """The lines that are not blank, with what was found in them."""
+        data = self._window.data
+        starts, ends, kinds = self._fields.find(data, split.starts, split.ends)
+        lines = _Lines(data, split.starts, split.ends, starts, ends, kinds)
+        is_blank = kinds[0] == _BLANK
+        return lines.select(~is_blank) if is_blank.any() else lines
 
-    def _without_nulls(
-        self, lines: _Lines, begin: int, columns: _Columns, rejects: list[Reject]
-    ) -> list[_Columns]:
-        """The columns with every null explained; they are those of the lines from `begin` on."""
-        if not columns.text.null_count:
-            return [columns]
-        parts = []
-        after = 0
-        for i in np.flatnonzero(columns.text.is_null().to_numpy(zero_copy_only=False)).tolist():
-            parts.append(columns.slice(after, i))
-            parts.append(self._one_by_one(lines, range(begin + i, begin + i + 1), rejects))
-            after = i + 1
-        return [*parts, columns.slice(after, len(columns.text))]
+    def _odd(self, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which lines hold something else than what is asked for, as far as is known."""
+        texts = kinds[self._text_rows]
+        odd: NDArray[np.bool_] = ((texts != _TEXT) & (texts != _ESCAPED)).any(axis=0)
+        return odd if self._id_row is None else odd | (kinds[self._id_row] == _OTHER)
 
-    def _fast(self, lines: _Lines, begin: int, end: int) -> _Columns | None:
-        """What Arrow reads in these lines; None if it refuses them or finds more records."""
-        block = pa.py_buffer(lines.data[lines.starts[begin] : lines.ends[end - 1]].data)
-        for id_type in tuple(self._id_types) if self._options.id_field is not None else (None,):
-            try:
-                table = pa.json.read_json(
-                    pa.BufferReader(block),
-                    pa.json.ReadOptions(use_threads=False, block_size=block.size + 1),
-                    pa.json.ParseOptions(
-                        explicit_schema=self._schema(id_type), unexpected_field_behavior="ignore"
-                    ),
-                )
-            except pa.ArrowInvalid as error:
-                if self._may_have_other_ids(error):
-                    continue
-                self._try_first(id_type)
-                return None
-            if table.num_rows != end - begin:
-                return None
-            self._try_first(id_type)
-            return self._columns_of(table)
-        return None
+    def _texts(self, lines: _Lines) -> tuple[ByteArray, IntArray, IntArray]:
+        """Bytes, starts and ends of the lines' texts; of odd ones anything."""
+        if len(self._text_rows) == 1:
+            row = self._text_rows[0]
+            return lines.data, lines.starts[row], lines.ends[row]
+        lengths = (lines.ends - lines.starts)[self._text_rows]
+        join = np.frombuffer(self._options.join, np.uint8)
+        ends = np.cumsum(lengths.sum(axis=0) + len(join) * (len(lengths) - 1))
+        joined = np.empty(ends[-1] if len(ends) else 0, np.uint8)
+        places = starts = np.append(0, ends[:-1])[: len(ends)]
+        for i, row in enumerate(self._text_rows):
+            if i > 0:
+                nought = np.zeros_like(places)
+                copy_pieces(join, nought, nought + len(join), joined, places)
+                places = places + len(join)
+            copy_pieces(lines.data, lines.starts[row], lengths[i], joined, places)
+            places = places + lengths[i]
+        return joined, starts, ends
 
-    def _try_first(self, id_type: pa.DataType | None) -> None:
-        if id_type is not None and id_type != self._id_types[0]:
-            self._id_types.remove(id_type)
-            self._id_types.insert(0, id_type)
-
-    def _may_have_other_ids(self, error: pa.ArrowInvalid) -> bool:
-        """Whether lines were refused for the type of their ids, as far as the message tells."""
-        path = self._options.id_field
-        message = str(error)
-        return path is not None and (
-            f"Column(/{'/'.join(path)})" in message or "Failed to convert" in message
-        )
-
-    def _schema(self, id_type: pa.DataType | None) -> pa.Schema:
-        """The fields that are asked for, and no other."""
-        tree: dict[str, Any] = {}
-        fields: list[tuple[FieldPath, pa.DataType]] = []
-        if self._options.id_field is not None and id_type is not None:
-            fields.append((self._options.id_field, id_type))
-        fields += [(path, pa.string()) for path in self._options.text_fields]
-        for path, data_type in fields:
-            branch = tree
-            for part in path[:-1]:
-                branch = branch.setdefault(part, {})
-            branch[path[-1]] = data_type
-        return pa.schema(_fields(tree))
-
-    def _columns_of(self, table: pa.Table) -> _Columns:
-        columns = [_column(table, path) for path in self._options.text_fields]
-        prepared_columns = [prepared(column, untrusted=False) for column in columns]
-        text = joined(prepared_columns, self._options.join)
-        if self._options.id_field is None:
-            return _Columns(text, None)
-        ids = prepared(_column(table, self._options.id_field), untrusted=False)
-        return _Columns(text, id_strings(ids))
+    def _ids(
+        self, lines: _Lines, odd: NDArray[np.bool_], of_odd: list[str | None]
+    ) -> pa.StringArray | None:
+        """The ids of the lines; those of odd ones are given."""
+        if self._id_row is None:
+            return None
+        there = (lines.kinds[self._id_row] != _ABSENT) & ~odd
+        starts = lines.starts[self._id_row]
+        lengths = np.where(there, lines.ends[self._id_row] - starts, 0)
+        offsets = np.append(0, np.cumsum(lengths))
+        values = np.empty(offsets[-1], np.uint8)
+        copy_pieces(lines.data, starts, lengths, values, offsets[:-1])
+        buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(values.data)]
+        ids = id_strings(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(lengths), buffers))
+        if not there.all():
+            ids = pc.if_else(pa.array(there), ids, pa.scalar(None, pa.string()))
+        if of_odd:
+            ids = pc.replace_with_mask(ids, pa.array(odd), pa.array(of_odd, pa.string()))
+        return ids
 
     # --- line by line
-
-    def _one_by_one(self, lines: _Lines, which: range, rejects: list[Reject]) -> _Columns:
-        """What Python reads in these lines; where that is no text, null and a reject."""
-        texts: list[bytes | None] = []
-        ids: list[str | None] = []
-        for i in which:
-            text, record_id = self._one_line(lines, i, rejects)
-            texts.append(text)
-            ids.append(record_id)
-        wide = pa.binary() if len(self._options.text_fields) == 1 else pa.large_binary()
-        id_column = None if self._options.id_field is None else pa.array(ids, pa.string())
-        return _Columns(pa.array(texts, wide), id_column)
 
     def _one_line(
         self, lines: _Lines, i: int, rejects: list[Reject]
     ) -> tuple[bytes | None, str | None]:
+        """Text and id of a line, as Python reads it; without a text None and a reject."""
         line = lines.line(i)
         record_id: str | None = None
         try:
@@ -230,13 +193,8 @@ class JsonLinesReader(SeparatedReader):
             values = [self._text_of(record, path, line) for path in self._options.text_fields]
             return self._options.join.join(values), record_id
         except _RejectedError as rejected:
-            if isinstance(rejected, _OnlyPythonError) and lines.look_like_records[i]:
-                columns = self._fast(lines, i, i + 1)
-                if columns is not None and columns.text.null_count == 0:
-                    ids = [None] if columns.ids is None else columns.ids.to_pylist()
-                    return columns.text[0].as_py(), ids[0]
             reason, message = rejected.reason, rejected.message
-            place = int(lines.places[i])
+            place = int(lines.begins[i]) + self._window.offset
             rejects.append(self._maker.reject(place, len(line), reason, message, line, record_id))
             return None, record_id
 
@@ -263,61 +221,11 @@ class JsonLinesReader(SeparatedReader):
         return _encode(value, line)
 
 
-def _lines(data: ByteArray, split: Split, offset: int) -> _Lines:
-    starts, ends, places = split.starts, split.ends, split.starts + offset
-    ends = ends - (data[ends - 1] == ord("\r"))
-    first, last = ord("{"), ord("}")
-    # A line of "\r" alone has become empty: what stands before it is no part of it.
-    regular = (ends > starts) & (data[starts] == first) & (data[ends - 1] == last)
-    if not regular.all():
-        starts, ends = _stripped(data, starts, ends)
-        kept = ends > starts
-        starts, ends, places = starts[kept], ends[kept], places[kept]
-        regular = (data[starts] == first) & (data[ends - 1] == last)
-    return _Lines(data, starts, ends, places, regular)
-
-
-def _stripped(data: ByteArray, starts: IntArray, ends: IntArray) -> tuple[IntArray, IntArray]:
-    """The places of lines without the white space around them; of blanks an empty one is left."""
-    starts, ends = starts.copy(), ends.copy()
-    for places, before, step in ((ends, 1, -1), (starts, 0, 1)):
-        left = np.arange(len(starts))
-        for _ in range(_FEW_BLANKS):
-            left = left[ends[left] > starts[left]]
-            left = left[_IS_WHITE_SPACE[data[places[left] - before]]]
-            places[left] += step
-        for i in left:
-            line = data[starts[i] : ends[i]].tobytes()
-            stripped = line.rstrip(_WHITE_SPACE) if places is ends else line.lstrip(_WHITE_SPACE)
-            places[i] += step * (len(line) - len(stripped))
-    return starts, ends
-
-
-def _fields(tree: dict[str, Any]) -> list[pa.Field]:
-    return [
-        pa.field(name, pa.struct(_fields(branch)) if isinstance(branch, dict) else branch)
-        for name, branch in tree.items()
-    ]
-
-
-def _column(table: pa.Table, path: FieldPath) -> pa.Array[Any]:
-    """The column of a path; null where an object that holds it is null or not there."""
-    column = table.column(path[0])
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    for part in path[1:]:
-        array = pa.compute.struct_field(array, [array.type.get_field_index(part)])
-    return array
-
-
 class _RejectedError(Exception):
     def __init__(self, reason: str, message: str):
         super().__init__(message)
         self.reason = reason
         self.message = message
-
-
-class _OnlyPythonError(_RejectedError):
-    """Python refuses a line that Arrow may read."""
 
 
 class _Integer(str):
@@ -332,12 +240,10 @@ def _parse(line: bytes) -> dict[str, Any]:
         record = json.loads(text, parse_int=_Integer)
     except json.JSONDecodeError as error:
         place = len(text[: error.pos].encode("utf-8", "surrogateescape"))
-        stopped_by = text[error.pos : error.pos + 4]
-        raise (_OnlyPythonError if stopped_by.startswith(_NUMBERS_OF_ARROW) else _RejectedError)(
-            MALFORMED_JSON, f"no JSON: {error.msg} at byte {place} of the line"
-        ) from None
+        message = f"no JSON: {error.msg} at byte {place} of the line"
+        raise _RejectedError(MALFORMED_JSON, message) from None
     except RecursionError:
-        raise _OnlyPythonError(MALFORMED_JSON, "objects or arrays are nested too deeply") from None
+        raise _RejectedError(MALFORMED_JSON, "objects or arrays are nested too deeply") from None
     if not isinstance(record, dict):
         raise _RejectedError(MALFORMED_JSON, f"expected an object, found {_kind(record)}")
     return record

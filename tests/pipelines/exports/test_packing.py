@@ -71,7 +71,7 @@ def pieces_of(rows: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
 def test_concatenated_rows_joined_are_the_ids_in_their_order(
     lengths: list[int], at: list[float], sequence_length: int
 ) -> None:
-    blocks = list(concatenated_rows(stretches(lengths, at), sequence_length, dtype=U16))
+    blocks = list(concatenated_rows(stretches(lengths, at), sequence_length))
     rows = [row for block in blocks for row in rows_of(block)]
     assert [i for ids, _ in rows for i in ids] == list(range(sum(lengths)))
     assert all(len(ids) == sequence_length for ids, _ in rows[:-1])
@@ -107,7 +107,7 @@ def test_rows_do_not_depend_on_where_the_ids_were_cut(
     lengths: list[int], at: list[float], sequence_length: int, window: int
 ) -> None:
     for pack in (
-        lambda given_ids: concatenated_rows(given_ids, sequence_length, dtype=U16),
+        lambda given_ids: concatenated_rows(given_ids, sequence_length),
         lambda given_ids: (
             rows for _, rows in best_fit_packed(given_ids, sequence_length, window, dtype=U16)
         ),
@@ -143,7 +143,7 @@ def test_padding_fills_every_row_and_changes_nothing_else(
 
 @given(documents, st.integers(1, 20))
 def test_position_ids_count_from_0_in_every_piece(lengths: list[int], sequence_length: int) -> None:
-    for block in concatenated_rows(stretches(lengths, []), sequence_length, dtype=U16):
+    for block in concatenated_rows(stretches(lengths, []), sequence_length):
         positions = position_ids(block.document_lengths, block.num_tokens, block.offsets)
         assert positions.tolist() == [
             place for length in block.document_lengths for place in range(length)
@@ -154,7 +154,7 @@ def test_position_ids_count_from_0_in_every_piece(lengths: list[int], sequence_l
 def test_rows_longer_than_a_block_are_whole(padding: int | None) -> None:
     ids = (np.arange(3_000_000) % 65_521).astype(np.uint16)
     given_ids = [Stretch(ids=ids, starts=np.array([0, 2_500_000]))]
-    blocks = list(concatenated_rows(given_ids, 1_200_000, dtype=U16, pad_id=padding))
+    blocks = list(concatenated_rows(given_ids, 1_200_000, pad_id=padding))
     assert [count for block in blocks for count in block.num_tokens] == [1_200_000] * 2 + [600_000]
     assert len(blocks[-1].ids) == (600_000 if padding is None else 1_200_000)
     assert np.array_equal(np.concatenate([block.ids for block in blocks])[:3_000_000], ids)
