@@ -228,7 +228,7 @@ def _watched(root: int, engine: Engine, made: Path) -> Iterator[tuple[dict[str, 
             uses[kind].seconds[process] = seconds - before.get((kind, process), 0.0)
         for kind, size in sizes.items():
             uses[kind].peak_bytes = max(uses[kind].peak_bytes, size)
-        begun = (*made.glob("_runs/*/*"), *made.glob(".*.tmp"), *made.glob("*.parquet"))
+        begun = (*made.glob("_runs/*/*"), *made.glob(".*.parquet.*.tmp"), *made.glob("*.parquet"))
         if not first_file and begun:
             first_file.append(time.perf_counter())
 

@@ -75,6 +75,7 @@ class Case:
         unit: of the figures: "MB/s", "s" or "µs"; seconds are those of one call for the last.
         headline: the steps whose rows are in the short table.
         items: how many there are, and of what, where the cost of one is of interest.
+        environment: variables for the processes of all sides.
         options: what else the question's functions need.
     """
 
@@ -90,6 +91,7 @@ class Case:
     unit: str = "MB/s"
     headline: Sequence[str] = ()
     items: tuple[int, str] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -243,7 +245,7 @@ def _short(seconds: float) -> float:
 
 
 def _child(script: str, what: str, side: str, case: Case) -> dict[str, Any]:
-    environment = {**os.environ, "RAYON_NUM_THREADS": str(case.threads)}
+    environment = {**os.environ, **case.environment, "RAYON_NUM_THREADS": str(case.threads)}
     command = [sys.executable, script, what, side, case.to_json()]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -3,8 +3,10 @@
 Of the dataset that a build wrote: as the command, from Parquet to Parquet; as a function, from a
 file of ids to a file of rows, as datatrove's merger takes and writes them (`shuffle_chunk_size`, in
 order); and without writing anything, as llm-foundry's `ConcatTokensDataset`, which gets the ids in
-place of a tokenizer's. Ours has the lengths of the documents with the rows each time. Of
-llm-foundry one module is loaded, since all of it needs torch.
+place of a tokenizer's. Ours has the lengths of the documents with the rows each time; datatrove's
+merger writes where they end, llm-foundry drops them, and neither has Parquet or checksums: beside
+the command datatrove copies a binary file. Of llm-foundry one module is loaded, since all of it
+needs torch.
 """
 
 from __future__ import annotations

@@ -651,9 +651,7 @@ def load_counts(
             what="A shard of the counts",
             hint="Count anew: `beam-bpe count CONFIG --restart`.",
         )
-        table = pq.read_table(pa.BufferReader(data))
-        if min_count > 1:
-            table = table.filter(pc.greater_equal(table["count"], min_count))
+        table = _read_shard(data, min_count)
         tables.append(table)
         rows += table.num_rows
         key_bytes += pc.sum(pc.binary_length(table["pretoken"])).as_py() or 0
@@ -667,6 +665,15 @@ def load_counts(
     }
     table = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
     return PretokenCounts(table, {**metadata, "fingerprint": manifest["fingerprint"]})
+
+
+def _read_shard(data: bytes, min_count: int) -> pa.Table:
+    """A shard without what is too rare, of which no more than a row group is ever in memory."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    batches = file.iter_batches()
+    if min_count > 1:
+        batches = (batch.filter(pc.greater_equal(batch["count"], min_count)) for batch in batches)
+    return pa.Table.from_batches(batches, file.schema_arrow)
 
 
 def _too_large(

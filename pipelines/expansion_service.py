@@ -171,8 +171,19 @@ def serve(arguments: Sequence[str]) -> None:
     portable = options.view_as(PortableOptions)
     _check(known, portable)
 
-    server = grpc.server(thread_pool_executor.shared_unbounded_instance())
-    port = server.add_insecure_port(f"{known.host}:{known.port}")
+    server = grpc.server(
+        thread_pool_executor.shared_unbounded_instance(),
+        options=[("grpc.so_reuseport", 0)],  # else a second service would share the port
+    )
+    try:
+        port = server.add_insecure_port(f"{known.host}:{known.port}")
+    except RuntimeError:
+        raise ConfigError(
+            "The service can't listen there.",
+            expected="an address of this machine and a port that is free",
+            found=f"{known.host}:{known.port}",
+            hint="Take another --port; 0 is any that is free.",
+        ) from None
     address = f"{known.host}:{port}"
     if known.serve_workers:
         portable.environment_type = "EXTERNAL"

@@ -322,11 +322,11 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "checksum": fingerprint(content)}
 
 
-def problem_of(data: bytes, model: type[BaseModel]) -> str | None:
-    """What is wrong with the bytes of a `manifest.json` or `run.json`, None if nothing is.
+def problem_of_seal(data: bytes) -> str | None:
+    """What is wrong with the bytes of a JSON object with a checksum, None if nothing is.
 
-    >>> problem_of(b"{}", CountsManifest)
-    'no checksum'
+    >>> problem_of_seal(b"{}"), problem_of_seal(json_bytes(sealed({"a": 1})))
+    ('no checksum', None)
     """
     try:
         value = json.loads(data)
@@ -341,8 +341,20 @@ def problem_of(data: bytes, model: type[BaseModel]) -> str | None:
         return f"checksum {fingerprint(content)} of its content, where it says {value['checksum']}"
     if json_bytes(value) != data:
         return "its content is whole, but not written as builds write it"
+    return None
+
+
+def problem_of(data: bytes, model: type[BaseModel]) -> str | None:
+    """What is wrong with the bytes of a `manifest.json` or `run.json`, None if nothing is.
+
+    >>> problem_of(b"{}", CountsManifest)
+    'no checksum'
+    """
+    problem = problem_of_seal(data)
+    if problem is not None:
+        return problem
     try:
-        model.model_validate(value)
+        model.model_validate(json.loads(data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -63,8 +63,9 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
         ConfigError: a key or a value is wrong.
 
     Example:
-        >>> ReadDocuments(files=["*.txt"], separator="\\n")
-        <ReadDocuments(PTransform) label=[ReadDocuments]>
+        >>> rows = beam.Pipeline() | ReadDocuments(files=["examples/data/kjv-00.txt"])
+        >>> [name for name, _ in rows.element_type._fields]
+        ['text', 'source', 'offset', 'id']
     """
 
     def __init__(self, *, error_handling: Any = None, **source: Any) -> None:
@@ -271,13 +272,9 @@ class _RowsOf(beam.DoFn):  # type: ignore[misc]
         for reject in batch.rejects:
             yield beam.pvalue.TaggedOutput("rejects", reject_row(reject))
         ids = [None] * len(batch) if batch.ids is None else batch.ids.to_pylist()
-        for i, record_id in enumerate(ids):
-            yield beam.Row(
-                text=batch.document(i).decode(),
-                source=batch.source,
-                offset=int(batch.offsets[i]),
-                id=record_id,
-            )
+        texts, offsets = batch.documents(), batch.offsets.tolist()
+        for text, offset, record_id in zip(texts, offsets, ids, strict=True):
+            yield beam.Row(text=text.decode(), source=batch.source, offset=offset, id=record_id)
 
 
 class _MakeBatches(DocumentFn):

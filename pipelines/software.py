@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping
 from functools import cache
@@ -25,6 +26,11 @@ def deciding_versions() -> Mapping[str, str]:
         "unicode": UNICODE_VERSION,
         "regex": regex.__version__,
     }
+
+
+def software_metadata() -> dict[str, str]:
+    """The same for the footer of a file."""
+    return {"bpe.software": json.dumps(deciding_versions(), sort_keys=True)}
 
 
 @cache

@@ -40,7 +40,7 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Workers take and give back the same few buffers again and again, and memory that the system has to
 # clear first costs more than filling it: so the allocator (glibc's) keeps what it has, in two
 # arenas, and Arrow takes its memory there too. The threads of BLAS that numpy starts are of no use.
-_MEMORY_SETTINGS = {
+MEMORY_SETTINGS = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_ARENA_MAX": "2",
@@ -95,7 +95,7 @@ def supervise(command: Sequence[str]) -> int:
     before = set(_children_of(os.getpid()))
     read_end, write_end = os.pipe()
     environment = {
-        **_MEMORY_SETTINGS,
+        **MEMORY_SETTINGS,
         **os.environ,
         STATUS_VARIABLE: str(status),
         _PARENT_PIPE_VARIABLE: str(read_end),

@@ -87,7 +87,7 @@ __all__ = [
     "TrainTokenizer",
     "WriteTasks",
     "WriteTokenShards",
-    "WriteTrainedShards",
+    "WriteTrainedTasks",
 ]
 
 
@@ -174,6 +174,8 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
         }
 
 
+@with_input_types(bytes)
+@with_output_types(bytes)
 @dataclass(kw_only=True)
 class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
     """Entries of all shards of counts, or one element of any kind → the tokenizer's fingerprint.
@@ -190,8 +192,10 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
         )
 
 
+@with_input_types(bytes)
+@with_output_types(bytes)
 @dataclass(kw_only=True)
-class WriteTrainedShards(beam.PTransform):  # type: ignore[misc]
+class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
     """As `WriteTasks`, with a tokenizer that is trained in the same pipeline.
 
     Attributes:
@@ -208,6 +212,8 @@ class WriteTrainedShards(beam.PTransform):  # type: ignore[misc]
         ).with_output_types(bytes)
 
 
+@with_input_types(bytes)
+@with_output_types(bytes)
 @dataclass(kw_only=True)
 class NoteFinished(beam.PTransform):  # type: ignore[misc]
     """Notes, when all that it is given is there, that a job has finished which nobody waits for."""
@@ -378,6 +384,13 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
         return shown(self)
 
 
+class Encoded(NamedTuple):
+    """What `EncodeDocuments` gives: `TokenRows` or rows, and rejected documents."""
+
+    tokens: beam.PCollection[Any]
+    rejects: beam.PCollection[Any]
+
+
 @dataclass(kw_only=True)
 class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
     """Documents → `tokens` (`TokenRows`, or rows) and `rejects` (`Reject`, or rows).
@@ -412,13 +425,22 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def expand(self, documents: beam.PCollection[Any]) -> beam.pvalue.DoOutputsTuple:
+    def expand(self, documents: beam.PCollection[Any]) -> Encoded:
         check_choices(self, "special_tokens_in_text", "invalid_utf8")
         check_element_type(documents.element_type, self.text_field, self.id_field)
-        tokens, rejects = (TOKEN_ROW, REJECT_ROW) if self.as_rows else (TokenRows, Reject)
-        return documents | "Encode" >> beam.ParDo(_EncodeDocuments(self)).with_output_types(
-            tokens, rejects=rejects
+        encoded = documents | "Encode" >> beam.ParDo(_EncodeDocuments(self)).with_output_types(
+            TokenRows, rejects=Reject
         ).with_outputs("rejects", main="tokens")
+        if not self.as_rows:
+            return Encoded(tokens=encoded.tokens, rejects=encoded.rejects)
+        # Steps of their own: of what a step gives at the end of a bundle Beam loses rows where the
+        # next step takes them in batches, as WriteToParquet does.
+        return Encoded(
+            tokens=encoded.tokens
+            | "TokensAsRows" >> beam.FlatMap(token_rows).with_output_types(TOKEN_ROW),
+            rejects=encoded.rejects
+            | "RejectsAsRows" >> beam.Map(reject_row).with_output_types(REJECT_ROW),
+        )
 
     def display_data(self) -> dict[str, Any]:
         """All attributes but storage options."""
@@ -610,8 +632,7 @@ class _WriteTrainedTasks(_Work):
         with FAILURE.noted():
             if self._encode_job is None:
                 self._encode_job = self._job.encode_job(trained.decode())
-            work = TaskWork.from_bytes(descriptor)
-            entry = write_task(self._encode_job, work, beam_meter())
+            entry = write_task(self._encode_job, TaskWork.from_bytes(descriptor), beam_meter())
         yield json.dumps(entry).encode()
 
 
@@ -667,16 +688,15 @@ class _EncodeDocuments(DocumentFn):
         with meter.time("encode"):
             kept = self._encoder.refuse(batch)
         meter.add_batch(kept)
-        as_rows = self._transform.as_rows
         for reject in kept.rejects:
-            yield beam.pvalue.TaggedOutput("rejects", reject_row(reject) if as_rows else reject)
+            yield beam.pvalue.TaggedOutput("rejects", reject)
         if not len(kept):
             return
         with meter.time("encode"):
             rows = self._encoder.encode(kept)
         meter.add(tokens=len(rows.ids))
         meter.tell_times()
-        yield from token_rows(rows) if as_rows else (rows,)
+        yield rows
 
 
 class _CountDocuments(DocumentFn):

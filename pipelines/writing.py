@@ -43,10 +43,17 @@ from pipelines.readers.work import (
 )
 from pipelines.rejects.table import RejectFile
 from pipelines.rejects.taking import Taking
+from pipelines.software import software_metadata
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
 from pipelines.tasks import InputFile, Source
-from pipelines.tokenizers.files import Model, Tokenizer, load_model, tokenizer_of
+from pipelines.tokenizers.files import (
+    Model,
+    Tokenizer,
+    counts_fingerprint,
+    load_model,
+    tokenizer_of,
+)
 
 ENTRIES = "_tasks"
 FORMAT_VERSION = "1"
@@ -546,6 +553,7 @@ def _metadata(job: EncodeJob, work: TaskWork) -> dict[str, str]:
         "bpe.configuration": job.configuration,
         "bpe.tokenizer": job.tokenizer_fingerprint,
         "bpe.task": work.summary,
+        **software_metadata(),
     }
 
 
@@ -613,6 +621,8 @@ def write_merged_statistics(
         "bpe.format": FORMAT_VERSION,
         "bpe.configuration": job.configuration,
         "bpe.tokenizer": job.tokenizer_fingerprint,
+        "bpe.counts": counts_fingerprint(job.tokenizer) or "",
+        **software_metadata(),
     }
     return write_statistics(
         job.tokens,

@@ -41,6 +41,7 @@ RUNNABLE = [
             "metrics",
             "minbpe",
             "normalization",
+            "own-pipelines",
             "replay",
             "resuming",
             "selection",

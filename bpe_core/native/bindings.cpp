@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "count_runs.hpp"
+#include "document_sums.hpp"
 #include "documents.hpp"
 #include "encode_parallel.hpp"
 #include "encoder.hpp"
@@ -377,6 +378,25 @@ void add_id_counts_of(const py::array_t<Id, py::array::c_style>& ids,
     throw std::invalid_argument("expected ids below " + std::to_string(size) + ", found " +
                                 std::to_string(ids.data()[done]));
   }
+}
+
+using Int64s = py::array_t<int64_t, py::array::c_style>;
+
+DocumentHistogram histogram_of(Int64s& sums) {
+  if (sums.ndim() != 2 || sums.shape(0) != 3 || sums.shape(1) == 0) {
+    throw std::invalid_argument("expected a histogram of three rows");
+  }
+  return {sums.mutable_data(), static_cast<size_t>(sums.shape(1))};
+}
+
+void add_document_sums_of(const Int64s& tokens, const Int64s& bytes, Int64s& lengths,
+                          Int64s& ratios, uint64_t steps) {
+  if (tokens.size() != bytes.size()) throw std::invalid_argument("expected equally many numbers");
+  const DocumentHistogram by_length = histogram_of(lengths);
+  const DocumentHistogram by_ratio = histogram_of(ratios);
+  py::gil_scoped_release release;
+  add_document_sums(tokens.data(), bytes.data(), static_cast<size_t>(tokens.size()), by_length,
+                    by_ratio, steps);
 }
 
 std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t limit,
@@ -1061,6 +1081,8 @@ PYBIND11_MODULE(_native, m) {
           "text"_a);
   m.def("add_id_counts", &add_id_counts_of<uint16_t>, "ids"_a.noconvert(), "counts"_a.noconvert());
   m.def("add_id_counts", &add_id_counts_of<uint32_t>, "ids"_a.noconvert(), "counts"_a.noconvert());
+  m.def("add_document_sums", &add_document_sums_of, "tokens"_a.noconvert(), "bytes"_a.noconvert(),
+        "lengths"_a.noconvert(), "ratios"_a.noconvert(), "steps"_a);
   m.def("last_joins", &last_joins_of, "data"_a, "offsets"_a);
 
   py::class_<SpecialSet>(m, "SpecialSet")

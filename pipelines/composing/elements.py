@@ -153,21 +153,33 @@ class Elements:
         self._start()
         if self._place_of is None:
             if texts or rejects:
-                yield from self._maker.record_batches(_texts(texts, ids, ()), rejects=rejects)
+                yield from self._maker.record_batches(self._found(texts, ids), rejects=rejects)
             return
         # A batch has one source.
-        order = sorted(range(len(texts)), key=lambda i: places[i][0])
+        order = sorted(range(len(texts)), key=places.__getitem__)
         for source, same in groupby(order, key=lambda i: places[i][0]):
             taken = list(same)
-            found = _texts(
+            found = self._found(
                 [texts[i] for i in taken],
                 [ids[i] for i in taken] if ids else (),
-                [places[i] for i in taken],
+                [places[i][1] for i in taken],
             )
             maker = _ElementMaker(replace(_NO_FILE, name=source), self._options)
             yield from maker.record_batches(found)
         if rejects:
-            yield from self._maker.record_batches(_texts((), (), ()), rejects=rejects)
+            yield from self._maker.record_batches(self._found((), ()), rejects=rejects)
+
+    def _found(
+        self, texts: Sequence[bytes], ids: Sequence[str | None], offsets: Sequence[int] = ()
+    ) -> Texts:
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        return Texts(
+            data=np.frombuffer(b"".join(texts), np.uint8),
+            starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(texts)],
+            ends=ends,
+            places=np.array(offsets or [0] * len(texts), np.int64),
+            ids=None if self._id_field is None else pa.array(ids, pa.string()),
+        )
 
     def _values_of(self, element: Any) -> _Values:
         if isinstance(element, str | bytes):
@@ -218,19 +230,6 @@ class Elements:
         message = f"the field {self._text_field} {what}"
         known = None if record_id is None else str(record_id)
         return None, self._maker.reject(0, 0, reason, message, record_id=known)
-
-
-def _texts(
-    texts: Sequence[bytes], ids: Sequence[str | None], places: Sequence[tuple[str, int]]
-) -> Texts:
-    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-    return Texts(
-        data=np.frombuffer(b"".join(texts), np.uint8),
-        starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(texts)],
-        ends=ends,
-        places=np.array([offset for _, offset in places] or [0] * len(texts), np.int64),
-        ids=pa.array(ids, pa.string()) if len(ids) == len(texts) and ids else None,
-    )
 
 
 class _ElementMaker(BatchMaker):

@@ -18,6 +18,8 @@ from pipelines.storage.directory import Directory
 
 LISTING: Final = "shards.json"
 RUNS: Final = "_runs"
+# Of runs, and of what stands for a shard of counts until all are there.
+_RUN_FILES: Final = r"run-[0-9a-f]{32}\.bin|shard-\d{5,}-of-\d{5,}\.parquet\.json"
 _FORMAT_VERSION: Final = "1"
 
 
@@ -102,6 +104,6 @@ def finish_shards(
         )
     listing = {"format_version": _FORMAT_VERSION, "files": ordered, "totals": dict(totals)}
     output.write_json(LISTING, listing)
-    runs.remove_below(".+")  # of this pipeline alone
+    runs.remove_below(_RUN_FILES)
     (output / RUNS).remove_if_empty()
     return ordered

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bpe_core._native import add_id_counts
+from bpe_core._native import add_document_sums, add_id_counts
 from pipelines.dataset.names import BASE
 from pipelines.dataset.parquet_files import listed_bytes
 from pipelines.dataset.vocabulary import Vocabulary
@@ -182,11 +182,13 @@ class Statistics:
             return
         sums = np.array([len(tokens), tokens.sum(), texts.sum()], np.int64)
         _add(self.files, (split, source, file), sums)
-        # The exponent of a float is the number of bits of the integer; exact below 2^53.
-        length_buckets = np.frexp(tokens.astype(np.float64))[1]
-        ratio_buckets = np.minimum(_RATIO_STEPS * texts // np.maximum(tokens, 1), _RATIO_BUCKETS)
-        _add(self.lengths, (split, source), _histogram(length_buckets, tokens, texts, 64))
-        _add(self.ratios, (split, source), _histogram(ratio_buckets, tokens, texts, 65))
+        add_document_sums(
+            np.ascontiguousarray(tokens),
+            np.ascontiguousarray(texts),
+            _histogram(self.lengths, (split, source), _LENGTH_BUCKETS),
+            _histogram(self.ratios, (split, source), _RATIO_BUCKETS + 1),
+            _RATIO_STEPS,
+        )
         self._note_longest(split, source, file, tokens, texts, offsets)
 
     def _note_longest(
@@ -354,10 +356,10 @@ class Statistics:
                     _add(self.files, (*key, row["file"]), sums)
                 case "tokens_per_document":
                     bucket = int(row["at_least"]).bit_length()
-                    _add_bucket(self.lengths, key, bucket, _LENGTH_BUCKETS, sums)
+                    _add_bucket(_histogram(self.lengths, key, _LENGTH_BUCKETS), bucket, sums)
                 case "bytes_per_token":
                     bucket = int(row["at_least"] * _RATIO_STEPS)
-                    _add_bucket(self.ratios, key, bucket, _RATIO_BUCKETS + 1, sums)
+                    _add_bucket(_histogram(self.ratios, key, _RATIO_BUCKETS + 1), bucket, sums)
                 case "longest":
                     names = ("split", "source", "file", "offset", "tokens", "bytes")
                     self._keep_longest([LongDocument(**{name: row[name] for name in names})])
@@ -379,20 +381,21 @@ def _add(sums: dict[Any, NDArray[np.int64]], key: Any, more: NDArray[np.int64]) 
         sums[key] = more.copy()
 
 
-def _add_bucket(
-    histograms: dict[Any, NDArray[np.int64]], key: Any, bucket: int, size: int, sums: Any
-) -> None:
-    if not 0 <= bucket < size:
-        raise ValueError(f"bucket {bucket} of {size}")
-    histograms.setdefault(key, np.zeros((3, size), np.int64))[:, bucket] += sums
-
-
 def _histogram(
-    buckets: NDArray[Any], tokens: NDArray[np.int64], texts: NDArray[np.int64], size: int
+    histograms: dict[tuple[str, str | None], NDArray[np.int64]],
+    key: tuple[str, str | None],
+    buckets: int,
 ) -> NDArray[np.int64]:
-    """Documents, tokens and bytes by bucket; sums in floats are exact below 2^53."""
-    sums = [np.bincount(buckets, weights, size) for weights in (None, tokens, texts)]
-    return np.stack([column.astype(np.int64) for column in sums])
+    """That of a key: documents, tokens and bytes by bucket."""
+    if key not in histograms:
+        histograms[key] = np.zeros((3, buckets), np.int64)
+    return histograms[key]
+
+
+def _add_bucket(histogram: NDArray[np.int64], bucket: int, sums: NDArray[np.int64]) -> None:
+    if not 0 <= bucket < histogram.shape[1]:
+        raise ValueError(f"bucket {bucket} of {histogram.shape[1]}")
+    histogram[:, bucket] += sums
 
 
 def _length_bounds(bucket: int) -> dict[str, float]:

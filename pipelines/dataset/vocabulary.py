@@ -34,12 +34,13 @@ class Vocabulary:
     def __init__(self, model: Model) -> None:
         self._model = model
         if isinstance(model, CharBPETokenizer):
-            ids = list(model.vocab.values())
+            ids = np.array(list(model.vocab.values()), np.int64)
         else:
             unknown = () if model.unknown_id is None else (model.unknown_id,)
-            ids = [*model.token_ids.tolist(), *model.special_tokens.values(), *unknown]
-        self.ids: NDArray[np.int64] = np.unique(np.array(ids, np.int64))
-        self._table_size = int(self.ids[-1]) + 1 if ids else 0
+            others = np.array([*model.special_tokens.values(), *unknown], np.int64)
+            ids = np.concatenate([model.token_ids, others])
+        self.ids: NDArray[np.int64] = np.unique(ids)
+        self._table_size = int(self.ids[-1]) + 1 if len(ids) else 0
         self.is_dense = self._table_size <= 4 * len(self.ids) + 1024
 
     def __len__(self) -> int:

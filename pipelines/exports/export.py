@@ -29,6 +29,7 @@ from pipelines.console import progress
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError
 from pipelines.exports.formats import FORMATS, ExportOptions
+from pipelines.manifest_schema import sealed
 from pipelines.storage.directory import Directory, HashingFile
 from pipelines.storage.filesystems import protocol_of
 from pipelines.storage.locks import OutputLock
@@ -277,12 +278,14 @@ def _make(
                 "tokens": written.tokens,
                 **written.facts,
             }
-    manifest = {
-        **identity,
-        "splits": contents,
-        "files": sorted(files.entries, key=itemgetter("name")),
-        "software": {"bpe-beam": version("bpe-beam")},
-    }
+    manifest = sealed(
+        {
+            **identity,
+            "splits": contents,
+            "files": sorted(files.entries, key=itemgetter("name")),
+            "software": {"bpe-beam": version("bpe-beam")},
+        }
+    )
     directory.write_json(MANIFEST, manifest)
     directory.remove(BEGUN)
     for place in (directory, *(directory / split for split in SPLITS)):

@@ -106,9 +106,7 @@ class PackedShape:
         seen = _Documents()
         if self.window is None:
             stretches = seen.counted(token_stretches(dataset, section))
-            for rows in concatenated_rows(
-                stretches, self.sequence_length, pad_id=self.pad_id
-            ):
+            for rows in concatenated_rows(stretches, self.sequence_length, pad_id=self.pad_id):
                 yield self._numbered(rows, first, seen.take())
                 first += len(rows)
         else:

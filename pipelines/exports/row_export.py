@@ -8,6 +8,7 @@ entry in `_work`, and is not done again; the entries and the runs go when the ex
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 
 from pipelines.console import progress
@@ -340,7 +342,11 @@ def _done(
     files: ExportFiles, job: RowJob, step: str, tasks: Sequence[Task]
 ) -> list[dict[str, Any]]:
     """The entries of the tasks, in order; does those that are not done yet."""
-    finished = _finished(job, step, tasks)
+    finished = {
+        index: entry
+        for index, entry in _finished(job, step, tasks).items()
+        if step == "scatter" or _is_whole(job.destination, entry["file"])
+    }
     left = [task for task in tasks if task.index not in finished]
     if left:
         job.work.create()
@@ -397,3 +403,16 @@ def _finished(job: RowJob, step: str, tasks: Sequence[Task]) -> dict[int, dict[s
             if present.get(made["name"]) == made["bytes"]:
                 finished[task.index] = entry
     return finished
+
+
+def _is_whole(directory: Directory, file: Mapping[str, Any]) -> bool:
+    """Whether a file that an interrupted export left has its checksum.
+
+    Elsewhere than on a local disk that would take as long as making it: there its size must do.
+    Runs have checksums that are compared as they are read.
+    """
+    if not directory.is_local:
+        return True
+    with directory.local_path(file["name"]).open("rb") as data:
+        found: str = hashlib.file_digest(data, xxhash.xxh3_128).hexdigest()
+    return found == str(file["xxh3_128"])

@@ -39,7 +39,7 @@ def submit(
             NoteFinished,
             ReadTasks,
             TrainTokenizer,
-            WriteTrainedShards,
+            WriteTrainedTasks,
         )
 
     stages = (stage, *_following(run, stage))
@@ -52,7 +52,7 @@ def submit(
         if "encode" in stages[1:]:
             works = [TaskWork.of_plan(run.plan, task) for task in run.plan.tasks]
             tasks = pipeline | "ReadTasksAgain" >> ReadTasks(works=works)
-            done = tasks | "WriteTrainedShards" >> WriteTrainedShards(job=job, trained=done)
+            done = tasks | "WriteTrainedTasks" >> WriteTrainedTasks(job=job, trained=done)
         _ = done | "NoteFinished" >> NoteFinished(guard=run.lock.guard)
 
     if len(stages) > 1:

@@ -16,6 +16,7 @@ from pipelines.stages.count import counts_content
 from pipelines.stages.encode import check_affixes, encode_configuration, encode_job
 from pipelines.stages.run import Run
 from pipelines.stages.train import keep_trained, learn, trained_before, training_configuration
+from pipelines.storage.directory import Directory
 from pipelines.storage.locks import Guard
 from pipelines.tasks import plan_id
 from pipelines.tokenizers.files import Model
@@ -62,9 +63,11 @@ class TrainJob:
         run = Run(self.config, guard=self.guard)
         counted = self._counted(run)
         configuration = training_configuration(run.config, counted)
+        content = None
         if self.counting is not None:
-            self._begin(run, run.tokenizer, configuration)
-        content = trained_before(run, configuration, counted)
+            content = self._begin(run, run.tokenizer, configuration)
+        if content is None:
+            content = trained_before(run, configuration, counted)
         if content is None:
             content = learn(run, counted, configuration)
             keep_trained(run, configuration, content)
@@ -94,16 +97,25 @@ class TrainJob:
         return counted
 
     def _begin(
-        self, run: Run, directory: Any, configuration: Mapping[str, Any], tasks: int | None = None
-    ) -> None:
-        """Begins a stage with the inputs of the one that the command has begun."""
+        self,
+        run: Run,
+        directory: Directory,
+        configuration: Mapping[str, Any],
+        tasks: int | None = None,
+    ) -> dict[str, Any] | None:
+        """Begins a stage with the inputs of the one that the command has begun.
+
+        Gives its manifest if it was finished before that one was begun anew.
+        """
         begun = records.stated(run.counts if self.counting is not None else run.tokenizer)
         identity = records.Identity(
             configuration=configuration, inputs=begun["inputs"], marks=begun["marks"]
         )
-        if records.finished_manifest(directory, identity) is None:
+        finished = records.finished_manifest(directory, identity)
+        if finished is None:
             limits = begun["limits"] if tasks is not None else {}
             records.begin_stage(directory, identity, limits, tasks)
+        return finished
 
     def _model(self, run: Run, fingerprint: str) -> Model:
         tokenizer = load_tokenizer(run.tokenizer_directory, fingerprint)

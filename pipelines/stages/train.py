@@ -117,6 +117,7 @@ def _train_on_worker(run: Run) -> None:
 def learn(run: Run, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Learns the merges and writes the tokenizer's files; gives its part of the manifest."""
     from pipelines.counting import load_counts
+    from pipelines.software import deciding_versions
     from pipelines.tokenizers.files import save_tokenizer
 
     tokenizer = run.config.tokenizer
@@ -125,6 +126,7 @@ def learn(run: Run, counted: Mapping[str, Any], configuration: Mapping[str, Any]
     trained = learn(run, counts)
     training = {
         "configuration": configuration,
+        "software": dict(deciding_versions()),
         "counts": counted["fingerprint"],
         "merges": trained.merges,
         "stop_reason": trained.stop_reason,
@@ -133,7 +135,8 @@ def learn(run: Run, counted: Mapping[str, Any], configuration: Mapping[str, Any]
         "vocab_size_asked_for": tokenizer.vocab_size,
     }
     files, not_written = save_tokenizer(trained.model, run.tokenizer, {"training": training})
-    training.pop("configuration")
+    for key in ("configuration", "software"):  # every manifest has them
+        training.pop(key)
     return {
         **training,
         "fingerprint": trained.model.fingerprint,

@@ -166,7 +166,7 @@ class OutputLock:
             self._held = kind(
                 self._output, self._holder, patient=patient, take_over=self._take_over
             )
-            if FINISHED in self._output.sizes():
+            if self._held.after_job:
                 self._output.remove(FINISHED)
 
     def __enter__(self) -> Self:
@@ -212,6 +212,7 @@ class _Flock:
     def __init__(
         self, output: Directory, holder: Mapping[str, Any], *, patient: bool, take_over: bool
     ) -> None:
+        self.after_job = False
         self._output = output
         self._owner = holder["owner"]
         self._path = output.local_path(LOCK)
@@ -245,8 +246,7 @@ class _Flock:
     def _state(self, output: Directory, holder: Mapping[str, Any], take_over: bool) -> None:
         if os.fstat(self._file).st_size:
             earlier = _read(output)  # so that nobody else's file is overwritten
-            if not take_over:
-                _check_no_job(output, earlier)
+            self.after_job = _has_job(output, earlier, take_over=take_over)
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, _content(holder), 0)
 
@@ -269,6 +269,7 @@ class _Lease:
     def __init__(
         self, output: Directory, holder: Mapping[str, Any], *, patient: bool, take_over: bool
     ) -> None:
+        self.after_job = False
         self._output = output
         self._holder = holder
         self._beats = 0
@@ -287,9 +288,8 @@ class _Lease:
             holder = _read(self._output)
             if holder == self._holder:
                 return  # the answer to an earlier request was lost
-            if "job" in holder:
-                if not take_over:
-                    _check_no_job(self._output, holder)
+            if _has_job(self._output, holder, take_over=take_over):
+                self.after_job = True
                 self._output.remove(LOCK)
                 continue
             if first is None:
@@ -408,13 +408,17 @@ def _described(holder: Mapping[str, Any]) -> str:
     return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
 
 
-def _check_no_job(output: Directory, holder: Mapping[str, Any]) -> None:
-    """Refuses an output that was left to a job, unless that has noted that it is finished."""
+def _has_job(output: Directory, holder: Mapping[str, Any], *, take_over: bool) -> bool:
+    """Whether a lock was left to a job, from which it may be taken.
+
+    Raises:
+        OutputError: it may not: the job has not noted that it is finished.
+    """
     job = holder.get("job")
     if job is None:
-        return
-    if (output.read_json(FINISHED) or {}).get("owner") == holder.get("owner"):
-        return
+        return False
+    if take_over or (output.read_json(FINISHED) or {}).get("owner") == holder.get("owner"):
+        return True
     known = job if isinstance(job, Mapping) else {}
     url, stages = known.get("url"), known.get("stages")
     raise OutputError(

@@ -18,7 +18,7 @@ Tokenizer: TypeAlias = BPETokenizer | CharBPETokenizer
 # What each unit is loaded from.
 _ARROW = "tokenizer.arrow"
 _CHARACTERS = "char_bpe.json"
-_TRAINING = "training.json"
+TRAINING = "training.json"
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
@@ -71,7 +71,7 @@ def load_model(directory: Directory) -> Model:
 
 def counts_fingerprint(directory: Directory) -> str | None:
     """The fingerprint of the counts that a tokenizer was trained from, None if it does not say."""
-    training = (directory.read_json(_TRAINING) or {}).get("training")
+    training = (directory.read_json(TRAINING) or {}).get("training")
     found = training.get("counts") if isinstance(training, dict) else None
     return found if isinstance(found, str) and _FINGERPRINT.fullmatch(found) else None
 

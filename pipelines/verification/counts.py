@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from bpe_core._native import scan_documents
 from bpe_core.errors import BpeError
 from pipelines.accounting import check_accounts
-from pipelines.config.identity import fingerprint
+from pipelines.config.identity import differences, fingerprint
 from pipelines.dataset.parquet_files import footer_of, open_parquet
 from pipelines.errors import PipelineError
 from pipelines.manifest import MANIFEST
 from pipelines.manifest_schema import Stage
 from pipelines.storage.directory import Directory
-from pipelines.tokenizers.files import load_model
+from pipelines.tokenizers.files import TRAINING, load_model
 from pipelines.verification.contradictions import contradictions
 from pipelines.verification.findings import Findings, compare, entry_of
 
@@ -37,12 +37,19 @@ def check_shard(
     last: bytes | None = None
     with open_parquet(directory, entry["name"]) as parquet:
         totals = json.dumps({key: entry[key] for key in ("rows", "pretokens")})
+        footer = footer_of(parquet)
+        # A shard depends on documents and pattern alone, and says no more.
+        _, _, pyarrow = parquet.metadata.created_by.rpartition(" version ")
+        compare(where, findings, {"software.pyarrow": pyarrow}, _pyarrow(manifest))
         compare(
             where,
             findings,
-            footer_of(parquet),
+            footer,
             {
                 "corpus": manifest["corpus"],
+                "special_tokens": json.dumps(
+                    manifest["configuration"]["tokenizer"]["special_tokens"], ensure_ascii=False
+                ),
                 "shard": f"{shard} of {shards}",
                 "totals": totals,
             },
@@ -74,6 +81,10 @@ def check_shard(
     )
 
 
+def _pyarrow(manifest: Mapping[str, Any]) -> dict[str, str]:
+    return {"software.pyarrow": manifest["software"]["pyarrow"]}
+
+
 def check_counts(manifest: Mapping[str, Any], findings: Findings) -> None:
     """Verifies what the manifest of the counts says in all."""
     where = f"counts/{MANIFEST}"
@@ -89,6 +100,8 @@ def check_counts(manifest: Mapping[str, Any], findings: Findings) -> None:
         "pretokens": sum(shard["pretokens"] for shard in shards),
     }
     compare(where, findings, manifest["totals"], totals)
+    said = {"counts.shards": manifest["configuration"].get("counts", {}).get("shards")}
+    compare(where, findings, said, {"counts.shards": len(shards)})
     check_accounts_of(where, manifest, findings)
     for contradiction in contradictions(manifest):
         findings.note(where, contradiction)
@@ -122,4 +135,42 @@ def check_tokenizer(
     expected = {"configuration_fingerprint": fingerprint(manifest["configuration"])}
     if "counts" in manifests:
         expected["counts"] = manifests["counts"]["fingerprint"]
+        _check_configurations(manifests, findings)
+    if "tokenizer" not in damaged:
+        _check_training(output / "tokenizer", manifest, findings)
     compare(where, findings, manifest, expected)
+
+
+def _check_training(directory: Directory, manifest: Mapping[str, Any], findings: Findings) -> None:
+    """What training.json says besides, held against the manifest."""
+    try:
+        said = directory.read_json(TRAINING) or {}
+        found = {**said["training"], "not_written": said["not_written"]}
+    except (BpeError, KeyError, TypeError) as error:
+        findings.note(f"tokenizer/{TRAINING}", f"can't be understood: {error}")
+        return
+    keys = [key for key in found if key in manifest]
+    compare(f"tokenizer/{TRAINING}", findings, found, entry_of(manifest, *keys))
+
+
+def _check_configurations(manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings) -> None:
+    """The configuration of the counts is a part of that of the tokenizer."""
+    counts, tokenizer = (manifests[stage]["configuration"] for stage in ("counts", "tokenizer"))
+    if tokenizer["tokenizer"].get("unit") == "character":  # which has no pattern of bytes
+        pattern = counts["tokenizer"]["pattern"]
+        tokenizer = {**tokenizer, "tokenizer": {**tokenizer["tokenizer"], "pattern": pattern}}
+    for difference in differences(counts, part_of(tokenizer, counts)):
+        where = f"tokenizer/{MANIFEST}"
+        findings.note(where, f"another configuration than counts/{MANIFEST} has: {difference}")
+
+
+def part_of(configuration: Any, pattern: Any) -> Any:
+    """The keys of a configuration that another one has too.
+
+    >>> part_of({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 0}})
+    {'a': {'b': 1}}
+    """
+    if not isinstance(configuration, Mapping) or not isinstance(pattern, Mapping):
+        return configuration
+    both = [key for key in pattern if key in configuration]
+    return {key: part_of(configuration[key], pattern[key]) for key in both}

@@ -11,6 +11,7 @@ from pipelines.dataset.reading import SPLITS
 from pipelines.errors import InputError
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.exports.export import present_files
+from pipelines.manifest_schema import problem_of_seal
 from pipelines.storage.directory import Directory
 from pipelines.verification.files import check_file
 from pipelines.verification.findings import EXPORT, Findings, run_side_by_side
@@ -33,6 +34,9 @@ def verify_export(output: Directory, findings: Findings, *, only_bytes: bool) ->
         findings.note(MANIFEST_OF_EXPORT, "missing: the export is not finished")
         return
     findings.add(files=1, bytes=len(data))
+    problem = problem_of_seal(data)
+    if problem is not None:  # its list is still worth to be looked at
+        findings.note(MANIFEST_OF_EXPORT, problem)
     try:
         entries = {entry["name"]: entry for entry in json.loads(data)["files"]}
         for name, entry in entries.items():

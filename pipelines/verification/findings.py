@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -102,6 +103,19 @@ def compare(
 def entry_of(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Some keys of an entry of a manifest."""
     return {key: entry[key] for key in keys}
+
+
+def check_software(
+    where: str, findings: Findings, footer: Mapping[str, str], manifest: Mapping[str, Any]
+) -> None:
+    """Notes if a file was written by other versions than its manifest says.
+
+    Only of files that are written with the manifest: others may be of a build that went on with
+    other versions. Files of earlier versions do not say it.
+    """
+    if "software" in footer:
+        found = {"software": json.loads(footer["software"])}
+        compare(where, findings, found, {"software": manifest["software"]})
 
 
 def run_side_by_side(what: str, jobs: Sequence[Callable[[], None]]) -> None:

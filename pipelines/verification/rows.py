@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 from pipelines.dataset.reading import TokenChunk
 from pipelines.dataset.vocabulary import Vocabulary
 from pipelines.verification.findings import Findings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where documents of an input file may begin.
+
+    Attributes:
+        first, end: the interval of the task.
+        framing: bytes at least between the end of a document and the next; None: places are no
+            bytes, so nothing follows from lengths.
+    """
+
+    first: int = 0
+    end: int = np.iinfo(np.int64).max
+    framing: int | None = None
 
 
 class Rows:
@@ -21,14 +36,16 @@ class Rows:
         where: str,
         findings: Findings,
         affixes: Sequence[int | None],
-        task: Mapping[str, Any],
+        inputs: Mapping[str, Places],
         vocabulary: Vocabulary,
     ) -> None:
         self._vocabulary = vocabulary
         self._where = where
         self._findings = findings
         self._prepend, self._append = affixes
-        self._inputs = {label for label, _, _ in task.get("inputs", ())}
+        self._inputs = inputs
+        self._reach = 0  # where the last row ends in its source
+        self._open_bytes = 0  # of the last row's document, so far
         self._row = 0
         self._last: tuple[str, int, int] | None = None  # source, offset, part
         self._last_id: int | None = None
@@ -44,7 +61,7 @@ class Rows:
         self.text_bytes += int(chunk.column("num_bytes").sum())
         sources = chunk.columns["source"].to_numpy(zero_copy_only=False)
         offsets, parts = chunk.column("offset"), chunk.column("part")
-        unknown = sorted(set(sources.tolist()) - self._inputs)
+        unknown = sorted(set(sources.tolist()) - self._inputs.keys())
         if unknown:
             self._note(0, f"of {unknown[0]!r}, which is not among the inputs of its task")
         before_source = np.append(self._last[0] if self._last else "", sources[:-1])
@@ -58,11 +75,36 @@ class Rows:
         self._note_first(
             starts & same_source & (offsets <= before_offset), "a document out of order"
         )
+        self._check_places(chunk, starts, same_source)
         self._check_affixes(chunk, starts)
         is_fit = self._check_values(chunk)
         self._last = (str(sources[-1]), int(offsets[-1]), int(parts[-1]))
         self._row += len(chunk)
         return is_fit
+
+    def _check_places(
+        self, chunk: TokenChunk, starts: NDArray[np.bool_], same_source: NDArray[np.bool_]
+    ) -> None:
+        """Documents begin in the interval of their task, each behind the end of the one before."""
+        offsets, sizes = chunk.column("offset"), chunk.column("num_bytes")
+        done = np.cumsum(sizes)
+        begins = np.maximum.accumulate(np.where(starts, np.arange(len(chunk)), -1))
+        before = np.where(begins >= 0, (done - sizes)[begins], -self._open_bytes)
+        reach = offsets + done - before
+        reach_before = np.append(self._reach, reach[:-1])
+        outside, within = np.zeros((2, len(chunk)), np.bool_)
+        nothing = Places()
+        for label, first, end in chunk.runs_of_sources():
+            places = self._inputs.get(label, nothing)
+            at = offsets[first:end]
+            outside[first:end] = (at < places.first) | (at >= places.end)
+            if places.framing is not None:
+                within[first:end] = at < reach_before[first:end] + places.framing
+        self._note_first(starts & outside, "a document outside of the interval of its task")
+        self._note_first(
+            starts & same_source & within, "a document that begins before the one before it ends"
+        )
+        self._reach, self._open_bytes = int(reach[-1]), int((done - before)[-1])
 
     def _check_values(self, chunk: TokenChunk) -> bool:
         """Whether ids and numbers are such as can be."""

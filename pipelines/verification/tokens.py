@@ -6,6 +6,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.identity import fingerprint
+from pipelines.config.values import several
 from pipelines.dataset.generations import record_of
 from pipelines.dataset.names import source_name
 from pipelines.dataset.parquet_files import footer_of, open_parquet
@@ -23,11 +25,12 @@ from pipelines.dataset.vocabulary import Vocabulary
 from pipelines.manifest import MANIFEST
 from pipelines.manifest_schema import Stage
 from pipelines.storage.directory import Directory
+from pipelines.tasks import COLUMN_FORMATS, compression_of
 from pipelines.tokenizers.files import Model
 from pipelines.verification.contradictions import contradictions
 from pipelines.verification.counts import check_accounts_of
-from pipelines.verification.findings import Findings, compare
-from pipelines.verification.rows import Rows
+from pipelines.verification.findings import Findings, check_software, compare, entry_of
+from pipelines.verification.rows import Places, Rows
 
 
 class TokenFiles:
@@ -44,6 +47,7 @@ class TokenFiles:
         self._files = {file.name: file for file in self._dataset.files}
         names = [source["name"] for source in manifest["configuration"]["input"]]
         self._source_names: Sequence[str | None] = names
+        self._sources = dict(zip(names, manifest["configuration"]["input"], strict=True))
         self._affixes = [self._dataset.affix_id(key, model) for key in ("prepend", "append")]
         self._lock = threading.Lock()
         self._labels: set[str] = set()  # of input files, in footers
@@ -61,7 +65,8 @@ class TokenFiles:
         where = f"tokens/{file.name}"
         task = self._check_footer(file, where)
         statistics = Statistics(self._vocabulary)
-        rows = Rows(where, self._findings, self._affixes, task, self._vocabulary)
+        inputs = self._places(file, task)
+        rows = Rows(where, self._findings, self._affixes, inputs, self._vocabulary)
         of_labels: dict[str, list[int]] = {}
         columns = ["source", "offset", "part", "num_bytes"]
         for chunk in self._dataset.file_chunks(file, columns):
@@ -96,6 +101,28 @@ class TokenFiles:
                     self._amounts[label, key] += amount
             for table in tables:
                 self._statistics[file.generation].add_table(table)
+
+    def _places(self, file: TokenFile, task: Mapping[str, Any]) -> dict[str, Places]:
+        """Where documents of the inputs of a task may begin."""
+        is_replay = record_of(self._manifest, file.name)["kind"] == "replay"
+        found: dict[str, Places] = {}
+        for label, start, end in task.get("inputs", ()):
+            name = source_name(label, self._source_names)
+            source = self._sources.get(name)
+            # Of a replay: places of the file as it was first. Of columns: numbers of rows.
+            if is_replay or source is None or source["format"] in COLUMN_FORMATS:
+                found[label] = Places()
+                continue
+            is_stored_so = compression_of(label, source["compression"]) is None
+            places = Places(
+                first=start,
+                end=end if is_stored_so else Places.end,
+                framing=_framing(source),
+            )
+            if label in found:
+                places = replace(places, first=min(start, found[label].first))
+            found[label] = places
+        return found
 
     def _check_footer(self, file: TokenFile, where: str) -> Mapping[str, Any]:
         generation = record_of(self._manifest, file.name)
@@ -154,6 +181,13 @@ class TokenFiles:
             self._manifest["files"]["statistics"], self._statistics.items(), strict=True
         ):
             where = f"tokens/{entry['name']}"
+            if name == self._manifest["generations"][-1]["name"]:
+                with open_parquet(self._dataset.tokens, entry["name"]) as parquet:
+                    footer = footer_of(parquet)
+                check_software(where, self._findings, footer, self._manifest)
+                if "counts" in footer:  # files of earlier versions do not say it
+                    counts = {"counts": footer["counts"] or None}
+                    compare(where, self._findings, counts, entry_of(self._manifest, "counts"))
             said = read_statistics(self._dataset.tokens, entry).replace_schema_metadata(None)
             found = pa.concat_tables(counted.tables(name, splits=splits))
             for statistic in pc.unique(found["statistic"]).to_pylist():
@@ -167,6 +201,14 @@ class TokenFiles:
                 self._findings.note(
                     where, f"{said.num_rows:,} rows, where {found.num_rows:,} are expected"
                 )
+
+
+def _framing(source: Mapping[str, Any]) -> int:
+    """Bytes at least between two documents of a file, or behind a line's text."""
+    if source["format"] != "text":
+        return 1  # a line holds more than its text, and ends
+    separators = several(source["separator"]) if source["separator"] is not None else ()
+    return min((len(separator.encode()) for separator in separators), default=0)
 
 
 def check_tokens(manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings) -> None:

@@ -412,15 +412,6 @@ def worker_pool(directory: Path, *paths: Path) -> Iterator[WorkerPool]:
         end(pool)
 
 
-def workers_of(directory: Path) -> list[int]:
-    """The ids of the Python worker processes of one pool, which has its logs in this directory."""
-    return [
-        process
-        for process in processes_with("ENGINE_LOGS", str(directory))
-        if b"sdk_worker_main" in Path(f"/proc/{process}/cmdline").read_bytes()
-    ]
-
-
 @contextmanager
 def job_server(directory: Path) -> Iterator[str]:
     """Beam's own job server in a process of its own; gives its address."""
@@ -542,7 +533,7 @@ def command(
 def run(given: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end, with variables of the environment."""
     changed = {**environment(), **variables}
-    return subprocess.run(given, capture_output=True, text=True, timeout=400, env=changed)
+    return subprocess.run(given, capture_output=True, text=True, timeout=800, env=changed)
 
 
 def processes_with(variable: str, value: str) -> list[int]:
@@ -592,7 +583,7 @@ def slow(directory: Path) -> Path:
         "pipelines.readers.work",
         "source_readings",
         "begin = found.TaskWork.from_bytes; "
-        "found.TaskWork.from_bytes = lambda data: (time.sleep(0.3), begin(data))[1]",
+        "found.TaskWork.from_bytes = lambda data: (time.sleep(0.1), begin(data))[1]",
     )
 
 

@@ -40,7 +40,7 @@ from pipelines.transforms import (
     ReadTasks,
     TrainTokenizer,
     WriteTasks,
-    WriteTrainedShards,
+    WriteTrainedTasks,
 )
 from pipelines.writing import EncodeJob
 
@@ -52,7 +52,7 @@ REFERENCE = "${BPE_TEST_TOKEN}"
 # https://cloud.google.com/dataflow/docs/request-quotas
 LARGEST_REQUEST = 20 * 10**6
 STAGES = ["count", "encode"]
-OF_BUILD = ["TrainTokenizer", "WriteTrainedShards", "NoteFinished"]
+OF_BUILD = ["TrainTokenizer", "WriteTrainedTasks", "NoteFinished"]
 
 
 @dataclass
@@ -187,8 +187,8 @@ def submit(stage: str, directory: Path, tasks: int = 20, **options: Any) -> Subm
             counted = descriptors | "CountPretokens" >> CountTasks(job=job)
             trained = counted | "TrainTokenizer" >> TrainTokenizer(job=training)
             again = pipeline | "ReadTasksAgain" >> ReadTasks(works=works)
-            encoding = WriteTrainedShards(job=training, trained=trained)
-            written = again | "WriteTrainedShards" >> encoding
+            encoding = WriteTrainedTasks(job=training, trained=trained)
+            written = again | "WriteTrainedTasks" >> encoding
             written | "NoteFinished" >> NoteFinished(guard=guard)
         else:
             descriptors | "WriteTokenShards" >> WriteTasks(

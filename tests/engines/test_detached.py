@@ -14,12 +14,12 @@ from build_support import checksums
 from engine_support import (
     FlinkCluster,
     Work,
+    WorkerPool,
     command,
     flink_options,
     job_server,
     wait_until,
     worker_pool,
-    workers_of,
 )
 
 from pipelines.errors import OutputError
@@ -32,16 +32,10 @@ LEFT = "A job that was submitted with --no-wait is at work on this output"
 
 
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the workers of this module's pool."""
-    return tmp_path_factory.mktemp("detached") / "pool"
-
-
-@pytest.fixture(scope="module")
-def own_pool(logs: Path) -> Iterator[str]:
+def own_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
     """A pool of which all workers may be stopped."""
-    with worker_pool(logs) as address:
-        yield address
+    with worker_pool(tmp_path_factory.mktemp("detached")) as running:
+        yield running
 
 
 def submit(work: Work, output: Path, *given: str) -> str:
@@ -102,10 +96,10 @@ def flink_state(cluster: FlinkCluster, output: Path) -> str:
         return str(json.load(found)["state"])
 
 
-def freeze(logs: Path, output: Path, begun: str) -> list[int]:
+def freeze(pool: WorkerPool, output: Path, begun: str) -> list[int]:
     """Stops the workers as soon as a file appears, so that the job does not end meanwhile."""
     wait_until(lambda: any(output.glob(begun)), begun)
-    workers = workers_of(logs)
+    workers = pool.workers()
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)
@@ -121,10 +115,10 @@ def thaw(workers: list[int]) -> None:
 @pytest.mark.engines
 @pytest.mark.parametrize("where", ["launcher", "worker"])
 def test_on_flink_each_submission_does_what_one_job_can(
-    work: Work, tmp_path: Path, cluster: FlinkCluster, own_pool: str, where: str
+    work: Work, tmp_path: Path, cluster: FlinkCluster, own_pool: WorkerPool, where: str
 ) -> None:
     output = tmp_path / "out"
-    options = flink_options(cluster.address, own_pool, detached=True)
+    options = flink_options(cluster.address, own_pool.address, detached=True)
     given = [f"tokenizer.train_where={where}", "beam.workers=2", *options]
     jobs = [["count"], ["encode"]] if where == "launcher" else [["count", "train", "encode"]]
     for stages in jobs:
@@ -138,10 +132,10 @@ def test_on_flink_each_submission_does_what_one_job_can(
 
 @pytest.mark.engines
 def test_on_flink_training_on_a_worker_is_waited_for(
-    work: Work, tmp_path: Path, cluster: FlinkCluster, own_pool: str
+    work: Work, tmp_path: Path, cluster: FlinkCluster, own_pool: WorkerPool
 ) -> None:
     output = tmp_path / "out"
-    given = [ON_WORKER, "beam.workers=2", *flink_options(cluster.address, own_pool)]
+    given = [ON_WORKER, "beam.workers=2", *flink_options(cluster.address, own_pool.address)]
     done = command(work.configuration, output, *given)
     assert done.returncode == 0, done.stderr
     assert checksums(output) == work.expected
@@ -150,12 +144,12 @@ def test_on_flink_training_on_a_worker_is_waited_for(
 @pytest.mark.engines
 @pytest.mark.parametrize("begun", ["counts/_runs/*/run-*", "tokens/train-*"])
 def test_on_flink_a_build_meanwhile_is_refused_and_the_job_goes_on(
-    work: Work, tmp_path: Path, cluster: FlinkCluster, own_pool: str, logs: Path, begun: str
+    work: Work, tmp_path: Path, cluster: FlinkCluster, own_pool: WorkerPool, begun: str
 ) -> None:
     output = tmp_path / "out"
-    options = flink_options(cluster.address, own_pool, detached=True)
+    options = flink_options(cluster.address, own_pool.address, detached=True)
     submit(work, output, ON_WORKER, "beam.workers=2", *options)
-    workers = freeze(logs, output, begun)
+    workers = freeze(own_pool, output, begun)
     try:
         meanwhile = command(work.configuration, output)
         again = command(work.configuration, output, flags=["--restart"])
@@ -172,13 +166,13 @@ def test_on_flink_a_build_meanwhile_is_refused_and_the_job_goes_on(
 @pytest.mark.engines
 @pytest.mark.parametrize("begun", ["counts/_runs/*/run-*", "tokens/train-*"])
 def test_on_flink_a_job_that_was_taken_over_writes_nothing_more(
-    work: Work, tmp_path: Path, cluster: FlinkCluster, own_pool: str, logs: Path, begun: str
+    work: Work, tmp_path: Path, cluster: FlinkCluster, own_pool: WorkerPool, begun: str
 ) -> None:
     output = tmp_path / "out"
-    options = flink_options(cluster.address, own_pool, detached=True)
+    options = flink_options(cluster.address, own_pool.address, detached=True)
     submit(work, output, ON_WORKER, "beam.workers=2", *options)
     name = job_of(output)["name"]
-    workers = freeze(logs, output, begun)
+    workers = freeze(own_pool, output, begun)
     try:
         done = command(work.configuration, output, flags=["--take-over"])
         assert done.returncode == 0, done.stderr

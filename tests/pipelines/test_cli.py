@@ -128,16 +128,23 @@ def test_each_command_runs_its_stage_with_overrides_restart_and_beam_options(
 
     code, out, err = in_child(
         stage_function, stage, QUICKSTART, "--set", "tokenizer.vocab_size=300", "--restart",
+        "--take-over",
         "--", "--direct_num_workers=2", "--flag",
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert out.startswith("documents")
-    assert calls == [(300, {"restart": True, "beam_args": ("--direct_num_workers=2", "--flag")})]
+    waits = {} if stage == "train" else {"no_wait": False}
+    beam_args = ("--direct_num_workers=2", "--flag")
+    given = {"restart": True, **waits, "take_over": True, "beam_args": beam_args}
+    assert calls == [(300, given)]
 
 
 def test_without_options_a_stage_gets_none(in_child: Run) -> None:
-    def stage(config: Any, *, restart: bool, beam_args: tuple[str, ...]) -> BuildSummary:
+    def stage(
+        config: Any, *, restart: bool, beam_args: tuple[str, ...], **others: bool
+    ) -> BuildSummary:
         assert (restart, beam_args) == (False, ())
+        assert not any(others.values())
         return BuildSummary()
 
     assert in_child(stage, "build", QUICKSTART)[0] == 0
@@ -257,7 +264,7 @@ from pipelines.supervisor import current_task
 
 def test_the_stage_runs_in_a_child_and_its_output_is_that_of_the_command(tmp_path: Path) -> None:
     build = HEADER + """
-def build(config, restart, beam_args):
+def build(config, restart, beam_args, **others):
     print(os.getppid(), beam_args, restart, flush=True)
     return BuildSummary(documents=1234)
 """  # fmt: skip
@@ -285,7 +292,7 @@ def test_however_the_child_ends_the_command_says_so(
     tmp_path: Path, body: str, code: int, message: str
 ) -> None:
     build = HEADER + f"""
-def build(config, restart, beam_args):
+def build(config, restart, beam_args, **others):
     with current_task("task 7"):
         {body}
 """  # fmt: skip

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import grpc
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.internal import pickler
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import (
     beam_artifact_api_pb2,
     beam_artifact_api_pb2_grpc,
@@ -24,8 +24,9 @@ from apache_beam.portability.api import (
 )
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
+from apache_beam.transforms.fully_qualified_named_transform import FullyQualifiedNamedTransform
 from apache_beam.utils.python_callable import PythonCallableWithSource
-from build_support import ROOT, SEPARATOR, some_text, write_corpus
+from build_support import EXAMPLES, ROOT, SEPARATOR, some_text, write_corpus
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
@@ -37,10 +38,10 @@ NAMES = "pipelines.row_transforms"
 DOCUMENTS = some_text(40)
 
 
-@contextmanager
-def service(*arguments: str) -> Iterator[str]:
-    """Its address, while it runs as a process of its own."""
-    command = [sys.executable, "-m", "pipelines.expansion_service", "--port=0", *arguments]
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """That of the service, which is a process of its own."""
+    command = [sys.executable, "-m", "pipelines.expansion_service", "--port=0", "--serve_workers"]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -52,12 +53,6 @@ def service(*arguments: str) -> Iterator[str]:
         finally:
             process.terminate()
         assert process.wait(30) == 0
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with service("--serve_workers") as where:
-        yield where
 
 
 @pytest.fixture(scope="module")
@@ -269,10 +264,17 @@ def test_services_that_nobody_should_start_are_refused(arguments: list[str], mes
     assert message in str(caught.value)
 
 
+def test_a_port_that_is_taken_is_refused(address: str) -> None:
+    port = address.rpartition(":")[2]
+    with pytest.raises(ConfigError, match="can't listen there"):
+        expansion_service.serve([f"--port={port}", "--environment_type=DOCKER"])
+
+
 def test_transforms_run_in_the_environment_that_is_named() -> None:
-    with service("--environment_type=EXTERNAL", "--environment_config=localhost:50000") as where:
-        asked = request(content=payload(f"{NAMES}.ReadDocuments", files=["examples/data/*.txt"]))
-        response = expand(where, asked)
+    options = PipelineOptions(environment_type="EXTERNAL", environment_config="localhost:50000")
+    asked = request(content=payload(f"{NAMES}.ReadDocuments", files=[f"{EXAMPLES}/*.txt"]))
+    with FullyQualifiedNamedTransform.with_filter(f"{NAMES}.*"):
+        response = expansion_service.ExpansionService(options).Expand(asked)
     assert not response.error
     [environment] = response.components.environments.values()
     assert environment.urn == "beam:env:external:v1"

@@ -375,6 +375,37 @@ def command(output: Path, destination: Path, *arguments: str) -> subprocess.Pope
     )
 
 
+@pytest.mark.usefixtures("without_beam")
+def test_what_an_interrupted_export_finished_is_kept_if_it_has_its_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = write_dataset(tmp_path / "build", {"train": [documents(400, seed=9)]})
+    options = {"to": "packed", "sequence_length": 32, "files": 4}
+    wanted = checksums(exported(output, tmp_path / "whole", **options))
+    write_task = row_export.write_task
+    written: list[int] = []
+
+    def failing(job: Any, task: Any) -> Any:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(task.index)
+        return write_task(job, task)
+
+    monkeypatch.setattr(row_export, "write_task", failing)
+    resumed = tmp_path / "resumed"
+    with pytest.raises(KeyboardInterrupt):
+        exported(output, resumed, **options)
+    damaged = resumed / f"train-{written[1]:05d}-of-00004.parquet"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    done = written.copy()
+    written.clear()
+    exported(output, resumed, **options)
+    assert set(written) == {*range(4)} - {done[0], done[2]}
+    assert checksums(resumed) == wanted
+
+
 def kill_when_done(process: subprocess.Popen[str], work: Path, entries: int) -> bool:
     """Kills the processes of a command when so many tasks are done; whether it still ran."""
     while process.poll() is None:

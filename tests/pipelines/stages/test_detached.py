@@ -161,6 +161,23 @@ def test_a_tokenizer_of_a_job_that_lost_a_file_is_trained_again(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("at_once")
+def test_a_job_that_counts_anew_keeps_a_tokenizer_that_is_finished(tmp_path: Path) -> None:
+    config = corpus(tmp_path, tokenizer={"train_where": "worker"})
+    build.train(config)
+    before = checksums(tmp_path / "out/tokenizer", but=())
+    build.count(config, restart=True, no_wait=True)
+    (tmp_path / "out/counts/_runs").rename(tmp_path / "gone")  # so that all is counted again
+    build.encode(config, no_wait=True)
+    done = build.build(config)
+    assert states(done) == [
+        ("count", "resumed"),
+        ("train", "already finished"),
+        ("encode", "resumed"),
+    ]
+    assert checksums(tmp_path / "out/tokenizer", but=()) == before
+
+
+@pytest.mark.usefixtures("at_once")
 def test_a_job_that_is_at_work_is_left_alone_until_it_is_taken_over(tmp_path: Path) -> None:
     config = corpus(tmp_path)
     build.build(config, no_wait=True)

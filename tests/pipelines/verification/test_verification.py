@@ -247,7 +247,13 @@ def test_an_export_is_verified_by_its_checksums(folder: Path, to: str) -> None:
     assert f"{files[1]}: missing" in text
     assert "more.npy: not listed in export.json" in text
     assert "more: not of an export" in text
-    record = json.loads((destination / "export.json").read_text())
+    whole = (destination / "export.json").read_bytes()
+    for place in range(0, len(whole), 29):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        (destination / "export.json").write_bytes(flipped)
+        assert "export.json: " in messages(verify(Directory(url=str(destination))))
+    record = json.loads(whole)
     record["files"][0]["name"] = "../build.yaml"
     (destination / "export.json").write_text(json.dumps(record))
     assert "the name '../build.yaml'" in messages(verify(Directory(url=str(destination))))
@@ -270,7 +276,7 @@ def test_a_manifest_must_equal_a_copy_kept_elsewhere(folder: Path) -> None:
         manifest["software"]["pyarrow"] = "0.1"
 
     reseal(folder / "out" / "tokens", change)
-    assert not verified(folder).problems
+    assert "statistics.parquet: software: " in messages(verified(folder))
     text = messages(verified(folder, against=str(copy)))
     assert f"tokens/manifest.json: not as {copy}: checksum: " in text
     assert 'software.pyarrow: "' in text
@@ -320,6 +326,9 @@ def test_counts_that_say_something_else_of_the_corpus_are_found(folder: Path) ->
         (lambda m: m.update(tokenizer="0" * 32), "tokenizer: "),
         (lambda m: m.update(configuration={}), "configuration_fingerprint: "),
         (lambda m: m.update(more=1), "more: Extra inputs"),
+        (lambda m: m.update(counts="0" * 32), "statistics.parquet: counts: "),
+        (lambda m: m.update(counts=None), "statistics.parquet: counts: "),
+        (lambda m: m["software"].update(zstd="0.1"), "statistics.parquet: software: "),
         (lambda m: m.update(corpus=f"50-{0:032x}"), "manifest.json: corpus: 50-"),
         (lambda m: m["totals"].update(hash_sum="0" * 32), "manifest.json: totals.hash_sum: "),
         (lambda m: m["sources"][0].update(hash_sum="0" * 32), "manifest.json: totals.hash_sum: "),
@@ -376,6 +385,8 @@ def ids(change: Callable[[list[int]], list[int]]) -> Callable[[pa.Table], pa.Tab
         (ids(lambda row: row[1:]), "num_tokens"),
         (column("part", lambda parts: [1, *parts[1:]]), "row 0: a part that does not follow"),
         (column("offset", lambda places: [places[1], *places[1:]]), "row 1: a document out of"),
+        (column("offset", lambda places: [0, *places[1:]]), "outside of the interval of its"),
+        (column("offset", lambda places: [*places[:-1], 10**9]), "outside of the interval of its"),
         (column("num_bytes", lambda sizes: [1, *sizes[1:]]), "text_bytes: "),
         (column("source", lambda names: ["x", *names[1:]]), "row 0: of 'x', which is not"),
         (lambda table: table.slice(1), "rows"),
@@ -391,6 +402,63 @@ def test_rows_that_are_not_as_they_must_be_are_found(
     folder: Path, change: Callable[[pa.Table], pa.Table], message: str
 ) -> None:
     rewrite(folder / "out" / "tokens" / "train-00001-of-00005.parquet", change)
+    assert message in messages(verified(folder))
+
+
+@pytest.mark.parametrize("step", [-1, 1])
+def test_places_that_moved_by_a_byte_are_found_where_documents_adjoin(
+    step: int, folder: Path
+) -> None:
+    """A document and the one before it must be in the same file; `--sources` tells them all."""
+    path = folder / "out" / "tokens" / "train-00002-of-00005.parquet"
+    table = pq.read_table(path)
+    ends = [
+        a + b
+        for a, b in zip(table["offset"].to_pylist(), table["num_bytes"].to_pylist(), strict=True)
+    ]
+    offsets = table["offset"].to_pylist()
+    first = next(i for i in range(len(ends)) if offsets[i + 1] == ends[i] + len(END))
+    moved = first + (step < 0)
+    rewrite(
+        path,
+        column("offset", lambda o: [*o[:moved], o[moved] + step, *o[moved + 1 :]]),
+    )
+    assert f"row {first + 1}: a document that begins before the one before it ends" in messages(
+        verified(folder)
+    )
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "message"),
+    [
+        ("counts", lambda m: m["software"].update(pyarrow="0.1"), "parquet: software.pyarrow: "),
+        (
+            "counts",
+            reconfigure(lambda c: c["counts"].update(shards=3)),
+            "counts.shards: 3, where 2 ",
+        ),
+        (
+            "counts",
+            reconfigure(lambda c: c["tokenizer"].update(pattern="none")),
+            "tokenizer/manifest.json: another configuration than counts/manifest.json has: "
+            "tokenizer.pattern",
+        ),
+        ("tokenizer", lambda m: m["software"].update(regex="1"), "training.json: software: "),
+        (
+            "tokenizer",
+            reconfigure(lambda c: c["tokenizer"].update(vocab_size=9)),
+            "training.json: configuration: ",
+        ),
+        ("tokenizer", lambda m: m.update(merges=1), "training.json: merges: "),
+        ("tokenizer", lambda m: m.update(stop_reason="x"), "training.json: stop_reason: "),
+        ("tokenizer", lambda m: m.update(not_written={"a": "b"}), "training.json: not_written: "),
+        ("tokenizer", lambda m: m.update(counts="0" * 32), "tokenizer/manifest.json: counts: "),
+    ],
+)
+def test_what_other_manifests_say_is_held_against_their_files(
+    stage: str, change: Callable[[dict[str, Any]], None], message: str, folder: Path
+) -> None:
+    reseal(folder / "out" / stage, change)
     assert message in messages(verified(folder))
 
 
