@@ -75,7 +75,7 @@ def _run_count(run: Run, identity: Identity) -> Made:
         from pipelines.console import progress
         from pipelines.readers.work import TaskWork
         from pipelines.stages.detached import submit
-        from pipelines.transforms import CountTasks, ReadTasks
+        from pipelines.stages.transforms import CountTasks, ReadTasks
 
     works = [TaskWork.of_plan(run.plan, task) for task in run.plan.tasks]
     job = _count_job(run, identity, [work.hash for work in works])

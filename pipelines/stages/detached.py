@@ -35,7 +35,7 @@ def submit(
         from pipelines import runners
         from pipelines.readers.work import TaskWork
         from pipelines.stages.on_worker import TrainJob
-        from pipelines.transforms import (
+        from pipelines.stages.transforms import (
             NoteFinished,
             ReadTasks,
             TrainTokenizer,

@@ -153,7 +153,7 @@ def write_tokens(
     from pipelines.console import progress
     from pipelines.dataset import generations
     from pipelines.stages.detached import submit
-    from pipelines.transforms import ReadTasks, WriteTasks
+    from pipelines.stages.transforms import ReadTasks, WriteTasks
 
     finished = writing.finished_entries(job, len(works))
     if earlier is not None:

@@ -105,7 +105,7 @@ def _train_on_worker(run: Run) -> None:
         from pipelines import runners
         from pipelines.stages.detached import submit
         from pipelines.stages.on_worker import TrainJob
-        from pipelines.transforms import TrainTokenizer
+        from pipelines.stages.transforms import TrainTokenizer
 
     begin = "Begin" >> beam.Create([b""], reshuffle=False)
     if run.no_wait:

@@ -31,10 +31,7 @@ from pipelines import runners
 from pipelines.config import BeamConfig, BuildConfig
 from pipelines.readers.work import TaskWork
 from pipelines.stages.on_worker import TrainJob
-from pipelines.storage.directory import Directory
-from pipelines.storage.locks import LOCK, Guard
-from pipelines.tasks import InputFile
-from pipelines.transforms import (
+from pipelines.stages.transforms import (
     CountTasks,
     NoteFinished,
     ReadTasks,
@@ -42,6 +39,9 @@ from pipelines.transforms import (
     WriteTasks,
     WriteTrainedTasks,
 )
+from pipelines.storage.directory import Directory
+from pipelines.storage.locks import LOCK, Guard
+from pipelines.tasks import InputFile
 from pipelines.writing import EncodeJob
 
 pytest.importorskip("google.cloud.dataflow_v1beta3", reason="needs google-cloud-dataflow-client")

@@ -39,8 +39,8 @@ from pipelines.errors import PipelineError
 from pipelines.readers import ReadOptions, read_range
 from pipelines.rejects.bad_files import BadFileError, ChangedFileError, UnreadableFileError
 from pipelines.rejects.reasons import REASONS_OF_FILES
+from pipelines.stages.transforms import CountTasks, ReadTasks, WriteTasks
 from pipelines.tasks import InputFile, Range, is_splittable
-from pipelines.transforms import CountTasks, ReadTasks, WriteTasks
 
 SEPARATOR = b"<|endoftext|>"
 SECONDS_FOR_ONE = 60

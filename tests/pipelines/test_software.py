@@ -8,7 +8,7 @@ import pytest
 from pipelines import runners, software
 from pipelines.config import BeamConfig
 from pipelines.errors import WorkerVersionError
-from pipelines.transforms import _Work
+from pipelines.stages.transforms import _Work
 
 
 class OfAnotherVersion(_Work):

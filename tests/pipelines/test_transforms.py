@@ -35,13 +35,9 @@ from pipelines.batches import DocumentBatch
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
 from pipelines.counting import CountJob
 from pipelines.readers.work import TaskWork
-from pipelines.transforms import (
-    CountTasks,
-    EncodeDocuments,
-    ReadDocuments,
-    ReadTasks,
-    WriteTasks,
-)
+from pipelines.stages import transforms as build_transforms
+from pipelines.stages.transforms import CountTasks, ReadTasks, WriteTasks
+from pipelines.transforms import EncodeDocuments, ReadDocuments
 
 DOCUMENTS = {f"{name}.txt": some_text(20, start=20 * i) for i, name in enumerate("ab")}
 ALL = [document for name in sorted(DOCUMENTS) for document in DOCUMENTS[name]]
@@ -196,15 +192,15 @@ def test_transforms_are_dataclasses_with_labels_in_pascal_case(
         part
         for label in labels
         for part in [label.split("/")[:2]][0]
-        if part and label.partition("/")[0] in transforms.__all__
+        if part and label.partition("/")[0] in (*transforms.__all__, *build_transforms.__all__)
     }
     assert {"CountTasks", "MergeShards", "WriteTasks", "Encode", "Read", "Deal"} <= ours
     assert all(part[0].isupper() and part.isidentifier() for part in ours), ours
 
 
-@pytest.mark.parametrize("name", transforms.__all__)
+@pytest.mark.parametrize("name", [*transforms.__all__, *build_transforms.__all__])
 def test_every_public_transform_says_what_it_does_with_typed_ends(name: str) -> None:
-    transform = getattr(transforms, name)
+    transform = getattr(transforms if name in transforms.__all__ else build_transforms, name)
     assert issubclass(transform, beam.PTransform)
     assert transform.__doc__
     signature = inspect.signature(transform.expand)
@@ -218,9 +214,9 @@ def test_what_runs_on_workers_can_be_pickled(
     works = works_of(config)
     fingerprint = BPETokenizer.load(tokenizer_directory).model.fingerprint
     for function in (
-        transforms._CountTasks(count_job(config, works)),
-        transforms._MergeShards(count_job(config, works)),
-        transforms._WriteTasks(encode_job(config, tokenizer_directory, fingerprint)),
+        build_transforms._CountTasks(count_job(config, works)),
+        build_transforms._MergeShards(count_job(config, works)),
+        build_transforms._WriteTasks(encode_job(config, tokenizer_directory, fingerprint)),
         transforms._EncodeDocuments(EncodeDocuments(tokenizer=str(tokenizer_directory))),
     ):
         pickled = pickler.dumps(function)
@@ -321,7 +317,7 @@ def test_a_bundle_that_fails_and_is_tried_again_counts_once(
 ) -> None:
     works = works_of(config)
     job = replace(count_job(config, works), checkpoint_bytes=checkpoint_bytes)
-    function = transforms._CountTasks(job)
+    function = build_transforms._CountTasks(job)
     assert process_bundle(function, works, fails_at=fails_at) == []
     merge_all(job, process_bundle(function, works))
     assert shards(job) == expected
@@ -332,7 +328,7 @@ def test_a_bundle_that_fails_in_the_middle_of_a_task_counts_once(
 ) -> None:
     works = works_of(config)
     job = replace(count_job(config, works), memory=1)
-    function = transforms._CountTasks(job)
+    function = build_transforms._CountTasks(job)
     real = counting.read_task
 
     def dying(work: TaskWork, readings: Any) -> Iterator[DocumentBatch]:
@@ -352,7 +348,7 @@ def test_what_a_worker_has_finished_is_committed_when_another_fails(
 ) -> None:
     works = works_of(config)
     job = replace(count_job(config, works), checkpoint_bytes=1 << 40)
-    function = transforms._CountTasks(job)
+    function = build_transforms._CountTasks(job)
     function.start_bundle()
     list(function.process(works[0].to_bytes()))
     assert counting.usable_commits(job) == []

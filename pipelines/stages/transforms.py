@@ -1,0 +1,301 @@
+"""The transforms of a build: descriptors of tasks, and what workers do for each. Of a few lines each.
+
+::
+
+    descriptors = pipeline | ReadTasks(works=...)        # task descriptors, dealt to the workers
+    descriptors | CountTasks(job=count_job)              # → entries of the shards of counts
+    descriptors | WriteTasks(job=encode_job)             # → entries of the tasks' token files
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints import with_input_types, with_output_types
+
+from pipelines import runners
+from pipelines.beam_metrics import beam_meter
+from pipelines.composing import (
+    coders,  # noqa: F401  registers them
+)
+from pipelines.counting import CountJob, TaskCounter, merge_shard
+from pipelines.readers.work import TaskWork
+from pipelines.runners import FAILURE
+from pipelines.software import check_worker, worker_versions
+from pipelines.stages.on_worker import TrainJob
+from pipelines.storage.locks import Guard
+from pipelines.writing import (
+    EncodeJob,
+    write_task,
+)
+
+__all__ = [
+    "CountTasks",
+    "NoteFinished",
+    "ReadTasks",
+    "TrainTokenizer",
+    "WriteTasks",
+    "WriteTrainedTasks",
+]
+
+
+@with_output_types(bytes)
+@dataclass(kw_only=True)
+class ReadTasks(beam.PTransform):  # type: ignore[misc]
+    """Task descriptors, the largest first, dealt to the workers."""
+
+    works: Sequence[TaskWork]
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[bytes]:
+        sizes = {
+            work.index: sum(end - start for _, start, end in work.parts) for work in self.works
+        }
+        ordered = sorted(self.works, key=lambda work: (-sizes[work.index], work.index))
+        return runners.deal(begin, [work.to_bytes() for work in ordered])
+
+    def display_data(self) -> dict[str, Any]:
+        """The number of tasks."""
+        return {"tasks": len(self.works)}
+
+
+@with_input_types(bytes)
+@with_output_types(bytes)
+@dataclass(kw_only=True)
+class CountTasks(beam.PTransform):  # type: ignore[misc]
+    """Task descriptors → shards of counts, one file each; gives their entries as JSON.
+
+    Exactly once: a shard is written only if its commits hold every task of the plan once. At most
+    as parallel as there are tasks, then shards.
+
+    Attributes:
+        job: what to count and where to.
+        finished: descriptors (shard, JSON) of commits of an earlier run.
+    """
+
+    job: CountJob
+    finished: Sequence[tuple[int, bytes]] = ()
+
+    def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
+        every_shard = [(shard, b"") for shard in range(self.job.shards)]
+        # Types are what coders follow from: undeclared, elements would be shuffled as objects.
+        counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job)).with_output_types(
+            tuple[int, bytes]
+        )
+        earlier = tasks.pipeline | "EveryShard" >> beam.Create(
+            [*every_shard, *self.finished], reshuffle=False
+        ).with_output_types(tuple[int, bytes])
+        return (
+            (counted, earlier)
+            | "Sections" >> beam.Flatten()
+            | "BySection" >> beam.GroupByKey()
+            | "MergeShards" >> beam.ParDo(_MergeShards(self.job)).with_output_types(bytes)
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        """Where the counts go, and by which rules."""
+        job = self.job
+        return {"output": job.counts.url, "pattern": job.pattern, "shards": job.shards}
+
+
+@with_input_types(bytes)
+@with_output_types(bytes)
+@dataclass(kw_only=True)
+class WriteTasks(beam.PTransform):  # type: ignore[misc]
+    """Task descriptors → one token file each; gives their entries as JSON.
+
+    Idempotent: names and bytes follow from the task alone, and a file gets its name when it is
+    whole. At most as parallel as there are tasks.
+    """
+
+    job: EncodeJob
+
+    def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
+        return tasks | "WriteTasks" >> beam.ParDo(_WriteTasks(self.job)).with_output_types(bytes)
+
+    def display_data(self) -> dict[str, Any]:
+        """Where the token files go, and by which rules."""
+        job = self.job
+        return {
+            "output": job.tokens.url,
+            "tokenizer": job.tokenizer.url,
+            "special_tokens_in_text": job.special_tokens_in_text,
+        }
+
+
+@with_input_types(bytes)
+@with_output_types(bytes)
+@dataclass(kw_only=True)
+class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
+    """Entries of all shards of counts, or one element of any kind → the tokenizer's fingerprint.
+
+    One step on one worker, after all elements that it is given. Idempotent: its files have the same
+    bytes whenever it is repeated.
+    """
+
+    job: TrainJob
+
+    def expand(self, entries: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
+        return (
+            entries | _AfterAll() | "Train" >> beam.ParDo(_Train(self.job)).with_output_types(bytes)
+        )
+
+
+@with_input_types(bytes)
+@with_output_types(bytes)
+@dataclass(kw_only=True)
+class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
+    """As `WriteTasks`, with a tokenizer that is trained in the same pipeline.
+
+    Attributes:
+        job: of the training.
+        trained: what `TrainTokenizer` gave; encoding begins when it is there.
+    """
+
+    job: TrainJob
+    trained: beam.PCollection[bytes]
+
+    def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
+        return tasks | "WriteTasks" >> beam.ParDo(
+            _WriteTrainedTasks(self.job), beam.pvalue.AsSingleton(self.trained)
+        ).with_output_types(bytes)
+
+
+@with_input_types(bytes)
+@with_output_types(bytes)
+@dataclass(kw_only=True)
+class NoteFinished(beam.PTransform):  # type: ignore[misc]
+    """Notes, when all that it is given is there, that a job has finished which nobody waits for."""
+
+    guard: Guard
+
+    def expand(self, entries: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
+        return (
+            entries
+            | _AfterAll()
+            | "Note" >> beam.ParDo(_NoteFinished(self.guard)).with_output_types(bytes)
+        )
+
+
+# --- what runs on workers --------------------------------------------------------------------
+
+
+class _Work(beam.DoFn):  # type: ignore[misc]
+    """Work of a build, which only workers with the versions of the command do."""
+
+    def __init__(self) -> None:
+        self._versions = dict(worker_versions())
+
+    def setup(self) -> None:
+        with FAILURE.noted():
+            check_worker(self._versions)
+
+
+class _CountTasks(_Work):
+    """The table belongs to one bundle attempt; whatever becomes of it, only commits count."""
+
+    def __init__(self, job: CountJob) -> None:
+        super().__init__()
+        self._job = job
+        self._counter: TaskCounter | None = None
+
+    def start_bundle(self) -> None:
+        if self._counter is not None:  # an attempt before this one failed
+            self._counter.close()
+        self._counter = TaskCounter(self._job, beam_meter())
+
+    def process(self, descriptor: bytes) -> Iterator[tuple[int, bytes]]:
+        assert self._counter is not None
+        if FAILURE.happened:
+            for _ in self._counter.commit():  # so that what is finished is kept
+                pass
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            yield from self._counter.count(TaskWork.from_bytes(descriptor))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        assert self._counter is not None
+        for section in self._counter.commit():
+            yield GlobalWindows.windowed_value_at_end_of_window(section)
+        self._counter.close()
+        self._counter = None
+
+
+class _MergeShards(_Work):
+    def __init__(self, job: CountJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
+        shard, descriptors = element
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            entry = merge_shard(self._job, shard, list(descriptors), beam_meter())
+        yield json.dumps(entry).encode()
+
+
+class _WriteTasks(_Work):
+    def __init__(self, job: EncodeJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def process(self, descriptor: bytes) -> Iterator[bytes]:
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            entry = write_task(self._job, TaskWork.from_bytes(descriptor), beam_meter())
+        yield json.dumps(entry).encode()
+
+
+class _AfterAll(beam.PTransform):  # type: ignore[misc]
+    """One element, when all elements that it is given are there."""
+
+    def expand(self, elements: beam.PCollection[Any]) -> beam.PCollection[bytes]:
+        return (
+            elements
+            | "Alike" >> beam.Map(lambda _: (0, b"")).with_output_types(tuple[int, bytes])
+            | "Together" >> beam.GroupByKey()
+            | "One" >> beam.Map(lambda _: b"").with_output_types(bytes)
+        )
+
+
+class _Train(_Work):
+    def __init__(self, job: TrainJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def process(self, _: bytes) -> Iterator[bytes]:
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            fingerprint = self._job.train()
+            if self._job.tasks:
+                self._job.begin_encoding(fingerprint)
+        yield fingerprint.encode()
+
+
+class _WriteTrainedTasks(_Work):
+    def __init__(self, job: TrainJob) -> None:
+        super().__init__()
+        self._job = job
+        self._encode_job: EncodeJob | None = None
+
+    def process(self, descriptor: bytes, trained: bytes) -> Iterator[bytes]:
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            if self._encode_job is None:
+                self._encode_job = self._job.encode_job(trained.decode())
+            entry = write_task(self._encode_job, TaskWork.from_bytes(descriptor), beam_meter())
+        yield json.dumps(entry).encode()
+
+
+class _NoteFinished(_Work):
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self._guard = guard
+
+    def process(self, _: bytes) -> Iterator[bytes]:
+        self._guard.note_finished()
+        yield b""
