@@ -27,6 +27,11 @@ settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The engines begin: their tests take longest, and the others then fill both processes."""
+    items.sort(key=lambda item: "engines" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def kjv_shards() -> list[Path]:
     """The files of the example corpus, in order; one is compressed with zstd."""

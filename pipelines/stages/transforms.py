@@ -1,4 +1,6 @@
-"""The transforms of a build: descriptors of tasks, and what workers do for each. Of a few lines each.
+"""The transforms of a build: descriptors of tasks, and what workers do for each.
+
+Each is a few lines over plain functions that work without Beam.
 
 ::
 

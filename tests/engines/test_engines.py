@@ -105,6 +105,7 @@ def export(work: Work, destination: Path, to: str, *given: str) -> dict[str, str
     return checksums(destination)
 
 
+@pytest.mark.engines
 def test_exports_of_prism(
     work: Work, tmp_path: Path, exported: Callable[[str], dict[str, str]]
 ) -> None:

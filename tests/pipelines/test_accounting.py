@@ -173,7 +173,7 @@ def test_a_build_that_goes_on_does_not_look_for_limits_again(
 
     monkeypatch.setattr(limits._Search, "end", end)
     with monkeypatch.context() as patch:
-        patch.setattr(count_stage, "_counts_content", fail)
+        patch.setattr(count_stage, "counts_content", fail)
         with pytest.raises(OutputError):
             build.build(config)
     build.build(config)

@@ -14,10 +14,11 @@ import pytest
 import yaml
 from build_support import checksums, command, config_for, some_text, states, write_corpus
 
-from pipelines import build, transforms
+from pipelines import build
 from pipelines.config import BuildConfig, load_config
 from pipelines.console.summary import BuildSummary
 from pipelines.errors import DifferentConfigurationError, RejectLimitError
+from pipelines.stages import transforms
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.run import Run
 
@@ -477,10 +478,10 @@ def test_a_generation_killed_by_the_system_goes_on(yaml_file: Path, tmp_path: Pa
     add(tmp_path, FIRST)
     tokenizer = f"tokenizer.path={tmp_path}/out/tokenizer"
     hook = (
-        "import signal, pipelines.transforms as t\n"
+        "import signal, pipelines.stages.transforms as t\n"
         "write = t.write_task\n"
-        "def killing(job, work):\n"
-        "    entry = write(job, work)\n"
+        "def killing(*arguments):\n"
+        "    entry = write(*arguments)\n"
         f"    os.kill(os.getpid(), {signal.SIGKILL.value})\n"
         "t.write_task = killing"
     )

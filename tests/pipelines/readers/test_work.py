@@ -20,7 +20,6 @@ from pipelines.readers.work import (
     TaskWork,
     read_task,
     refuse_special_tokens,
-    select,
     source_readings,
 )
 
@@ -166,7 +165,7 @@ def test_the_policy_error_names_the_document_and_the_byte() -> None:
 
 def test_selecting_keeps_all_columns_together() -> None:
     batch = batch_of([b"a", b"bb", b"ccc"], empty=2)
-    kept = select(batch, np.array([True, False, True]))
+    kept = batch.select(np.array([True, False, True]))
     assert documents_of(kept) == [b"a", b"ccc"]
     assert kept.num_bytes.tolist() == [1, 3]
     assert kept.offsets.tolist() == [0, 3]

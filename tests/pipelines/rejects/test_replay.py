@@ -15,10 +15,11 @@ import pytest
 import yaml
 from build_support import checksums, command, config_for, some_text, states, write_corpus
 
-from pipelines import build, transforms
+from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.console.summary import BuildSummary
 from pipelines.errors import ConfigError, DifferentConfigurationError, InputError
+from pipelines.stages import transforms
 from pipelines.storage.directory import Directory
 from pipelines.verification.verify import verify
 
