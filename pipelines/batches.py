@@ -63,6 +63,8 @@ class DocumentBatch:
         whole_bytes: for a piece, the bytes of its whole document; None for whole documents.
         special_at: for a piece, where in the source text of the whole document the first special
             token occurs; None if none does, and for whole documents.
+        cutting: for a piece, what its document was cut by: `ReadOptions.cutting`; "" for whole
+            documents.
         empty: number of empty documents met.
         framing_bytes: of text and JSON lines, the bytes of the decompressed file that are neither
             `num_bytes` nor the text of a document left out: separators, a byte-order mark, what is
@@ -90,6 +92,7 @@ class DocumentBatch:
     last: bool = True
     whole_bytes: int | None = None
     special_at: int | None = None
+    cutting: str = ""
     empty: int = 0
     framing_bytes: int = 0
     not_selected: int = 0
@@ -119,6 +122,17 @@ class DocumentBatch:
     def documents(self) -> Iterator[bytes]:
         """The text of each document. Of a long one, which comes in pieces, only this piece."""
         return map(self.document, range(len(self)))
+
+    def where(self, index: int) -> str:
+        """Which document it is, for messages: elements of a pipeline come from no file."""
+        record_id = None if self.ids is None else self.ids[index].as_py()
+        if self.source:
+            own = "" if record_id is None else f", id {record_id!r}"
+            return f"{self.source}, document at offset {self.offsets[index]:,}{own}"
+        if record_id is not None:
+            return f"the element with the id {record_id!r}"
+        what = f"part {self.part} of an element, which" if self.part else "an element that"
+        return f"{what} begins {self.document(index)[: FIRST_BYTES // 2]!r}"
 
     def select(self, kept: NDArray[np.bool_]) -> DocumentBatch:
         """The batch with only some of its documents; `empty` and `rejects` stay.
@@ -163,6 +177,7 @@ _SCHEMA: Final = pa.schema(
         ("last", pa.bool_()),
         ("whole_bytes", pa.int64()),
         ("special_at", pa.int64()),
+        ("cutting", pa.string()),
         ("empty", pa.int64()),
         ("framing_bytes", pa.int64()),
         ("not_selected", pa.int64()),
@@ -193,6 +208,7 @@ _VALUES: Final = (
     "last",
     "whole_bytes",
     "special_at",
+    "cutting",
     "empty",
     "framing_bytes",
     "not_selected",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from apache_beam.metrics import Metrics, MetricsFilter
@@ -34,28 +35,36 @@ def read_metrics(result: Any, tasks: int) -> Measured | None:
         None if the runner has none, or less than was done: rather no figure than a wrong one.
     """
     try:
-        found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+        measured = _measured(result.metrics().query(MetricsFilter().with_namespace(NAMESPACE)))
     # Whatever a runner raises here, perhaps from a service far away: the work is done.
     except Exception:
         return None
+    return measured if measured.counters.get("tasks", 0) >= tasks else None
+
+
+def _measured(found: Mapping[str, Iterable[Any]]) -> Measured:
     counters: dict[str, int] = {}
-    for metric in found["counters"]:
-        name = metric.key.metric.name
-        counters[name] = counters.get(name, 0) + int(metric.result)
+    for name, value in _values(found["counters"]):
+        counters[name] = counters.get(name, 0) + int(value)
     distributions: dict[str, list[Distribution]] = {}
-    for metric in found["distributions"]:
-        values = metric.result
-        distributions.setdefault(metric.key.metric.name, []).append(
+    for name, value in _values(found["distributions"]):
+        distributions.setdefault(name, []).append(
             Distribution(
-                count=int(values.count),
-                sum=int(values.sum),
-                min=int(values.min),
-                max=int(values.max),
+                count=int(value.count),
+                sum=int(value.sum),
+                min=int(value.min),
+                max=int(value.max),
             )
         )
-    if counters.get("tasks", 0) < tasks:
-        return None
     return Measured(
         counters=counters,
         distributions={name: Distribution.of_all(parts) for name, parts in distributions.items()},
     )
+
+
+def _values(metrics: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values. Beam's own choice, `result`, takes a committed 0 for none."""
+    for metric in metrics:
+        value = metric.attempted if metric.committed is None else metric.committed
+        if value is not None:
+            yield metric.key.metric.name, value

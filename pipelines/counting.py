@@ -324,13 +324,11 @@ class PretokenCounter:
             return
         raise InputError(
             "A pre-token is too long.",
-            expected=f"at most {self._rules.max_pretoken_bytes:,} bytes "
-            "(counts.max_pretoken_bytes)",
+            expected=f"at most {self._rules.max_pretoken_bytes:,} bytes (max_pretoken_bytes)",
             found=f"{length:,} bytes",
-            where=f"{batch.source}, document at offset {batch.offsets[document]:,}, part "
-            f"{batch.part}, byte {begin:,}",
-            hint="Raise counts.max_pretoken_bytes, or leave such pre-tokens out with "
-            "counts.on_long_pretoken: skip.",
+            where=f"{batch.where(document)}, part {batch.part}, byte {begin:,}",
+            hint="Raise max_pretoken_bytes, or leave such pre-tokens out with on_long_pretoken "
+            "(in a build counts.max_pretoken_bytes, counts.on_long_pretoken: skip).",
         )
 
     def flush(self) -> None:

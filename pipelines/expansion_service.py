@@ -18,6 +18,7 @@ requests that need no more than data to be understood, and listens on this machi
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 import threading
@@ -44,7 +45,8 @@ from apache_beam.transforms.fully_qualified_named_transform import (
 )
 from apache_beam.utils import thread_pool_executor
 
-from pipelines import errors, row_transforms
+from bpe_core.errors import BpeError
+from pipelines import row_transforms
 from pipelines.errors import ConfigError, PipelineError
 
 # Their names, in full.
@@ -74,10 +76,17 @@ class ExpansionService(expansion_service.ExpansionServiceServicer):  # type: ign
             return beam_expansion_api_pb2.ExpansionResponse(error=str(refused))
         response = super().Expand(safe, context)
         # Beam gives a traceback. Errors of ours say by themselves what is wrong.
-        _, ours, message = response.error.rpartition(f"\n{errors.__name__}.")
-        if ours:
-            response.error = message.partition(": ")[2]
+        ours = "|".join(map(re.escape, sorted(_names_of_errors(BpeError))))
+        *_, last = [None, *re.finditer(rf"^(?:{ours}): ", response.error, re.MULTILINE)]
+        if last is not None:
+            response.error = response.error[last.end() :].rstrip("\n")
         return response
+
+
+def _names_of_errors(error: type[BaseException]) -> set[str]:
+    """An error and all kinds of it, as tracebacks name them."""
+    kinds = {name for kind in error.__subclasses__() for name in _names_of_errors(kind)}
+    return {f"{error.__module__}.{error.__qualname__}", *kinds}
 
 
 def checked(
@@ -143,7 +152,7 @@ def _check_parameters(payload: bytes) -> None:
             hint="Give mappings with values of several types as rows.",
         )
     name = getattr(RowCoder(values.schema).decode(values.payload), "constructor", None)
-    if name not in TRANSFORMS:
+    if not isinstance(name, str) or name not in TRANSFORMS:
         raise ConfigError(
             "The request is refused: this service does not have the transform.",
             expected="one of " + ", ".join(sorted(TRANSFORMS)),

@@ -292,7 +292,9 @@ class RunRecord(BaseModel):
     finished: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
     seconds: float | int
     runner: str
-    workers: int
+    workers: Annotated[
+        int | None, Field(description="How many there were; null: the engine decided.")
+    ]
     output: str
     metrics: Annotated[
         dict[str, int | Distribution] | None,

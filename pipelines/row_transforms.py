@@ -11,10 +11,13 @@ What is wrong with a document goes to the output that `error_handling` names, as
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, Final, Literal, Optional
+from dataclasses import MISSING, Field, fields, replace
+from types import UnionType
+from typing import Any, Final, ForwardRef, Literal, Optional, Union, get_origin, get_type_hints
 
 import apache_beam as beam
+import numpy as np
+from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 from pydantic import ValidationError
 
@@ -23,7 +26,7 @@ from pipelines.batches import DocumentBatch
 from pipelines.composing.elements import DocumentFn, check_element_type, element_options
 from pipelines.composing.rows import REJECT_ROW, reject_row
 from pipelines.config import SourceConfig
-from pipelines.config.problems import problems_of
+from pipelines.config.problems import did_you_mean, problems_of
 from pipelines.config.yaml_source import ConfigSource, describe_value, raise_problems
 from pipelines.errors import ConfigError, InputError
 
@@ -47,6 +50,7 @@ MAIN: Final = "good"
 _WHOLE: Final = "none"
 InvalidUtf8 = Literal["reject", "replace", "error"]
 _PLACE_FIELDS: Final = ("source", "offset")
+_WHOLE_NUMBERS: Final = (int, np.integer)
 
 
 class ReadDocuments(beam.PTransform):  # type: ignore[misc]
@@ -84,11 +88,13 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
 class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
     """Rows with text → rows (input_ids, num_tokens, num_bytes, source, offset, part, id, hash).
 
-    Rows that have the fields `source` and `offset`, as those of `ReadDocuments`, keep them.
+    Rows that have the fields `source`, text, and `offset`, a whole number, as those of
+    `ReadDocuments`, keep them.
 
     Args:
         text_field: the field that is the text, text or bytes.
-        id_field: the field that is the document's own id; None: `id`, where rows have it.
+        id_field: the field that is the document's own id; None: `id`, where rows have it as
+            text or a whole number.
         invalid_utf8: "reject", "replace" or "error", for bytes.
         error_handling: as of `ReadDocuments`.
         parameters: the others of `pipelines.transforms.EncodeDocuments`: `tokenizer`, `prepend`,
@@ -109,8 +115,8 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._batches = _Batches(text_field, id_field, invalid_utf8)
-        self._encode = transforms.EncodeDocuments(
-            **_plain(parameters), invalid_utf8=invalid_utf8, as_rows=True
+        self._encode = _made(
+            transforms.EncodeDocuments, parameters, invalid_utf8=invalid_utf8, as_rows=True
         )
         self._rejects_output = _rejects_output(error_handling)
 
@@ -142,7 +148,7 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._batches = _Batches(text_field, id_field, invalid_utf8)
-        self._count = transforms.CountPretokens(**_plain(parameters), invalid_utf8=invalid_utf8)
+        self._count = _made(transforms.CountPretokens, parameters, invalid_utf8=invalid_utf8)
         self._rejects_output = _rejects_output(error_handling)
 
     def expand(self, rows: beam.PCollection[Any]) -> Any:
@@ -160,7 +166,7 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__()
-        self._write = transforms.WriteTokenShards(**_plain(parameters))
+        self._write = _made(transforms.WriteTokenShards, parameters)
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
         return rows | "Write" >> self._write
@@ -176,10 +182,14 @@ class _Batches(beam.PTransform):  # type: ignore[misc]
         self._invalid_utf8 = invalid_utf8
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[DocumentBatch]:
-        fields = _fields_of(rows.element_type)
-        id_field = self._id_field or ("id" if "id" in fields else None)
+        found = _fields_of(rows.element_type)
+        is_id = found.get("id") is Any or _is_one_of(found.get("id"), str, *_WHOLE_NUMBERS)
+        id_field = self._id_field or ("id" if is_id else None)
         check_element_type(rows.element_type, self._text_field, id_field)
-        place_fields = _PLACE_FIELDS if fields.keys() >= set(_PLACE_FIELDS) else None
+        # A table's own columns may have these names too.
+        source, offset = map(found.get, _PLACE_FIELDS)
+        is_place = _is_one_of(source, str) and _is_one_of(offset, *_WHOLE_NUMBERS)
+        place_fields = _PLACE_FIELDS if is_place else None
         make = _MakeBatches(self._text_field, id_field, place_fields, self._invalid_utf8)
         return rows | "Make" >> beam.ParDo(make).with_output_types(DocumentBatch)
 
@@ -199,6 +209,33 @@ def _checked_source(values: Mapping[str, Any]) -> SourceConfig:
     raise_problems([replace(problem, where=None) for problem in problems], given.file)
     assert source is not None
     return source
+
+
+def _made(transform: type[Any], parameters: Mapping[str, Any], **given: Any) -> Any:
+    """A transform of Python with the parameters of one over rows, and those that this one sets."""
+    attributes = fields(transform)
+    known = [field.name for field in attributes if field.name not in given]
+    own = ["error_handling", "id_field", "invalid_utf8", "text_field"]
+    named = sorted({*known, *own}) if "invalid_utf8" in given else known
+    for name in parameters:
+        if name not in known:
+            raise ConfigError(
+                f"{transform.__name__} has no such parameter.",
+                expected="one of " + ", ".join(named),
+                found=name,
+                hint=did_you_mean(name, named),
+            )
+    for field in attributes:
+        if field.name in known and field.name not in parameters and _is_needed(field):
+            raise ConfigError(
+                f"{transform.__name__} lacks a parameter.",
+                expected=f"{field.name}: it has no default",
+            )
+    return transform(**_plain(parameters), **given)
+
+
+def _is_needed(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _rejects_output(error_handling: Any) -> str | None:
@@ -227,6 +264,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _is_one_of(kind: Any, *types: type) -> bool:
+    """Whether the type of a field, or what it is if it is not null, is one of these."""
+    if isinstance(kind, typehints.UnionConstraint):
+        kinds = [each for each in kind.union_types if each is not type(None)]
+        return bool(kinds) and all(_is_one_of(each, *types) for each in kinds)
+    if get_origin(kind) in (Union, UnionType):
+        return _is_one_of(typehints.normalize(kind), *types)
+    return isinstance(kind, type) and kind is not bool and issubclass(kind, types)
+
+
 def _fields_of(kind: Any) -> Mapping[str, Any]:
     row = kind if isinstance(kind, RowTypeConstraint) else RowTypeConstraint.from_user_type(kind)
     if row is None:
@@ -237,7 +284,11 @@ def _fields_of(kind: Any) -> Mapping[str, Any]:
             where="the input of the transform",
             hint="Put a transform before it that gives rows, such as MapToFields.",
         )
-    return dict(row._fields)
+    found = dict(row._fields)
+    # Types of a module with `from __future__ import annotations` are known by name alone.
+    if any(isinstance(field, ForwardRef) for field in found.values()):
+        found |= get_type_hints(row.user_type)
+    return found
 
 
 # --- outputs ---------------------------------------------------------------------------------

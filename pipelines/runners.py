@@ -5,9 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import json
 import logging
+import os
 import re
+import shlex
 import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +28,7 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     PortableOptions,
 )
+from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.portability.fn_api_runner import fn_runner
@@ -33,7 +39,7 @@ from apache_beam.runners.portability.portable_runner import (
     PortableRunner,
 )
 from apache_beam.runners.runner import PipelineRunner, create_runner
-from apache_beam.runners.worker import data_plane, sdk_worker, statesampler
+from apache_beam.runners.worker import data_plane, sdk_worker, sdk_worker_main, statesampler
 
 from bpe_core.cores import usable_cores
 from bpe_core.errors import BpeError
@@ -54,6 +60,7 @@ _BEAM_SUFFIX = re.compile(r" \[while running '[^']*'\]\s*\Z")
 
 # What the thread that waits for a worker's process raises.
 _WORKER_DIED = re.compile(r"Worker subprocess exited with return code (-?\d+)")
+_ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)  # by Ctrl-C, or with the command
 
 _PLACE_OF_OPTIONS = "beam.options, or after --"
 _PACKAGE_OF_DATAFLOW = "google.cloud.dataflow_v1beta3"
@@ -71,6 +78,10 @@ _NOT_WAITING = (
     "no_wait_until_finish",
     "wait_until_finish_duration",
 )
+_SECONDS_TO_CONNECT = 5.0
+_ENVIRONMENTS = ("DOCKER", "EXTERNAL", "LOOPBACK", "PROCESS")
+_URN_OF_ENVIRONMENT = "beam:env:"
+_WITH_PORT = re.compile(r"(?:dns:///)?(?P<host>[^/\s]+):(?P<port>\d{1,5})")
 _SAMPLING_MILLISECONDS = 10
 _SECONDS_TO_DIE = 5.0
 _LOGGERS_OF_RUNNERS = (
@@ -96,9 +107,8 @@ def pipeline(
     """
     options = options_of(config, beam_args, places)
     kind = _KINDS[config.runner]
-    _keep_errors_for_the_caller()
     _end_stages_at_once()
-    made = beam.Pipeline(runner=kind.make(options), options=options)
+    made = _pipeline_for(config, options)
     with (
         _our_errors(),
         FAILURE.watched() if kind.is_local else nullcontext(),
@@ -130,29 +140,84 @@ def submit(
     Raises:
         ConfigError: as `pipeline` and `check_detaches` do, or the runner can't be reached.
     """
-    options = options_of(config, beam_args, places)
-    check_detaches(config, options)
+    options = options_of(config, beam_args, places, no_wait=True)
     if config.runner == "FlinkRunner" and not options.view_as(PortableOptions).job_endpoint:
         # Else Beam starts a job server here, which says that a job runs before the cluster has it.
         options.view_as(FlinkRunnerOptions).flink_submit_uber_jar = True
     kind = _KINDS[config.runner]
-    _keep_errors_for_the_caller()
     assert kind.job_of is not None, "check_detaches refuses others"
+    running = _pipeline_for(config, options)
     with _our_errors():
-        running = beam.Pipeline(runner=kind.make(options), options=options)
         build(running)
-        try:
-            name, url = kind.job_of(running.run(), options)
-        except (OSError, RuntimeError, grpc.FutureTimeoutError) as error:
-            if _error_of(str(error)) is not None:
-                raise
-            raise ConfigError(
-                f"{config.runner} did not take the job.",
-                found=f"{type(error).__name__}: {error}",
-                where=_PLACE_OF_OPTIONS,
-                hint="Check the addresses there, and whether the service is running.",
-            ) from error
+        result = running.run()
+        with _taken(config, options):  # a job server that works on it may be asked for its name
+            name, url = kind.job_of(result, options)
     return DetachedJob(name=name, runner=config.runner, url=url, stages=tuple(stages))
+
+
+def _pipeline_for(config: BeamConfig, options: PipelineOptions) -> beam.Pipeline:
+    """A pipeline without steps; a service that can't be reached, or takes no job, is told of."""
+    kind = _KINDS[config.runner]
+    _keep_errors_for_the_caller()
+    if not kind.is_local:
+        _check_listens(config, options.get_all_options())
+    with _taken(config, options):
+        made = beam.Pipeline(runner=kind.make(options), options=options)
+    if not kind.is_local:
+        submit = made.runner.run_pipeline
+
+        def submit_or_refuse(*arguments: Any, **keywords: Any) -> Any:
+            with _taken(config, options):
+                return submit(*arguments, **keywords)
+
+        made.runner.run_pipeline = submit_or_refuse
+    return made
+
+
+def _check_listens(config: BeamConfig, asked: Mapping[str, Any]) -> None:
+    """Whether there is a job server, before everything is packed for it."""
+    if not isinstance(asked["job_endpoint"], str):
+        return
+    address = _WITH_PORT.fullmatch(asked["job_endpoint"])
+    if address is None:
+        return
+    seconds = min(_SECONDS_TO_CONNECT, asked["job_server_timeout"])
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            host = address["host"].strip("[]")
+            socket.create_connection((host, int(address["port"])), seconds).close()
+            return
+        except (OSError, OverflowError, UnicodeError) as error:
+            if time.monotonic() >= until or not isinstance(error, ConnectionRefusedError):
+                raise ConfigError(
+                    f"{config.runner} can't reach its job server.",
+                    expected=f"one that listens at {asked['job_endpoint']}",
+                    found=f"{asked['job_endpoint']}: {error}",
+                    where=f"job_endpoint: {_PLACE_OF_OPTIONS}",
+                    hint="Check the address, and whether the job server is running.",
+                ) from error
+        time.sleep(0.2)  # it may be starting
+
+
+@contextmanager
+def _taken(config: BeamConfig, options: PipelineOptions) -> Iterator[None]:
+    """Says what was wrong where a runner does not take a job."""
+    try:
+        yield
+    except BpeError:
+        raise
+    except (OSError, RuntimeError, ValueError, grpc.RpcError, grpc.FutureTimeoutError) as error:
+        if _error_of(str(error)) is not None:
+            raise
+        said = error.details() if isinstance(error, grpc.Call) else str(error)
+        server = options.view_as(PortableOptions).job_endpoint
+        raise ConfigError(
+            f"{config.runner} did not take the job.",
+            found=f"{type(error).__name__}: {said or 'no answer in time'}",
+            where=f"job server {server}; {_PLACE_OF_OPTIONS}" if server else _PLACE_OF_OPTIONS,
+            hint="Check the addresses there, and whether the service is running.",
+        ) from error
 
 
 def deal(begin: beam.pvalue.PBegin, descriptors: Sequence[bytes]) -> beam.PCollection[bytes]:
@@ -295,13 +360,17 @@ FAILURE = _Failure()
 
 
 def options_of(
-    config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = ()
+    config: BeamConfig,
+    beam_args: Sequence[str] = (),
+    places: Sequence[str] = (),
+    *,
+    no_wait: bool = False,
 ) -> PipelineOptions:
     """The options of a pipeline.
 
     Raises:
         ConfigError: one that Beam does not know, that has a wrong value, or that does not go with
-            the runner or with where the data are.
+            the runner, with where the data are or, with `no_wait`, with leaving the job.
     """
     kind = _KINDS[config.runner]
     given = {**kind.defaults(config, beam_args), **config.options}
@@ -325,6 +394,8 @@ def options_of(
             hint="Remove it, or change beam.runner.",
         )
     kind.check(config, asked)
+    if no_wait:
+        check_detaches(config, options)
     if kind.is_remote(asked):
         _check_reachable(config, places)
     if config.workers and kind.own_workers:
@@ -337,6 +408,16 @@ def options_of(
             hint="Leave it out, and set what the engine knows in beam.options.",
         )
     return options
+
+
+def workers_of(config: BeamConfig, options: PipelineOptions) -> int | None:
+    """How many workers a pipeline with these options has; None: its engine decides.
+
+    >>> config = BeamConfig(workers=3)
+    >>> workers_of(config, options_of(config, ["--direct_num_workers=2"]))
+    2
+    """
+    return _KINDS[config.runner].workers(options.get_all_options())
 
 
 def check_waits(options: PipelineOptions) -> None:
@@ -404,6 +485,13 @@ def _parsed(options: PipelineOptions) -> dict[str, Any]:
 
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
+        if any(isinstance(v, Mapping) for v in (value if isinstance(value, list) else [value])):
+            raise ConfigError(
+                "An option of Beam has a wrong value.",
+                expected="a text, number, true, false, or a list of these; JSON as a text",
+                found="a mapping",
+                where=f"beam.options.{name}",
+            )
         if value is True:
             yield f"--{name}"
         elif isinstance(value, list):
@@ -426,18 +514,44 @@ def _local_defaults(config: BeamConfig, beam_args: Sequence[str]) -> dict[str, A
 
 
 def _check_local(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
-    if asked["direct_running_mode"] == "in_memory" and asked["direct_num_workers"] > 1:
+    given = asked["direct_num_workers"]
+    if given < 0:
+        raise ConfigError(
+            "There can't be fewer workers than none.",
+            expected="a whole number from 1, or 0 for one for each core",
+            found=f"--direct_num_workers={given}",
+            where=f"beam.workers; {_PLACE_OF_OPTIONS}",
+        )
+    workers = _local_workers(asked)
+    if asked["direct_running_mode"] == "in_memory" and workers > 1:
         raise ConfigError(
             "The mode in_memory has one worker.",
             expected="1 worker, or another direct_running_mode",
-            found=f"{asked['direct_num_workers']} workers",
+            found=f"{workers} workers" + ", one for each core" * (given == 0),
             where=f"beam.workers; {_PLACE_OF_OPTIONS}",
             hint="Set beam.workers: 1, or leave out direct_running_mode: multi_threading uses all "
             "cores.",
         )
 
 
-def _local_runner(options: PipelineOptions) -> fn_runner.FnApiRunner:
+def _local_workers(asked: Mapping[str, Any]) -> int:
+    """As Beam has it, 0 is all cores of the machine."""
+    return int(asked["direct_num_workers"]) or os.cpu_count() or 1
+
+
+class _LocalRunner(fn_runner.FnApiRunner):  # type: ignore[misc]
+    """Begins processes of workers with `worker_process`."""
+
+    def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
+        for environment in pipeline_proto.components.environments.values():
+            if environment.urn == python_urns.SUBPROCESS_SDK:
+                safe_path = ["-P"] if sys.flags.safe_path else []
+                worker = ["-m", "pipelines.worker_process", sdk_worker_main.__name__]
+                environment.payload = shlex.join([sys.executable, *safe_path, *worker]).encode()
+        return super().run_via_runner_api(pipeline_proto, options)
+
+
+def _local_runner(options: PipelineOptions) -> _LocalRunner:
     """The runner that DirectRunner means, without its search for another one on the network.
 
     The bare DirectRunner first tries to download Prism, and with it ignores the number of workers.
@@ -445,14 +559,78 @@ def _local_runner(options: PipelineOptions) -> fn_runner.FnApiRunner:
     """
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     information = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
-    return fn_runner.FnApiRunner(provision_info=fn_runner.ExtendedProvisionInfo(information))
+    return _LocalRunner(provision_info=fn_runner.ExtendedProvisionInfo(information))
 
 
 def _flink_defaults(config: BeamConfig, _args: Sequence[str]) -> dict[str, Any]:
     return {"parallelism": config.workers} if config.workers else {}
 
 
-def _check_flink(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
+def _flink_workers(asked: Mapping[str, Any]) -> int | None:
+    return asked["parallelism"] if asked["parallelism"] > 0 else None
+
+
+def _check_portable(config: BeamConfig, asked: Mapping[str, Any]) -> None:
+    if not asked["job_endpoint"]:
+        raise ConfigError(
+            "PortableRunner needs a job server.",
+            expected="its address, such as job_endpoint: localhost:8099; embed: one in the command",
+            found="no job_endpoint",
+            where=_PLACE_OF_OPTIONS,
+        )
+    _check_environment(config, asked)
+
+
+def _check_environment(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
+    """Whether the options say where workers are, as Beam wants it said."""
+    environment = asked["environment_type"]
+    if environment is None or environment.startswith(_URN_OF_ENVIRONMENT):
+        return
+    if environment not in _ENVIRONMENTS:
+        raise ConfigError(
+            "No workers are of this kind.",
+            expected=f"one of {', '.join(_ENVIRONMENTS)}",
+            found=f"--environment_type={environment}",
+            where=_PLACE_OF_OPTIONS,
+        )
+    if environment == "EXTERNAL" and not _WITH_PORT.fullmatch(_pool_of(asked)):
+        raise ConfigError(
+            "Workers of a pool need its address.",
+            expected="environment_config: host:port, such as localhost:50000",
+            found=_pool_of(asked) or "none",
+            where=_PLACE_OF_OPTIONS,
+        )
+    if environment == "PROCESS" and not _of_environment(asked, "command", "process_command"):
+        raise ConfigError(
+            "Workers that are processes need a command that starts one.",
+            expected='environment_config: {"command": "/opt/apache/beam/boot"}, as JSON',
+            found="no command",
+            where=_PLACE_OF_OPTIONS,
+        )
+
+
+def _pool_of(asked: Mapping[str, Any]) -> str:
+    """The address of a pool of workers; empty if there is none."""
+    given = asked["environment_config"] or ""
+    if given and not given.lstrip().startswith("{"):
+        return str(given)
+    return _of_environment(asked, "url", "external_service_address")
+
+
+def _of_environment(asked: Mapping[str, Any], key: str, option: str) -> str:
+    """A key of the JSON in environment_config or, without that, one of environment_options."""
+    given = asked["environment_config"]
+    if not given:
+        named = [text.partition("=") for text in asked["environment_options"] or ()]
+        return next((value for name, _, value in named if name == option), "")
+    try:
+        return str(json.loads(given)[key] or "")
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _check_flink(config: BeamConfig, asked: Mapping[str, Any]) -> None:
+    _check_environment(config, asked)
     if asked["environment_type"] == "LOOPBACK" and not _is_this_machine(asked["flink_master"]):
         raise ConfigError(
             "Workers of a cluster can't reach this process.",
@@ -511,9 +689,7 @@ def _flink_is_remote(asked: Mapping[str, Any]) -> bool:
 def _portable_is_remote(asked: Mapping[str, Any]) -> bool:
     if asked["environment_type"] in (None, "DOCKER"):
         return True
-    return asked["environment_type"] == "EXTERNAL" and not _is_this_machine(
-        str(asked["environment_config"])
-    )
+    return asked["environment_type"] == "EXTERNAL" and not _is_this_machine(_pool_of(asked))
 
 
 def _is_this_machine(address: str) -> bool:
@@ -594,6 +770,7 @@ class _Kind:
         check: refuses what does not go together.
         is_remote: whether workers may be on other machines.
         own_workers: whether it has no option for their number.
+        workers: how many there are, by the options; None: the engine decides.
         make: the runner.
         held_here: what of the options makes a job end with the command; None: nothing.
         job_of: id of a job that goes on without the command, and where it can be watched; None:
@@ -605,6 +782,7 @@ class _Kind:
     check: Callable[[BeamConfig, Mapping[str, Any]], None] = lambda *_: None
     is_remote: Callable[[Mapping[str, Any]], bool] = lambda _: False
     own_workers: bool = False
+    workers: Callable[[Mapping[str, Any]], int | None] = lambda _: None
     make: Callable[[PipelineOptions], PipelineRunner]
     held_here: Callable[[Mapping[str, Any]], str | None] = lambda _: None
     job_of: Callable[[Any, PipelineOptions], tuple[str, str | None]] | None = None
@@ -612,19 +790,29 @@ class _Kind:
 
 _KINDS: Final[Mapping[str, _Kind]] = {
     "DirectRunner": _Kind(
-        is_local=True, defaults=_local_defaults, check=_check_local, make=_local_runner
+        is_local=True,
+        defaults=_local_defaults,
+        check=_check_local,
+        workers=_local_workers,
+        make=_local_runner,
     ),
     "FlinkRunner": _Kind(
         defaults=_flink_defaults,
         check=_check_flink,
+        workers=_flink_workers,
         is_remote=_flink_is_remote,
         make=lambda _: create_runner("FlinkRunner"),
         held_here=_flink_held_here,
         job_of=_flink_job,
     ),
-    "PrismRunner": _Kind(own_workers=True, make=lambda _: create_runner("PrismRunner")),
+    "PrismRunner": _Kind(
+        own_workers=True,
+        check=_check_environment,
+        make=lambda _: create_runner("PrismRunner"),
+    ),
     "PortableRunner": _Kind(
         own_workers=True,
+        check=_check_portable,
         is_remote=_portable_is_remote,
         make=lambda _: create_runner("PortableRunner"),
         held_here=_workers_held_here,
@@ -686,13 +874,15 @@ def _keep_errors_for_the_caller() -> None:
 def _thread_failed(
     failed: threading.ExceptHookArgs, show: Callable[[threading.ExceptHookArgs], Any]
 ) -> None:
-    """Shows the error of a thread, but not what follows from ours.
+    """Shows the error of a thread, but not what follows from ours or from an interruption.
 
     Where a process of a worker died, Beam would wait for it for ever.
     """
     died = _WORKER_DIED.fullmatch(str(failed.exc_value))
     if died is not None and FAILURE.is_awaited:
         supervisor.end_as_worker_did(int(died[1]))
+    if died is not None and -int(died[1]) in _ASKED_TO_END:
+        return
     if not FAILURE.is_ours:
         show(failed)
 

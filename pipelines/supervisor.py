@@ -4,7 +4,8 @@ The command starts itself again as a child with the same terminal and waits. It 
 ends the child when it is asked to end, and the child ends when the parent is gone (it reads from a
 pipe that the parent alone holds open). Whichever of them ends, nothing that the child has started,
 such as the job server of a runner, outlives it. Both share a directory, in which worker threads
-note the task they are at (`current_task`) and the child notes that it ended in an orderly way.
+note the task they are at (`current_task`) and the child notes that it ended in an orderly way. In
+it is also the child's place for temporary files, which are removed with it however the child ends.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pipelines.errors import OutputError, WorkerDiedError
 STATUS_VARIABLE = "BEAM_BPE_STATUS_DIR"
 _PARENT_PIPE_VARIABLE = "BEAM_BPE_PARENT_PIPE"
 _ORDERLY_END = "ended"
+_TEMPORARY = "tmp"
 _TASK_PREFIX = "task-"
 _TASKS_SHOWN = 8
 # Seconds between a signal passed on to the child and its being killed.
@@ -98,6 +100,7 @@ def supervise(command: Sequence[str]) -> int:
         **MEMORY_SETTINGS,
         **os.environ,
         STATUS_VARIABLE: str(status),
+        "TMPDIR": str(status / _TEMPORARY),
         _PARENT_PIPE_VARIABLE: str(read_end),
     }
     try:
@@ -121,7 +124,9 @@ def supervise(command: Sequence[str]) -> int:
 
 def _make_status_directory() -> Path:
     try:
-        return Path(tempfile.mkdtemp(prefix="beam-bpe-"))
+        made = Path(tempfile.mkdtemp(prefix="beam-bpe-"))
+        (made / _TEMPORARY).mkdir()
+        return made
     except OSError as error:
         raise OutputError(
             "No temporary directory can be made.",

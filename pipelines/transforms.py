@@ -22,13 +22,20 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import with_output_types
 
+from bpe_core.errors import BpeError
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.beam_metrics import beam_meter
 from pipelines.composing import (
     coders,  # noqa: F401  registers them
     counts,
 )
-from pipelines.composing.attributes import check_choices, check_name, check_positive, shown
+from pipelines.composing.attributes import (
+    check_choices,
+    check_name,
+    check_positive,
+    check_special_tokens,
+    shown,
+)
 from pipelines.composing.counts import CountTotals, DocumentCounter, DocumentCounting
 from pipelines.composing.elements import DocumentFn, check_element_type, element_options
 from pipelines.composing.rows import (
@@ -41,7 +48,7 @@ from pipelines.composing.rows import (
     reject_row,
     token_rows,
 )
-from pipelines.composing.shards import check_global, check_vacant, finish_shards, new_runs
+from pipelines.composing.shards import check_global, check_vacant, claim, finish_shards, new_runs
 from pipelines.composing.token_runs import RowRuns
 from pipelines.composing.token_shards import (
     RowTotals,
@@ -52,6 +59,7 @@ from pipelines.composing.token_shards import (
 )
 from pipelines.config import SourceConfig
 from pipelines.config.values import UINT16_IDS
+from pipelines.errors import ConfigError, InputError
 from pipelines.readers.options import ReadOptions
 from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
 from pipelines.stages.limits import limit_files
@@ -78,7 +86,8 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
     Attributes:
         sources: which files, and how they are read.
         pattern, special_tokens, normalizer, normalize_quotes: of the tokenizer that is to encode
-            them; they decide where documents of many megabytes are cut into pieces.
+            them; they decide where documents of more than 4 MB are cut into pieces, and a
+            transform that takes pieces refuses those that were cut for others.
     """
 
     sources: Sequence[SourceConfig]
@@ -88,6 +97,8 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
     normalize_quotes: bool = False
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[DocumentBatch]:
+        check_special_tokens(self)
+        self._check_sources()
         files = [
             file for i, source in enumerate(self.sources) for file in list_files(source, index=i)
         ]
@@ -104,6 +115,20 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
             begin
             | ReadTasks(works=[TaskWork.of_plan(plan, task) for task in plan.tasks])
             | "Read" >> beam.ParDo(_ReadTask(readings)).with_output_types(DocumentBatch)
+        )
+
+    def _check_sources(self) -> None:
+        given = self.sources
+        if isinstance(given, list | tuple) and all(isinstance(s, SourceConfig) for s in given):
+            return
+        one_is_wrong = isinstance(given, list | tuple)
+        wrong = [s for s in given if not isinstance(s, SourceConfig)] if one_is_wrong else [given]
+        raise ConfigError(
+            "ReadDocuments has an attribute with a wrong value.",
+            expected="a list of SourceConfig",
+            found=f"{'a list with ' if one_is_wrong else ''}{type(wrong[0]).__name__}",
+            where="sources",
+            hint='Write sources=[SourceConfig(files=["corpus/*.txt"])].',
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -129,8 +154,8 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
 
     Takes `DocumentBatch`, `str`, `bytes`, or records: `beam.Row`, a NamedTuple or a dict. Gives
     `shards`, a row (name, rows, pretokens, bytes, xxh3_128) for each file, and `rejects`
-    (`Reject`). `shards.json` is written last and lists the files with the totals. Read them with
-    `PretokenCounts.load(output)`.
+    (`Reject`). `counts-shards.json` is written last and lists the files with the totals. Read them
+    with `PretokenCounts.load(output)`.
 
     Bounded input in the global window. Exactly once: run files hold the counts, and only their
     descriptors go through a shuffle, so what an attempt of a bundle has left that failed or came
@@ -173,6 +198,7 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
     def expand(self, documents: beam.PCollection[Any]) -> Counted:
         check_positive(self, "shards", "memory", "max_pretoken_bytes")
         check_choices(self, "on_long_pretoken", "invalid_utf8")
+        check_special_tokens(self)
         check_global(documents, "CountPretokens")
         check_element_type(documents.element_type, self.text_field, self.id_field)
         options = element_options(
@@ -195,7 +221,8 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
             max_pretoken_bytes=self.max_pretoken_bytes,
             on_long_pretoken=self.on_long_pretoken,
         )
-        check_vacant(output, counts.NAMES)
+        check_vacant(output, counts.NAMES, counts.LISTING)
+        claim(documents.pipeline, output, counts.LISTING)
         count = _CountDocuments(job, options, self.text_field, self.id_field)
         counted = documents | "Count" >> beam.ParDo(count).with_output_types(
             tuple[int, bytes], totals=bytes, rejects=Reject
@@ -267,6 +294,7 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
     def expand(self, documents: beam.PCollection[Any]) -> Encoded:
         check_choices(self, "special_tokens_in_text", "invalid_utf8")
         check_element_type(documents.element_type, self.text_field, self.id_field)
+        self._check_affixes()
         encoded = documents | "Encode" >> beam.ParDo(_EncodeDocuments(self)).with_output_types(
             TokenRows, rejects=Reject
         ).with_outputs("rejects", main="tokens")
@@ -280,6 +308,25 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
             rejects=encoded.rejects
             | "RejectsAsRows" >> beam.Map(reject_row).with_output_types(REJECT_ROW),
         )
+
+    def _check_affixes(self) -> None:
+        """Where the tokenizer can be seen, which may be on the workers alone."""
+        if self.prepend is None and self.append is None:
+            return
+        try:
+            model = load_model(Directory(url=self.tokenizer, storage_options=self.storage_options))
+        except (OSError, BpeError):
+            return
+        for name in ("prepend", "append"):
+            token = getattr(self, name)
+            if token is not None and token not in model.special_tokens:
+                raise ConfigError(
+                    "EncodeDocuments has an attribute with a wrong value.",
+                    expected="a special token of the tokenizer, of which there are "
+                    + (", ".join(map(repr, model.special_tokens)) or "none"),
+                    found=repr(token),
+                    where=name,
+                )
 
     def display_data(self) -> dict[str, Any]:
         """All attributes but storage options."""
@@ -297,7 +344,8 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
     the same whatever the order of the input, its bundles or the number of workers.
 
     Gives `beam.Row(name, rows, documents, tokens, text_bytes, bytes, xxh3_128)` for each file.
-    `shards.json` is written last and lists the files with the totals.
+    `train-shards.json`, or that of another split, is written last and lists the files with the
+    totals. Several splits may have one directory.
 
     Bounded input in the global window. Exactly once, as `CountPretokens`: run files hold the
     tokens, and only their descriptors go through a shuffle. Rows and tokens that go in are counted
@@ -338,7 +386,8 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
             split=self.split,
             id_type=self.id_type,
         )
-        check_vacant(output, job.names)
+        check_vacant(output, job.names, job.listing)
+        claim(tokens.pipeline, output, job.listing)
         totals = beam.pvalue.AsSingleton(
             tokens
             | "AddUp" >> beam.ParDo(_AddUpRows()).with_output_types(bytes)
@@ -382,13 +431,26 @@ class _ReadTask(beam.DoFn):  # type: ignore[misc]
 
 
 class _EncodeDocuments(DocumentFn):
+    consumer = "the tokenizer of EncodeDocuments"
+
     def __init__(self, transform: EncodeDocuments) -> None:
         super().__init__(transform.text_field, transform.id_field)
         self._transform = transform
 
     def setup(self) -> None:
         asked = self._transform
-        model = load_model(Directory(url=asked.tokenizer, storage_options=asked.storage_options))
+        directory = Directory(url=asked.tokenizer, storage_options=asked.storage_options)
+        try:
+            model = load_model(directory)
+        except FileNotFoundError:
+            raise InputError(
+                "There is no tokenizer.",
+                expected="a directory that `save` of a tokenizer, or a build, wrote",
+                found="no tokenizer.arrow and no char_bpe.json",
+                where=asked.tokenizer,
+                hint="Correct `tokenizer`; a build's is its directory `tokenizer`, and all workers "
+                "must reach it.",
+            ) from None
         self._encoder = DocumentEncoder(
             tokenizer_of(model),
             prepend=asked.prepend,
@@ -423,6 +485,8 @@ class _EncodeDocuments(DocumentFn):
 
 class _CountDocuments(DocumentFn):
     """The table belongs to one bundle attempt; of one that fails no descriptor is known."""
+
+    consumer = "CountPretokens"
 
     def __init__(
         self,
@@ -479,7 +543,9 @@ class _FinishCounts(beam.DoFn):  # type: ignore[misc]
     def process(self, element: tuple[int, Iterable[bytes]], totals: bytes) -> Iterator[beam.Row]:
         job, entries = self._job, [json.loads(entry) for entry in element[1]]
         of_documents = CountTotals.from_bytes(totals).to_json()
-        for entry in finish_shards(job.counts, job.runs, counts.NAMES, entries, of_documents):
+        for entry in finish_shards(
+            job.counts, job.runs, counts.NAMES, entries, of_documents, counts.LISTING
+        ):
             yield beam.Row(**entry)
 
 
@@ -545,5 +611,5 @@ class _FinishTokenShards(beam.DoFn):  # type: ignore[misc]
     def process(self, element: tuple[int, Iterable[bytes]], totals: bytes) -> Iterator[beam.Row]:
         job, entries = self._job, [json.loads(entry) for entry in element[1]]
         of_rows = RowTotals.from_bytes(totals).to_json()
-        for entry in finish_shards(job.output, job.runs, job.names, entries, of_rows):
+        for entry in finish_shards(job.output, job.runs, job.names, entries, of_rows, job.listing):
             yield beam.Row(**entry)

@@ -275,7 +275,7 @@ class DocumentEncoder:
                 "A document has a character that is not in the vocabulary.",
                 expected="characters of the alphabet (tokenizer.unk_token: null)",
                 found=error.found,
-                where=f"{batch.source}, document at byte {batch.offsets[error.document]:,}",
+                where=batch.where(error.document),
                 hint="Set tokenizer.unk_token, leave tokenizer.limit_alphabet and "
                 "tokenizer.min_count as they are by default, or mend the text.",
             ) from None

@@ -64,6 +64,28 @@ def check_name(transform: Any, *names: str) -> None:
             )
 
 
+def check_special_tokens(transform: Any) -> None:
+    """Whether the special tokens are a list of texts, each of them once.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    value = transform.special_tokens
+    if isinstance(value, list | tuple) and all(isinstance(t, str) and t for t in value):
+        twice = sorted({token for token in value if value.count(token) > 1})
+        if not twice:
+            return
+        found = f"{', '.join(map(repr, twice))} more than once"
+    else:
+        found = repr(value)
+    raise ConfigError(
+        f"{type(transform).__name__} has an attribute with a wrong value.",
+        expected='a list of texts that are not empty, each once, such as ["<|endoftext|>"]',
+        found=found,
+        where="special_tokens",
+    )
+
+
 def shown(transform: Any) -> dict[str, DisplayDataItem]:
     """The display data of a transform: its attributes, but never storage options."""
     return {

@@ -15,6 +15,7 @@ from pipelines.metrics import Meter
 from pipelines.storage.directory import Directory
 
 NAMES: Final = r"shard-\d+-of-\d+\.parquet"
+LISTING: Final = "counts-shards.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class CountTotals:
         return cls(**{**values, "documents": DocumentTotals.from_json(values["documents"])})
 
     def to_json(self) -> dict[str, Any]:
-        """What `shards.json` says of them."""
+        """What the listing says of them."""
         totals = self.documents.to_json()
         names = ("documents", "empty", "rejected", "not_selected", "reasons")
         return {

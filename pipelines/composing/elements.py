@@ -8,7 +8,7 @@ putting it into a list.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -24,7 +24,7 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.readers.documents import BatchMaker, Texts
-from pipelines.readers.options import ReadOptions
+from pipelines.readers.options import ReadOptions, different_cutting
 from pipelines.readers.work import source_readings
 from pipelines.rejects.reasons import MISSING_FIELD, NULL_FIELD, WRONG_FIELD_TYPE
 from pipelines.tasks import InputFile
@@ -187,7 +187,12 @@ class Elements:
             return lambda text: (text if isinstance(text, str) else bytes(text), None)
         if isinstance(element, Mapping):
             return self._values_of_mapping
-        if isinstance(element, beam.Row) or hasattr(element, "_fields"):
+        if hasattr(element, "_fields"):
+            # Else a method of tuples, such as count, would stand for a field that is not there.
+            if not set(self._fields) <= set(element._fields):
+                raise _no_field(self._fields, element._asdict())
+            return self._values_of_row
+        if isinstance(element, beam.Row):
             return self._values_of_row
         raise InputError(
             "An element is no document.",
@@ -220,6 +225,9 @@ class Elements:
                 message = f"the id is {type(record_id).__name__}, neither text nor a whole number"
                 return None, self._maker.reject(0, 0, WRONG_FIELD_TYPE, message)
             record_id = str(record_id)
+        if record_id is not None and not _is_unicode(record_id):
+            message = "the id is no valid Unicode: it has half a pair of surrogates"
+            return None, self._maker.reject(0, 0, WRONG_FIELD_TYPE, message)
         if text is None:
             return self._rejected(NULL_FIELD, "is null", record_id)
         if not isinstance(text, str | bytes):
@@ -230,6 +238,16 @@ class Elements:
         message = f"the field {self._text_field} {what}"
         known = None if record_id is None else str(record_id)
         return None, self._maker.reject(0, 0, reason, message, record_id=known)
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _ElementMaker(BatchMaker):
@@ -271,6 +289,8 @@ def check_hint(kind: Any, types: Sequence[type], wanted: Sequence[str], expected
         ConfigError: it is another, or of rows that lack a field.
     """
     row = kind if isinstance(kind, RowTypeConstraint) else RowTypeConstraint.from_user_type(kind)
+    if is_dataclass(kind if row is None else row.user_type) and kind not in types:
+        raise _not_taken(kind, expected)
     if row is not None:
         if not set(wanted) <= dict(row._fields).keys():
             raise _no_field(wanted, dict(row._fields))
@@ -279,7 +299,11 @@ def check_hint(kind: Any, types: Sequence[type], wanted: Sequence[str], expected
         return  # the elements will show
     if isinstance(kind, type) and issubclass(kind, (*types, Mapping)):
         return
-    raise ConfigError(
+    raise _not_taken(kind, expected)
+
+
+def _not_taken(kind: Any, expected: str) -> ConfigError:
+    return ConfigError(
         "Elements of this PCollection are of a type that is not taken.",
         expected=expected,
         found=getattr(kind, "__name__", str(kind)),
@@ -304,12 +328,14 @@ class DocumentFn(beam.DoFn):  # type: ignore[misc]
 
     Elements are gathered within a bundle, those of each window by themselves. Subclasses say in
     `take` what becomes of a batch; `options` must be set before the first element.
+    Whole documents may have been read for any tokenizer, pieces only for the same.
 
     Args:
         text_field, id_field, place_fields: of records.
     """
 
     options: ReadOptions
+    consumer: str = "the next transform"
 
     def __init__(
         self,
@@ -334,6 +360,8 @@ class DocumentFn(beam.DoFn):  # type: ignore[misc]
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any] | None:
         """Outputs, where there are any yet."""
         if type(element) is DocumentBatch:
+            if element.cutting and element.cutting != self.options.cutting:
+                raise self._cut_otherwise(element)
             return self.take(element)
         elements = self._gathered.get(window)
         if elements is None:
@@ -346,6 +374,17 @@ class DocumentFn(beam.DoFn):  # type: ignore[misc]
             for output in self._outputs(elements):
                 yield _in_window(output, window)
         self._gathered = {}
+
+    def _cut_otherwise(self, batch: DocumentBatch) -> InputError:
+        names = different_cutting(batch.cutting, self.options.cutting)
+        return InputError(
+            "A long document comes in pieces that were cut for another tokenizer.",
+            expected=f"ReadDocuments with the {' and '.join(names)} that {self.consumer} has",
+            found=f"others, in a document of {batch.whole_bytes or 0:,} bytes",
+            where=batch.where(0) if len(batch) else batch.source,
+            hint="Give ReadDocuments the pattern, special_tokens, normalizer and normalize_quotes "
+            f"of {self.consumer}.",
+        )
 
     def _outputs(self, elements: Elements) -> Iterator[Any]:
         for batch in elements.batches():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Optional
@@ -149,26 +150,37 @@ class RowElements:
         """Takes a row; whether there are so many that `rows` should be called.
 
         Raises:
-            InputError: it is no record, or lacks a field.
+            InputError: it is no record, lacks a field, or has one of a wrong kind.
         """
         row = element if isinstance(element, Mapping) else _values_of(element)
         try:
             ids, num_bytes = row["input_ids"], row["num_bytes"]
         except KeyError as error:
             raise _no_tokens(f"a row without {error}: {', '.join(row)}") from None
-        part, text_hash = row.get("part") or 0, row.get("hash")
+        _check_ids(ids)
+        num_bytes = _whole_number("num_bytes", num_bytes)
+        place = _whole_number("offset", row.get("offset", 0))
+        part = _whole_number("part", row.get("part", 0), np.iinfo(np.int32).max)
+        source, text_hash = row.get("source") or "", row.get("hash")
+        if not isinstance(source, str):
+            raise _no_tokens(f"source: {source!r}", "text, or None")
         if text_hash is None and part:
             raise _no_tokens(
                 f"part {part} of a document, without hash", "its hash, or whole documents"
             )
+        if text_hash is not None and not isinstance(text_hash, bytes):
+            raise _no_tokens(f"hash: {text_hash!r}", f"{_HASH_BYTES} bytes, or None")
         if text_hash is not None and len(text_hash) != _HASH_BYTES:
             raise _no_tokens(f"{len(text_hash)} bytes", f"a hash of {_HASH_BYTES} bytes")
+        record_id = row.get("id")
+        if record_id is not None and not isinstance(record_id, str):
+            raise _no_tokens(f"id: {record_id!r}", "text, or None")
         self._ids.append(ids)
         self._num_bytes.append(num_bytes)
-        self._sources.append(row.get("source") or "")
-        self._places.append(row.get("offset") or 0)
+        self._sources.append(source)
+        self._places.append(place)
         self._parts.append(part)
-        self._record_ids.append(row.get("id"))
+        self._record_ids.append(record_id)
         self._hashes.append(text_hash)
         self._tokens += len(ids)
         return self._tokens >= _BATCH_IDS or len(self._ids) >= _BATCH_ROWS
@@ -180,7 +192,7 @@ class RowElements:
             documents=self._parts.count(0),
             tokens=self._tokens,
             text_bytes=sum(self._num_bytes),
-            itemsize=np.dtype(np.uint32).itemsize,
+            itemsize=np.dtype(np.uint32 if self._ids else np.uint16).itemsize,
             record_ids=any(record_id is not None for record_id in self._record_ids),
         )
 
@@ -214,6 +226,26 @@ class RowElements:
             raise _no_tokens(f"{type(error).__name__}: {error}") from None
         self.clear()
         return table
+
+
+def _check_ids(ids: Any) -> None:
+    """Whether they can be whole numbers; whether all of them are ids, `rows` says."""
+    is_list = not isinstance(ids, str | bytes | bytearray | Mapping) and hasattr(ids, "__len__")
+    if isinstance(ids, np.ndarray):
+        wrong = ids.ndim != 1 or not (np.issubdtype(ids.dtype, np.integer) or not len(ids))
+    else:
+        # Of each kind, which costs less than to look at each.
+        wrong = not is_list or not all(
+            issubclass(kind, int | np.integer) and kind is not bool for kind in set(map(type, ids))
+        )
+    if wrong:
+        raise _no_tokens(f"input_ids: {reprlib.repr(ids)}", "a list of whole numbers")
+
+
+def _whole_number(name: str, value: Any, most: int = np.iinfo(np.int64).max) -> int:
+    if isinstance(value, int | np.integer) and type(value) is not bool and 0 <= value <= most:
+        return int(value)
+    raise _no_tokens(f"{name}: {value!r}", "a whole number from 0")
 
 
 def _values_of(element: Any) -> Mapping[str, Any]:

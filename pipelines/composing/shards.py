@@ -1,4 +1,4 @@
-"""What shards without tasks have in common: a vacant directory, a check at the end, `shards.json`.
+"""What shards without tasks have in common: a vacant directory, a check at the end, a listing.
 
 Where there are no tasks, completeness is shown by totals: what went in is added up beside the runs,
 and what came out of all shards must be the same.
@@ -10,17 +10,19 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from apache_beam.transforms.window import GlobalWindows
 
 from pipelines.errors import AccountingError, ConfigError, OutputError
 from pipelines.storage.directory import Directory
 
-LISTING: Final = "shards.json"
 RUNS: Final = "_runs"
 # Of runs, and of what stands for a shard of counts until all are there.
 _RUN_FILES: Final = r"run-[0-9a-f]{32}\.bin|shard-\d{5,}-of-\d{5,}\.parquet\.json"
 _FORMAT_VERSION: Final = "1"
+# Directories and listings, by pipeline.
+_CLAIMED: Final[WeakKeyDictionary[Any, set[tuple[str, str]]]] = WeakKeyDictionary()
 
 
 def new_runs(output: Directory) -> Directory:
@@ -28,13 +30,32 @@ def new_runs(output: Directory) -> Directory:
     return output / RUNS / secrets.token_hex(16)
 
 
-def check_vacant(output: Directory, pattern: str) -> None:
+def claim(pipeline: Any, output: Directory, listing: str) -> None:
+    """Notes that a pipeline writes these shards, which nothing else of it may.
+
+    Raises:
+        ConfigError: another transform of the pipeline does.
+    """
+    claimed = _CLAIMED.setdefault(pipeline, set())
+    shards = (output.url.rstrip("/"), listing)
+    if shards in claimed:
+        raise ConfigError(
+            "Two transforms of this pipeline write the same files.",
+            expected="a directory for each, or another split",
+            found=f"{output.url} twice",
+            where="output",
+        )
+    claimed.add(shards)
+
+
+def check_vacant(output: Directory, pattern: str, listing: str) -> None:
     """Whether a directory has no files with the names of those that are to be written.
 
     Raises:
         OutputError: it has some.
     """
-    if found := sorted(name for name in output.sizes() if re.fullmatch(pattern, name)):
+    taken = rf"{pattern}|{re.escape(listing)}"
+    if found := sorted(name for name in output.sizes() if re.fullmatch(taken, name)):
         raise OutputError(
             "The output has such files already.",
             expected=f"none, as files of two pipelines must not be mixed in {output.url}",
@@ -69,6 +90,7 @@ def finish_shards(
     pattern: str,
     entries: Sequence[Mapping[str, Any]],
     totals: Mapping[str, Any],
+    listing: str,
 ) -> list[dict[str, Any]]:
     """Checks the shards against the totals, lists them, removes the runs; gives the entries.
 
@@ -78,6 +100,7 @@ def finish_shards(
         pattern: of their names.
         entries: of all of them.
         totals: what went in; entries must add up to those of its values that they have too.
+        listing: name of the file that lists them.
 
     Raises:
         AccountingError: they do not.
@@ -102,8 +125,16 @@ def finish_shards(
             where=output.url,
             hint="Give each pipeline a directory of its own, and run this one again.",
         )
-    listing = {"format_version": _FORMAT_VERSION, "files": ordered, "totals": dict(totals)}
-    output.write_json(LISTING, listing)
+    listed = {"format_version": _FORMAT_VERSION, "files": ordered, "totals": dict(totals)}
+    # This step may be tried again, but then it has the same to say.
+    if output.read_json(listing) not in (None, listed):
+        raise OutputError(
+            "Another pipeline has written to the output.",
+            expected=f"no {listing} but that of this pipeline",
+            where=output.path(listing),
+            hint="Give each pipeline a directory of its own, and run this one again.",
+        )
+    output.write_json(listing, listed)
     runs.remove_below(_RUN_FILES)
     (output / RUNS).remove_if_empty()
     return ordered

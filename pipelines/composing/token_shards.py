@@ -18,7 +18,7 @@ from pipelines.composing.token_runs import (
     merge_sections,
     rows_apart,
 )
-from pipelines.composing.token_table import TokenTable, joined
+from pipelines.composing.token_table import TokenTable, joined, whole_documents
 from pipelines.dataset.names import token_file_name
 from pipelines.dataset.token_schema import schema
 from pipelines.errors import InputError
@@ -58,6 +58,11 @@ class ShardJob:
     def names(self) -> str:
         """The pattern of the names of the files, whatever their number."""
         return rf"{re.escape(self.split)}-\d+-of-\d+\.parquet"
+
+    @property
+    def listing(self) -> str:
+        """The file that lists them."""
+        return f"{self.split}-shards.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +148,7 @@ def merge_token_shard(
         totals: of all rows that went in.
 
     Raises:
-        InputError: an id does not fit the type asked for.
+        InputError: an id does not fit the type asked for, or a document lacks a piece.
         OutputError: a run is missing or damaged, or the file can't be written.
     """
     sections = [
@@ -165,7 +170,7 @@ def merge_token_shard(
             current_task(f"merging token shard {shard} of {job.shards}"),
             TokenFile(job.output, name, columns, metadata) as file,
         ):
-            merged = merge_sections(job.runs, sections, scratch)
+            merged = whole_documents(merge_sections(job.runs, sections, scratch))
             for rows in _row_groups(job.runs, merged, np.uint16 if uint16 else np.uint32):
                 file.add(rows)
             file.finish()

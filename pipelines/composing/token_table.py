@@ -1,13 +1,14 @@
 """Rows of token files as tables with an order of their own, whatever order they come in.
 
 Rows are ordered by a key that follows from the hash of the document's text, then by the hash and
-all other columns. So pieces of a document follow each other, and rows that stand at the same place
-are equal: which of them comes first makes no difference.
+all other columns. So pieces of a document follow each other, the last first, and rows that stand at
+the same place are equal: which of them comes first makes no difference. `whole_documents` then puts
+pieces into the order of the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,13 +18,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core._native import scan_documents
+from pipelines.errors import InputError
 from pipelines.exports.lists import list_array, list_values
 from pipelines.exports.shuffling import order_keys, take_rows
 from pipelines.writing import TokenRows
 
 _KEY: Final = "_key"
-# Of rows with the same key: the hash of the text, then everything that files show.
-_TIES: Final = ("_upper", "_lower", "source", "offset", "id", "part", "num_bytes", "_digest")
+# Of rows with the same key: what is the same for all pieces of a document, then everything else
+# that files show. The last piece is first, so that the first row shows whether there are others.
+_DOCUMENT: Final = ("_upper", "_lower", "source", "offset", "id")
+_TIES: Final = (
+    *((name, "ascending") for name in (_KEY, *_DOCUMENT)),
+    ("part", "descending"),
+    ("num_bytes", "ascending"),
+    ("_digest", "ascending"),
+)
 _COLUMNS: Final = (
     pa.field(_KEY, pa.uint64()),
     pa.field("_upper", pa.uint64()),
@@ -104,15 +113,87 @@ def order_of(table: pa.Table) -> NDArray[np.int64]:
     if same.any():
         # Equal keys follow each other, so that rows that have them only change places.
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        of_ties = table.select([_KEY, *_TIES]).take(pa.array(order[tied]))
-        by = [(name, "ascending") for name in (_KEY, *_TIES)]
-        order[tied] = order[tied][pc.sort_indices(of_ties, sort_keys=by).to_numpy()]
+        of_ties = table.select([name for name, _ in _TIES]).take(pa.array(order[tied]))
+        order[tied] = order[tied][pc.sort_indices(of_ties, sort_keys=list(_TIES)).to_numpy()]
     return order
 
 
 def ordered(table: pa.Table) -> pa.Table:
     """The table in its order."""
     return take_rows(table, order_of(table))
+
+
+def whole_documents(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Rows that come in order, with the pieces of each document from the first to the last.
+
+    Of a document that is there several times each copy has all its pieces together. No more is held
+    than a table and the pieces of one text.
+
+    Raises:
+        InputError: a piece is missing, or there more often than the others.
+    """
+    held: list[pa.Table] = []
+    for new in tables:
+        if not len(new):
+            continue
+        table = joined([*held, new]) if held else new
+        last = int(np.flatnonzero(_begins_document(table))[-1])
+        held = []
+        if table["part"][last].as_py() > 0:
+            table, held = table.slice(0, last), [table.slice(last)]
+        if len(table):
+            yield _pieces_in_order(table)
+    if held:
+        yield _pieces_in_order(held[0])
+
+
+def _pieces_in_order(table: pa.Table) -> pa.Table:
+    parts = table["part"].to_numpy()
+    if not parts.any():
+        return table
+    documents = _begins_document(table)
+    begins = documents | np.append(True, parts[1:] != parts[:-1])
+    # Runs of rows that are the same piece of the same text, each a copy's.
+    runs = np.flatnonzero(begins)
+    copies = np.diff(np.append(runs, len(parts)))
+    of_document = np.cumsum(documents[runs]) - 1
+    ends = np.append(np.flatnonzero(documents[runs])[1:], len(runs))[of_document]
+    wrong = (parts[runs] != ends - 1 - np.arange(len(runs))) | (copies != copies[ends - 1])
+    if wrong.any():
+        raise _missing_pieces(table, documents, int(runs[np.argmax(wrong)]))
+    copy = np.arange(len(parts)) - np.repeat(runs, copies)
+    return take_rows(table, np.lexsort((parts, copy, np.cumsum(documents))))
+
+
+def _begins_document(table: pa.Table) -> NDArray[np.bool_]:
+    """bool[n]: which rows are of another document than the row before."""
+    begins = np.zeros(len(table), bool)
+    begins[:1] = True
+    for name in (_KEY, *_DOCUMENT):
+        column = table[name].combine_chunks()
+        if pa.types.is_string(column.type):
+            column = column.dictionary_encode(null_encoding="encode").indices
+        values = column.to_numpy()
+        begins[1:] |= values[1:] != values[:-1]
+    return begins
+
+
+def _missing_pieces(table: pa.Table, documents: NDArray[np.bool_], row: int) -> InputError:
+    starts = np.flatnonzero(documents)
+    which = int(np.searchsorted(starts, row, side="right"))
+    end = int(starts[which]) if which < len(starts) else len(table)
+    found = np.unique(table["part"].to_numpy()[starts[which - 1] : end], return_counts=True)
+    values = {name: table[name][row].as_py() for name in ("source", "offset", "id")}
+    own = "" if values["id"] is None else f", id {values['id']!r}"
+    shown = [f"part {part} {times} times" for part, times in zip(*found, strict=True)]
+    return InputError(
+        "Pieces of a document are missing, or there too often.",
+        expected="the parts of a document from 0 to the last, each as often as the others",
+        found=", ".join(shown[:8]) + (", …" if len(shown) > 8 else ""),
+        where=f"{values['source'] or 'the input'}, document at offset {values['offset']:,}{own}",
+        hint="Keep or leave out all pieces of a document: choose by what they share, such as "
+        "hash or whole_bytes.",
+    )
 
 
 def shard_bounds(table: pa.Table, shards: int) -> NDArray[np.int64]:

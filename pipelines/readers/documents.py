@@ -298,7 +298,8 @@ class BatchMaker:
                 "A document is not valid UTF-8.",
                 found=f"the bytes {shown} at byte {valid:,} of the document",
                 where=self.where(place, valid),
-                hint="Repair the file, or set input.invalid_utf8 to reject or replace.",
+                hint="Repair the text, or set invalid_utf8 (in a build input.invalid_utf8) to "
+                "reject or replace.",
             )
         message = f"not valid UTF-8: the bytes {shown} at byte {valid} of the document"
         return self.reject(place, length, INVALID_UTF8, message, head, record_id)
@@ -436,6 +437,7 @@ class BatchMaker:
                 last=not len(text) and not left,
                 whole_bytes=document.length,
                 special_at=document.special_at,
+                cutting=self._options.cutting,
                 framing_bytes=framing if part == 0 else 0,
             )
             part += 1

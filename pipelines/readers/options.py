@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+
+import xxhash
 
 from pipelines.errors import InputError
 from pipelines.readers.selection import ALL, Selection
@@ -17,6 +21,37 @@ class InvalidDocumentError(InputError):
 
 class LongDocumentError(InputError):
     """A long document has no place where it can be cut."""
+
+
+def cutting_of(
+    regex: str, special_tokens: Sequence[str], normalizer: str | None, normalize_quotes: bool
+) -> str:
+    """What long documents are cut by: a hash for each of the attributes that decide it.
+
+    Example:
+        >>> one = cutting_of("[a-z]+", ["<|end|>", "<|pad|>"], None, False)
+        >>> one == cutting_of("[a-z]+", ["<|pad|>", "<|end|>"], None, False)
+        True
+        >>> different_cutting(one, cutting_of("[a-z]+", [], "nfc", False))
+        ['special_tokens', 'normalizer']
+    """
+    rules = {
+        "pattern": regex,
+        "special_tokens": sorted(set(special_tokens)),
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+    }
+    return " ".join(
+        f"{name}:{xxhash.xxh3_64_hexdigest(json.dumps(value).encode())}"
+        for name, value in rules.items()
+    )
+
+
+def different_cutting(one: str, other: str) -> list[str]:
+    """The attributes in which two texts of `cutting_of` differ."""
+    rules = dict(rule.split(":") for rule in one.split())
+    others = dict(rule.split(":") for rule in other.split())
+    return [name for name, value in rules.items() if others.get(name) != value]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +80,7 @@ class ReadOptions:
         cut_before_white_space: whether they are cut nowhere else, as white-space words need it.
         normalizer, normalize_quotes: what text will go through; documents are cut only where the
             normalized text can be cut too.
+        cutting: what tells these rules of cutting from others, as `cutting_of` gives it.
         max_document_bytes: limit of what is held as a whole: a document that can't be cut, a line
             of JSON, the text of a record. What is longer is rejected.
         read_bytes: how much is read at once.
@@ -67,6 +103,7 @@ class ReadOptions:
     cut_before_white_space: bool = False
     normalizer: str | None = None
     normalize_quotes: bool = False
+    cutting: str = ""
     max_document_bytes: int = 1 << 30
     read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20

@@ -21,6 +21,7 @@ from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import InputError
 from pipelines.readers import ReadOptions, read_range
+from pipelines.readers.options import cutting_of
 from pipelines.readers.selection import Selection
 from pipelines.readers.small_files import fetched_ahead
 from pipelines.rejects.bad_files import too_many_bad_files
@@ -112,6 +113,7 @@ def source_readings(
 ) -> tuple[SourceReading, ...]:
     """How each source is read; long documents are cut where pattern and normalizer allow it."""
     resolved = resolve_pattern(pattern)
+    cutting = cutting_of(resolved.regex, special_tokens, normalizer, normalize_quotes)
     return tuple(
         SourceReading(
             options=ReadOptions(
@@ -132,6 +134,7 @@ def source_readings(
                 cut_before_white_space=resolved.has_cuts_before_white_space,
                 normalizer=normalizer,
                 normalize_quotes=normalize_quotes,
+                cutting=cutting,
                 max_document_bytes=source.max_document_bytes,
                 keep_readable=source.max_bad_files > 0,
             ),
@@ -184,11 +187,11 @@ def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: st
         i = int(np.argmax(held))
         raise InputError(
             "A document holds a special token.",
-            expected="no special token in text (encode.special_tokens_in_text: error)",
+            expected="no special token in text (special_tokens_in_text: error)",
             found=f"one at byte {first[i]:,} of the document",
-            where=f"{batch.source}, document at offset {batch.offsets[i]:,}",
-            hint="Choose split, text or reject for encode.special_tokens_in_text, or mend the "
-            "text.",
+            where=batch.where(i),
+            hint="Choose split, text or reject for special_tokens_in_text (in a build "
+            "encode.special_tokens_in_text), or mend the text.",
         )
     # A long document is rejected once, with its first piece.
     places = np.flatnonzero(held if batch.part == 0 else held[:0])

@@ -143,15 +143,30 @@ class Run:
         """Before anything is removed: are there inputs, and does Beam know its options?"""
         _ = self.listed
         self.check_size()
-        beam = self.config.beam
-        if self.beam_args or beam.options or beam.runner != "DirectRunner" or self.no_wait:
+        if self._has_options:
             from pipelines import runners
 
-            options = runners.options_of(self.config.beam, self.beam_args, self.places)
-            if self.no_wait:
-                runners.check_detaches(beam, options)
-            else:
+            options = runners.options_of(
+                self.config.beam, self.beam_args, self.places, no_wait=self.no_wait
+            )
+            if not self.no_wait:
                 runners.check_waits(options)
+
+    @property
+    def _has_options(self) -> bool:
+        """Whether anything is said to Beam but the number of workers."""
+        beam = self.config.beam
+        return bool(self.beam_args or beam.options or beam.runner != "DirectRunner" or self.no_wait)
+
+    @cached_property
+    def workers(self) -> int | None:
+        """How many there are; None: the engine decides."""
+        beam = self.config.beam
+        if not self._has_options:
+            return beam.workers or usable_cores()
+        from pipelines import runners
+
+        return runners.workers_of(beam, runners.options_of(beam, self.beam_args))
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -328,12 +343,10 @@ class Run:
 
     def facts(self, seconds: float, made: Made) -> dict[str, Any]:
         """What run.json says of a stage, whichever it is."""
-        beam = self.config.beam
-        workers = beam.workers or usable_cores()
         return {
             "seconds": round(seconds, 3),
-            "runner": beam.runner,
-            "workers": workers,
+            "runner": self.config.beam.runner,
+            "workers": self.workers,
             "metrics": None if made.measured is None else made.measured.to_json(),
         }
 

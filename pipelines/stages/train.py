@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import xxhash
+
 from pipelines.config.identity import (
     fingerprint,
     tokenizer_configuration,
@@ -68,7 +70,7 @@ def training_configuration(config: BuildConfig, counted: Mapping[str, Any]) -> d
 def trained_before(
     run: Run, configuration: Mapping[str, Any], counted: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """What `learn` gave on a worker, if that is done and all files are there."""
+    """What `learn` gave on a worker, if that is done and all files are there and whole."""
     found = (run.tokenizer / _SCRATCH).read_json(_ENTRY) or {}
     content: dict[str, Any] = found.get("content", {})
     if found.get("configuration") != fingerprint(configuration):
@@ -76,7 +78,11 @@ def trained_before(
     if content.get("counts") != counted["fingerprint"]:
         return None
     present = run.tokenizer.sizes()
-    whole = all(present.get(file["name"]) == file["bytes"] for file in content["files"])
+    whole = all(
+        present.get(file["name"]) == file["bytes"]
+        and xxhash.xxh3_128_hexdigest(run.tokenizer.read_bytes(file["name"])) == file["xxh3_128"]
+        for file in content["files"]
+    )
     return content if whole else None
 
 

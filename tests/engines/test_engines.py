@@ -35,13 +35,13 @@ def check(work: Work, output: Path, *given: str) -> None:
     """Builds, and compares every file with that of the DirectRunner; no process is left."""
     place = output.with_name("temporary")
     place.mkdir()
-    done = command(work.configuration, output, *given, TMPDIR=str(place))
+    done = command(work.configuration, output, *given, TMPDIR=str(place), MARK=str(place))
     assert done.returncode == 0, done.stderr
     assert done.stderr == "" or "Traceback" not in done.stderr
     assert checksums(output) == work.expected
     check_metrics(output)
-    assert processes_with("TMPDIR", str(place)) == []
-    assert not [*place.glob("beam-temp*")]  # of job servers
+    assert processes_with("MARK", str(place)) == []
+    assert not [*place.iterdir()]  # nor any temporary file
 
 
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading", "multi_processing"])

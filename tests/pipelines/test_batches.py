@@ -48,7 +48,7 @@ BATCHES = {
     "records": make_batch([b"one", b"2"], ids=pa.array(["a", None], pa.string()), framing_bytes=-3),
     "no records": make_batch([], ids=pa.array([], pa.string()), framing_bytes=1 << 40),
     "piece": make_batch([b"long"], part=3, last=False, whole_bytes=1 << 40, special_at=1 << 35),
-    "last piece": make_batch([b"end"], part=4, whole_bytes=12, special_at=None),
+    "last piece": make_batch([b"end"], part=4, whole_bytes=12, cutting="pattern:0"),
 }
 
 

@@ -129,6 +129,32 @@ def test_wrong_parameters_come_back_as_our_message(address: str) -> None:
     assert str(caught.value).startswith("1 error in the configuration of ReadDocuments:")
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "begins"),
+    [
+        ("EncodeDocuments", {"tokenzer": "t"}, "EncodeDocuments has no such parameter."),
+        ("CountPretokens", {"output": "o", "pattern": "gpt9"}, "unknown split pattern"),
+        ("CountPretokens", {"output": "o", "special_tokens": "<pad>"}, "CountPretokens has an"),
+        ("ReadDocuments", {"files": ["/no/such/file"]}, "No file matches"),
+    ],
+)
+def test_every_error_of_ours_comes_back_without_a_traceback(
+    address: str, name: str, parameters: dict[str, Any], begins: str
+) -> None:
+    source = beam.Pipeline()
+    rows = source if name == "ReadDocuments" else source | beam.Create([beam.Row(text="a")])
+    with pytest.raises(RuntimeError) as caught:
+        _ = rows | external(address, name, **parameters)
+    assert str(caught.value).startswith(begins)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_name_that_is_no_text_is_refused(address: str) -> None:
+    values = {"constructor": ["x"], "kwargs": beam.Row(files=["a"])}
+    written = ImplicitSchemaPayloadBuilder(values).payload()
+    assert "does not have the transform" in expand(address, request(content=written)).error
+
+
 # --- what is refused
 
 

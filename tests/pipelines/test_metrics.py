@@ -256,7 +256,32 @@ def test_rather_no_figure_than_one_of_less_than_was_done() -> None:
     assert read_metrics(Result([], []), 1) is None
 
 
-@pytest.mark.parametrize("result", [None, SimpleNamespace(metrics=lambda: 1 / 0)])
+def test_a_committed_zero_is_a_figure_and_none_is_not() -> None:
+    def told(name: str, committed: int | None, attempted: int | None) -> MetricResult:
+        return MetricResult(MetricKey("s", MetricName(NAMESPACE, name)), committed, attempted)
+
+    counters = [
+        told("tasks", 2, None),
+        told("rejects", 0, None),
+        told("bytes", 0, 7),
+        told("tokens", None, 5),
+        told("documents", None, None),
+    ]
+    measured = read_metrics(Result(counters, [metric("read_microseconds", None)]), 2)
+    assert measured == Measured(
+        counters={"tasks": 2, "rejects": 0, "bytes": 0, "tokens": 5}, distributions={}
+    )
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        SimpleNamespace(metrics=lambda: 1 / 0),
+        Result([metric("tasks", "many")], []),
+        Result([metric("tasks", 1)], [metric("read_microseconds", 3)]),
+    ],
+)
 def test_a_runner_without_metrics_is_none(result: Any) -> None:
     assert read_metrics(result, 1) is None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 import apache_beam as beam
+import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from build_support import SEPARATOR, some_text, write_corpus
@@ -14,7 +15,12 @@ from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import row_transforms, runners
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.row_transforms import CountPretokens, EncodeDocuments, ReadDocuments
+from pipelines.row_transforms import (
+    CountPretokens,
+    EncodeDocuments,
+    ReadDocuments,
+    WriteTokenShards,
+)
 
 DOCUMENTS = {f"{name}.txt": some_text(20, start=20 * i) for i, name in enumerate("ab")}
 ALL = [text.decode() for name in sorted(DOCUMENTS) for text in DOCUMENTS[name]]
@@ -128,6 +134,33 @@ def test_fields_may_have_other_names(tokenizer_directory: str) -> None:
         )
 
 
+class Page(NamedTuple):
+    """A row of somebody's table, whose columns mean something else."""
+
+    text: str
+    source: int
+    offset: str
+    id: float
+
+
+class Place(NamedTuple):
+    text: str
+    source: Optional[str]  # noqa: UP045
+    offset: np.int64
+    id: Optional[np.int64]  # noqa: UP045
+
+
+def test_columns_of_other_types_are_no_places_and_no_ids(tokenizer_directory: str) -> None:
+    for kind, page, expected in (
+        (Page, Page("one", 7, "far", 1.5), ("", 0, None)),
+        (Place, Place("one", "web", np.int64(9), np.int64(4)), ("web", 9, "4")),
+    ):
+        with local_pipeline() as pipeline:
+            rows = pipeline | beam.Create([page]).with_output_types(kind)
+            encoded = rows | EncodeDocuments(tokenizer=tokenizer_directory)
+            assert_that(encoded | beam.Map(place), equal_to([expected]))
+
+
 def test_parameters_that_other_sdks_send_as_rows_are_mappings(corpus: str) -> None:
     read = ReadDocuments(
         files=[corpus],
@@ -156,10 +189,14 @@ def test_wrong_sources_are_refused(parameters: dict[str, Any], message: str) -> 
 
 
 def test_wrong_parameters_are_refused(tokenizer_directory: str) -> None:
-    with pytest.raises(TypeError, match="tokeniser"):
+    with pytest.raises(ConfigError, match=r"found: tokeniser\n.*Did you mean tokenizer\?"):
         EncodeDocuments(tokeniser=tokenizer_directory)
-    with pytest.raises(TypeError, match="shard"):
+    with pytest.raises(ConfigError, match="found: as_rows"):
+        EncodeDocuments(tokenizer=tokenizer_directory, as_rows=True)
+    with pytest.raises(ConfigError, match=r"Did you mean shards\?"):
         CountPretokens(output="out", shard=3)
+    with pytest.raises(ConfigError, match="lacks a parameter"):
+        WriteTokenShards(output="out")
     pipeline = beam.Pipeline()
     numbers = pipeline | "Numbers" >> beam.Create([1, 2])
     with pytest.raises(ConfigError, match="no rows with a schema"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -88,6 +91,8 @@ def test_options_may_be_flags_lists_negations_and_two_words() -> None:
         ({}, ("--direct_num=3",), "--direct_num"),
         ({}, ("--no_such_thing",), "--no_such_thing"),
         ({}, ("--direct_num_workers=many",), "invalid int value: 'many'"),
+        ({"temp_location": {"a": 1}}, (), "beam.options.temp_location"),
+        ({"experiments": ["a", {"b": 1}]}, (), "beam.options.experiments"),
         ({"runner": "FlinkRunner"}, (), "--runner=FlinkRunner"),
         ({}, ("--runner=FlinkRunner",), "beam.runner"),
     ],
@@ -101,7 +106,7 @@ def test_options_that_would_have_no_effect_are_refused(
     with pytest.raises(ConfigError) as error:
         runners.options_of(BeamConfig(options=options), arguments)
     assert shown in str(error.value)
-    assert "beam.options, or after --" in str(error.value)
+    assert "beam.options" in str(error.value)
     assert capfd.readouterr() == ("", "")
 
 
@@ -206,6 +211,15 @@ def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
 _LOCAL: dict[str, Any] = {}
 
 
+@pytest.mark.parametrize("code", [-signal.SIGINT, -signal.SIGTERM, 1])
+def test_of_workers_that_were_asked_to_end_no_traceback_is_shown(code: int) -> None:
+    shown: list[Any] = []
+    died = RuntimeError(f"Worker subprocess exited with return code {code}")
+    failed = threading.ExceptHookArgs((RuntimeError, died, None, None))
+    runners._thread_failed(failed, shown.append)
+    assert shown == ([failed] if code == 1 else [])
+
+
 class _Work(beam.DoFn):  # type: ignore[misc]
     def __init__(self, failing: int) -> None:
         self._failing = failing
@@ -264,7 +278,10 @@ def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
 
 # --- other runners ---------------------------------------------------------------------------
 
+PROCESS = {"environment_type": "PROCESS"}
 CLUSTER = {"flink_master": "flink.example:8081"}
+POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
+UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
 DATAFLOW = {"project": "p", "region": "r", "temp_location": "gs://b/t"}
 
 
@@ -289,7 +306,21 @@ def options_for(
         ("PortableRunner", {"job_endpoint": "j:1"}, "can't reach a path of this machine"),
         ("PrismRunner", {"flink_masterr": "x"}, "none of Beam's"),
         ("PrismRunner", {}, "beam.workers has no effect"),
-        ("PortableRunner", {"environment_type": "LOOPBACK"}, "beam.workers has no effect"),
+        ("PortableRunner", {"job_endpoint": "embed", "environment_type": "LOOPBACK"}, "no effect"),
+        ("PortableRunner", {}, "needs a job server"),
+        ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "FOO"}, "of this kind"),
+        ("PrismRunner", {"environment_type": "FOO"}, "No workers are of this kind"),
+        ("FlinkRunner", {**CLUSTER, "environment_type": "FOO"}, "No workers are of this kind"),
+        ("PortableRunner", {"job_endpoint": "j:1", **PROCESS}, "need a command"),
+        (
+            "PortableRunner",
+            {"job_endpoint": "j:1", **PROCESS, "environment_config": "{"},
+            "need a c",
+        ),
+        ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "EXTERNAL"}, "found: none"),
+        ("PortableRunner", {**UNREACHED, "environment_config": "localhost"}, "found: localhost"),
+        ("PortableRunner", {**UNREACHED, "environment_config": "{}"}, "found: none"),
+        ("DirectRunner", {"direct_num_workers": -1}, "fewer workers than none"),
     ],
 )
 def test_what_does_not_go_with_a_runner_is_refused(
@@ -308,6 +339,18 @@ def test_what_does_not_go_with_a_runner_is_refused(
         ("FlinkRunner", CLUSTER, "s3://bucket/out"),
         ("FlinkRunner", CLUSTER, "file:///mnt/out"),
         ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "LOOPBACK"}, "/data/out"),
+        ("PortableRunner", UNREACHED, "/data/out"),
+        ("PortableRunner", {**UNREACHED, "environment_config": '{"url": "[::1]:5"}'}, "/data/out"),
+        (
+            "PortableRunner",
+            {**UNREACHED, **PROCESS, "environment_config": '{"command": "boot"}'},
+            "/data/out",
+        ),
+        (
+            "PortableRunner",
+            {"job_endpoint": "j:1", **PROCESS, "environment_options": ["process_command=boot"]},
+            "/data/out",
+        ),
         ("PrismRunner", {}, "/data/out"),
         ("DataflowRunner", {**DATAFLOW, "sdk_container_image": "i:1"}, "gs://b/out"),
     ],
@@ -332,7 +375,6 @@ def test_a_build_refuses_options_with_which_it_would_not_wait(option: str, tmp_p
 
 
 DATAFLOW_JOB = {**DATAFLOW, "sdk_container_image": "i:1"}
-POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
 
 
 @pytest.mark.parametrize(
@@ -374,21 +416,84 @@ def test_a_job_that_lives_elsewhere_may_be_left(runner: str, options: Mapping[st
 
 
 @pytest.mark.parametrize(
-    ("runner", "options"),
+    ("runner", "options", "problem"),
     [
-        ("FlinkRunner", {"flink_master": "localhost:1", **POOL}),
-        ("PortableRunner", {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}),
+        ("FlinkRunner", {"flink_master": "localhost:1", **POOL}, "did not take the job"),
+        ("PortableRunner", UNREACHED, r"reach its job server[^$]*found: localhost:1: .*refused"),
     ],
 )
 def test_what_nobody_took_is_told_with_where_it_was_to_go(
-    runner: str, options: Mapping[str, Any], tmp_path: Path
+    runner: str, options: Mapping[str, Any], problem: str, tmp_path: Path
 ) -> None:
     with zipfile.ZipFile(tmp_path / "job.jar", "w") as jar:
         jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\r\n\r\n")
     given = {"flink_job_server_jar": str(tmp_path / "job.jar"), **options}
     config = BeamConfig(runner=runner, options=given)
-    with pytest.raises(ConfigError, match=f"{runner} did not take the job"):
+    with pytest.raises(ConfigError, match=f"{runner} .*{problem}"):
         runners.submit(config, lambda pipeline: pipeline | beam.Create([b""]))
+
+
+def test_a_job_server_that_is_not_there_is_told_of_also_where_the_command_waits() -> None:
+    config = BeamConfig(runner="PortableRunner", options=UNREACHED)
+    with (
+        pytest.raises(ConfigError, match="found: localhost:1: "),
+        runners.pipeline(config) as pipeline,
+    ):
+        pipeline | beam.Create([b""])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_job_server_that_listens_but_says_nothing_is_told_of(waits: bool) -> None:
+    with socket.create_server(("localhost", 0)) as silent:
+        endpoint = f"localhost:{silent.getsockname()[1]}"
+        options = {**UNREACHED, "job_endpoint": endpoint}
+        config = BeamConfig(runner="PortableRunner", options=options)
+        with pytest.raises(ConfigError, match=rf"no answer in time\n.* {endpoint};"):
+            if waits:
+                with runners.pipeline(config) as pipeline:
+                    pipeline | beam.Create([b""])
+            else:
+                runners.submit(config, lambda pipeline: pipeline | beam.Create([b""]))
+
+
+def test_whether_a_job_can_be_left_is_said_before_where_the_data_are() -> None:
+    options = {"job_endpoint": "embed", "environment_type": "DOCKER"}
+    config = BeamConfig(runner="PortableRunner", options=options)
+    with pytest.raises(ConfigError, match="found: job_endpoint embed"):
+        runners.options_of(config, places=["/data/out"], no_wait=True)
+    with pytest.raises(ConfigError, match="can't reach a path"):
+        runners.options_of(config, places=["/data/out"])
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "workers", "expected"),
+    [
+        ("DirectRunner", {}, 3, 3),
+        ("DirectRunner", {"direct_num_workers": 1}, 3, 1),
+        ("DirectRunner", {"direct_num_workers": 0}, 3, os.cpu_count()),
+        ("DirectRunner", {"direct_running_mode": "in_memory"}, 0, 1),
+        ("FlinkRunner", {}, 0, None),
+        ("FlinkRunner", {}, 3, 3),
+        ("FlinkRunner", {"parallelism": 2}, 3, 2),
+        ("PortableRunner", UNREACHED, 0, None),
+        ("PrismRunner", {}, 0, None),
+    ],
+)
+def test_workers_are_those_of_the_options_or_unknown(
+    runner: str, options: Mapping[str, Any], workers: int, expected: int | None
+) -> None:
+    config = BeamConfig(runner=runner, workers=workers, options=dict(options))
+    assert runners.workers_of(config, runners.options_of(config)) == expected
+
+
+def test_all_cores_are_more_than_the_one_worker_of_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    with pytest.raises(ConfigError, match="found: 6 workers, one for each core"):
+        runners.options_of(
+            BeamConfig(), ["--direct_running_mode=in_memory", "--direct_num_workers=0"]
+        )
 
 
 def test_workers_are_the_parallelism_of_flink() -> None:
@@ -417,3 +522,10 @@ def test_workers_are_the_most_machines_of_dataflow_and_no_session_is_sent_there(
 def test_memory_of_this_process_is_no_place_for_workers_elsewhere() -> None:
     with pytest.raises(ConfigError, match="memory://out"):
         options_for("FlinkRunner", CLUSTER, "memory://out")
+
+
+def test_processes_of_workers_say_nothing_of_their_beginning_and_end(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run(lambda element: None, "multi_processing")
+    assert capfd.readouterr() == ("", "")

@@ -132,6 +132,24 @@ def test_a_missing_status_directory_does_not_stop_the_work(
         pass
 
 
+@pytest.mark.parametrize("end", ["leave(0)", "os.kill(os.getppid(), signal.SIGTERM)"])
+def test_temporary_files_of_the_child_are_removed_however_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    body = f"""
+        import tempfile
+        open(os.environ["SEEN"], "w").write(tempfile.mkdtemp())
+        {end}
+        time.sleep(60)
+    """
+    assert supervisor.supervise(child(body)) == (0 if "leave" in end else 143)
+    made = Path((tmp_path / "seen").read_text())
+    assert tmp_path in made.parents
+    assert list(tmp_path.iterdir()) == [tmp_path / "seen"]
+
+
 def open_descriptors() -> list[str]:
     return sorted(path.name for path in Path("/dev/fd").iterdir())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -30,6 +31,11 @@ OPTIONS = element_options("gpt2", ["<|endoftext|>"])
 class Page(NamedTuple):
     text: str
     key: int
+
+
+@dataclass
+class Article:
+    text: str
 
 
 def batches_of(found: list[Any], **fields: Any) -> list[DocumentBatch]:
@@ -103,6 +109,7 @@ def test_empty_documents_are_counted_and_not_given() -> None:
         (beam.Row(text=3, key=5), "wrong_field_type", 0),
         ({"text": "a", "key": [1]}, "wrong_field_type", 0),
         ({"text": "a", "key": True}, "wrong_field_type", 0),
+        ({"text": "a", "key": "x\ud800"}, "wrong_field_type", 0),
     ],
 )
 def test_what_is_no_text_is_rejected_with_its_reason(
@@ -167,6 +174,8 @@ def test_an_element_that_is_no_document_is_an_error() -> None:
         batches_of([7])
     with pytest.raises(ConfigError, match=r"(?s)'text'.*found: body"):
         batches_of([beam.Row(body="a")])
+    with pytest.raises(ConfigError, match=r"(?s)'count'.*found: text, key"):
+        batches_of([Page(text="a", key=1)], text_field="count")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +185,7 @@ def test_a_type_hint_that_may_be_right_is_taken(kind: Any) -> None:
     check_element_type(typehints.normalize(kind), "text", None)
 
 
-@pytest.mark.parametrize("kind", [int, tuple[int, str], list[str], Reject])
+@pytest.mark.parametrize("kind", [int, tuple[int, str], list[str], Reject, Article])
 def test_a_type_hint_that_is_wrong_is_refused(kind: Any) -> None:
     with pytest.raises(ConfigError, match="type that is not taken"):
         check_element_type(typehints.normalize(kind), "text", None)

@@ -112,14 +112,36 @@ def test_documents_that_are_read_and_filtered_are_counted(tmp_path: Path) -> Non
     expected = count_pretokens(kept, special_tokens=[SEPARATOR])
     found = PretokenCounts.load(output)
     assert found.to_arrow().to_pylist() == expected.to_arrow().to_pylist()
-    listing = json.loads((output / "shards.json").read_bytes())
+    listing = json.loads((output / "counts-shards.json").read_bytes())
     assert listing["totals"]["documents"] == len(kept)
     assert listing["totals"]["reasons"] == {"invalid_utf8": 1}
     assert listing["totals"]["pretokens"] == sum(file["pretokens"] for file in listing["files"])
-    assert sorted(path.name for path in output.iterdir())[-1] == "shards.json"
+    assert sorted(path.name for path in output.iterdir())[0] == "counts-shards.json"
     assert not (output / "_runs").exists()
     ours = train_from_counts(found, 400, [SEPARATOR])
     assert ours.merges == train_from_counts(expected, 400, [SEPARATOR]).merges
+
+
+def test_pieces_that_were_cut_for_another_tokenizer_are_refused(
+    tokenizer: str, tmp_path: Path
+) -> None:
+    (tmp_path / "long.txt").write_bytes(b"many words and some more. " * 200_000)
+    sources = [SourceConfig(files=(str(tmp_path / "*.txt"),))]
+    with local_pipeline() as pipeline:
+        batches = pipeline | ReadDocuments(sources=sources, special_tokens=[SEPARATOR])
+        encoded = batches | EncodeDocuments(tokenizer=tokenizer, as_rows=True)
+        assert_that(encoded.tokens | beam.Map(lambda row: row.part), equal_to([0, 1]))
+    with (
+        pytest.raises(Exception, match="with the special_tokens that the tokenizer of Encode"),
+        local_pipeline() as pipeline,
+    ):
+        _ = pipeline | ReadDocuments(sources=sources) | EncodeDocuments(tokenizer=tokenizer)
+    with (
+        pytest.raises(Exception, match="with the pattern and normalizer that CountPretokens has"),
+        local_pipeline() as pipeline,
+    ):
+        batches = pipeline | ReadDocuments(sources=sources, pattern="cl100k", normalizer="nfc")
+        _ = batches | CountPretokens(output=str(tmp_path / "counts"))
 
 
 def test_counts_are_the_same_from_any_elements_order_and_bundles(tmp_path: Path) -> None:
@@ -225,6 +247,17 @@ def test_token_shards_have_the_same_bytes_by_every_route(
     assert checksums(tmp_path) == expected
 
 
+def test_ids_of_batches_are_as_wide_as_the_tokenizer_needs(tokenizer: str, tmp_path: Path) -> None:
+    for as_rows, bits in ((False, 16), (True, 32)):
+        output = tmp_path / str(bits)
+        with local_pipeline() as pipeline:
+            texts = pipeline | beam.Create(["hello world"] * 3)
+            encoded = texts | EncodeDocuments(tokenizer=tokenizer, as_rows=as_rows)
+            encoded.tokens | WriteTokenShards(output=str(output), num_shards=1)
+        [file] = output.glob("*.parquet")
+        assert pq.read_schema(file).field("input_ids").type.value_type.bit_width == bits
+
+
 # --- bundles that fail
 
 
@@ -278,6 +311,8 @@ def test_what_a_failed_bundle_left_is_in_no_shard(
         (CountPretokens(output="o", shards=0), "above 0"),
         (CountPretokens(output="o", invalid_utf8="drop"), "'reject' or 'replace' or 'error'"),
         (CountPretokens(output="o", pattern="gpt9"), "gpt9"),
+        (CountPretokens(output="o", special_tokens="<pad>"), "found: '<pad>'"),
+        (CountPretokens(output="o", special_tokens=["a", "b", "a"]), "'a' more than once"),
         (CountPretokens(output="o", id_field="id"), "'text' and 'id'"),
         (EncodeDocuments(tokenizer="t", special_tokens_in_text="drop"), "special_tokens_in_text"),
         (EncodeDocuments(tokenizer="t", text_field="body"), "'body'"),
@@ -289,6 +324,70 @@ def test_what_a_failed_bundle_left_is_in_no_shard(
 def test_what_is_wrong_is_said_when_the_pipeline_is_built(transform: Any, says: str) -> None:
     with pytest.raises(BpeError, match=says):
         beam.Pipeline() | beam.Create([beam.Row(text="a")]) | transform
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"sources": SourceConfig(files=("x",))}, "found: SourceConfig"),
+        ({"sources": ["/x*"]}, "found: a list with str"),
+        ({"sources": "/x*"}, "found: str"),
+        ({"sources": [SourceConfig(files=("x",))], "special_tokens": "<pad>"}, "a list of texts"),
+    ],
+)
+def test_wrong_attributes_of_reading_are_said_when_the_pipeline_is_built(
+    attributes: Any, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        beam.Pipeline() | ReadDocuments(**attributes)
+
+
+@pytest.mark.parametrize("name", ["prepend", "append"])
+def test_a_wrong_affix_is_said_when_the_pipeline_is_built(name: str, tokenizer: str) -> None:
+    texts = beam.Pipeline() | beam.Create(["a"])
+    with pytest.raises(ConfigError, match=r"'<\|endoftext\|>'\n  found: '<s>'\n  where: " + name):
+        texts | EncodeDocuments(tokenizer=tokenizer, **{name: "<s>"})  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_that_is_missing_is_said_by_the_worker(tmp_path: Path) -> None:
+    with (
+        pytest.raises(Exception, match="There is no tokenizer"),
+        local_pipeline() as pipeline,
+    ):
+        _ = pipeline | beam.Create(["a"]) | EncodeDocuments(tokenizer=str(tmp_path))
+
+
+def test_errors_of_elements_say_which_by_its_id_or_first_bytes(tokenizer: str) -> None:
+    for element, says in (
+        (f"my text {SEPARATOR}", "an element that begins b'my text"),
+        ({"text": f"my text {SEPARATOR}", "key": 7}, "the element with the id '7'"),
+    ):
+        id_field = "key" if isinstance(element, dict) else None
+        with (
+            pytest.raises(Exception, match=rf"where: {says}(.|\n)*for special_tokens_in_text"),
+            local_pipeline() as pipeline,
+        ):
+            _ = (
+                pipeline
+                | beam.Create([element])
+                | EncodeDocuments(
+                    tokenizer=tokenizer, special_tokens_in_text="error", id_field=id_field
+                )
+            )
+
+
+def test_two_transforms_of_a_pipeline_do_not_write_the_same_files(tmp_path: Path) -> None:
+    pipeline, output = beam.Pipeline(), str(tmp_path)
+    tokens = pipeline | beam.Create([{}])
+    tokens | "Train" >> WriteTokenShards(output=output, num_shards=1)
+    tokens | "Other" >> WriteTokenShards(output=output, num_shards=1, split="validation")
+    tokens | "Count" >> CountPretokens(output=output)
+    for label, transform in {
+        "TrainAgain": WriteTokenShards(output=output + "/", num_shards=2),
+        "CountAgain": CountPretokens(output=output),
+    }.items():
+        with pytest.raises(ConfigError, match="write the same files"):
+            tokens | label >> transform
 
 
 @pytest.mark.parametrize(
@@ -355,7 +454,7 @@ def test_storage_options_come_from_the_environment_of_the_workers(
     from pipelines.storage.directory import Directory
 
     assert set(Directory(url="memory://own/tokens").sizes()) == {
-        "shards.json", "train-00000-of-00001.parquet",
+        "train-00000-of-00001.parquet", "train-shards.json",
     }  # fmt: skip
 
 

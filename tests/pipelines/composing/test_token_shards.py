@@ -94,7 +94,7 @@ def write(job: ShardJob, bundles: Iterable[Sequence[TokenRows]]) -> list[dict[st
         totals.append(RowTotals.sum_of(map(RowTotals.of, bundle)).to_bytes())
     total = RowTotals.from_bytes(total_of_rows(totals))
     entries = [merge_token_shard(job, shard, found[shard], total) for shard in range(job.shards)]
-    return finish_shards(job.output, job.runs, job.names, entries, total.to_json())
+    return finish_shards(job.output, job.runs, job.names, entries, total.to_json(), job.listing)
 
 
 # --- order
@@ -189,6 +189,36 @@ def test_pieces_of_a_document_follow_each_other_in_order(tmp_path: Path) -> None
     assert [ids for ids, _ in documents[::3]] != sorted(ids for ids, _ in documents[::3])
 
 
+@pytest.mark.parametrize("block_rows", [1, 2, 1000])
+def test_copies_of_a_long_document_have_their_pieces_together(
+    block_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_runs, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(token_runs, "_BUFFER_BYTES", 1)
+    pieces = [rows_of([[part] * 4], texts=[7], part=part) for part in range(3) for _ in range(4)]
+    short = [rows_of([[9]], texts=[text]) for text in (6, 8, 8, 8)]
+    found = []
+    for seed in (1, 2, 3):
+        random.Random(seed).shuffle(pieces)
+        directory = tmp_path / str(seed)
+        write(job_in(directory, 1), [pieces[::2], short, pieces[1::2]])
+        table = pq.read_table(directory / "train-00000-of-00001.parquet")
+        found.append(table["part"].to_pylist())
+        assert [ids[0] for ids in table["input_ids"].to_pylist() if len(ids) == 4] == [0, 1, 2] * 4
+        assert sorted(found[-1]) == [0] * 8 + [1] * 4 + [2] * 4
+    assert checksums(tmp_path / "1") == checksums(tmp_path / "2") == checksums(tmp_path / "3")
+
+
+@pytest.mark.parametrize("parts", [[1], [0, 2], [0, 0, 1], [0, 1, 1], [0, 1, 2, 2]])
+def test_pieces_that_are_missing_or_there_too_often_are_an_error(
+    parts: list[int], tmp_path: Path
+) -> None:
+    pieces = [rows_of([[5]], texts=[3], source="web", part=part) for part in parts]
+    others = [rows_of([[5]], texts=[text], part=part) for text in (1, 2, 4) for part in (0, 1)]
+    with pytest.raises(InputError, match=r"Pieces of a document are missing(.|\n)*where: web"):
+        write(job_in(tmp_path, 1), [[*pieces, *others]])
+
+
 def test_rows_with_the_same_hash_are_ordered_by_everything_else() -> None:
     rows = [
         rows_of([[1, 2]], texts=[4], source="b"),
@@ -224,13 +254,13 @@ def test_files_have_the_columns_of_a_build_and_say_what_they_hold(tmp_path: Path
     assert [row["input_ids"] for row in found] == [[], [1, 2], large]
     assert {row["source"] for row in found} == {"web/a.txt"}
     assert sum(entry["tokens"] for entry in entries) == 40_002
-    listing = json.loads((tmp_path / "shards.json").read_bytes())
+    listing = json.loads((tmp_path / "train-shards.json").read_bytes())
     assert listing["files"] == entries
     assert listing["totals"] == {
         "rows": 3, "documents": 3, "tokens": 40_002, "text_bytes": 3 * 40_002,
     }  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "shards.json", *(entry["name"] for entry in entries),
+        *(entry["name"] for entry in entries), "train-shards.json",
     ]  # fmt: skip
 
 
@@ -273,8 +303,8 @@ def test_rows_that_are_missing_or_there_twice_are_found(tmp_path: Path) -> None:
     for found in ([], [descriptor, descriptor]):
         entry = merge_token_shard(job, 0, found, totals)
         with pytest.raises(AccountingError, match="3 rows, 3 documents, 3 tokens, 9 text_bytes"):
-            finish_shards(job.output, job.runs, job.names, [entry], totals.to_json())
-    assert not (tmp_path / "shards.json").exists()
+            finish_shards(job.output, job.runs, job.names, [entry], totals.to_json(), job.listing)
+    assert not (tmp_path / "train-shards.json").exists()
 
 
 def test_a_damaged_run_is_found(tmp_path: Path) -> None:
@@ -297,14 +327,34 @@ def test_a_damaged_run_is_found(tmp_path: Path) -> None:
 
 def test_a_directory_with_other_shards_is_refused(tmp_path: Path) -> None:
     job = job_in(tmp_path, 2)
-    check_vacant(job.output, job.names)
+    check_vacant(job.output, job.names, job.listing)
     (tmp_path / "notes.txt").touch()
-    check_vacant(job.output, job.names)
+    check_vacant(job.output, job.names, job.listing)
     (tmp_path / "train-00000-of-00005.parquet").touch()
     with pytest.raises(OutputError, match=r"train-00000-of-00005"):
-        check_vacant(job.output, job.names)
+        check_vacant(job.output, job.names, job.listing)
     with pytest.raises(OutputError, match="another pipeline"):
         write(job, [[rows_of([[1]])]])
+
+
+def test_splits_in_one_directory_have_listings_of_their_own(tmp_path: Path) -> None:
+    for split in ("train", "validation"):
+        job = job_in(tmp_path, 1, split=split)
+        check_vacant(job.output, job.names, job.listing)
+        write(job, [[rows_of([[1]])]])
+    for split in ("train", "validation"):
+        [file] = json.loads((tmp_path / f"{split}-shards.json").read_bytes())["files"]
+        assert file["name"] == f"{split}-00000-of-00001.parquet"
+    (tmp_path / "train-00000-of-00001.parquet").unlink()
+    with pytest.raises(OutputError, match="train-shards"):
+        check_vacant(job.output, "train-.*parquet", "train-shards.json")
+
+
+def test_a_listing_of_another_pipeline_is_not_overwritten(tmp_path: Path) -> None:
+    write(job_in(tmp_path, 1), [[rows_of([[1]])]])
+    write(job_in(tmp_path, 1), [[rows_of([[1]])]])  # as a step that is tried again
+    with pytest.raises(OutputError, match="Another pipeline has written"):
+        write(job_in(tmp_path, 1), [[rows_of([[2]])]])
 
 
 # --- rows and batches as elements
@@ -313,6 +363,7 @@ def test_a_directory_with_other_shards_is_refused(tmp_path: Path) -> None:
 def test_rows_give_the_same_files_as_batches(tmp_path: Path) -> None:
     batches = [
         rows_of([[1, 2], [3]], source="a", ids=["x", None]),
+        rows_of([[4] * 20_000], texts=[9]),
         rows_of([[4] * 20_000], texts=[9], part=1),
     ]
     elements = RowElements()
@@ -332,10 +383,24 @@ def test_rows_give_the_same_files_as_batches(tmp_path: Path) -> None:
         ({"input_ids": [1]}, "without 'num_bytes'"),
         ({"input_ids": [-1], "num_bytes": 3}, "the id -1"),
         ({"input_ids": [1 << 32], "num_bytes": 3}, "the id 4294967296"),
-        ({"input_ids": ["a"], "num_bytes": 3}, "ValueError"),
+        ({"input_ids": ["a"], "num_bytes": 3}, "input_ids"),
+        ({"input_ids": [1.7], "num_bytes": 3}, r"input_ids: \[1.7\]"),
+        ({"input_ids": [True], "num_bytes": 3}, "input_ids"),
+        ({"input_ids": np.array([1.0]), "num_bytes": 3}, "input_ids"),
+        ({"input_ids": "12", "num_bytes": 3}, "input_ids: '12'"),
+        ({"input_ids": b"12", "num_bytes": 3}, "input_ids: b'12'"),
+        ({"input_ids": None, "num_bytes": 3}, "input_ids: None"),
+        ({"input_ids": [1], "num_bytes": -1}, "num_bytes: -1"),
+        ({"input_ids": [1], "num_bytes": 3.5}, "num_bytes: 3.5"),
+        ({"input_ids": [1], "num_bytes": None}, "num_bytes: None"),
+        ({"input_ids": [1], "num_bytes": 3, "offset": 7.9}, "offset: 7.9"),
+        ({"input_ids": [1], "num_bytes": 3, "part": -1, "hash": bytes(16)}, "part: -1"),
+        ({"input_ids": [1], "num_bytes": 3, "part": 1 << 31, "hash": bytes(16)}, "part"),
+        ({"input_ids": [1], "num_bytes": 3, "source": 7}, "source: 7"),
+        ({"input_ids": [1], "num_bytes": 3, "hash": 7}, "hash: 7"),
         ({"input_ids": [1], "num_bytes": 3, "part": 1}, "part 1 of a document, without hash"),
         ({"input_ids": [1], "num_bytes": 3, "hash": b"abc"}, "3 bytes"),
-        ({"input_ids": [1], "num_bytes": 3, "id": 7}, "Arrow"),
+        ({"input_ids": [1], "num_bytes": 3, "id": 7}, "id: 7"),
         (7, "int"),
     ],
 )

@@ -149,7 +149,7 @@ def test_an_unknown_character_is_the_unknown_token_or_an_error_that_names_it(
     with pytest.raises(InputError) as caught:
         build.build(config)
     assert "'c' (U+0063) in the word 'cé'" in str(caught.value)
-    assert "a.txt, document at byte 24" in str(caught.value)
+    assert "a.txt, document at offset 24" in str(caught.value)
 
 
 def test_a_character_tokenizer_may_be_given_by_its_path(built: Path, tmp_path: Path) -> None:

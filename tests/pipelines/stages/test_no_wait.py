@@ -151,10 +151,17 @@ def test_a_configuration_that_was_changed_meanwhile_is_refused(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_tokenizer_of_a_job_that_lost_a_file_is_trained_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["lost", "changed"])
+def test_a_tokenizer_of_a_job_that_is_not_whole_is_trained_again(
+    tmp_path: Path, damage: str
+) -> None:
     config = corpus(tmp_path, tokenizer={"train_where": "worker"})
     build.build(config, no_wait=True)
-    (tmp_path / "out/tokenizer/vocab.json").unlink()
+    file = tmp_path / "out/tokenizer/vocab.json"
+    data = file.read_bytes()
+    file.unlink()
+    if damage == "changed":  # to as many bytes
+        file.write_bytes(data[:-1] + b"!")
     assert states(build.build(config))[1] == ("train", "done")
     build.build(corpus(tmp_path / "here"))
     assert checksums(tmp_path / "out") == checksums(tmp_path / "here/out")
