@@ -395,3 +395,19 @@ def test_the_time_of_gigatokens_first_phase_is_read(
     assert peers.phase_seconds(log) == pytest.approx(seconds)
     with pytest.raises(RuntimeError, match="no time"):
         peers.phase_seconds(b"nothing")
+
+
+def test_the_page_about_scale_has_the_tables_of_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    extrapolate = load("extrapolate", monkeypatch)
+    measured = json.loads((BENCHMARKS / "scale.json").read_text())
+    assert extrapolate.render(measured) in extrapolate.PAGE.read_text("utf-8")
+
+
+def test_what_is_fitted_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    extrapolate = load("extrapolate", monkeypatch)
+    points = [{"bytes": 10**n, "distinct": 3 * 10 ** (0.5 * n)} for n in range(4, 9)]
+    assert extrapolate.heaps({"points": points}) == pytest.approx((3, 0.5))
+    rows = [{"distinct": 10**n, "seconds": 2 * 10 ** (1.5 * n)} for n in range(3, 6)]
+    assert extrapolate.power(rows, "seconds") == pytest.approx((2, 1.5))
