@@ -6,17 +6,14 @@ that the task is finished. All bytes follow from the task, the tokenizer and the
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core import BPETokenizer
@@ -25,6 +22,7 @@ from bpe_core.special_tokens import special_set
 from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
 from pipelines.batches import DocumentBatch
 from pipelines.dataset.names import BASE, statistics_file_name, task_name, token_file_name
+from pipelines.dataset.parquet_files import ParquetOutput
 from pipelines.dataset.statistics import (
     Statistics,
     read_statistics,
@@ -333,7 +331,7 @@ _LOADING = threading.Lock()
 _LOADED: dict[tuple[str, str], Tokenizer] = {}
 
 
-class TokenFile:
+class TokenFile(ParquetOutput):
     """A token file that gets its final name when it is whole.
 
     Row groups are cut by rows and tokens, wherever batches were cut.
@@ -348,22 +346,8 @@ class TokenFile:
     def __init__(
         self, directory: Directory, name: str, columns: pa.Schema, metadata: Mapping[str, str]
     ) -> None:
+        super().__init__(directory, name, columns, metadata, use_dictionary=["source"])
         self._schema = columns
-        with ExitStack() as stack:  # the first bytes may already find a full disk
-            self._file = stack.enter_context(directory.write(name))
-            self._writer = stack.enter_context(
-                pq.ParquetWriter(
-                    pa.PythonFile(self._file, "w"),
-                    self._schema.with_metadata(metadata),
-                    compression="zstd",
-                    compression_level=1,
-                    use_dictionary=["source"],
-                    use_byte_stream_split=["input_ids.list.element"],
-                    write_statistics=False,
-                )
-            )
-            self._stack = stack.pop_all()
-        self._name = name
         self._pending: list[Rows] = []
         self._pending_rows = 0
         self._pending_tokens = 0
@@ -409,9 +393,7 @@ class TokenFile:
         """Completes the bytes; the file still has its temporary name."""
         if self._pending:
             self._write_row_group()
-        totals = {"rows": self.rows, "tokens": self.tokens, "bytes": self.text_bytes}
-        self._writer.add_key_value_metadata({"bpe.totals": json.dumps(totals)})
-        self._writer.close()
+        self._close({"rows": self.rows, "tokens": self.tokens, "bytes": self.text_bytes})
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -425,17 +407,6 @@ class TokenFile:
             "bytes": self._file.size,
             "xxh3_128": self._file.hexdigest,
         }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
 
 
 def row_group_end(offsets: NDArray[np.int64], first: int, rows: int, tokens: int) -> int:

@@ -1,10 +1,12 @@
-"""Parquet files of an output: opened over any storage, read by ranges."""
+"""Parquet files of an output: opened over any storage, read by ranges; files of ids as written."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,6 +37,58 @@ def open_parquet(
         yield pq.ParquetFile(pa.PythonFile(StoredHandle(stored), "r"), pre_buffer=False)
     finally:
         stored.close()
+
+
+class ParquetOutput:
+    """A Parquet file of an output that gets its name when it is whole; nothing of it stays before.
+
+    Args:
+        directory: that it is in.
+        name: of the file.
+        schema: of its columns.
+        metadata: what its footer says of build and task.
+        settings: of the writer, besides those of all files of ids.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        name: str,
+        schema: pa.Schema,
+        metadata: Mapping[str, str],
+        **settings: Any,
+    ) -> None:
+        self._name = name
+        with ExitStack() as stack:  # the first bytes may already find a full disk
+            self._file = stack.enter_context(directory.write(name))
+            self._writer = stack.enter_context(
+                pq.ParquetWriter(
+                    pa.PythonFile(self._file, "w"),
+                    schema.with_metadata(metadata),
+                    compression="zstd",
+                    compression_level=1,
+                    use_byte_stream_split=["input_ids.list.element"],
+                    write_statistics=False,
+                    **settings,
+                )
+            )
+            self._stack = stack.pop_all()
+
+    def _close(self, totals: Mapping[str, int]) -> None:
+        """Completes the bytes; the file still has its temporary name."""
+        self._writer.add_key_value_metadata({"bpe.totals": json.dumps(totals)})
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
 
 
 def footer_of(parquet: pq.ParquetFile) -> dict[str, str]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pipelines.dataset.parquet_files import ParquetOutput
 from pipelines.storage.directory import Directory
 
 # Of a row group, unless a number of rows was asked for: as in the token files of a build.
@@ -47,7 +44,7 @@ class RowFormat:
         return RowFormat(**{**vars(self), "group_rows": rows, "group_ids": _MOST_GROUP_IDS})
 
 
-class RowFile:
+class RowFile(ParquetOutput):
     """A file of rows that gets its name when it is whole.
 
     Its bytes depend on the rows alone, not on the tables in which they come.
@@ -68,24 +65,17 @@ class RowFile:
         metadata: Mapping[str, str],
         complete: Callable[[pa.Table], pa.Table],
     ) -> None:
+        super().__init__(
+            directory,
+            name,
+            form.schema,
+            metadata,
+            use_dictionary=list(form.dictionary),
+            column_encoding=dict.fromkeys(form.delta, "DELTA_BINARY_PACKED") or None,
+            write_batch_size=_BATCH_IDS,
+        )
         self._form = form
         self._complete = complete
-        self._name = name
-        self._stack = ExitStack()
-        self._file = self._stack.enter_context(directory.write(name))
-        self._writer = self._stack.enter_context(
-            pq.ParquetWriter(
-                pa.PythonFile(self._file, "w"),
-                form.schema.with_metadata(metadata),
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=list(form.dictionary),
-                use_byte_stream_split=["input_ids.list.element"],
-                column_encoding=dict.fromkeys(form.delta, "DELTA_BINARY_PACKED") or None,
-                write_statistics=False,
-                write_batch_size=_BATCH_IDS,
-            )
-        )
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._pending_ids = 0
@@ -123,9 +113,7 @@ class RowFile:
         """Completes the bytes; the file still has its temporary name."""
         if self._pending:
             self._write_row_group()
-        totals = {"rows": self.rows, "tokens": self.tokens}
-        self._writer.add_key_value_metadata({"bpe.totals": json.dumps(totals)})
-        self._writer.close()
+        self._close({"rows": self.rows, "tokens": self.tokens})
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -137,14 +125,3 @@ class RowFile:
             "bytes": self._file.size,
             "xxh3_128": self._file.hexdigest,
         }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)

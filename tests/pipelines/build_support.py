@@ -15,7 +15,7 @@ from pipelines.counting import CountJob, count_tasks, merge_shard, usable_commit
 from pipelines.readers import work as works_module
 from pipelines.readers.work import TaskWork, source_readings
 from pipelines.storage.directory import Directory
-from pipelines.tasks import Plan, list_files, plan_tasks
+from pipelines.tasks import InputFile, Plan, list_files, plan_tasks
 from pipelines.writing import EncodeJob
 
 ROOT = Path(__file__).parents[2]
@@ -192,4 +192,20 @@ def command(
         env={**os.environ, "PYTHONPATH": ":".join(path), "COLUMNS": "200"},
         check=False,
         **options,
+    )
+
+
+def input_file(
+    path: Path, stored: bytes, compression: str | None = None, source_name: str | None = None
+) -> InputFile:
+    """Writes a file and gives it as a plan would name it."""
+    path.write_bytes(stored)
+    return InputFile(
+        source=0,
+        source_name=source_name,
+        url=str(path),
+        name=path.name,
+        size=len(stored),
+        mark="",
+        compression=compression,
     )

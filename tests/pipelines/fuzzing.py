@@ -30,7 +30,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-from build_support import config_for, count_tasks, merge_all, some_text
+from build_support import config_for, count_tasks, input_file, merge_all, some_text
 
 from bpe_core import BPETokenizer
 from bpe_core.errors import BpeError
@@ -40,7 +40,7 @@ from pipelines.readers import ReadOptions, read_range
 from pipelines.rejects.bad_files import BadFileError, ChangedFileError, UnreadableFileError
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.stages.transforms import CountTasks, ReadTasks, WriteTasks
-from pipelines.tasks import InputFile, Range, is_splittable
+from pipelines.tasks import Range, is_splittable
 
 SEPARATOR = b"<|endoftext|>"
 SECONDS_FOR_ONE = 60
@@ -148,17 +148,8 @@ def fuzz_reader(seed: int, folder: Path) -> None:
     documents = some_text(generator.randrange(1, 12), words=generator.choice([3, 60]))
     data = damaged(contents(form, suffix, documents, generator), generator)
     path = folder / f"file{FORMS[form]}{suffix}"
-    path.write_bytes(data)
     compression = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}.get(suffix)
-    file = InputFile(
-        source=0,
-        source_name=None,
-        url=str(path),
-        name=path.name,
-        size=len(data),
-        mark="",
-        compression=compression,
-    )
+    file = input_file(path, data, compression)
     options = ReadOptions(
         format=form,  # type: ignore[arg-type]
         separator=SEPARATOR,

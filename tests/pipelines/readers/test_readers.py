@@ -17,6 +17,7 @@ import fsspec
 import pytest
 import xxhash
 import zstandard
+from build_support import input_file
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -62,17 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_file(folder: Path, stored: bytes, compression: str | None = None) -> InputFile:
-    path = folder / "file"
-    path.write_bytes(stored)
-    return InputFile(
-        source=0,
-        source_name="web",
-        url=str(path),
-        name="file",
-        size=len(stored),
-        mark="",
-        compression=compression,
-    )
+    return input_file(folder / "file", stored, compression, "web")
 
 
 @dataclass

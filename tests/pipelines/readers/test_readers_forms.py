@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from build_support import input_file
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -47,17 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_file(folder: Path, stored: bytes, compression: str | None = None) -> InputFile:
-    path = folder / "file"
-    path.write_bytes(stored)
-    return InputFile(
-        source=0,
-        source_name=None,
-        url=str(path),
-        name="file",
-        size=len(stored),
-        mark="",
-        compression=compression,
-    )
+    return input_file(folder / "file", stored, compression)
 
 
 @dataclass

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 import zstandard
-from build_support import command, config_for, some_text, write_corpus
+from build_support import command, config_for, input_file, some_text, write_corpus
 
 from bpe_core import BPETokenizer
 from pipelines import build, tasks
@@ -45,16 +45,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def file_at(path: Path, data: bytes) -> InputFile:
-    path.write_bytes(data)
-    return InputFile(
-        source=0,
-        source_name=None,
-        url=str(path),
-        name=path.name,
-        size=len(data),
-        mark="",
-        compression=compression_of(path.name),
-    )
+    return input_file(path, data, compression_of(path.name))
 
 
 @dataclass

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from build_support import input_file
 
 from pipelines.readers.streams import open_stream
 from pipelines.rejects.bad_files import DamagedFileError
@@ -31,16 +32,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def file_of(path: Path, data: bytes) -> InputFile:
-    path.write_bytes(data)
-    return InputFile(
-        source=0,
-        source_name=None,
-        url=str(path),
-        name=path.name,
-        size=len(data),
-        mark="",
-        compression=compression_of(path.name),
-    )
+    return input_file(path, data, compression_of(path.name))
 
 
 def readable(file: InputFile, read_bytes: int, *, salvage: bool = True) -> bytes:
