@@ -1,62 +1,33 @@
-"""Pipelines of runners: options, and errors that come back as they were raised."""
+"""Options of a pipeline: what goes with a runner, and what is refused."""
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
-import socket
-import subprocess
-import sys
-import threading
-import time
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.runners.worker import data_plane, sdk_worker, statesampler
-from build_support import ROOT, config_for
+from build_support import config_for
 
-from bpe_core.errors import FormatError
 from pipelines import build, runners
 from pipelines.config import BeamConfig
-from pipelines.errors import ConfigError, InputError, OutputError
+from pipelines.errors import ConfigError
+from pipelines.runners import dataflow
 
-MODES = ["multi_threading", "in_memory"]
-
-
-def config(mode: str = "multi_threading", workers: int = 2) -> BeamConfig:
-    workers = 1 if mode == "in_memory" else workers
-    return BeamConfig(workers=workers, options={"direct_running_mode": mode})
-
-
-def run(action: Any, mode: str = "multi_threading", elements: int = 1) -> None:
-    with runners.pipeline(config(mode)) as pipeline:
-        (
-            pipeline
-            | "Make" >> beam.Create(range(elements), reshuffle=False)
-            | "Deal" >> beam.Reshuffle()
-            | "Act" >> beam.Map(action)
-        )
+PROCESS = {"environment_type": "PROCESS"}
+CLUSTER = {"flink_master": "flink.example:8081"}
+POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
+UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
+DATAFLOW = {"project": "p", "region": "r", "temp_location": "gs://b/t"}
+DATAFLOW_JOB = {**DATAFLOW, "sdk_container_image": "i:1"}
 
 
-_SLEEPS: list[int] = []
-
-
-def note_the_sleep_of_the_sampler(_: int) -> None:
-    _SLEEPS.append(statesampler.get_current_tracker().sampling_period_ms)
-
-
-def test_the_sampler_that_a_stage_waits_for_at_its_end_sleeps_only_shortly() -> None:
-    run(note_the_sleep_of_the_sampler)
-    assert _SLEEPS
-    assert max(_SLEEPS) <= 10
-
-
-# --- options
+def options_for(
+    runner: str, options: Mapping[str, Any], *places: str, workers: int = 0
+) -> dict[str, Any]:
+    config = BeamConfig(runner=runner, workers=workers, options=dict(options))
+    return dict(runners.options_of(config, places=places).get_all_options())
 
 
 def test_the_pinned_runner_uses_threads_and_the_workers_asked_for() -> None:
@@ -108,188 +79,6 @@ def test_options_that_would_have_no_effect_are_refused(
     assert shown in str(error.value)
     assert "beam.options" in str(error.value)
     assert capfd.readouterr() == ("", "")
-
-
-# --- errors
-
-
-def fail_plainly(element: int) -> None:
-    raise InputError(
-        "Bad file.", expected="good", found="bad: worse", where="a.txt, byte 5", hint="Mend it."
-    )
-
-
-def fail_because(element: int) -> None:
-    try:
-        raise OSError("disk on fire")
-    except OSError as error:
-        raise OutputError("Can't write.", where="b.txt") from error
-
-
-def fail_meanwhile(element: int) -> None:
-    try:
-        fail_plainly(element)
-    except InputError:
-        raise OutputError("Can't write.", where="b.txt") from None
-
-
-def fail_in_core(element: int) -> None:
-    raise FormatError("tokenizer.json, line 3: expected an object")
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("action", "kind", "text"),
-    [
-        (fail_plainly, InputError, "Bad file.\n  expected: good\n  found: bad: worse\n"
-         "  where: a.txt, byte 5\n  what to do: Mend it."),
-        (fail_because, OutputError, "Can't write.\n  where: b.txt"),
-        (fail_meanwhile, OutputError, "Can't write.\n  where: b.txt"),
-        (fail_in_core, FormatError, "tokenizer.json, line 3: expected an object"),
-    ],
-)  # fmt: skip
-def test_our_errors_come_back_whole_and_nothing_else_is_shown(
-    mode: str, action: Any, kind: type[Exception], text: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    logging.getLogger("apache_beam.runners.portability.fn_api_runner.fn_runner").setLevel("ERROR")
-    with pytest.raises(kind) as error:
-        run(action, mode)
-    assert type(error.value) is kind
-    assert str(error.value) == text
-    assert capfd.readouterr() == ("", "")
-
-
-def test_what_follows_from_an_error_of_ours_is_not_shown(
-    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """When a pipeline has failed, Beam's other workers fail because it is gone."""
-
-    def fail_in_beam() -> None:
-        sdk_worker.print("Traceback …\nKeyError: 'bundle_7'", file=sys.stderr)
-        data_plane._LOGGER.error("Failed to read inputs in the data plane.")
-        thread = threading.Thread(target=lambda: {}["gone"])
-        thread.start()
-        thread.join()
-
-    with pytest.raises(InputError):
-        run(fail_plainly)
-    fail_in_beam()
-    assert capfd.readouterr() == ("", "")
-    assert caplog.records == []
-    run(lambda element: None)
-    sdk_worker.print("Traceback …\nKeyError: 'bundle_7'", file=sys.stderr)
-    data_plane._LOGGER.error("Failed to read inputs in the data plane.")
-    assert "bundle_7" in capfd.readouterr().err
-    assert len(caplog.records) == 1
-
-
-def fail_unexpectedly(element: int) -> None:
-    raise ZeroDivisionError("odd")
-
-
-def fail_because_of_ours(element: int) -> None:
-    try:
-        fail_plainly(element)
-    except InputError as error:
-        raise ZeroDivisionError("odd") from error
-
-
-@pytest.mark.parametrize("action", [fail_unexpectedly, fail_because_of_ours])
-def test_unexpected_errors_keep_their_traceback(action: Any) -> None:
-    with pytest.raises(RuntimeError, match="ZeroDivisionError: odd"):
-        run(action)
-
-
-def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
-    with pytest.raises(KeyError), runners.pipeline(config()):
-        raise KeyError
-
-
-# --- one worker fails, the others stop
-
-
-_LOCAL: dict[str, Any] = {}
-
-
-@pytest.mark.parametrize("code", [-signal.SIGINT, -signal.SIGTERM, 1])
-def test_of_workers_that_were_asked_to_end_no_traceback_is_shown(code: int) -> None:
-    shown: list[Any] = []
-    died = RuntimeError(f"Worker subprocess exited with return code {code}")
-    failed = threading.ExceptHookArgs((RuntimeError, died, None, None))
-    runners._thread_failed(failed, shown.append)
-    assert shown == ([failed] if code == 1 else [])
-
-
-class _Work(beam.DoFn):  # type: ignore[misc]
-    def __init__(self, failing: int) -> None:
-        self._failing = failing
-
-    def process(self, element: int) -> Iterator[int]:
-        runners.FAILURE.raise_again()
-        with runners.FAILURE.noted():
-            _LOCAL["tasks"].append(element)
-            if element == self._failing:
-                _LOCAL["failed"].set()
-                raise InputError("Bad file.", where="a.txt")
-            _LOCAL["failed"].wait(20)
-            time.sleep(0.2)
-        yield element
-
-
-@pytest.mark.parametrize("failing", [0, 1])
-def test_when_a_worker_fails_the_others_stop_before_their_next_task(failing: int) -> None:
-    failed = threading.Event()
-    tasks: list[int] = []
-
-    _LOCAL["failed"], _LOCAL["tasks"] = failed, tasks
-    with pytest.raises(InputError, match="Bad file"), runners.pipeline(config()) as pipeline:
-        (
-            pipeline
-            | "Make" >> beam.Create(range(12), reshuffle=False)
-            | "Deal" >> beam.Reshuffle()
-            | "Work" >> beam.ParDo(_Work(failing))
-        )
-    assert failing in tasks
-    assert len(tasks) <= 3
-
-
-def test_a_failure_is_forgotten_with_its_pipeline_and_elsewhere_never_noted() -> None:
-    with pytest.raises(InputError):
-        run(fail_plainly)
-    assert not runners.FAILURE.happened
-    with pytest.raises(InputError), runners.FAILURE.noted():
-        raise InputError("Outside of a local pipeline, a bundle may be tried again.")
-    assert not runners.FAILURE.happened
-
-
-# --- quiet
-
-
-def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
-    code = (
-        "from pipelines.cli import _leave_out_warning_of_beam\n"
-        "_leave_out_warning_of_beam()\nimport pipelines.runners"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    assert (done.stdout, done.stderr) == ("", "")
-
-
-# --- other runners ---------------------------------------------------------------------------
-
-PROCESS = {"environment_type": "PROCESS"}
-CLUSTER = {"flink_master": "flink.example:8081"}
-POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
-UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
-DATAFLOW = {"project": "p", "region": "r", "temp_location": "gs://b/t"}
-
-
-def options_for(
-    runner: str, options: Mapping[str, Any], *places: str, workers: int = 0
-) -> dict[str, Any]:
-    config = BeamConfig(runner=runner, workers=workers, options=dict(options))
-    return dict(runners.options_of(config, places=places).get_all_options())
 
 
 @pytest.mark.parametrize(
@@ -374,9 +163,6 @@ def test_a_build_refuses_options_with_which_it_would_not_wait(option: str, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-DATAFLOW_JOB = {**DATAFLOW, "sdk_container_image": "i:1"}
-
-
 @pytest.mark.parametrize(
     ("runner", "options", "found"),
     [
@@ -413,47 +199,6 @@ def test_a_job_that_would_end_with_the_command_is_refused(
 def test_a_job_that_lives_elsewhere_may_be_left(runner: str, options: Mapping[str, Any]) -> None:
     config = BeamConfig(runner=runner, options=dict(options))
     runners.check_detaches(config, runners.options_of(config))
-
-
-@pytest.mark.parametrize(
-    ("runner", "options", "problem"),
-    [
-        ("FlinkRunner", {"flink_master": "localhost:1", **POOL}, "did not take the job"),
-        ("PortableRunner", UNREACHED, r"reach its job server[^$]*found: localhost:1: .*refused"),
-    ],
-)
-def test_what_nobody_took_is_told_with_where_it_was_to_go(
-    runner: str, options: Mapping[str, Any], problem: str, tmp_path: Path
-) -> None:
-    with zipfile.ZipFile(tmp_path / "job.jar", "w") as jar:
-        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\r\n\r\n")
-    given = {"flink_job_server_jar": str(tmp_path / "job.jar"), **options}
-    config = BeamConfig(runner=runner, options=given)
-    with pytest.raises(ConfigError, match=f"{runner} .*{problem}"):
-        runners.submit(config, lambda pipeline: pipeline | beam.Create([b""]))
-
-
-def test_a_job_server_that_is_not_there_is_told_of_also_where_the_command_waits() -> None:
-    config = BeamConfig(runner="PortableRunner", options=UNREACHED)
-    with (
-        pytest.raises(ConfigError, match="found: localhost:1: "),
-        runners.pipeline(config) as pipeline,
-    ):
-        pipeline | beam.Create([b""])
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_a_job_server_that_listens_but_says_nothing_is_told_of(waits: bool) -> None:
-    with socket.create_server(("localhost", 0)) as silent:
-        endpoint = f"localhost:{silent.getsockname()[1]}"
-        options = {**UNREACHED, "job_endpoint": endpoint}
-        config = BeamConfig(runner="PortableRunner", options=options)
-        with pytest.raises(ConfigError, match=rf"no answer in time\n.* {endpoint};"):
-            if waits:
-                with runners.pipeline(config) as pipeline:
-                    pipeline | beam.Create([b""])
-            else:
-                runners.submit(config, lambda pipeline: pipeline | beam.Create([b""]))
 
 
 def test_whether_a_job_can_be_left_is_said_before_where_the_data_are() -> None:
@@ -507,7 +252,7 @@ def test_in_memory_is_one_worker_where_none_are_asked_for() -> None:
 
 
 def test_dataflow_is_refused_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runners, "_PACKAGE_OF_DATAFLOW", "google.cloud_of_nobody.client")
+    monkeypatch.setattr(dataflow, "_PACKAGE", "google.cloud_of_nobody.client")
     with pytest.raises(ConfigError, match=r"bpe-beam\[dataflow\]"):
         options_for("DataflowRunner", DATAFLOW, "gs://b/out")
 
@@ -522,10 +267,3 @@ def test_workers_are_the_most_machines_of_dataflow_and_no_session_is_sent_there(
 def test_memory_of_this_process_is_no_place_for_workers_elsewhere() -> None:
     with pytest.raises(ConfigError, match="memory://out"):
         options_for("FlinkRunner", CLUSTER, "memory://out")
-
-
-def test_processes_of_workers_say_nothing_of_their_beginning_and_end(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    run(lambda element: None, "multi_processing")
-    assert capfd.readouterr() == ("", "")

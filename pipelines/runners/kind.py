@@ -1,0 +1,50 @@
+"""What a runner is to the rest of the package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineRunner
+
+from pipelines.config import BeamConfig
+
+PLACE_OF_OPTIONS: Final = "beam.options, or after --"
+WITH_PORT: Final = re.compile(r"(?:dns:///)?(?P<host>[^/\s]+):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What is particular to a runner.
+
+    Attributes:
+        is_local: whether the work is done in this process, or in children that it waits for.
+        defaults: options, by name, that those of the configuration and of the command win over.
+        check: refuses what does not go together.
+        is_remote: whether workers may be on other machines.
+        own_workers: whether it has no option for their number.
+        workers: how many there are, by the options; None: the engine decides.
+        make: the runner.
+        held_here: what of the options makes a job end with the command; None: nothing.
+        job_of: id of a job that goes on without the command, and where it can be watched; None:
+            there are none.
+    """
+
+    is_local: bool = False
+    defaults: Callable[[BeamConfig, Sequence[str]], Mapping[str, Any]] = lambda *_: {}
+    check: Callable[[BeamConfig, Mapping[str, Any]], None] = lambda *_: None
+    is_remote: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    own_workers: bool = False
+    workers: Callable[[Mapping[str, Any]], int | None] = lambda _: None
+    make: Callable[[PipelineOptions], PipelineRunner]
+    held_here: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    job_of: Callable[[Any, PipelineOptions], tuple[str, str | None]] | None = None
+
+
+def is_this_machine(address: str) -> bool:
+    """Whether an address, with or without its port, is one of this machine alone."""
+    host = re.sub(r"^https?://", "", address).rpartition(":")[0] or address
+    return host in ("localhost", "127.0.0.1", "[::1]", "::1")

@@ -1,0 +1,164 @@
+"""Errors of workers: they come back as they were raised, and nothing else is shown."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.worker import data_plane, sdk_worker
+from runner_support import config, run
+
+from bpe_core.errors import FormatError
+from pipelines import runners
+from pipelines.errors import InputError, OutputError
+from pipelines.runners import failures
+
+MODES = ["multi_threading", "in_memory"]
+
+
+def fail_plainly(element: int) -> None:
+    raise InputError(
+        "Bad file.", expected="good", found="bad: worse", where="a.txt, byte 5", hint="Mend it."
+    )
+
+
+def fail_because(element: int) -> None:
+    try:
+        raise OSError("disk on fire")
+    except OSError as error:
+        raise OutputError("Can't write.", where="b.txt") from error
+
+
+def fail_meanwhile(element: int) -> None:
+    try:
+        fail_plainly(element)
+    except InputError:
+        raise OutputError("Can't write.", where="b.txt") from None
+
+
+def fail_in_core(element: int) -> None:
+    raise FormatError("tokenizer.json, line 3: expected an object")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("action", "kind", "text"),
+    [
+        (fail_plainly, InputError, "Bad file.\n  expected: good\n  found: bad: worse\n"
+         "  where: a.txt, byte 5\n  what to do: Mend it."),
+        (fail_because, OutputError, "Can't write.\n  where: b.txt"),
+        (fail_meanwhile, OutputError, "Can't write.\n  where: b.txt"),
+        (fail_in_core, FormatError, "tokenizer.json, line 3: expected an object"),
+    ],
+)  # fmt: skip
+def test_our_errors_come_back_whole_and_nothing_else_is_shown(
+    mode: str, action: Any, kind: type[Exception], text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logging.getLogger("apache_beam.runners.portability.fn_api_runner.fn_runner").setLevel("ERROR")
+    with pytest.raises(kind) as error:
+        run(action, mode)
+    assert type(error.value) is kind
+    assert str(error.value) == text
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_follows_from_an_error_of_ours_is_not_shown(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """When a pipeline has failed, Beam's other workers fail because it is gone."""
+
+    def fail_in_beam() -> None:
+        sdk_worker.print("Traceback …\nKeyError: 'bundle_7'", file=sys.stderr)
+        data_plane._LOGGER.error("Failed to read inputs in the data plane.")
+        thread = threading.Thread(target=lambda: {}["gone"])
+        thread.start()
+        thread.join()
+
+    with pytest.raises(InputError):
+        run(fail_plainly)
+    fail_in_beam()
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+    run(lambda element: None)
+    sdk_worker.print("Traceback …\nKeyError: 'bundle_7'", file=sys.stderr)
+    data_plane._LOGGER.error("Failed to read inputs in the data plane.")
+    assert "bundle_7" in capfd.readouterr().err
+    assert len(caplog.records) == 1
+
+
+def fail_unexpectedly(element: int) -> None:
+    raise ZeroDivisionError("odd")
+
+
+def fail_because_of_ours(element: int) -> None:
+    try:
+        fail_plainly(element)
+    except InputError as error:
+        raise ZeroDivisionError("odd") from error
+
+
+@pytest.mark.parametrize("action", [fail_unexpectedly, fail_because_of_ours])
+def test_unexpected_errors_keep_their_traceback(action: Any) -> None:
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: odd"):
+        run(action)
+
+
+_LOCAL: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("code", [-signal.SIGINT, -signal.SIGTERM, 1])
+def test_of_workers_that_were_asked_to_end_no_traceback_is_shown(code: int) -> None:
+    shown: list[Any] = []
+    died = RuntimeError(f"Worker subprocess exited with return code {code}")
+    failed = threading.ExceptHookArgs((RuntimeError, died, None, None))
+    failures._thread_failed(failed, shown.append)
+    assert shown == ([failed] if code == 1 else [])
+
+
+class _Work(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, failing: int) -> None:
+        self._failing = failing
+
+    def process(self, element: int) -> Iterator[int]:
+        runners.FAILURE.raise_again()
+        with runners.FAILURE.noted():
+            _LOCAL["tasks"].append(element)
+            if element == self._failing:
+                _LOCAL["failed"].set()
+                raise InputError("Bad file.", where="a.txt")
+            _LOCAL["failed"].wait(20)
+            time.sleep(0.2)
+        yield element
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_when_a_worker_fails_the_others_stop_before_their_next_task(failing: int) -> None:
+    failed = threading.Event()
+    tasks: list[int] = []
+
+    _LOCAL["failed"], _LOCAL["tasks"] = failed, tasks
+    with pytest.raises(InputError, match="Bad file"), runners.pipeline(config()) as pipeline:
+        (
+            pipeline
+            | "Make" >> beam.Create(range(12), reshuffle=False)
+            | "Deal" >> beam.Reshuffle()
+            | "Work" >> beam.ParDo(_Work(failing))
+        )
+    assert failing in tasks
+    assert len(tasks) <= 3
+
+
+def test_a_failure_is_forgotten_with_its_pipeline_and_elsewhere_never_noted() -> None:
+    with pytest.raises(InputError):
+        run(fail_plainly)
+    assert not runners.FAILURE.happened
+    with pytest.raises(InputError), runners.FAILURE.noted():
+        raise InputError("Outside of a local pipeline, a bundle may be tried again.")
+    assert not runners.FAILURE.happened

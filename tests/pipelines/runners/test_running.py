@@ -1,0 +1,101 @@
+"""Pipelines: made, run, and what a job server that is not there is told of."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.worker import statesampler
+from build_support import ROOT
+from runner_support import config, run
+
+from pipelines import runners
+from pipelines.config import BeamConfig
+from pipelines.errors import ConfigError
+
+POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
+UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
+
+
+_SLEEPS: list[int] = []
+
+
+def note_the_sleep_of_the_sampler(_: int) -> None:
+    _SLEEPS.append(statesampler.get_current_tracker().sampling_period_ms)
+
+
+def test_the_sampler_that_a_stage_waits_for_at_its_end_sleeps_only_shortly() -> None:
+    run(note_the_sleep_of_the_sampler)
+    assert _SLEEPS
+    assert max(_SLEEPS) <= 10
+
+
+def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
+    with pytest.raises(KeyError), runners.pipeline(config()):
+        raise KeyError
+
+
+def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
+    code = (
+        "from pipelines.cli import _leave_out_warning_of_beam\n"
+        "_leave_out_warning_of_beam()\nimport pipelines.runners"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "problem"),
+    [
+        ("FlinkRunner", {"flink_master": "localhost:1", **POOL}, "did not take the job"),
+        ("PortableRunner", UNREACHED, r"reach its job server[^$]*found: localhost:1: .*refused"),
+    ],
+)
+def test_what_nobody_took_is_told_with_where_it_was_to_go(
+    runner: str, options: Mapping[str, Any], problem: str, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "job.jar", "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\r\n\r\n")
+    given = {"flink_job_server_jar": str(tmp_path / "job.jar"), **options}
+    config = BeamConfig(runner=runner, options=given)
+    with pytest.raises(ConfigError, match=f"{runner} .*{problem}"):
+        runners.submit(config, lambda pipeline: pipeline | beam.Create([b""]))
+
+
+def test_a_job_server_that_is_not_there_is_told_of_also_where_the_command_waits() -> None:
+    config = BeamConfig(runner="PortableRunner", options=UNREACHED)
+    with (
+        pytest.raises(ConfigError, match="found: localhost:1: "),
+        runners.pipeline(config) as pipeline,
+    ):
+        pipeline | beam.Create([b""])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_job_server_that_listens_but_says_nothing_is_told_of(waits: bool) -> None:
+    with socket.create_server(("localhost", 0)) as silent:
+        endpoint = f"localhost:{silent.getsockname()[1]}"
+        options = {**UNREACHED, "job_endpoint": endpoint}
+        config = BeamConfig(runner="PortableRunner", options=options)
+        with pytest.raises(ConfigError, match=rf"no answer in time\n.* {endpoint};"):
+            if waits:
+                with runners.pipeline(config) as pipeline:
+                    pipeline | beam.Create([b""])
+            else:
+                runners.submit(config, lambda pipeline: pipeline | beam.Create([b""]))
+
+
+def test_processes_of_workers_say_nothing_of_their_beginning_and_end(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run(lambda element: None, "multi_processing")
+    assert capfd.readouterr() == ("", "")
