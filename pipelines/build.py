@@ -53,14 +53,15 @@ def train(
     config: BuildConfig,
     *,
     restart: bool = False,
+    no_wait: bool = False,
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
     """Trains the tokenizer; counts first if that is not finished."""
-    run = Run(config, beam_args, "train", take_over=take_over)
+    run = Run(config, beam_args, "train", no_wait=no_wait, take_over=take_over)
     check_trains(run)
     run.check_inputs_and_options()
-    with run.lock:
+    with suppress(Submitted), run.lock:
         if restart:
             discard_tokenizer(run)
         train_stage(run)

@@ -180,102 +180,37 @@ def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> N
             raise planned.refusal
 
 
-@app.command()
-def count(
-    context: typer.Context,
-    config: Config,
-    beam_options: BeamOptions = None,
-    overrides: Overrides = None,
-    restart: Restart = False,
-    no_wait: NoWait = False,
-    take_over: TakeOver = False,
-    debug: Debug = False,
-) -> None:
-    """Count the pre-tokens of the corpus."""
-    _run(
-        "count",
-        context,
-        config,
-        beam_options,
-        overrides,
-        debug,
-        restart=restart,
-        no_wait=no_wait,
-        take_over=take_over,
-    )
+def _add_stage(stage: Stage, does: str) -> None:
+    """Add the command of a stage; all have the same options."""
+
+    @app.command(name=stage, help=does)
+    def command(
+        context: typer.Context,
+        config: Config,
+        beam_options: BeamOptions = None,
+        overrides: Overrides = None,
+        restart: Restart = False,
+        no_wait: NoWait = False,
+        take_over: TakeOver = False,
+        debug: Debug = False,
+    ) -> None:
+        _run(
+            stage,
+            context,
+            config,
+            beam_options,
+            overrides,
+            debug,
+            restart=restart,
+            no_wait=no_wait,
+            take_over=take_over,
+        )
 
 
-@app.command()
-def train(
-    context: typer.Context,
-    config: Config,
-    beam_options: BeamOptions = None,
-    overrides: Overrides = None,
-    restart: Restart = False,
-    take_over: TakeOver = False,
-    debug: Debug = False,
-) -> None:
-    """Train the tokenizer; counts first if that is not finished."""
-    _run(
-        "train",
-        context,
-        config,
-        beam_options,
-        overrides,
-        debug,
-        restart=restart,
-        take_over=take_over,
-    )
-
-
-@app.command()
-def encode(
-    context: typer.Context,
-    config: Config,
-    beam_options: BeamOptions = None,
-    overrides: Overrides = None,
-    restart: Restart = False,
-    no_wait: NoWait = False,
-    take_over: TakeOver = False,
-    debug: Debug = False,
-) -> None:
-    """Encode the corpus; counts and trains first if that is not finished."""
-    _run(
-        "encode",
-        context,
-        config,
-        beam_options,
-        overrides,
-        debug,
-        restart=restart,
-        no_wait=no_wait,
-        take_over=take_over,
-    )
-
-
-@app.command(name="build")
-def build_(
-    context: typer.Context,
-    config: Config,
-    beam_options: BeamOptions = None,
-    overrides: Overrides = None,
-    restart: Restart = False,
-    no_wait: NoWait = False,
-    take_over: TakeOver = False,
-    debug: Debug = False,
-) -> None:
-    """Do everything: count, train, encode. What is finished is not done again."""
-    _run(
-        "build",
-        context,
-        config,
-        beam_options,
-        overrides,
-        debug,
-        restart=restart,
-        no_wait=no_wait,
-        take_over=take_over,
-    )
+_add_stage("count", "Count the pre-tokens of the corpus.")
+_add_stage("train", "Train the tokenizer; counts first if that is not finished.")
+_add_stage("encode", "Encode the corpus; counts and trains first if that is not finished.")
+_add_stage("build", "Do everything: count, train, encode. What is finished is not done again.")
 
 
 @app.command()

@@ -57,6 +57,7 @@ from pipelines.composing.token_shards import (
     merge_token_shard,
     total_of_rows,
 )
+from pipelines.composing.token_table import TokenTable
 from pipelines.config import SourceConfig
 from pipelines.config.values import UINT16_IDS
 from pipelines.errors import ConfigError, InputError
@@ -532,7 +533,11 @@ class _MergeCounts(beam.DoFn):  # type: ignore[misc]
     def process(
         self, element: tuple[int, Iterable[bytes]], totals: bytes
     ) -> Iterator[tuple[int, bytes]]:
-        entry = counts.merge_counts(self._job, *element, CountTotals.from_bytes(totals))
+        meter = beam_meter()
+        with meter.time("merge"):
+            entry = counts.merge_counts(self._job, *element, CountTotals.from_bytes(totals))
+        meter.add(distinct_pretokens=entry["rows"])
+        meter.tell_times()
         yield 0, json.dumps(entry).encode()
 
 
@@ -580,16 +585,24 @@ class _WriteRuns(beam.DoFn):  # type: ignore[misc]
     def start_bundle(self) -> None:
         self._runs = RowRuns(self._job.runs, self._job.shards)
         self._elements = RowElements()
+        self._meter = beam_meter()
 
     def process(self, element: Any) -> None:
         if type(element) is TokenRows:
-            self._runs.add(element)
+            self._add(element)
         elif self._elements.add(element):
-            self._runs.add(self._elements.rows())
+            self._add(self._elements.rows())
+
+    def _add(self, rows: TokenRows | TokenTable) -> None:
+        with self._meter.time("write"):
+            self._runs.add(rows)
 
     def finish_bundle(self) -> Iterator[Any]:
-        self._runs.add(self._elements.rows())
-        for descriptor in descriptors(self._runs.finish()):
+        self._add(self._elements.rows())
+        with self._meter.time("write"):
+            sections = self._runs.finish()
+        self._meter.tell_times()
+        for descriptor in descriptors(sections):
             yield GlobalWindows.windowed_value_at_end_of_window(descriptor)
 
 
@@ -600,7 +613,11 @@ class _MergeTokenShards(beam.DoFn):  # type: ignore[misc]
     def process(
         self, element: tuple[int, Iterable[bytes]], totals: bytes
     ) -> Iterator[tuple[int, bytes]]:
-        entry = merge_token_shard(self._job, *element, RowTotals.from_bytes(totals))
+        meter = beam_meter()
+        with meter.time("merge"):
+            entry = merge_token_shard(self._job, *element, RowTotals.from_bytes(totals))
+        meter.add(documents=entry["documents"], bytes=entry["text_bytes"], tokens=entry["tokens"])
+        meter.tell_times()
         yield 0, json.dumps(entry).encode()
 
 

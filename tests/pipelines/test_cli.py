@@ -133,9 +133,8 @@ def test_each_command_runs_its_stage_with_overrides_restart_and_beam_options(
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert out.startswith("documents")
-    waits = {} if stage == "train" else {"no_wait": False}
     beam_args = ("--direct_num_workers=2", "--flag")
-    given = {"restart": True, **waits, "take_over": True, "beam_args": beam_args}
+    given = {"restart": True, "no_wait": False, "take_over": True, "beam_args": beam_args}
     assert calls == [(300, given)]
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import apache_beam as beam
 import pytest
 from apache_beam.metrics.cells import DistributionData, DistributionResult
 from apache_beam.metrics.execution import MetricKey, MetricResult
@@ -33,8 +32,21 @@ from pipelines import build, runners
 from pipelines.beam_metrics import read_metrics
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
 from pipelines.counting import TaskCounter, merge_shard
-from pipelines.metrics import COUNTERS, DISTRIBUTIONS, NAMESPACE, Distribution, Measured, Meter
-from pipelines.transforms import EncodeDocuments, ReadDocuments
+from pipelines.metrics import (
+    COUNTERS,
+    DISTRIBUTIONS,
+    NAMESPACE,
+    PARTS,
+    Distribution,
+    Measured,
+    Meter,
+)
+from pipelines.transforms import (
+    CountPretokens,
+    EncodeDocuments,
+    ReadDocuments,
+    WriteTokenShards,
+)
 from pipelines.writing import write_task
 
 # One is no UTF-8, one holds a special token, which encoding alone rejects, one is empty.
@@ -337,7 +349,8 @@ def test_pipelines_of_ones_own_have_the_same_metrics(
         encoded = documents | EncodeDocuments(
             tokenizer=str(tmp_path / "tokenizer"), special_tokens_in_text="reject"
         )
-        encoded.tokens | beam.Map(lambda rows: len(rows.ids))
+        _ = documents | CountPretokens(output=str(tmp_path / "own/counts"), shards=2)
+        _ = encoded.tokens | WriteTokenShards(output=str(tmp_path / "own/tokens"), num_shards=2)
     by_step: dict[str, dict[str, int]] = {}
     for found in pipeline.result.metrics().query()["counters"]:
         if found.key.metric.namespace == NAMESPACE:
@@ -349,6 +362,12 @@ def test_pipelines_of_ones_own_have_the_same_metrics(
     assert read["bytes"] == encode["bytes"] + len(b"a <|endoftext|> b")
     assert read["tasks"] == 1
     assert encode["tokens"] > 0
+    written, counted = by_step["WriteTokenShards"], by_step["CountPretokens"]
+    assert written == {name: encode[name] for name in ("documents", "bytes", "tokens")}
+    listing = json.loads((tmp_path / "own/counts/counts-shards.json").read_bytes())
+    assert counted["distinct_pretokens"] == sum(file["rows"] for file in listing["files"])
     measured = read_metrics(pipeline.result, 1)
     assert measured is not None
-    assert measured.seconds.keys() == {"read", "encode"}
+    assert measured.seconds.keys() == set(PARTS)
+    merges = measured.distributions["merge_microseconds"]
+    assert merges.count == 4  # shards of counts, and of tokens

@@ -18,6 +18,7 @@ from build_support import checksums, config_for, some_text, write_corpus
 from pipelines import build, runners
 from pipelines.config import BeamConfig, BuildConfig
 from pipelines.errors import DifferentConfigurationError, OutputError
+from pipelines.runners import options
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import FINISHED, LOCK, DetachedJob, OutputLock
 
@@ -40,7 +41,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             steps(pipeline)
         return DetachedJob(name="job-7", runner=config.runner, url=None, stages=tuple(stages))
 
-    monkeypatch.setattr(runners, "check_detaches", lambda *_: None)
+    monkeypatch.setattr(options, "check_detaches", lambda *_: None)
     monkeypatch.setattr(runners, "submit", submit)
 
 
@@ -128,6 +129,30 @@ def test_counting_alone_and_training_with_encoding_may_be_submitted(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("counted", [False, True])
+def test_training_alone_may_be_submitted(tmp_path: Path, counted: bool) -> None:
+    config = corpus(tmp_path, tokenizer={"train_where": "worker"})
+    if counted:
+        build.count(config)
+    expected = [("count", "already finished" if counted else "submitted"), ("train", "submitted")]
+    assert states(build.train(config, no_wait=True)) == expected
+    assert not (tmp_path / "out/tokens").exists()
+    assert states(build.train(config))[1] == ("train", "resumed")
+    build.build(config)
+    build.build(corpus(tmp_path / "here"))
+    assert checksums(tmp_path / "out") == checksums(tmp_path / "here/out")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_where_the_command_trains_only_the_counts_are_submitted(tmp_path: Path) -> None:
+    config = corpus(tmp_path)
+    assert states(build.train(config, no_wait=True)) == [("count", "submitted")]
+    trained = build.train(config, no_wait=True)
+    assert states(trained) == [("count", "resumed"), ("train", "done")]
+    assert trained.submitted is None
+
+
+@pytest.mark.usefixtures("at_once")
 def test_files_added_to_a_dataset_are_encoded_by_a_job_of_their_own(tmp_path: Path) -> None:
     config = corpus(tmp_path)
     build.build(config)
@@ -203,7 +228,7 @@ def test_a_job_that_is_at_work_is_left_alone_until_it_is_taken_over(tmp_path: Pa
 def test_a_job_that_nobody_took_leaves_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runners, "check_detaches", lambda *_: None)
+    monkeypatch.setattr(options, "check_detaches", lambda *_: None)
 
     def refuse(*_: object, **__: object) -> DetachedJob:
         raise OutputError("no room for jobs")
