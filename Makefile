@@ -1,11 +1,12 @@
 # One command for each kind of work; .venv is made when it is missing.
 PYTHON ?= python3
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard bpe_core/native/*.cpp bpe_core/native/*.hpp)
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
-WHEEL := out/wheel-venv
+WHEEL := out/wheel-venv/$(PYTHON_VERSION)
 ARCH ?= $(shell uname -m)
 SEED := 1
 CODE := out/benchmarks/code-1gb.txt
@@ -36,7 +37,7 @@ $(BENCH)/installed: benchmarks/requirements.txt pyproject.toml setup.py $(NATIVE
 quickstart: $(VENV)/installed
 	$(BIN)/beam-bpe build configs/quickstart.yaml
 
-## make test         all tests, in two processes
+## make test         every test but the long ones, in two processes
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
@@ -104,19 +105,21 @@ sdist: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --sdist --no-isolation --outdir dist
 
-# What builds wheels has an environment of its own: a compiler is in it.
+# What builds wheels has an environment of its own for each Python: a compiler is in it.
 $(WHEEL)/installed: deploy/requirements-wheel.txt
 	test -x $(WHEEL)/bin/python || $(PYTHON) -m venv $(WHEEL)
 	$(WHEEL)/bin/python -m pip install --quiet --requirement deploy/requirements-wheel.txt
 	touch $@
 
-## make wheel        a wheel for every Linux with glibc 2.28, in dist/; ARCH=aarch64 for ARM
+## make wheel        a wheel for every Linux with glibc 2.28, in dist/; ARCH=aarch64, PYTHON=python3.12
 wheel: $(WHEEL)/built-$(ARCH)
 
 $(WHEEL)/built-%: $(WHEEL)/installed pyproject.toml setup.py $(wildcard deploy/*.py) $(NATIVE) $(MODULES)
 	$(WHEEL)/bin/python deploy/build_wheel.py --arch $* --dest dist
 	touch $@
 
-## make clean        remove what was built
+## make clean        remove what make made; of out/ that alone: other builds there stay
 clean:
-	rm -rf build dist out *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv
+	rm -f $(VENV)/installed $(VENV)/installed-lint

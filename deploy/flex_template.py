@@ -40,6 +40,15 @@ KEYS = {
     "sdk_container_image": "beam.options.sdk_container_image",
 }
 LISTS = ("input_files", "tokenizer_special_tokens")
+NUMBERS = (
+    "input_range_bytes",  # with a unit or without
+    "tokenizer_vocab_size",
+    "counts_shards",
+    "encode_validation_fraction",
+    "max_workers",
+)
+# Text as it stands, unless it is `null` or in double quotes, where escapes mean what YAML says.
+TEXT_OR_NULL = ("input_separator", "encode_prepend", "encode_append")
 STAGES = ("count", "encode", "build")
 
 
@@ -62,8 +71,22 @@ def parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
         section = configuration
         for part in sections:
             section = section.setdefault(part, {})
-        section[last] = text.split(",") if name in LISTS else yaml.safe_load(text)
+        section[last] = value_of(name, text)
     return given.stage, configuration, options
+
+
+def value_of(name: str, text: str) -> Any:
+    r"""What a parameter is in the configuration; text, such as a regular expression, as it stands.
+
+    >>> value_of("tokenizer_pattern", " ?[a-z]+"), value_of("input_separator", r'"\n"')
+    (' ?[a-z]+', '\n')
+    """
+    if name in LISTS:
+        return text.split(",")
+    quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    if name in NUMBERS or (name in TEXT_OR_NULL and (text == "null" or quoted)):
+        return yaml.safe_load(text)
+    return text
 
 
 def main() -> None:

@@ -24,9 +24,9 @@ from pipelines.config.values import (
     Section,
     Text,
     TieBreak,
-    check_no_repetition,
     check_no_white_space,
     check_pattern,
+    check_special_tokens,
     check_tie_break,
 )
 from pipelines.config.yaml_source import (
@@ -74,7 +74,7 @@ class TokenizerConfig(Section):
         + ", or a regex.",
     )
     special_tokens: Annotated[
-        tuple[Text, ...], Strict(False), AfterValidator(check_no_repetition)
+        tuple[Text, ...], Strict(False), AfterValidator(check_special_tokens)
     ] = Field(
         default=("<|endoftext|>",),
         description="Special tokens. They get the first ids, in this order, and are cut out of "

@@ -120,14 +120,14 @@ def check_source_name(name: str) -> str:
     return name
 
 
-def _one_or_several(value: object) -> str | tuple[str, ...]:
-    """Text, or a list of different texts, none of them empty."""
+def _one_or_several(value: object, key: str, what: str) -> str | tuple[str, ...]:
+    """Text, or a list of different texts, none of them empty; `key` and `what` name them."""
     several = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not several or not all(isinstance(text, str) and text for text in several):
         raise refusal(
             Problem((), expected="text that is not empty, or a list of at least 1 such text")
         )
-    check_no_repetition(several)
+    _check_no_repetition(several, key, what)
     return value if isinstance(value, str) else several
 
 
@@ -135,7 +135,7 @@ def check_separator(value: object) -> str | tuple[str, ...] | None:
     """One separator or several, none of which could be found in more than one way."""
     if value is None:
         return None
-    given = _one_or_several(value)
+    given = _one_or_several(value, "separator", "separator")
     separators = [text.encode() for text in several(given)]
     for left, right in itertools.product(separators, repeat=2):
         if not _can_overlap(left, right):
@@ -195,7 +195,7 @@ def parse_field_path(path: str) -> tuple[str, ...]:
 
 def check_field(value: object) -> object:
     """One path or several of fields, none of which holds another."""
-    given = _one_or_several(value)
+    given = _one_or_several(value, "text_field", "field")
     paths = [parse_field_path(text) for text in several(given)]
     for path in paths:
         if not all(path):
@@ -228,21 +228,25 @@ def check_no_white_space(token: str) -> str:
     return token
 
 
-def check_no_repetition(tokens: tuple[str, ...]) -> tuple[str, ...]:
-    """Tokens that differ."""
+def check_special_tokens(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """Special tokens that differ."""
+    _check_no_repetition(tokens, "special_tokens", "special token")
+    return tokens
+
+
+def _check_no_repetition(texts: tuple[str, ...], key: str, what: str) -> None:
     repeated = [
         Problem(
             (index,),
-            expected="every special token once",
-            found=f"{describe_value(token)}, also special_tokens[{tokens.index(token)}]",
+            expected=f"every {what} once",
+            found=f"{describe_value(text)}, also {key}[{texts.index(text)}]",
             hint="Remove one of the two.",
         )
-        for index, token in enumerate(tokens)
-        if token in tokens[:index]
+        for index, text in enumerate(texts)
+        if text in texts[:index]
     ]
     if repeated:
         raise refusal(*repeated)
-    return tokens
 
 
 Text = Annotated[str, Field(min_length=1)]

@@ -156,7 +156,9 @@ class Inspector:
 
         Raises:
             ConfigError: there is none.
+            InputError: the manifest has an older format.
         """
+        self._dataset.require_accounts()
         parts = _PLACE.fullmatch(name)
         labels = {file["name"] for file in self._dataset.manifest["inputs"]}
         found = None

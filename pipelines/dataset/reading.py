@@ -21,6 +21,7 @@ from pipelines.config.identity import fingerprint
 from pipelines.dataset.parquet_files import open_parquet
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest import MANIFEST, RUN
+from pipelines.manifest_schema import FORMAT_VERSION
 from pipelines.storage.directory import Directory
 from pipelines.storage.stored import REQUEST_BYTES, open_stored
 from pipelines.tokenizers.files import Model, load_model
@@ -180,6 +181,23 @@ class TokenDataset:
                 where=output.path(f"tokens/{MANIFEST}"),
                 hint="Restore it, or encode anew: `beam-bpe encode CONFIG --restart`.",
             ) from None
+
+    def require_accounts(self) -> None:
+        """Make sure that the manifest says what became of each input file.
+
+        Raises:
+            InputError: it has an older format, which does not.
+        """
+        found = self.manifest["format"]
+        if found != FORMAT_VERSION:
+            raise InputError(
+                "The dataset was made by an older version of this tool.",
+                expected=f"format {FORMAT_VERSION}, which says what became of each input file",
+                found=f"format {found}",
+                where=self.tokens.path(MANIFEST),
+                hint="Its documents can be shown with `beam-bpe inspect --row` and `--grep`, and "
+                "exported; for more, encode anew: `beam-bpe encode CONFIG --restart`.",
+            )
 
     @property
     def tokens(self) -> Directory:

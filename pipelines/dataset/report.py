@@ -43,8 +43,9 @@ def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
         and runner).
 
     Raises:
-        InputError, OutputError: a file is missing or damaged.
+        InputError, OutputError: a file is missing or damaged, or the manifest has an older format.
     """
+    dataset.require_accounts()
     manifest = dataset.manifest
     vocabulary = Vocabulary(model)
     statistics = Statistics(vocabulary)

@@ -224,6 +224,27 @@ def test_every_parameter_is_a_key_of_the_configuration(tmp_path: Path) -> None:
             assert _value(config, FLEX["KEYS"][name]) == EXAMPLES[name][1], name
 
 
+@pytest.mark.parametrize(
+    "name, text, value",
+    [
+        ("tokenizer_pattern", r"'s|'t| ?\p{L}+|\s+", None),
+        ("tokenizer_pattern", r"[a-z]+|\s+", None),
+        ("tokenizer_pattern", r" ?\p{L}+| ?[^\p{L}]", None),
+        ("input_separator", "---: #", None),
+        ("input_separator", "null", "nothing"),
+        ("input_separator", r'"\n\t"', "\n\t"),
+        ("encode_append", "[EOS]", None),
+        ("input_range_bytes", "65536", 65536),
+    ],
+)
+def test_text_among_the_parameters_stands_as_it_is(name: str, text: str, value: Any) -> None:
+    given = ["--stage=count", "--output=gs://b/out", "--input_files=gs://b/*.txt"]
+    _, configuration, _ = FLEX["parsed"]([*given, f"--{name}={text}"])
+    section, _, key = FLEX["KEYS"][name].partition(".")
+    expected = {None: text, "nothing": None}.get(value, value)
+    assert configuration[section][key] == expected
+
+
 def _value(config: Any, key: str) -> Any:
     for part in key.split("."):
         config = config[part] if isinstance(config, dict) else getattr(config, part)

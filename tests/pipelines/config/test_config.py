@@ -288,6 +288,31 @@ def test_impossible_combinations_name_the_key_and_the_override(
         assert f"where: --set {override}" in message
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["tokenizer.special_tokens=[a, b, a]", "encode.append=a"],
+            "tokenizer.special_tokens[2]\n  expected: every special token once\n"
+            "  found: 'a', also special_tokens[0]",
+        ),
+        (
+            ["input.separator=['|', '|']"],
+            "input.separator[1]\n  expected: every separator once\n  found: '|', also separator[0]",
+        ),
+        (
+            ["input.format=jsonl", "input.text_field=[title, body, title]"],
+            "input.text_field[2]\n  expected: every field once\n"
+            "  found: 'title', also text_field[0]",
+        ),
+    ],
+)
+def test_what_is_there_twice_is_called_what_it_is(
+    tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    assert message in refusal(tmp_path, MINIMAL, *overrides)
+
+
 def test_a_finished_tokenizer_excludes_the_keys_of_training(tmp_path: Path) -> None:
     text = MINIMAL + "tokenizer: {path: tok, vocab_size: 300, min_count: 2}\n"
     message = refusal(tmp_path, text)

@@ -22,7 +22,7 @@ from pipelines.console.terminal import visible
 from pipelines.dataset import report
 from pipelines.dataset.inspection import Document, Inspector, show_document, show_hits
 from pipelines.dataset.reading import TokenDataset, model_of
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, InputError
 from pipelines.storage.directory import Directory
 from pipelines.verification.verify import verify
 
@@ -275,6 +275,25 @@ def test_the_commands_show_and_say_what_is_wrong(output: Path) -> None:
     done = command("report", output, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["totals"]["documents"] == 53
+
+
+def test_what_an_older_format_does_not_say_is_an_error_without_a_traceback(
+    output: Path, tmp_path: Path
+) -> None:
+    older = tmp_path / "out"
+    shutil.copytree(output, older)
+    manifest = json.loads((older / "tokens/manifest.json").read_text())
+    sizes = {file["name"]: file["size"] for file in manifest["inputs"]}
+    (older / "tokens/manifest.json").write_text(
+        json.dumps({**manifest, "format": 1, "inputs": sizes})
+    )
+    done = command("inspect", older, "--row", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    for arguments in (("inspect", older, "--doc", "r7"), ("report", older)):
+        done = command(*arguments)
+        assert done.returncode == InputError.exit_code
+        assert done.stderr.startswith("error: The dataset was made by an older version")
+        assert "found: format 1" in done.stderr
 
 
 def test_buckets_of_a_histogram_do_not_overlap() -> None:
