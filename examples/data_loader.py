@@ -1,47 +1,70 @@
-"""Token files in a PyTorch DataLoader: batches of blocks of ids, the files shared out to workers.
+"""Token files in a PyTorch DataLoader: batches of blocks of ids, for one process or many ranks.
 
 python examples/data_loader.py [FILE ...]
+torchrun --nproc-per-node=2 examples/data_loader.py [FILE ...]
 
-FILE are token files of a build; by default those of out/quickstart. Needs PyTorch.
+FILE are token files of a build; by default those of out/quickstart. Needs PyTorch, and
+token_blocks.py beside it. The rank is that of torchrun's RANK and WORLD_SIZE.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import torch
+from token_blocks import row_groups, token_blocks
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+STEPS = 50
 
 
 class TokenBlocks(IterableDataset):
-    """Rows of `length` ids, through the documents of each worker's files; the last ids are left."""
+    """Blocks of `length` ids without end: epoch after epoch, each rank and worker its share.
 
-    def __init__(self, files: list[Path], length: int) -> None:
-        self.files, self.length = files, length
+    Shares differ by some blocks, so ranks must count steps, not epochs: a rank that ended sooner
+    would leave the others waiting.
+    """
+
+    def __init__(
+        self, files: list[Path], length: int, *, rank: int = 0, world_size: int = 1, seed: int = 0
+    ) -> None:
+        self.groups, self.length, self.seed = row_groups(files), length, seed
+        self.rank, self.world_size = rank, world_size
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         worker = get_worker_info()
-        mine = self.files[worker.id :: worker.num_workers] if worker else self.files
-        rest = np.empty(0, np.int64)
-        for file in mine:
-            for rows in pq.ParquetFile(file).iter_batches(4096, columns=["input_ids"]):
-                ids = np.concatenate([rest, rows["input_ids"].flatten().to_numpy()])
-                blocks, rest = np.split(ids, [len(ids) // self.length * self.length])
-                yield from torch.from_numpy(blocks).view(-1, self.length)
+        workers = worker.num_workers if worker else 1
+        share = self.rank * workers + (worker.id if worker else 0)
+        for epoch in count():
+            for blocks in token_blocks(
+                self.groups,
+                self.length,
+                share=share,
+                shares=self.world_size * workers,
+                epoch=epoch,
+                seed=self.seed,
+            ):
+                yield from torch.from_numpy(blocks)
 
 
 def main(files: list[Path]) -> None:
-    loader = DataLoader(TokenBlocks(files, 256), batch_size=8, num_workers=2)
-    ids = sum(batch.numel() for batch in loader)
-    print(f"{ids:,} ids in blocks of 256, of {len(files)} files")
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    dataset = TokenBlocks(files, 257, rank=rank, world_size=world_size)
+    loader = DataLoader(dataset, batch_size=8, num_workers=2)
+    ids = 0
+    for batch in islice(loader, STEPS):
+        inputs, targets = batch[:, :-1], batch[:, 1:]  # int64[8, 256] each
+        ids += targets.numel()
+        assert inputs.shape == targets.shape
+    print(f"rank {rank} of {world_size}: {ids:,} ids in {STEPS} steps, of {len(files)} files")
 
 
 if __name__ == "__main__":
     main(
         [Path(name) for name in sys.argv[1:]]
-        or sorted(Path("out/quickstart/tokens").glob("train-*"))
+        or sorted(Path("out/quickstart/tokens").glob("train-*.parquet"))
     )

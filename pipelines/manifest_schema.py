@@ -128,7 +128,7 @@ class Totals(DocumentNumbers):
     hash_sum: Digest
     bad_files: list[str]
     reasons: Annotated[
-        dict[str, Number], Field(description="Of rejects: numbers by reason (docs/errors.md).")
+        dict[str, Number], Field(description="Of rejects: numbers by reason (docs/bad-data.md).")
     ]
 
 
@@ -259,7 +259,7 @@ class TokensManifest(_Manifest):
     ]
     counts: Annotated[
         str | None,
-        Field(description="Fingerprint of the counts; null: the tokenizer was given by its path."),
+        Field(description="Fingerprint of the counts; null: the tokenizer does not say."),
     ]
     generations: list[Generation]
     inputs: list[InputFile]

@@ -136,21 +136,21 @@ class SourceConfig(Section):
     )
     include: Patterns = Field(
         default=(),
-        description="Globs of which a file's name below the fixed part of its pattern in `files` "
-        "must match one; none: all files.",
+        description="Globs. A file is read if its name, below the fixed part of its pattern in "
+        "`files`, matches one. Empty list: all files.",
     )
     exclude: Patterns = Field(
-        default=(), description="Globs; files whose name there matches one are no input."
+        default=(), description="Globs. A file whose name there matches one is not read."
     )
     limit_documents: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Read the first so many documents of the source alone, empty and rejected ones "
-        "counted; null: all. Before every other selection.",
+        description="Read only the first N documents of the source, empty and rejected ones "
+        "counted; null: all. Comes before the other selections.",
     )
     limit_bytes: Size | None = Field(
         default=None,
-        description="Read the first documents of the source alone, as many as are together at most "
-        "so many bytes of text; null: all. Before every other selection.",
+        description="Read only the first documents of the source, as many as have together at most "
+        "so many bytes of text; null: all. Comes before the other selections.",
     )
     sample_fraction: Annotated[Fraction, Field(gt=0.0)] = Field(
         default=1.0,

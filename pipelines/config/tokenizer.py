@@ -59,8 +59,9 @@ class TokenizerConfig(Section):
 
     path: Text | None = Field(
         default=None,
-        description="Directory or URL of a finished tokenizer to encode with. Nothing is trained "
-        "then, and no other key of this section may be given.",
+        description="Directory or URL of a finished tokenizer to encode with: one that has "
+        "tokenizer.arrow or char_bpe.json. Nothing is trained then, and no other key of this "
+        "section may be given.",
     )
     unit: Literal["byte", "character"] = Field(
         default="byte",

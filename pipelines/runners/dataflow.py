@@ -35,7 +35,7 @@ def _check(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
             "DataflowRunner needs a package that is not installed.",
             expected=_PACKAGE,
             where="beam.runner: DataflowRunner",
-            hint="pip install 'bpe-beam[dataflow]'",
+            hint="pip install 'apache-beam[gcp]' gcsfs (the extra `dataflow` of this package)",
         )
     missing = [name for name in ("project", "region", "temp_location") if not asked.get(name)]
     if missing:

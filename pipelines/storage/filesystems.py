@@ -177,5 +177,5 @@ def _missing_package(protocol: str, url: str, error: ImportError) -> ConfigError
         where=url,
         hint="Install what the message names, also on the workers."
         if extra is None
-        else f"pip install 'bpe-beam[{extra}]', also on the workers.",
+        else f"pip install {package} (the extra `{extra}` of this package), also on the workers.",
     )

@@ -753,6 +753,19 @@ def test_the_schema_refuses_what_loading_refuses(tmp_path: Path, text: str) -> N
     refusal(tmp_path, text)
 
 
+def in_words(description: str) -> str:
+    """Without the marks that only Markdown has."""
+    linked = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", description.replace("\\|", "|"))
+    return linked.replace("`", "").removesuffix(".")
+
+
+def test_the_documentation_has_every_description() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([a-z_0-9.]+)` \| .* \| (.+) \|$", text, re.MULTILINE))
+    for key, part in schema_keys().items():
+        assert in_words(rows[key]).startswith(in_words(part["description"])), key
+
+
 def test_the_documentation_has_every_key_with_its_default() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `([a-z_0-9.]+)` \| (.+?) \|", text, re.MULTILINE))
