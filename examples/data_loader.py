@@ -40,6 +40,7 @@ class TokenBlocks(IterableDataset):
         workers = worker.num_workers if worker else 1
         share = self.rank * workers + (worker.id if worker else 0)
         for epoch in count():
+            found = 0
             for blocks in token_blocks(
                 self.groups,
                 self.length,
@@ -48,7 +49,10 @@ class TokenBlocks(IterableDataset):
                 epoch=epoch,
                 seed=self.seed,
             ):
+                found += len(blocks)
                 yield from torch.from_numpy(blocks)
+            if not found:
+                raise ValueError(f"share {share} has fewer than {self.length} ids")
 
 
 def main(files: list[Path]) -> None:

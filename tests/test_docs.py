@@ -31,6 +31,7 @@ RUNNABLE = [
             "adding-data",
             "bad-data",
             "character-bpe",
+            "configuration",
             "converting",
             "errors",
             "exporting",
@@ -42,6 +43,7 @@ RUNNABLE = [
             "minbpe",
             "normalization",
             "own-pipelines",
+            "pretrained",
             "replay",
             "resuming",
             "selection",
@@ -185,6 +187,15 @@ def test_the_sample_of_the_summary_is_what_quickstart_prints(
     assert _without_times(sample) == _without_times(printed)
 
 
+def test_the_sample_of_a_document_is_what_inspect_prints(quickstart: tuple[Path, str]) -> None:
+    directory, _ = quickstart
+    [sample] = blocks(ROOT / "docs" / "inspecting.md", "text")
+    ran = run_command(["beam-bpe", "inspect", "out/quickstart", "--row", "3"], directory)
+    printed = re.sub(r"/\S+/examples/", "…/examples/", ran.stdout)
+    for line, found in zip(sample.splitlines(), printed.splitlines(), strict=False):
+        assert found.startswith(line.removesuffix("…")), line
+
+
 def test_the_sample_of_convert_is_what_it_prints(quickstart: tuple[Path, str]) -> None:
     directory, _ = quickstart
     page = ROOT / "docs" / "converting.md"
@@ -203,7 +214,9 @@ def _without_times(summary: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs/runners.md"], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [README, ROOT / "docs/runners.md", ROOT / "docs/pretrained.md"], ids=name_of
+)
 def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
     code = blocks(page, "yaml")
     assert code
