@@ -294,16 +294,17 @@ def test_impossible_combinations_name_the_key_and_the_override(
         (
             ["tokenizer.special_tokens=[a, b, a]", "encode.append=a"],
             "tokenizer.special_tokens[2]\n  expected: every special token once\n"
-            "  found: 'a', also special_tokens[0]",
+            "  found: 'a' (a string), also special_tokens[0]",
         ),
         (
             ["input.separator=['|', '|']"],
-            "input.separator[1]\n  expected: every separator once\n  found: '|', also separator[0]",
+            "input.separator[1]\n  expected: every separator once\n"
+            "  found: '|' (a string), also separator[0]",
         ),
         (
             ["input.format=jsonl", "input.text_field=[title, body, title]"],
             "input.text_field[2]\n  expected: every field once\n"
-            "  found: 'title', also text_field[0]",
+            "  found: 'title' (a string), also text_field[0]",
         ),
     ],
 )
