@@ -253,7 +253,7 @@ def test_in_memory_is_one_worker_where_none_are_asked_for() -> None:
 
 def test_dataflow_is_refused_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataflow, "_PACKAGE", "google.cloud_of_nobody.client")
-    with pytest.raises(ConfigError, match=r"bpe-beam\[dataflow\]"):
+    with pytest.raises(ConfigError, match=r"apache-beam\[gcp\]"):
         options_for("DataflowRunner", DATAFLOW, "gs://b/out")
 
 
