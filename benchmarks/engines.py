@@ -7,7 +7,8 @@ The same counting and encoding with two workers each: threads of the DirectRunne
 job server's process with threads of the command as its workers; a cluster of two TaskManagers at
 parallelism 2 with processes of a pool as its workers. The engines are those of the tests
 (`tests/engines/engine_support.py`), so it runs in the environment of the tests. The runners take
-turns. Prints a table and writes nothing but `out/benchmarks/engines.json`.
+turns. Prints a table, and writes it with what it is of into `benchmarks/engines.json` and
+`docs/runners.md`; with `--quick` it writes nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ sys.path.insert(0, str(corpora.ROOT / "tests" / "engines"))
 
 import engine_support
 
-RESULTS = corpora.MADE / "engines.json"
+RESULTS = Path(__file__).with_name("engines.json")
+PAGE = corpora.ROOT / "docs" / "runners.md"
+_MARKS = ("<!-- engines: begin -->\n", "<!-- engines: end -->")
 STAGES = {"count": "counts", "encode": "tokens"}
-KINDS = ("command", "Java", "Python workers")
+COMMAND, JOB_SERVER, WORKER_PROCESSES = "command", "job server", "Python workers"
+KINDS = (COMMAND, JOB_SERVER, "JobManager", "TaskManagers", WORKER_PROCESSES)
 WORKERS = 2
 _POLL_SECONDS = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -51,13 +55,11 @@ class Engine:
 
     Attributes:
         beam: the configuration's section.
-        java: ids of processes that run already.
-        pool: the id of the process that starts Python workers.
+        processes: ids of those that run already, by their kind.
     """
 
     beam: Mapping[str, Any]
-    java: Sequence[int] = ()
-    pool: int | None = None
+    processes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -101,8 +103,12 @@ def main() -> None:
         )
     ]
     results = {"machine": measure.machine(), "text": text.bytes, "load": load, "samples": samples}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    print_table(samples)
+    print(render(results))
+    if not quick:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        before, _, rest = PAGE.read_text("utf-8").partition(_MARKS[0])
+        after = rest.partition(_MARKS[1])[2]
+        PAGE.write_text("".join((before, _MARKS[0], render(results), _MARKS[1], after)), "utf-8")
 
 
 def ask(case: Case, rounds: int) -> Iterator[dict[str, Any]]:
@@ -161,8 +167,15 @@ def cluster() -> Iterator[Engine]:
                     "environment_config": pool.address,
                 }
             ),
-            java=[process.pid for process in running.processes.values()],
-            pool=pool.process.pid,
+            processes={
+                "JobManager": [running.processes["jobmanager"].pid],
+                "TaskManagers": [
+                    process.pid
+                    for name, process in running.processes.items()
+                    if name.startswith("taskmanager")
+                ],
+                WORKER_PROCESSES: [pool.process.pid],
+            },
         )
 
 
@@ -206,7 +219,7 @@ def run(case: Case, engine: Engine) -> tuple[dict[str, Any], list[tuple[str, str
         sample = {
             "seconds": round(seconds, 2),
             "stage_seconds": command.stage_seconds(made),
-            "until_first_file": round(first_file[0] - begun, 2) if first_file else None,
+            "first_file": round(first_file[0] - begun, 2) if first_file else None,
             "processor_seconds": {k: round(sum(u.seconds.values()), 2) for k, u in uses.items()},
             "peak_bytes": {kind: use.peak_bytes for kind, use in uses.items()},
         }
@@ -249,9 +262,8 @@ def _figures(
     root: int, engine: Engine, of: Callable[[tuple[float, int]], Any]
 ) -> Iterator[tuple[tuple[str, int], Any]]:
     """Processor seconds and resident memory of every process, by kind and id."""
-    places = [(root, "command"), *((process, "Java") for process in engine.java)]
-    if engine.pool is not None:
-        places.append((engine.pool, "Python workers"))
+    places = [(root, COMMAND)]
+    places += [(process, kind) for kind, found in engine.processes.items() for process in found]
     while places:
         process, kind = places.pop()
         directory = Path("/proc") / str(process)
@@ -262,28 +274,52 @@ def _figures(
         except OSError:  # it has ended
             continue
         figures = ((int(values[11]) + int(values[12])) / _TICKS, int(values[21]) * _PAGE)
-        yield ("Java" if name == "java" else kind, process), of(figures)
+        yield (JOB_SERVER if (kind, name) == (COMMAND, "java") else kind, process), of(figures)
 
 
 # --- what is shown ---------------------------------------------------------------------------
 
 
-def print_table(samples: Sequence[Mapping[str, Any]]) -> None:
-    """Medians, as Markdown."""
-    heads = ["stage", "runner", "s, whole command", "s, the stage", "s until the first file"]
-    heads += [f"{kind}: processor s, MB" for kind in KINDS]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for stage in STAGES:
-        for runner in ENGINES:
-            runs = [s for s in samples if (s["stage"], s["runner"]) == (stage, runner)]
-            cells = [stage, runner]
-            figures = ("seconds", "stage_seconds", "until_first_file")
-            cells += [_median([run[figure] for run in runs]) for figure in figures]
-            for kind in KINDS:
-                size = statistics.median(run["peak_bytes"][kind] for run in runs)
-                seconds = _median([run["processor_seconds"][kind] for run in runs])
-                cells.append(f"{seconds}, {size / 1e6:.0f}" if size else "–")
-            print(f"| {' | '.join(cells)} |")
+def render(results: Mapping[str, Any]) -> str:
+    """Medians as tables in Markdown, with the machine that they are of."""
+    samples, machine = results["samples"], results["machine"]
+    runs = {
+        (stage, runner): [s for s in samples if (s["stage"], s["runner"]) == (stage, runner)]
+        for stage in STAGES
+        for runner in ENGINES
+    }
+    times = {"s, command": "seconds", "s, stage": "stage_seconds", "s to first file": "first_file"}
+    lines = [_row(["stage", "runner", *times]), _row(["---"] * (2 + len(times)))]
+    lines += [
+        _row([*place, *(_median([run[figure] for run in found]) for figure in times.values())])
+        for place, found in runs.items()
+    ]
+    heads = [f"{stage}: {figure}" for stage in STAGES for figure in ("processor s", "MB")]
+    lines += ["", _row(["runner", "process", *heads]), _row(["---"] * (2 + len(heads)))]
+    for runner in ENGINES:
+        for kind in KINDS:
+            found = [runs[stage, runner] for stage in STAGES]
+            if any(run["peak_bytes"][kind] for stage in found for run in stage):
+                cells = [cell for stage in found for cell in _use(stage, kind)]
+                lines.append(_row([runner, kind, *cells]))
+    lines += [
+        "",
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; "
+        f"{results['text'] / 1e6:,.0f} MB of text, medians of {len(samples) // len(runs)} rounds, "
+        f"load before {results['load']:.2f}. MB: the most that processes of a kind had together.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _use(runs: Sequence[Mapping[str, Any]], kind: str) -> tuple[str, str]:
+    seconds = [run["processor_seconds"][kind] for run in runs]
+    return _median(
+        seconds
+    ), f"{statistics.median(run['peak_bytes'][kind] for run in runs) / 1e6:.0f}"
 
 
 def _median(values: Sequence[float | None]) -> str:

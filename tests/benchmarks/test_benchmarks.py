@@ -406,6 +406,14 @@ def test_the_page_about_scale_has_the_tables_of_what_was_measured(
     assert extrapolate.render(measured) in extrapolate.PAGE.read_text("utf-8")
 
 
+def test_the_page_about_runners_has_the_tables_of_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engines = load("engines", monkeypatch)
+    measured = json.loads(engines.RESULTS.read_text("utf-8"))
+    assert engines.render(measured) in engines.PAGE.read_text("utf-8")
+
+
 def test_what_is_fitted_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     extrapolate = load("extrapolate", monkeypatch)
     points = [{"bytes": 10**n, "distinct": 3 * 10 ** (0.5 * n)} for n in range(4, 9)]
