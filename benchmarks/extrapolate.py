@@ -3,34 +3,49 @@
     .venv/bin/python benchmarks/extrapolate.py measure    # writes scale.json
     .venv/bin/python benchmarks/extrapolate.py write      # writes the tables of docs/scale.md
 
-Measured are: how many distinct pre-tokens growing parts of the shared texts have; what a run file,
-a commit and a descriptor take; the merge stage on synthetic counts of up to 30 million distinct
-pre-tokens; and what `tokenizer.min_count` changes. All else follows from these and from the size of
-the corpus. Synthetic pre-tokens join the beginning of one real pre-token to the end of another, so
-that pairs are about as frequent as in text; their counts fall as Zipf's law has it.
+Measured are: how many distinct pre-tokens growing parts of the shared texts have, and how many of
+them occur at least so often; what a run file and a descriptor take, and what a table holds; how
+fast runs are merged; training on synthetic counts of up to 60 million distinct pre-tokens; and what
+`tokenizer.min_count` changes. All else follows from these and from the size of the corpus, by the
+formulas of scale_tables.py. Synthetic pre-tokens join the beginning of one real pre-token to the
+end of another, so that pairs are about as frequent as in text; their counts fall as Zipf's law has
+it. Times are processor time, so that they mean something while other work runs.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import apache_beam as beam
 import command
 import corpora
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from corpora import Text
 from measure import machine, peak
+from scale_tables import MERGED_AT_ONCE, render
 
 from bpe_core import PretokenCounts, count_pretokens, train_from_counts
-from bpe_core.memory import training_memory
+from bpe_core._native import PretokenTable
+from bpe_core.memory import available_memory, training_memory
+from pipelines.config import BuildConfig
+from pipelines.counting import CountJob, Section, count_tasks, load_counts, write_shard
+from pipelines.readers.work import TaskWork, source_readings
+from pipelines.storage.directory import Directory
+from pipelines.tasks import list_files, plan_tasks
+
+if TYPE_CHECKING:
+    from bpe_core.training import TrainingResult
+
+T = TypeVar("T")
 
 HERE = Path(__file__).parent
 MEASURED = HERE / "scale.json"
@@ -38,19 +53,19 @@ PAGE = HERE.parent / "docs" / "scale.md"
 
 _SPECIAL_TOKENS = (corpora.SEPARATOR.decode(),)
 _SMALLEST_PART = 1_000_000
-_FITTED_DECADES = 1.5  # of the end of the curve: what is extrapolated bends there, not at the start
-_SYNTHETIC = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
+_SYNTHETIC = (1_000_000, 3_000_000, 10_000_000, 30_000_000, 60_000_000)
 _VOCAB_SIZE = 32_000
 _ZIPF = 1.2
-_MIN_COUNTS = (1, 2, 3, 5, 10)
+_MIN_COUNTS = (1, 2, 3, 5, 10, 20, 50, 100)
+_FILTER = 10  # the min_count that reading is measured with
 _ENCODED_BYTES = 32 << 20
 
-_CORPORA = {"1 TB": 10**12, "100 TB": 10**14}
-_RANGE_BYTES = {"1 TB": 64 << 20, "100 TB": 1 << 30}
-_WORKERS = (100, 10_000)
-_CHECKPOINT_BYTES = 8 << 30
-_TABLE_MEMORY = 512 << 20
 _SHARDS = 64
+_TABLE_MEMORY = 512 << 20
+_TABLE_PRETOKENS = 10_000_000  # more than it holds
+# Text of a run and number of shards; a section is as large as it would be of 100 TB, or smaller.
+_MERGED = ((4 << 20, 4), (1 << 20, 2))
+_SMALL_TABLES = (4 << 20, 8 << 20, 16 << 20)
 
 
 # --- measuring -------------------------------------------------------------------------------
@@ -61,122 +76,252 @@ def measure() -> dict[str, Any]:
     texts = corpora.texts(quick=False)
     large = corpora.large(texts)
     texts = [text for text in texts if text.name != "code"] + [large]
+    counted = [_counted(text) for text in texts]
     return {
         "machine": machine(),
         "heaps": [_curve(text) for text in texts],
-        "runs": _runs(large),
-        "merging": [_in_a_process("learn", number) for number in _SYNTHETIC],
+        "runs": [runs for runs, _ in counted],
+        "descriptors": counted[-1][1],
+        "table": _in_a_process("table"),
+        "small_tables": [_runs(text, memory) for text in texts[:-1] for memory in _SMALL_TABLES],
+        "merging": [_merging(large, *how) for how in _MERGED],
+        "training": [_training(number) for number in _SYNTHETIC if _fits(number)],
         "min_count": [_min_counts(text) for text in texts],
         "speed": _speed(),
     }
 
 
 def _curve(text: Text) -> dict[str, Any]:
-    """Distinct pre-tokens, and their bytes, of parts from the start that double in size."""
+    """Distinct pre-tokens of parts from the start that double in size, each to a document's end."""
     data = Path(text.path).read_bytes()
-    size, done, counts, points = _SMALLEST_PART, 0, None, []
+    wanted, done, counts, points = _SMALLEST_PART, 0, None, []
     while done < len(data):
-        size = min(size, len(data))
-        part = count_pretokens(
-            [data[done:size]],
-            special_tokens=_SPECIAL_TOKENS,
-            errors="ignore",  # at the cuts
-        )
+        end = data.find(corpora.SEPARATOR, wanted)
+        size = len(data) if end < 0 else end + len(corpora.SEPARATOR)
+        part = count_pretokens([data[done:size]], special_tokens=_SPECIAL_TOKENS)
         counts = part if counts is None else counts + part
-        key_bytes = counts.to_arrow()["pretoken"]
         points.append(
             {
                 "bytes": size,
                 "distinct": len(counts),
-                "distinct_bytes": int(pc.sum(pc.binary_length(key_bytes)).as_py()),
+                "distinct_bytes": _key_bytes(counts),
                 "pretokens": int(counts.total()),
+                "kept": {str(least): len(counts.prune(least)) for least in _MIN_COUNTS},
             }
         )
-        done, size = size, 2 * size
+        done = size
+        while wanted <= done:
+            wanted *= 2
     return {"text": text.name, "points": points}
 
 
-def _runs(text: Text) -> dict[str, Any]:
-    """Sizes of what counting one text leaves, with tables of two sizes."""
-    from pipelines.config import BuildConfig
-    from pipelines.counting import CountJob, count_tasks
-    from pipelines.readers.work import TaskWork, source_readings
-    from pipelines.storage.directory import Directory
-    from pipelines.tasks import list_files, plan_tasks
+def _key_bytes(counts: PretokenCounts) -> int:
+    return int(pc.sum(pc.binary_length(counts.to_arrow()["pretoken"])).as_py())
 
-    source = {"files": [text.path], "separator": corpora.SEPARATOR.decode()}
-    config = BuildConfig.model_validate({"output": text.path, "input": source})
-    plan = plan_tasks(list_files(config.input[0]), config.input)
-    works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
-    tokenizer = config.tokenizer
+
+def _counted(text: Text) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sizes of what counting one text leaves as one commit of one run, and of descriptors."""
     with command.scratch() as scratch:
-        output = Directory(url=scratch)
-        job = CountJob(
-            counts=output / "counts",
-            rejects=output / "rejects",
-            configuration="benchmark",
-            plan_id="benchmark",
-            num_tasks=len(works),
-            tasks_hash=0,
-            pattern=tokenizer.pattern,
-            special_tokens=tokenizer.special_tokens,
-            shards=_SHARDS,
-            memory=_TABLE_MEMORY,
-            checkpoint_bytes=_CHECKPOINT_BYTES,
-            max_pretoken_bytes=config.counts.max_pretoken_bytes,
-            on_long_pretoken="error",
-            readings=source_readings(config.input, tokenizer.pattern, tokenizer.special_tokens),
-        )
-        descriptors = list(count_tasks(job, works))
+        job, works = _count_job(scratch, text.path, shards=_SHARDS)
+        descriptors = [descriptor for _, descriptor in count_tasks(job, works)]
         sizes = job.runs.sizes()
-    runs = {name: size for name, size in sizes.items() if name.startswith("run-")}
-    distinct = len(count_pretokens(text.path, special_tokens=_SPECIAL_TOKENS))
-    return {
+    (run_bytes,) = (size for name, size in sizes.items() if name.startswith("run-"))
+    (section,) = json.loads(descriptors[-1])["sections"]
+    runs = {
         "text": text.name,
         "bytes": text.bytes,
-        "distinct": distinct,
-        "task_descriptor_bytes": max(len(work.to_bytes()) for work in works),
-        "run_files": len(runs),
-        "run_bytes": sum(runs.values()),
-        "descriptors": len(descriptors),
-        "descriptor_bytes": max(len(descriptor) for _, descriptor in descriptors),
-        "commit_bytes": max(size for name, size in sizes.items() if name.startswith("commit-")),
+        "distinct": len(count_pretokens(text.path, special_tokens=_SPECIAL_TOKENS)),
+        "run_bytes": run_bytes,
+    }
+    return runs, {
+        "task_bytes": max(len(work.to_bytes()) for work in works),
+        "commit_bytes": round(sum(map(len, descriptors)) / len(descriptors)),
+        "packed_bytes": _packed_bytes(descriptors),
+        "section_bytes": len(json.dumps(section)),
     }
 
 
-def _in_a_process(what: str, number: int) -> dict[str, Any]:
+def _packed_bytes(descriptors: Sequence[bytes]) -> int:
+    """Bytes that one takes in the request of a job that is given them."""
+
+    def size(elements: Sequence[tuple[int, bytes]]) -> int:
+        pipeline = beam.Pipeline()
+        _ = pipeline | beam.Create(elements, reshuffle=False).with_output_types(tuple[int, bytes])
+        return len(pipeline.to_runner_api().SerializeToString())
+
+    return round((size(list(enumerate(descriptors))) - size([(0, b"")])) / len(descriptors))
+
+
+def _runs(text: Text, memory: int) -> dict[str, Any]:
+    """What counting a text leaves with a table that it fills more than once."""
+    with command.scratch() as scratch:
+        job, works = _count_job(scratch, text.path, shards=_SHARDS, memory=memory)
+        list(count_tasks(job, works))
+        sizes = [size for name, size in job.runs.sizes().items() if name.startswith("run-")]
+    return {
+        "text": text.name,
+        "bytes": text.bytes,
+        "memory": memory,
+        "runs": len(sizes),
+        "run_bytes": sum(sizes),
+    }
+
+
+def _count_job(
+    directory: str,
+    path: str,
+    *,
+    shards: int,
+    range_bytes: int = 64 << 20,
+    checkpoint_bytes: int = 8 << 30,
+    memory: int = _TABLE_MEMORY,
+) -> tuple[CountJob, list[TaskWork]]:
+    """What counts a text into a directory, and its tasks."""
+    source = {
+        "files": [path],
+        "separator": corpora.SEPARATOR.decode(),
+        "range_bytes": range_bytes,
+    }
+    config = BuildConfig.model_validate({"output": directory, "input": source})
+    plan = plan_tasks(list_files(config.input[0]), config.input)
+    works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
+    tokenizer = config.tokenizer
+    output = Directory(url=directory)
+    job = CountJob(
+        counts=output / "counts",
+        rejects=output / "rejects",
+        configuration="benchmark",
+        plan_id="benchmark",
+        num_tasks=len(works),
+        tasks_hash=0,
+        pattern=tokenizer.pattern,
+        special_tokens=tokenizer.special_tokens,
+        shards=shards,
+        memory=memory,
+        checkpoint_bytes=checkpoint_bytes,
+        max_pretoken_bytes=config.counts.max_pretoken_bytes,
+        on_long_pretoken="error",
+        readings=source_readings(config.input, tokenizer.pattern, tokenizer.special_tokens),
+    )
+    return job, works
+
+
+def _merging(text: Text, range_bytes: int, shards: int) -> dict[str, Any]:
+    """Merging all shards of a text of which every task is a commit."""
+    with command.scratch() as scratch:
+        job, works = _count_job(
+            scratch, text.path, shards=shards, range_bytes=range_bytes, checkpoint_bytes=1
+        )
+        sections: list[list[Section]] = [[] for _ in range(shards)]
+        for shard, descriptor in count_tasks(job, works):
+            sections[shard] += [Section(**found) for found in json.loads(descriptor)["sections"]]
+        timed = [_timed(write_shard, job, shard, of, "") for shard, of in enumerate(sections)]
+    run_bytes = sum(section.length for of in sections for section in of)
+    number = max(map(len, sections))
+    return {
+        "text": text.name,
+        "rounds": 1 if number <= MERGED_AT_ONCE else 2,
+        "sections": number,
+        "section_bytes": round(run_bytes / sum(map(len, sections))),
+        "run_bytes": run_bytes,
+        "distinct": sum(entry["rows"] for _, entry in timed),
+        "seconds": round(sum(seconds for seconds, _ in timed), 3),
+    }
+
+
+def _timed(work: Callable[..., T], *arguments: Any) -> tuple[float, T]:
+    """Seconds of processor time of this process, and what the work gave."""
+    begun = time.process_time()
+    result = work(*arguments)
+    return time.process_time() - begun, result
+
+
+def _in_a_process(*arguments: str) -> dict[str, Any]:
     """A measurement in a process of its own, for its peak of memory."""
-    arguments = [sys.executable, __file__, what, str(number)]
-    done = subprocess.run(arguments, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments], check=True, stdout=subprocess.PIPE, text=True
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def learn(number: int) -> dict[str, Any]:
-    """The merge stage on so many synthetic pre-tokens."""
-    counts = synthetic(number)
-    key_bytes = int(pc.sum(pc.binary_length(counts.to_arrow()["pretoken"])).as_py())
-    pa.default_memory_pool().release_unused()
-    _forget_peak()
-    begun = time.perf_counter()
-    result = train_from_counts(counts, _VOCAB_SIZE, _SPECIAL_TOKENS)
-    seconds = time.perf_counter() - begun
+def _fits(number: int) -> bool:
+    """Whether training on so many is measured here; tells if it is not."""
+    available = available_memory()
+    fits = available is None or training_memory(number, 10 * number) < available
+    if not fits:
+        print(f"left out for want of memory: {number:,} pre-tokens", file=sys.stderr)
+    return fits
+
+
+def _training(number: int) -> dict[str, Any]:
+    """Training on so many synthetic pre-tokens, in shards."""
+    with command.scratch() as scratch:
+        shards = _in_a_process("shards", str(number), scratch)
+        Path(scratch, "shards.json").write_text(json.dumps(shards))
+        return _in_a_process("train", scratch)
+
+
+def write_shards(number: int, directory: str) -> dict[str, Any]:
+    """Writes synthetic counts as counting does; gives a manifest of them."""
+    empty = Path(directory, "empty.txt")
+    empty.touch()
+    job, _ = _count_job(directory, str(empty), shards=_SHARDS)
+    table = synthetic(number)
+    entries = []
+    for shard in range(_SHARDS):
+        part = table.take(pa.array(np.arange(shard, number, _SHARDS)))
+        counts = PretokenTable(None, [])
+        counts.add_counts(*PretokenCounts.from_arrow(part).columns())
+        (packed,) = counts.pack_sections(1)
+        run = f"run-{shard:032x}.bin"
+        with job.runs.write(run) as file:
+            file.write(packed)
+        digest = xxhash.xxh3_128_hexdigest(packed)
+        section = Section(run=run, offset=0, length=len(packed), hash=digest)
+        entries.append(write_shard(job, shard, [section], ""))
+    return {"shards": entries, "fingerprint": ""}
+
+
+def train(directory: str) -> dict[str, Any]:
+    """The stage on the counts of a directory."""
+    manifest = json.loads(Path(directory, "shards.json").read_text())
+    output = Directory(url=directory) / "counts"
+    reading, counts = _timed(load_counts, output, manifest)
+    learning, result = _timed(_learned, counts)
+    peak_bytes, distinct, key_bytes = peak(), len(counts), _key_bytes(counts)
+    del counts
+    filtering, _ = _timed(lambda: load_counts(output, manifest, min_count=_FILTER))
     return {
-        "distinct": len(counts),
+        "distinct": distinct,
         "distinct_bytes": key_bytes,
+        "shard_bytes": sum(shard["bytes"] for shard in manifest["shards"]),
         "merges": len(result.merges),
-        "seconds": round(seconds, 2),
-        "peak_bytes": peak(),
-        "estimated_bytes": training_memory(len(counts), key_bytes),
+        "read_seconds": round(reading, 2),
+        "filtered_seconds": round(filtering, 2),
+        "seconds": round(learning, 2),
+        "peak_bytes": peak_bytes,
+        "estimated_bytes": training_memory(distinct, key_bytes),
     }
 
 
-def _forget_peak() -> None:
-    """Lets the kernel measure the peak of memory from now on (proc(5), clear_refs)."""
-    Path("/proc/self/clear_refs").write_text("5")
+def _learned(counts: PretokenCounts) -> TrainingResult:
+    return train_from_counts(counts, _VOCAB_SIZE, _SPECIAL_TOKENS)
 
 
-def synthetic(number: int) -> PretokenCounts:
+def fill_table() -> dict[str, Any]:
+    """How many pre-tokens a table holds until it is full."""
+    pretokens = synthetic(_TABLE_PRETOKENS)["pretoken"].combine_chunks()
+    offsets = np.frombuffer(pretokens.buffers()[1], np.int32)[: len(pretokens) + 1].astype(np.int64)
+    table = PretokenTable("gpt2", [])
+    done, _ = table.add_documents(
+        pretokens.buffers()[2].to_pybytes(), offsets[:-1], offsets[1:], 0, _TABLE_MEMORY
+    )
+    assert done < len(pretokens), "the table is not full"
+    return {"memory": _TABLE_MEMORY, "entries": len(table), "bytes": table.memory_bytes}
+
+
+def synthetic(number: int) -> pa.Table:
     """Counts of distinct made-up pre-tokens.
 
     A real one's beginning joined to another's end, both chosen as often as they occur, roughly; the
@@ -186,7 +331,7 @@ def synthetic(number: int) -> PretokenCounts:
     generator = np.random.default_rng(1)
     made: pa.Array = real
     while len(made) < number:
-        wanted = min(2 * (number - len(made)) + 1000, 4_000_000)
+        wanted = min(2 * (number - len(made)) + 1000, 6_000_000)
         halves = [
             real.take(pa.array((generator.random(wanted) ** 3 * len(real)).astype(np.int64)))
             for _ in range(2)
@@ -201,8 +346,7 @@ def synthetic(number: int) -> PretokenCounts:
     made = made.slice(0, number)
     ranks = np.arange(1, number + 1, dtype=np.float64)
     frequencies = np.maximum(1, (number**_ZIPF / 4) / ranks**_ZIPF).astype(np.int64)
-    table = pa.table({"pretoken": made, "count": frequencies})
-    return PretokenCounts.from_arrow(table.sort_by("pretoken"))
+    return pa.table({"pretoken": made, "count": frequencies})
 
 
 def _sliced(values: pa.Array, begins: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.Array:
@@ -234,9 +378,8 @@ def _min_counts(text: Text) -> dict[str, Any]:
     data = Path(text.path).read_bytes()[:_ENCODED_BYTES].decode("utf-8", "ignore").encode()
     for least in _MIN_COUNTS:
         kept = counts.prune(least)
-        begun = time.perf_counter()
-        result = train_from_counts(kept, _VOCAB_SIZE, _SPECIAL_TOKENS)
-        seconds = time.perf_counter() - begun
+        timed = [_timed(_learned, kept) for _ in range(3)]
+        seconds, result = min(timed, key=lambda one: one[0])
         if every is None:
             every = result
         same = sum(1 for _ in _common(every.merges, result.merges))
@@ -245,11 +388,13 @@ def _min_counts(text: Text) -> dict[str, Any]:
             {
                 "min_count": least,
                 "distinct": len(kept),
+                "distinct_bytes": _key_bytes(kept),
                 "pretokens": int(kept.total()),
                 "seconds": round(seconds, 3),
                 "merges": len(result.merges),
                 "same_from_the_first": same,
                 "shared": len(set(every.merges) & set(result.merges)),
+                "shared_tokens": len(_tokens(every.merges) & _tokens(result.merges)),
                 "bytes_per_token": round(len(data) / len(ids), 5),
             }
         )
@@ -263,6 +408,10 @@ def _common(one: Sequence[Any], other: Sequence[Any]) -> Iterator[Any]:
         yield a
 
 
+def _tokens(merges: Sequence[tuple[bytes, bytes]]) -> set[bytes]:
+    return {left + right for left, right in merges}
+
+
 def _speed() -> dict[str, float]:
     """MB a second and core, of the stages on this machine as the benchmarks found them."""
     rows = json.loads((HERE / "results.json").read_text())["rows"]
@@ -274,242 +423,7 @@ def _speed() -> dict[str, float]:
     return found
 
 
-# --- extrapolating ---------------------------------------------------------------------------
-
-
-def heaps(curve: Mapping[str, Any]) -> tuple[float, float]:
-    """K and β of distinct = K · bytes^β, by least squares on the end of a curve's logarithms."""
-    points = curve["points"]
-    start = points[-1]["bytes"] / 10**_FITTED_DECADES
-    chosen = [point for point in points if point["bytes"] >= start]
-    x = [math.log(point["bytes"]) for point in chosen]
-    y = [math.log(point["distinct"]) for point in chosen]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    beta = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum(
-        (a - mean_x) ** 2 for a in x
-    )
-    return math.exp(mean_y - beta * mean_x), beta
-
-
-def power(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float]:
-    """a and b of value = a · distinct^b, through the two largest measurements."""
-    first, last = rows[-2], rows[-1]
-    b = math.log(last[key] / first[key]) / math.log(last["distinct"] / first["distinct"])
-    return last[key] / last["distinct"] ** b, b
-
-
-def render(found: Mapping[str, Any]) -> str:
-    """The tables, in Markdown."""
-    return "\n\n".join(
-        [
-            f"Measured on {found['machine']['cpu']}, {found['machine']['cores']} cores.",
-            "**Distinct pre-tokens** (pattern `gpt2`), by Heaps' law `K · bytes^β` fitted on the "
-            f"last {_FITTED_DECADES} decades of each text:",
-            _heaps_table(found),
-            "**Work, files and descriptors**, of which only descriptors go through a shuffle:",
-            _work_table(found),
-            "**Learning 32,000 ids** in one process, from synthetic counts:",
-            _merging_table(found),
-            "**The merge stage for a corpus**, extrapolated:",
-            _stage_table(found),
-            "**`tokenizer.min_count`**: pre-tokens that occur less often are dropped while the "
-            "shards are read; the counts stay complete:",
-            _min_count_table(found),
-            "**Computing time**, at the speed of this machine's cores ("
-            + " and ".join(f"{speed:.0f}" for speed in found["speed"].values())
-            + " MB a second and core):",
-            _cost_table(found),
-        ]
-    )
-
-
-def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
-def _heaps_table(found: Mapping[str, Any]) -> str:
-    def rows() -> Iterator[Sequence[str]]:
-        for curve in found["heaps"]:
-            k, beta = heaps(curve)
-            last = curve["points"][-1]
-            yield (
-                curve["text"],
-                _size(last["bytes"]),
-                f"{last['distinct']:,}",
-                f"{k:.3g}",
-                f"{beta:.3f}",
-                *(_number(k * size**beta) for size in _CORPORA.values()),
-            )
-
-    head = ["text", "size", "distinct", "K", "β", *(f"at {name}" for name in _CORPORA)]
-    return _table(head, rows())
-
-
-def _distinct(found: Mapping[str, Any], text: str, size: float) -> float:
-    (curve,) = (curve for curve in found["heaps"] if curve["text"] == text)
-    k, beta = heaps(curve)
-    return k * size**beta
-
-
-def _work_table(found: Mapping[str, Any]) -> str:
-    runs = found["runs"]
-    per_entry = runs["run_bytes"] / runs["distinct"]
-
-    def rows() -> Iterator[Sequence[str]]:
-        for name, size in _CORPORA.items():
-            for workers in _WORKERS:
-                tasks = math.ceil(size / _RANGE_BYTES[name])
-                of_a_worker = size / workers
-                commit = min(_CHECKPOINT_BYTES, of_a_worker)
-                commits = workers * math.ceil(of_a_worker / _CHECKPOINT_BYTES)
-                entries = _distinct(found, runs["text"], commit)
-                yield (
-                    name,
-                    f"{workers:,}",
-                    f"{_size(_RANGE_BYTES[name], binary=True)}",
-                    f"{tasks:,}",
-                    _size(tasks * runs["task_descriptor_bytes"]),
-                    f"{commits:,}",
-                    _number(entries),
-                    _size(commits * entries * per_entry),
-                    f"{commits * _SHARDS:,}",
-                    _size(commits * _SHARDS * runs["descriptor_bytes"]),
-                )
-
-    head = [
-        "corpus",
-        "workers",
-        "`range_bytes`",
-        "tasks",
-        "their descriptors",
-        "commits",
-        "entries of one",
-        "run files",
-        "section descriptors",
-        "their bytes",
-    ]
-    return _table(head, rows())
-
-
-def _merging_table(found: Mapping[str, Any]) -> str:
-    return _table(
-        ["distinct pre-tokens", "their bytes", "seconds", "peak memory", "estimated beforehand"],
-        (
-            (
-                f"{row['distinct']:,}",
-                _size(row["distinct_bytes"]),
-                f"{row['seconds']:.1f}",
-                _size(row["peak_bytes"]),
-                _size(row["estimated_bytes"]),
-            )
-            for row in found["merging"]
-        ),
-    )
-
-
-def _stage_table(found: Mapping[str, Any]) -> str:
-    merging = found["merging"]
-    length = merging[-1]["distinct_bytes"] / merging[-1]["distinct"]
-    a, b = power(merging, "seconds")
-
-    def rows() -> Iterator[Sequence[str]]:
-        for name, size in _CORPORA.items():
-            for curve in found["heaps"]:
-                distinct = _distinct(found, curve["text"], size)
-                yield (
-                    name,
-                    curve["text"],
-                    _number(distinct),
-                    _size(training_memory(int(distinct), int(distinct * length))),
-                    _duration(a * distinct**b),
-                )
-
-    return _table(["corpus", "as", "distinct", "memory", "time"], rows()) + (
-        f"\n\nTime is `{a:.2g} · distinct^{b:.2f}` seconds, through the two largest measurements; "
-        "memory the estimate that the stage makes before it begins."
-    )
-
-
-def _min_count_table(found: Mapping[str, Any]) -> str:
-    def rows() -> Iterator[Sequence[str]]:
-        for of in found["min_count"]:
-            first = of["rows"][0]
-            for row in of["rows"]:
-                yield (
-                    of["text"],
-                    str(row["min_count"]),
-                    f"{row['distinct']:,} ({row['distinct'] / first['distinct']:.0%})",
-                    f"{row['pretokens'] / first['pretokens']:.2%}",
-                    f"{row['seconds']:.2f}",
-                    f"{row['same_from_the_first']:,}",
-                    f"{row['shared'] / first['merges']:.2%}",
-                    f"{row['bytes_per_token'] / first['bytes_per_token'] - 1:+.3%}",
-                )
-
-    head = [
-        "text",
-        "`min_count`",
-        "distinct left",
-        "occurrences left",
-        "seconds",
-        "merges alike from the first",
-        "merges in common",
-        "bytes a token",
-    ]
-    return _table(head, rows())
-
-
-def _cost_table(found: Mapping[str, Any]) -> str:
-    def rows() -> Iterator[Sequence[str]]:
-        for name, size in _CORPORA.items():
-            hours = {stage: size / (speed * 1e6) / 3600 for stage, speed in found["speed"].items()}
-            for workers in _WORKERS:
-                yield (
-                    name,
-                    f"{workers:,}",
-                    *(f"{_number(hours[stage])} h" for stage in ("count", "encode")),
-                    *(_duration(3600 * hours[stage] / workers) for stage in ("count", "encode")),
-                )
-
-    head = ["corpus", "workers", "counting", "encoding", "counting takes", "encoding takes"]
-    return _table(head, rows())
-
-
-def _number(value: float) -> str:
-    """Two digits that count, with a unit."""
-    for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= factor:
-            return (
-                f"{value / factor:.2g} {unit}"
-                if value < 100 * factor
-                else f"{value / factor:.0f} {unit}"
-            )
-    return f"{value:.2g}" if value < 100 else f"{value:.0f}"
-
-
-def _size(value: float, *, binary: bool = False) -> str:
-    base, names = (
-        (1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-        if binary
-        else (1000, ("B", "kB", "MB", "GB", "TB"))
-    )
-    for name in names:
-        if value < base or name == names[-1]:
-            return f"{value:.3g} {name}" if value < 999.5 else f"{value:.0f} {name}"
-        value /= base
-    raise AssertionError
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return (
-                f"{seconds / length:.2g} {unit}"
-                if seconds < 100 * length
-                else f"{seconds / length:.0f} {unit}"
-            )
-    return f"{seconds:.2g} s" if seconds < 100 else f"{seconds:.0f} s"
+# --- the page --------------------------------------------------------------------------------
 
 
 def write() -> None:
@@ -522,15 +436,19 @@ def write() -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """One of the commands above; `learn N` prints one measurement."""
+    """One of the commands above; the others give `measure` one measurement each, as JSON."""
     match arguments:
         case ["measure"]:
             MEASURED.write_text(json.dumps(measure(), indent=1) + "\n")
             write()
         case ["write"]:
             write()
-        case ["learn", number]:
-            print(json.dumps(learn(int(number))))
+        case ["table"]:
+            print(json.dumps(fill_table()))
+        case ["shards", number, directory]:
+            print(json.dumps(write_shards(int(number), directory)))
+        case ["train", directory]:
+            print(json.dumps(train(directory)))
         case _:
             sys.exit(__doc__)
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bpe_core import BPETokenizer
+from pipelines import counting
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 MODULES = ("corpora", "peers", "measure", "table", "fetch_code", "short", "run", "install")
@@ -414,9 +415,67 @@ def test_the_page_about_runners_has_the_tables_of_what_was_measured(
     assert engines.render(measured) in engines.PAGE.read_text("utf-8")
 
 
+def test_tables_about_scale_agree_on_what_was_measured() -> None:
+    measured = json.loads((BENCHMARKS / "scale.json").read_text())
+    for curve, runs, kept in zip(
+        measured["heaps"], measured["runs"], measured["min_count"], strict=True
+    ):
+        whole = curve["points"][-1]
+        assert curve["text"] == runs["text"] == kept["text"]
+        assert whole["bytes"] == runs["bytes"]
+        assert whole["distinct"] == runs["distinct"] == kept["rows"][0]["distinct"]
+        assert list(whole["kept"].values()) == [row["distinct"] for row in kept["rows"]]
+
+
 def test_what_is_fitted_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    extrapolate = load("extrapolate", monkeypatch)
+    tables = load("scale_tables", monkeypatch)
     points = [{"bytes": 10**n, "distinct": 3 * 10 ** (0.5 * n)} for n in range(4, 9)]
-    assert extrapolate.heaps({"points": points}) == pytest.approx((3, 0.5))
+    law = tables.Heaps.fitted(points)
+    assert (law.k, law.beta) == pytest.approx((3, 0.5))
+    assert law.size(law.distinct(10**12)) == pytest.approx(10**12)
     rows = [{"distinct": 10**n, "seconds": 2 * 10 ** (1.5 * n)} for n in range(3, 6)]
-    assert extrapolate.power(rows, "seconds") == pytest.approx((2, 1.5))
+    assert tables.power(rows, "distinct", "seconds") == pytest.approx((2, 1.5))
+
+
+def test_the_share_of_pretokens_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = load("scale_tables", monkeypatch)
+    shares = [tables.share_kept(0.7, min_count) for min_count in (1, 2, 3)]
+    assert shares == pytest.approx([1, 0.3, 0.3 * (1 - 0.7 / 2)])
+
+
+def test_a_full_table_becomes_a_run_and_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = load("scale_tables", monkeypatch)
+    law = tables.Heaps(1, 0.5)  # a table of 100 entries is full after 10,000 bytes
+    assert tables.runs_of_commit(law, 2_500, 100) == (1, pytest.approx(50))
+    assert tables.runs_of_commit(law, 22_500, 100) == (3, pytest.approx(250))
+
+
+@pytest.mark.parametrize(
+    ("sections", "rounds"), [(1, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 3)]
+)
+def test_sections_are_merged_in_rounds(
+    sections: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = load("scale_tables", monkeypatch)
+    assert tables.MERGED_AT_ONCE == counting.MERGED_AT_ONCE
+    assert tables.rounds(sections) == rounds
+
+
+def test_the_smallest_min_count_that_fits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = load("scale_tables", monkeypatch)
+    points = [{"bytes": 10**n, "distinct": 10 ** (0.5 * n)} for n in range(4, 9)]
+    kept = [(1, 10_000), (2, 4_000), (5, 1_000)]
+    rows = [{"min_count": m, "distinct": n, "distinct_bytes": 8 * n} for m, n in kept]
+    times = {"seconds": 1, "read_seconds": 1, "filtered_seconds": 1}
+    training = tables.Training(
+        {
+            "heaps": [{"text": "prose", "points": points}],
+            "min_count": [{"text": "prose", "rows": rows}],
+            "training": [{"distinct": n, **times} for n in (1, 10, 100)],
+        }
+    )
+    assert training.kept("prose", 10**16, 2) == pytest.approx(0.4 * 10**8)
+    memory = [training.memory("prose", 10**16, m) for m, _ in kept]
+    assert memory == sorted(memory, reverse=True)
+    fitting = [training.fitting("prose", 10**16, most) for most in (memory[0], memory[2], 1)]
+    assert fitting == [1, 5, None]
