@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import apache_beam as beam
 import command
 import corpora
 import numpy as np
@@ -136,20 +135,8 @@ def _counted(text: Text) -> tuple[dict[str, Any], dict[str, Any]]:
     return runs, {
         "task_bytes": max(len(work.to_bytes()) for work in works),
         "commit_bytes": round(sum(map(len, descriptors)) / len(descriptors)),
-        "packed_bytes": _packed_bytes(descriptors),
         "section_bytes": len(json.dumps(section)),
     }
-
-
-def _packed_bytes(descriptors: Sequence[bytes]) -> int:
-    """Bytes that one takes in the request of a job that is given them."""
-
-    def size(elements: Sequence[tuple[int, bytes]]) -> int:
-        pipeline = beam.Pipeline()
-        _ = pipeline | beam.Create(elements, reshuffle=False).with_output_types(tuple[int, bytes])
-        return len(pipeline.to_runner_api().SerializeToString())
-
-    return round((size(list(enumerate(descriptors))) - size([(0, b"")])) / len(descriptors))
 
 
 def _runs(text: Text, memory: int) -> dict[str, Any]:

@@ -248,7 +248,6 @@ def render(found: Found) -> str:
             f"reads by the law of {largest} text, which has the most:",
             _merging_table(found),
             _measured_merging(found),
-            _resuming(found),
             "**Training 32,000 ids**, measured: 64 shards of synthetic counts are read and merges "
             "learned, in one process:",
             _training_table(found),
@@ -361,20 +360,6 @@ def _small_tables(found: Found) -> str:
     return (
         "Checked with small tables, runs that counting left (and as predicted): "
         f"{', '.join(parts)}; the bytes predicted are off by {min(off):+.0%} to {max(off):+.0%}."
-    )
-
-
-def _resuming(found: Found) -> str:
-    packed = found["descriptors"]["packed_bytes"]
-    parts = [
-        f"{_size(packed * workers * len(build.commits(workers)) * build.shards)} for {build.name} "
-        f"on {workers:,} workers"
-        for build in BUILDS
-        for workers in _WORKERS
-    ]
-    return (
-        "**A count that is resumed** puts the descriptors of all finished commits into its job's "
-        f"request, {packed} bytes each when packed: if all are finished, {', '.join(parts)}."
     )
 
 

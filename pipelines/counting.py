@@ -215,14 +215,16 @@ class Commit:
             yield shard, json.dumps({**common, **more, "sections": sections}).encode()
 
 
-def usable_commits(job: CountJob) -> list[Commit]:
+def usable_commits(job: CountJob) -> Iterator[Commit]:
     """The commits of this plan, in order of name, without those that repeat a task.
+
+    One after another: a commit has an entry for each section of its runs, so all of those of a
+    large corpus may be more than fits in memory.
 
     Raises:
         OutputError: one is damaged.
     """
     taken: set[int] = set()
-    commits = []
     names = sorted(filter(COMMIT_FILE.fullmatch, job.runs.sizes()))
     for name, value in zip(names, job.runs.read_json_files(names), strict=True):
         if value is None:
@@ -230,8 +232,24 @@ def usable_commits(job: CountJob) -> list[Commit]:
         commit = Commit.from_json(name, value)
         if commit.plan_id == job.plan_id and taken.isdisjoint(commit.tasks):
             taken.update(commit.tasks)
-            commits.append(commit)
-    return commits
+            yield commit
+
+
+def read_commit(job: CountJob, name: str) -> Commit:
+    """The commit in a file that was there when the launcher looked.
+
+    Raises:
+        OutputError: it is damaged, or gone.
+    """
+    value = job.runs.read_json(name)
+    if value is None:
+        raise OutputError(
+            "A commit of the counts is gone.",
+            expected="the file, as it was when the build went on",
+            where=job.runs.path(name),
+            hint="Leave files of an output alone while a build runs, and run the command again.",
+        )
+    return Commit.from_json(name, value)
 
 
 class _MemoryShare:
@@ -682,7 +700,7 @@ def _too_large(
         expected=f"at most {available / 2**30:,.1f} GiB, what is available",
         found=f"about {needed / 2**30:,.1f} GiB for the {rows:,} pre-tokens of the first {shards} "
         f"of {len(manifest['shards'])} shards",
-        where="the merge stage, which is one process",
+        where="training, which is one process",
         hint="Raise tokenizer.min_count to leave out rare pre-tokens, or train on a machine with "
         "more memory: the counts are finished and need not be made again.",
     )

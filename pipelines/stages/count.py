@@ -79,14 +79,18 @@ def _run_count(run: Run, identity: Identity) -> Made:
 
     works = [TaskWork.of_plan(run.plan, task) for task in run.plan.tasks]
     job = _count_job(run, identity, [work.hash for work in works])
-    commits = counting.usable_commits(job)
-    done = {index for commit in commits for index in commit.tasks}
+    commits: list[str] = []
+    done: set[int] = set()
+    earlier = 0
+    for commit in counting.usable_commits(job):
+        commits.append(commit.name)
+        done.update(commit.tasks)
+        earlier += commit.totals.all_bytes
     left = [work for work in works if work.index not in done]
-    finished = [d for commit in commits for d in commit.descriptors(job.shards)]
 
     def counted(pipeline: Any) -> Any:
         tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
-        return tasks | "CountPretokens" >> CountTasks(job=job, finished=finished)
+        return tasks | "CountPretokens" >> CountTasks(job=job, commits=commits)
 
     measured = None
     if shard_entries(job) is None:
@@ -103,7 +107,6 @@ def _run_count(run: Run, identity: Identity) -> Made:
     ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
     run.check_limits(content, sorted(filter(ours.fullmatch, run.rejects.sizes())))
     check_accounts({**content, "inputs": identity.inputs, "configuration": identity.configuration})
-    earlier = sum(commit.totals.all_bytes for commit in commits)
     fresh = DocumentTotals.from_json(content["totals"]).all_bytes - earlier
     return Made(content=content, resumed=bool(commits), bytes=fresh, measured=measured)
 

@@ -25,7 +25,7 @@ from pipelines.beam_metrics import beam_meter
 from pipelines.composing import (
     coders,  # noqa: F401  registers them
 )
-from pipelines.counting import CountJob, TaskCounter, merge_shard
+from pipelines.counting import CountJob, TaskCounter, merge_shard, read_commit
 from pipelines.readers.work import TaskWork
 from pipelines.runners import FAILURE
 from pipelines.software import check_worker, worker_versions
@@ -76,11 +76,11 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
 
     Attributes:
         job: what to count and where to.
-        finished: descriptors (shard, JSON) of commits of an earlier run.
+        commits: names of those of an earlier run, which workers read.
     """
 
     job: CountJob
-    finished: Sequence[tuple[int, bytes]] = ()
+    commits: Sequence[str] = ()
 
     def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
         every_shard = [(shard, b"") for shard in range(self.job.shards)]
@@ -88,11 +88,17 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
         counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job)).with_output_types(
             tuple[int, bytes]
         )
-        earlier = tasks.pipeline | "EveryShard" >> beam.Create(
-            [*every_shard, *self.finished], reshuffle=False
+        empty = tasks.pipeline | "EveryShard" >> beam.Create(
+            every_shard, reshuffle=False
         ).with_output_types(tuple[int, bytes])
+        found = [counted, empty]
+        if self.commits:
+            names = [name.encode() for name in self.commits]
+            read = beam.ParDo(_ReadCommits(self.job)).with_output_types(tuple[int, bytes])
+            begin = beam.pvalue.PBegin(tasks.pipeline)
+            found.append(runners.deal(begin, names) | "ReadCommits" >> read)
         return (
-            (counted, earlier)
+            found
             | "Sections" >> beam.Flatten()
             | "BySection" >> beam.GroupByKey()
             | "MergeShards" >> beam.ParDo(_MergeShards(self.job)).with_output_types(bytes)
@@ -225,6 +231,17 @@ class _CountTasks(_Work):
             yield GlobalWindows.windowed_value_at_end_of_window(section)
         self._counter.close()
         self._counter = None
+
+
+class _ReadCommits(_Work):
+    def __init__(self, job: CountJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def process(self, name: bytes) -> Iterator[tuple[int, bytes]]:
+        FAILURE.raise_again()
+        with FAILURE.noted():
+            yield from read_commit(self._job, name.decode()).descriptors(self._job.shards)
 
 
 class _MergeShards(_Work):

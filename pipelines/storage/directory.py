@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 # Small files read at the same time from far away.
 _READS_AT_ONCE: Final = 16
+_READS_AHEAD: Final = 256
 _LEFTOVER = re.compile(r"\.(.+\.[0-9a-f]{16}\.tmp|probe-[0-9a-f]{16})")
 
 
@@ -253,12 +254,14 @@ class Directory:
             )
         return value
 
-    def read_json_files(self, names: Sequence[str]) -> list[dict[str, Any] | None]:
+    def read_json_files(self, names: Sequence[str]) -> Iterator[dict[str, Any] | None]:
         """What `read_json` gives for each name; several at a time where each takes a request."""
         if self.is_local:
-            return [self.read_json(name) for name in names]
+            yield from map(self.read_json, names)
+            return
         with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
-            return list(threads.map(self.read_json, names))
+            for start in range(0, len(names), _READS_AHEAD):  # not all of them are in memory
+                yield from threads.map(self.read_json, names[start : start + _READS_AHEAD])
 
     def read_bytes(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """The bytes [start, end) of a file, fewer where it ends; no file stays open.

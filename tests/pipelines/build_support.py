@@ -126,7 +126,7 @@ def merge_all(job: CountJob, descriptors: Iterable[tuple[int, bytes]]) -> list[d
 
 def finish_counting(job: CountJob, works: Sequence[TaskWork]) -> list[dict[str, Any]]:
     """What a resumed build does: the commits that are there, the tasks that they lack, shards."""
-    commits = usable_commits(job)
+    commits = list(usable_commits(job))
     done = {index for commit in commits for index in commit.tasks}
     descriptors = [d for commit in commits for d in commit.descriptors(job.shards)]
     descriptors += count_tasks(job, [work for work in works if work.index not in done])

@@ -30,7 +30,14 @@ from bpe_core.errors import CountOverflowError
 from pipelines import counting
 from pipelines.config import BuildConfig
 from pipelines.config.identity import fingerprint
-from pipelines.counting import CountJob, TaskCounter, count_tasks, load_counts, usable_commits
+from pipelines.counting import (
+    CountJob,
+    TaskCounter,
+    count_tasks,
+    load_counts,
+    read_commit,
+    usable_commits,
+)
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
 from pipelines.readers.work import TaskWork
 
@@ -273,7 +280,7 @@ def test_a_commit_is_due_at_the_first_end_of_a_task_after_checkpoint_bytes(
     job: CountJob, works: list[TaskWork]
 ) -> None:
     list(count_tasks(replace(job, checkpoint_bytes=5000), works))
-    commits = usable_commits(job)
+    commits = list(usable_commits(job))
     assert sum(len(commit.tasks) for commit in commits) == len(works)
     enough = [commit for commit in commits if commit.totals.all_bytes >= 5000]
     assert len(enough) >= len(commits) - 1  # but for that at the end
@@ -287,7 +294,7 @@ def test_runs_without_a_commit_are_ignored(
     list(counter.count(works[0]))
     counter.close()
     assert runs_of(job)
-    assert usable_commits(job) == []
+    assert list(usable_commits(job)) == []
     finish_counting(job, works)
     assert shards(job) == expected
 
@@ -326,7 +333,7 @@ def test_a_repeated_bundle_counts_once_and_a_resume_after_it_too(
 ) -> None:
     list(count_tasks(job, works[:4]))  # an attempt whose outputs were lost
     list(count_tasks(replace(job, checkpoint_bytes=1 << 30), works[2:6]))
-    commits = usable_commits(job)
+    commits = list(usable_commits(job))
     tasks = Counter(index for commit in commits for index in commit.tasks)
     assert set(tasks.values()) == {1}
     finish_counting(job, works)
@@ -342,7 +349,7 @@ def test_commits_of_another_plan_are_not_used(
         target = Path(job.runs.url) / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
-    assert usable_commits(job) == []
+    assert list(usable_commits(job)) == []
     finish_counting(job, works)
     assert shards(job) == expected
 
@@ -353,7 +360,7 @@ def test_a_commit_copied_under_another_name_is_used_once(
     list(count_tasks(job, works[:3]))
     first = commits_of(job)[0]
     first.with_name("commit-0.json").write_bytes(first.read_bytes())
-    assert len(usable_commits(job)) == 3
+    assert len(list(usable_commits(job))) == 3
     finish_counting(job, works)
     assert shards(job) == expected
 
@@ -425,9 +432,20 @@ def test_a_damaged_commit_is_found(
     assert damaged != commit.read_text()
     commit.write_text(damaged)
     with pytest.raises(OutputError) as error:
-        usable_commits(job)
+        list(usable_commits(job))
     assert commit.name in str(error.value)
     assert "--restart" in str(error.value)
+
+
+def test_a_commit_that_is_gone_when_a_worker_reads_it_is_told_of(
+    job: CountJob, works: list[TaskWork]
+) -> None:
+    list(count_tasks(job, works))
+    first = next(usable_commits(job))
+    assert read_commit(job, first.name) == first
+    (Path(job.runs.url) / first.name).unlink()
+    with pytest.raises(OutputError, match=first.name):
+        read_commit(job, first.name)
 
 
 def test_a_commit_with_tasks_that_the_plan_does_not_have_writes_no_shard(

@@ -280,9 +280,10 @@ def test_shards_without_any_task_are_written_from_finished_commits(
 ) -> None:
     works = works_of(config)
     job = count_job(config, works)
-    finished = list(counting.count_tasks(job, works))
+    list(counting.count_tasks(job, works))
+    commits = [commit.name for commit in counting.usable_commits(job)]
     with local_pipeline() as pipeline:
-        pipeline | ReadTasks(works=[]) | CountTasks(job=job, finished=finished)
+        pipeline | ReadTasks(works=[]) | CountTasks(job=job, commits=commits)
     assert shards(job) == expected
 
 
@@ -351,13 +352,13 @@ def test_what_a_worker_has_finished_is_committed_when_another_fails(
     function = build_transforms._CountTasks(job)
     function.start_bundle()
     list(function.process(works[0].to_bytes()))
-    assert counting.usable_commits(job) == []
+    assert list(counting.usable_commits(job)) == []
     with runners.FAILURE.watched():
         with pytest.raises(KeyError), runners.FAILURE.noted():
             raise KeyError  # another worker
         with pytest.raises(KeyError):
             list(function.process(works[1].to_bytes()))
-    (commit,) = counting.usable_commits(job)
+    (commit,) = list(counting.usable_commits(job))
     assert set(commit.tasks) == {works[0].index}
 
 

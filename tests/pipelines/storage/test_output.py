@@ -78,7 +78,7 @@ def test_each_thing_takes_few_requests(directory: Directory, s3: S3) -> None:
     assert requests_of(directory.sizes) == {"GET": 2}
     assert requests_of(directory.remove_leftovers) == {}
     names = [f"x-{number}" for number in range(1100)]
-    assert requests_of(lambda: directory.read_json_files(names[:50])) == {"GET": 50}
+    assert requests_of(lambda: list(directory.read_json_files(names[:50]))) == {"GET": 50}
     assert requests_of(lambda: directory.remove("w")) == {"POST": 1}
     assert requests_of(lambda: directory.remove_files(names)) == {"POST": 2}
     assert len(directory.sizes()) == 100
@@ -182,7 +182,7 @@ def test_faults_at_random_change_nothing(
     for number in range(10):
         directory.write_json(f"j-{number}", {"number": number})
     names = [f"j-{number}" for number in range(10)]
-    assert directory.read_json_files(names) == [{"number": number} for number in range(10)]
+    assert list(directory.read_json_files(names)) == [{"number": number} for number in range(10)]
     assert directory.sizes()["big"] == len(BIG)
     assert directory.read_bytes("big") == BIG
     directory.remove_below(".*")
