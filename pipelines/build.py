@@ -118,6 +118,7 @@ def replay(
         beam_args: options of Beam.
     """
     run = Run(config, beam_args)
+    run.repaired = tuple((repaired or {}).values())
     run.check_inputs_and_options()
     with run.lock:
         replay_stage(run, repaired or {})

@@ -340,6 +340,7 @@ class _MakeBatches(DocumentFn):
         self._invalid_utf8 = invalid_utf8
 
     def setup(self) -> None:
+        super().setup()
         self.options = element_options(_WHOLE, (), invalid_utf8=self._invalid_utf8)
 
     def take(self, batch: DocumentBatch) -> Iterator[DocumentBatch]:

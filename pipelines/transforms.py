@@ -63,6 +63,7 @@ from pipelines.config.values import UINT16_IDS
 from pipelines.errors import ConfigError, InputError
 from pipelines.readers.options import ReadOptions
 from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
+from pipelines.runners.work import Work
 from pipelines.stages.limits import limit_files
 from pipelines.stages.transforms import ReadTasks
 from pipelines.storage.directory import Directory
@@ -418,8 +419,9 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
 # --- what runs on workers --------------------------------------------------------------------
 
 
-class _ReadTask(beam.DoFn):  # type: ignore[misc]
+class _ReadTask(Work):
     def __init__(self, readings: Sequence[SourceReading]) -> None:
+        super().__init__()
         self._readings = readings
 
     def process(self, descriptor: bytes) -> Iterator[DocumentBatch]:
@@ -439,6 +441,7 @@ class _EncodeDocuments(DocumentFn):
         self._transform = transform
 
     def setup(self) -> None:
+        super().setup()
         asked = self._transform
         directory = Directory(url=asked.tokenizer, storage_options=asked.storage_options)
         try:
@@ -526,8 +529,9 @@ class _CountDocuments(DocumentFn):
         self._counter = None
 
 
-class _MergeCounts(beam.DoFn):  # type: ignore[misc]
+class _MergeCounts(Work):
     def __init__(self, job: DocumentCounting) -> None:
+        super().__init__()
         self._job = job
 
     def process(
@@ -576,10 +580,11 @@ class _AddUpRows(beam.DoFn):  # type: ignore[misc]
         self._elements.clear()
 
 
-class _WriteRuns(beam.DoFn):  # type: ignore[misc]
+class _WriteRuns(Work):
     """Runs belong to one bundle attempt; of one that fails no descriptor is known."""
 
     def __init__(self, job: ShardJob) -> None:
+        super().__init__()
         self._job = job
 
     def start_bundle(self) -> None:
@@ -606,8 +611,9 @@ class _WriteRuns(beam.DoFn):  # type: ignore[misc]
             yield GlobalWindows.windowed_value_at_end_of_window(descriptor)
 
 
-class _MergeTokenShards(beam.DoFn):  # type: ignore[misc]
+class _MergeTokenShards(Work):
     def __init__(self, job: ShardJob) -> None:
+        super().__init__()
         self._job = job
 
     def process(

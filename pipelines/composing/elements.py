@@ -27,6 +27,7 @@ from pipelines.readers.documents import BatchMaker, Texts
 from pipelines.readers.options import ReadOptions, different_cutting
 from pipelines.readers.work import source_readings
 from pipelines.rejects.reasons import MISSING_FIELD, NULL_FIELD, WRONG_FIELD_TYPE
+from pipelines.runners.work import Work
 from pipelines.tasks import InputFile
 
 _BATCH_BYTES: Final = 2 << 20
@@ -323,7 +324,7 @@ def _no_field(wanted: Sequence[str], found: Mapping[str, Any]) -> ConfigError:
     )
 
 
-class DocumentFn(beam.DoFn):  # type: ignore[misc]
+class DocumentFn(Work):
     """What takes documents as batches, whichever elements they come as.
 
     Elements are gathered within a bundle, those of each window by themselves. Subclasses say in
@@ -343,6 +344,7 @@ class DocumentFn(beam.DoFn):  # type: ignore[misc]
         id_field: str | None,
         place_fields: tuple[str, str] | None = None,
     ) -> None:
+        super().__init__()
         self._fields: dict[str, Any] = {
             "text_field": text_field,
             "id_field": id_field,

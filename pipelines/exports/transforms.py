@@ -10,7 +10,7 @@ import apache_beam as beam
 from pipelines import runners
 from pipelines.exports.row_export import RowJob, Task, do_task
 from pipelines.runners import FAILURE
-from pipelines.software import check_worker, worker_versions
+from pipelines.runners.work import Work
 
 __all__ = ["DoTasks"]
 
@@ -38,15 +38,11 @@ class DoTasks(beam.PTransform):  # type: ignore[misc]
         return descriptors | "Do" >> beam.ParDo(_DoTask(self.job, self.step)).with_output_types(str)
 
 
-class _DoTask(beam.DoFn):  # type: ignore[misc]
+class _DoTask(Work):
     def __init__(self, job: RowJob, step: str) -> None:
+        super().__init__()
         self._job = job
         self._step = step
-        self._versions = dict(worker_versions())
-
-    def setup(self) -> None:
-        with FAILURE.noted():
-            check_worker(self._versions)
 
     def process(self, descriptor: bytes) -> Iterator[str]:
         FAILURE.raise_again()

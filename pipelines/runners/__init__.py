@@ -6,12 +6,11 @@ workers back as they were raised.
 """
 
 from pipelines.runners.failures import FAILURE
-from pipelines.runners.options import check_detaches, check_waits, options_of, workers_of
+from pipelines.runners.options import check_waits, options_of, workers_of
 from pipelines.runners.running import deal, pipeline, submit
 
 __all__ = [
     "FAILURE",
-    "check_detaches",
     "check_waits",
     "deal",
     "options_of",

@@ -19,7 +19,6 @@ _HOW_WORKERS_GET_THE_PACKAGE: Final = (
     "sdk_container_image",
     "extra_packages",
     "setup_file",
-    "requirements_file",
 )
 
 
@@ -85,7 +84,7 @@ def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
 DATAFLOW: Final = Kind(
     defaults=_defaults,
     check=_check,
-    is_remote=lambda _: True,
+    elsewhere=lambda _: "machines of Google Cloud",
     make=lambda _: create_runner("DataflowRunner"),
     job_of=_job_of,
 )

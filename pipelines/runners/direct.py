@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import sys
@@ -22,9 +23,10 @@ from pipelines.runners.kind import PLACE_OF_OPTIONS, Kind
 
 
 def _defaults(config: BeamConfig, beam_args: Sequence[str]) -> dict[str, Any]:
-    option = "--direct_running_mode="
-    asked = [argument.removeprefix(option) for argument in beam_args if argument.startswith(option)]
-    mode = [config.options.get("direct_running_mode", "multi_threading"), *asked][-1]
+    said = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    said.add_argument("--direct_running_mode", nargs="?")
+    asked = said.parse_known_args(beam_args)[0].direct_running_mode
+    mode = asked or config.options.get("direct_running_mode", "multi_threading")
     workers = config.workers or (1 if mode == "in_memory" else usable_cores())
     # Processes would tell of their beginning and their end, among the lines of progress.
     quiet = {"default_sdk_harness_log_level": "ERROR"} if mode == "multi_processing" else {}

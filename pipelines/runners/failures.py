@@ -9,15 +9,26 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from traceback import walk_tb
+from types import TracebackType
 from typing import Any, Final
 
+from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
+from apache_beam.runners.portability import local_job_service
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.portability.prism_runner import PrismJobServer, PrismRunnerLogFilter
 from apache_beam.runners.worker import data_plane, sdk_worker
+from apache_beam.utils import subprocess_server
+from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from bpe_core.errors import BpeError
 from pipelines import supervisor
+from pipelines.errors import WorkerVersionError
 
 # An exception of ours in the text of a traceback, as Beam's workers send it: of several that follow
 # from each other, the last.
@@ -26,16 +37,28 @@ _RAISED: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _NEXT_TRACEBACK: Final = re.compile(r"\n\n[^\n]+:\n\n(?=Traceback )")
-_BEAM_SUFFIX: Final = re.compile(r" \[while running '[^']*'\]\s*\Z")
+# What follows our message: Beam's name of the step, then frames and causes of an engine in Java.
+_END_OF_OURS: Final = re.compile(
+    r" \[while running '[^']*'\]\s*$|^[ \t]+at [\w.$/<>]+\(|^Caused by: ", re.MULTILINE
+)
+# How Python says that a worker lacks this package, or has another version of it.
+_PACKAGE: Final = r"'(?:bpe_core|pipelines)\b"
+_NOT_LOADED: Final = re.compile(
+    rf"^(?:ModuleNotFoundError: No module named {_PACKAGE}"
+    rf"|ImportError: cannot import name '\w+' from {_PACKAGE}"
+    rf"|AttributeError: Can't get attribute '\w+' on <module {_PACKAGE}).*",
+    re.MULTILINE,
+)
 
 # What the thread that waits for a worker's process raises.
 _WORKER_DIED: Final = re.compile(r"Worker subprocess exited with return code (-?\d+)")
 _ASKED_TO_END: Final = (signal.SIGINT, signal.SIGTERM)  # by Ctrl-C, or with the command
 _SECONDS_TO_DIE: Final = 5.0
-_LOGGERS_OF_RUNNERS: Final = (
-    "apache_beam.runners.portability.prism_runner",
-    "apache_beam.runners.portability.local_job_service",
-)
+# What log whole records of workers, as texts.
+_LOGS_OF_WORKERS: Final = {Path(worker_handlers.__file__), Path(local_job_service.__file__)}
+_BEFORE_RECORD: Final = "Worker: "
+_STARTS_JOB_SERVERS: Final = Path(subprocess_server.__file__)
+_OF_PRISM: Final = PrismRunnerLogFilter()
 
 
 class _Failure:
@@ -76,6 +99,10 @@ class _Failure:
             self.note(error)
             raise
 
+    def forget(self) -> None:
+        """Forgets the error of an earlier pipeline."""
+        self._error = None
+
     @property
     def happened(self) -> bool:
         """Whether there was an error in the pipeline that runs."""
@@ -106,7 +133,7 @@ def our_errors() -> Iterator[None]:
     try:
         yield
     except BpeError as error:
-        raise type(error)(_BEAM_SUFFIX.sub("", str(error))) from error
+        raise type(error)(_without_what_follows(str(error))) from error
     except Exception as error:
         ours = error_of(str(error))
         if ours is None:
@@ -116,28 +143,52 @@ def our_errors() -> Iterator[None]:
 
 def error_of(text: str) -> BpeError | None:
     """The error of ours that the text of a traceback tells of, if one of ours began it."""
-    found = _RAISED.search(_NEXT_TRACEBACK.split(text)[-1])
+    last = _NEXT_TRACEBACK.split(text)[-1]
+    found = _RAISED.search(last)
     if found is None:
-        return None
+        return _not_loaded(last)
     kind = getattr(importlib.import_module(found["module"]), found["name"], None)
     if not (isinstance(kind, type) and issubclass(kind, BpeError)):
         return None
-    return kind(_BEAM_SUFFIX.sub("", found["message"]).rstrip())
+    return kind(_without_what_follows(found["message"]))
+
+
+def _without_what_follows(message: str) -> str:
+    return _END_OF_OURS.split(message, maxsplit=1)[0].rstrip()
+
+
+def _not_loaded(text: str) -> WorkerVersionError | None:
+    found = _NOT_LOADED.search(text)
+    if found is None:
+        return None
+    return WorkerVersionError(
+        "A worker can't load this package.",
+        expected=f"bpe-beam {version('bpe-beam')} with what it needs, installed where workers run",
+        found=_without_what_follows(found[0]),
+        hint="Install it there, in the version of the command: in the workers' image, in the "
+        "environment of their pool, or on Dataflow with extra_packages.",
+    )
 
 
 @cache
 def keep_errors_for_the_caller() -> None:
     """Keeps Beam's workers from showing tracebacks of our errors, and of those that follow.
 
-    For good: when a pipeline has failed, its workers fail too, because it is gone.
+    For good: when a pipeline has failed, its workers fail too, because it is gone. What others than
+    Beam tell, such as the program that this package is a part of, is always shown.
     """
     sdk_worker.print = _print_others
-    # The root logger shows what runners elsewhere tell of their workers.
-    others = [logging.getLogger(name) for name in (None, *_LOGGERS_OF_RUNNERS)]
-    for logger in (sdk_worker._LOGGER, common._LOGGER, data_plane._LOGGER, *others):
+    of_workers = (sdk_worker._LOGGER, common._LOGGER, data_plane._LOGGER)
+    for logger in of_workers:
         logger.addFilter(_is_shown)
+    local_job_service._LOGGER.addFilter(_is_shown_of_beam)
+    logging.getLogger(PrismJobServer.__name__).addFilter(_is_shown_of_prism)
+    # The root logger shows what runners elsewhere tell of their workers, and what programs tell.
+    logging.getLogger().addFilter(
+        lambda record: not _is_of_beam(record.pathname) or _is_shown_of_beam(record)
+    )
     # That job servers are started and ended is no warning.
-    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
+    subprocess_server._LOGGER.setLevel(logging.ERROR)
     show = threading.excepthook
     threading.excepthook = lambda failed: _thread_failed(failed, show)
 
@@ -154,13 +205,33 @@ def _thread_failed(
         supervisor.end_as_worker_did(int(died[1]))
     if died is not None and -int(died[1]) in _ASKED_TO_END:
         return
-    if not FAILURE.is_ours:
+    if not (FAILURE.is_ours and _began_in_beam(failed.exc_traceback)):
         show(failed)
 
 
-def _is_shown(record: logging.LogRecord) -> bool:
-    if record.name == "PrismRunner" and record.levelno < logging.WARNING:
+def _is_shown_of_beam(record: logging.LogRecord) -> bool:
+    """The same for what Beam tells of workers elsewhere: of their records the messages alone."""
+    if Path(record.pathname) in _LOGS_OF_WORKERS:
+        with suppress(text_format.ParseError):
+            text = record.getMessage().removeprefix(_BEFORE_RECORD)
+            entry = text_format.Parse(text, beam_fn_api_pb2.LogEntry())
+            if record.levelno < logging.ERROR and _is_of_beam(entry.log_location):
+                return False
+            record.msg, record.args = entry.message, ()
+    elif record.levelno < logging.ERROR and Path(record.pathname) == _STARTS_JOB_SERVERS:
         return False
+    return _is_shown(record)
+
+
+def _is_shown_of_prism(record: logging.LogRecord) -> bool:
+    """The same for what Prism prints; of what it fails comes back as the error of the job."""
+    _OF_PRISM.filter(record)  # says whose line it is; Beam's own comes after this one
+    if record.name == "PrismRunner":
+        return False
+    return record.levelno >= logging.WARNING and _is_shown(record)
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
     text = record.getMessage()
     if record.exc_info is not None and record.exc_info[1] is not None:
         text += f"\n\n{record.exc_info[1]}"
@@ -177,3 +248,13 @@ def _is_of_others(shown: object, text: str) -> bool:
     if ours is not None:
         FAILURE.note(ours)
     return ours is None and not FAILURE.is_ours
+
+
+def _began_in_beam(traceback: TracebackType | None) -> bool:
+    """Whether what a thread runs is a function of Beam's."""
+    files = (frame.f_code.co_filename for frame, _ in walk_tb(traceback))
+    return _is_of_beam(next((file for file in files if file != threading.__file__), ""))
+
+
+def _is_of_beam(file: str) -> bool:
+    return "apache_beam" in Path(file).parts

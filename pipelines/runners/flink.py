@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
 from pipelines.config import BeamConfig
-from pipelines.errors import ConfigError
 from pipelines.runners import portable
-from pipelines.runners.environment import check_environment, workers_held_here
-from pipelines.runners.kind import PLACE_OF_OPTIONS, Kind, is_this_machine
+from pipelines.runners.environment import (
+    check_environment,
+    workers_elsewhere,
+    workers_held_here,
+)
+from pipelines.runners.kind import Kind
+from pipelines.scrubbing import remember
 
 _EMBEDDED: Final = ("[local]", "[auto]")
+_USER: Final = re.compile(r"(?<=//)[^/@]*@|^[^/@]*@")
 
 
 def _defaults(config: BeamConfig, _args: Sequence[str]) -> dict[str, Any]:
@@ -26,22 +33,21 @@ def _workers(asked: Mapping[str, Any]) -> int | None:
 
 
 def _check(config: BeamConfig, asked: Mapping[str, Any]) -> None:
-    check_environment(config, asked)
-    if asked["environment_type"] == "LOOPBACK" and not _is_here(asked["flink_master"]):
-        raise ConfigError(
-            "Workers of a cluster can't reach this process.",
-            expected="environment_type DOCKER, EXTERNAL or PROCESS for a cluster elsewhere",
-            found=f"LOOPBACK, which runs the work in this process, with {asked['flink_master']}",
-            where=PLACE_OF_OPTIONS,
-            hint="Set environment_type, and environment_config to the image or the address of the "
-            "worker pool.",
-        )
+    user = _USER.search(asked["flink_master"])
+    if user is not None:
+        remember(unquote(user[0].rstrip("@").partition(":")[2]))
+    check_environment(config, asked, _unsaid(asked))
+
+
+def _unsaid(asked: Mapping[str, Any]) -> str:
+    """The kind of workers that Beam takes where none is given."""
+    return "LOOPBACK" if asked["flink_master"] in _EMBEDDED else "DOCKER"
 
 
 def _held_here(asked: Mapping[str, Any]) -> str | None:
     if asked["flink_master"] in _EMBEDDED and not asked["job_endpoint"]:
         return f"flink_master {asked['flink_master']}, which runs in processes of the command"
-    return workers_held_here(asked)
+    return workers_held_here(asked, _unsaid(asked))
 
 
 def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
@@ -52,22 +58,14 @@ def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
     if not isinstance(service, flink_uber_jar_job_server.FlinkUberJarJobServer):
         return portable.job_of(result, options)
     name: str = service._jobs[result._job_id]._flink_job_id
-    return name, f"{service._master_url}/jobs/{name}"
-
-
-def _is_remote(asked: Mapping[str, Any]) -> bool:
-    return not _is_here(asked["flink_master"]) or asked["environment_type"] == "DOCKER"
-
-
-def _is_here(master: str) -> bool:
-    return master in _EMBEDDED or is_this_machine(master)
+    return name, f"{_USER.sub('', service._master_url)}/jobs/{name}"
 
 
 FLINK: Final = Kind(
     defaults=_defaults,
     check=_check,
     workers=_workers,
-    is_remote=_is_remote,
+    elsewhere=lambda asked: workers_elsewhere(asked, _unsaid(asked)),
     make=lambda _: create_runner("FlinkRunner"),
     held_here=_held_here,
     job_of=_job_of,

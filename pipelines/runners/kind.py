@@ -14,6 +14,7 @@ from pipelines.config import BeamConfig
 
 PLACE_OF_OPTIONS: Final = "beam.options, or after --"
 WITH_PORT: Final = re.compile(r"(?:dns:///)?(?P<host>[^/\s]+):(?P<port>\d{1,5})")
+_HOST: Final = re.compile(r"(?:https?://|dns:///)?(?:[^/@]*@)?(\[[^]]*\]|[^:/]*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +25,9 @@ class Kind:
         is_local: whether the work is done in this process, or in children that it waits for.
         defaults: options, by name, that those of the configuration and of the command win over.
         check: refuses what does not go together.
-        is_remote: whether workers may be on other machines.
-        own_workers: whether it has no option for their number.
+        elsewhere: what of the options has workers where paths of this machine mean nothing; None:
+            nothing.
+        decides_workers: whether it has no option for their number.
         workers: how many there are, by the options; None: the engine decides.
         make: the runner.
         held_here: what of the options makes a job end with the command; None: nothing.
@@ -36,8 +38,8 @@ class Kind:
     is_local: bool = False
     defaults: Callable[[BeamConfig, Sequence[str]], Mapping[str, Any]] = lambda *_: {}
     check: Callable[[BeamConfig, Mapping[str, Any]], None] = lambda *_: None
-    is_remote: Callable[[Mapping[str, Any]], bool] = lambda _: False
-    own_workers: bool = False
+    elsewhere: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    decides_workers: bool = False
     workers: Callable[[Mapping[str, Any]], int | None] = lambda _: None
     make: Callable[[PipelineOptions], PipelineRunner]
     held_here: Callable[[Mapping[str, Any]], str | None] = lambda _: None
@@ -45,6 +47,10 @@ class Kind:
 
 
 def is_this_machine(address: str) -> bool:
-    """Whether an address, with or without its port, is one of this machine alone."""
-    host = re.sub(r"^https?://", "", address).rpartition(":")[0] or address
-    return host in ("localhost", "127.0.0.1", "[::1]", "::1")
+    """Whether an address, with or without its port, is one of this machine alone.
+
+    >>> is_this_machine("http://localhost:8081"), is_this_machine("flink.example:8081")
+    (True, False)
+    """
+    host = _HOST.match(address)
+    return host is not None and host[1] in ("localhost", "127.0.0.1", "[::1]")

@@ -31,6 +31,7 @@ _NOT_WAITING: Final = (
     TEMPLATE,
     "dry_run",
     "no_wait_until_finish",
+    "output_executable_path",
     "wait_until_finish_duration",
 )
 
@@ -50,8 +51,8 @@ def options_of(
     """
     kind = KINDS[config.runner]
     given = {**kind.defaults(config, beam_args), **config.options}
-    options = PipelineOptions([*_flags(given), *beam_args])
     known = PipelineOptions([]).get_all_options()
+    options = PipelineOptions([*_flags(given, known), *beam_args])
     asked = _parsed(options)
     if unknown := sorted(asked.keys() - known.keys()):
         raise ConfigError(
@@ -72,9 +73,9 @@ def options_of(
     kind.check(config, asked)
     if no_wait:
         check_detaches(config, options)
-    if kind.is_remote(asked):
-        _check_reachable(config, places)
-    if config.workers and kind.own_workers:
+    if (reason := kind.elsewhere(asked)) is not None:
+        _check_reachable(config, places, reason)
+    if config.workers and kind.decides_workers:
         raise ConfigError(
             "beam.workers has no effect on this runner.",
             expected=f"0 (the default) for {config.runner}, whose engine decides how much it does "
@@ -144,16 +145,18 @@ def check_detaches(config: BeamConfig, options: PipelineOptions) -> None:
         )
 
 
-def _check_reachable(config: BeamConfig, places: Sequence[str]) -> None:
-    local = [place for place in places if not is_url(place) or place.startswith("memory://")]
-    if local:
+def _check_reachable(config: BeamConfig, places: Sequence[str], reason: str) -> None:
+    for place in places:
+        stored = place.rpartition("::")[2]  # what an archive, or a chain of URLs, lies in
+        if is_url(stored) and not stored.startswith("memory://"):
+            continue
         raise ConfigError(
-            "Workers on other machines can't reach a path of this machine.",
+            "Workers elsewhere can't reach a path of this machine.",
             expected="URLs of a storage that all workers reach, such as s3://bucket/folder",
-            found=local[0],
-            where=f"beam.runner: {config.runner}",
-            hint="Use an object store; for a folder that is mounted alike on every machine, write "
-            "file:///path.",
+            found=place,
+            where=f"beam.runner: {config.runner}, with {reason}",
+            hint="Use an object store; for a folder that is mounted alike on every machine, and in "
+            "every container, write file:///path.",
         )
 
 
@@ -172,7 +175,7 @@ def _parsed(options: PipelineOptions) -> dict[str, Any]:
     return values
 
 
-def _flags(options: Mapping[str, Any]) -> Iterator[str]:
+def _flags(options: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if any(isinstance(v, Mapping) for v in (value if isinstance(value, list) else [value])):
             raise ConfigError(
@@ -185,5 +188,18 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
             yield f"--{name}"
         elif isinstance(value, list):
             yield from (f"--{name}={item}" for item in value)
-        elif value is not None and value is not False:
+        elif value is False:
+            yield from _negated(name, known)
+        elif value is not None:
             yield f"--{name}={value}"
+
+
+def _negated(name: str, known: Mapping[str, Any]) -> Iterator[str]:
+    """What says no to Beam: nothing where it says no by itself, else another flag."""
+    if name not in known and name.removeprefix("no_") not in known:
+        yield f"--{name}=false"  # to be refused
+        return
+    flag = f"--no_{name}"
+    without = PipelineOptions([flag]).get_all_options(retain_unknown_options=True)
+    if without.get(name) != known.get(name):
+        yield flag

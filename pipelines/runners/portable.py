@@ -10,8 +10,12 @@ from apache_beam.runners.runner import create_runner
 
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.runners.environment import check_environment, pool_of, workers_held_here
-from pipelines.runners.kind import PLACE_OF_OPTIONS, Kind, is_this_machine
+from pipelines.runners.environment import (
+    check_environment,
+    workers_elsewhere,
+    workers_held_here,
+)
+from pipelines.runners.kind import PLACE_OF_OPTIONS, Kind
 
 
 def _check(config: BeamConfig, asked: Mapping[str, Any]) -> None:
@@ -25,21 +29,15 @@ def _check(config: BeamConfig, asked: Mapping[str, Any]) -> None:
     check_environment(config, asked)
 
 
-def _is_remote(asked: Mapping[str, Any]) -> bool:
-    if asked["environment_type"] in (None, "DOCKER"):
-        return True
-    return asked["environment_type"] == "EXTERNAL" and not is_this_machine(pool_of(asked))
-
-
 def job_of(result: Any, _options: PipelineOptions) -> tuple[str, str | None]:
     """The job server's own id of a job; where to watch it, nobody says."""
     return result._job_id, None
 
 
 PORTABLE: Final = Kind(
-    own_workers=True,
+    decides_workers=True,
     check=_check,
-    is_remote=_is_remote,
+    elsewhere=workers_elsewhere,
     make=lambda _: create_runner("PortableRunner"),
     held_here=workers_held_here,
     job_of=job_of,

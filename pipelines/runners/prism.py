@@ -6,11 +6,12 @@ from typing import Final
 
 from apache_beam.runners.runner import create_runner
 
-from pipelines.runners.environment import check_environment
+from pipelines.runners.environment import check_environment, workers_elsewhere
 from pipelines.runners.kind import Kind
 
 PRISM: Final = Kind(
-    own_workers=True,
-    check=check_environment,
+    decides_workers=True,
+    check=lambda config, asked: check_environment(config, asked, "LOOPBACK"),
+    elsewhere=lambda asked: workers_elsewhere(asked, "LOOPBACK"),
     make=lambda _: create_runner("PrismRunner"),
 )

@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.job_server import JobServer
-from apache_beam.runners.portability.portable_runner import PipelineResult, PortableRunner
+from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import statesampler
 
@@ -59,7 +59,7 @@ def pipeline(
         FAILURE.watched() if kind.is_local else nullcontext(),
         _job_server_ended(made.runner),
         _metrics_kept(made),
-        _cancelled_by_interruption(made),
+        _cancelled_by_interruption(made) if not kind.is_local else nullcontext(),
         made as running,
     ):
         yield running
@@ -95,7 +95,9 @@ def submit(
     with our_errors():
         build(running)
         result = running.run()
-        with _taken(config, options):  # a job server that works on it may be asked for its name
+        with _refusals_told(
+            config, options
+        ):  # a job server that works on it may be asked for its name
             name, url = kind.job_of(result, options)
     return DetachedJob(name=name, runner=config.runner, url=url, stages=tuple(stages))
 
@@ -124,18 +126,19 @@ def _pipeline_for(config: BeamConfig, options: PipelineOptions) -> beam.Pipeline
     """A pipeline without steps; a service that can't be reached, or takes no job, is told of."""
     kind = KINDS[config.runner]
     keep_errors_for_the_caller()
+    FAILURE.forget()
     if not kind.is_local:
         _check_listens(config, options.get_all_options())
-    with _taken(config, options):
+    with _refusals_told(config, options):
         made = beam.Pipeline(runner=kind.make(options), options=options)
     if not kind.is_local:
-        submit = made.runner.run_pipeline
+        run_pipeline = made.runner.run_pipeline
 
-        def submit_or_refuse(*arguments: Any, **keywords: Any) -> Any:
-            with _taken(config, options):
-                return submit(*arguments, **keywords)
+        def run_or_refuse(*arguments: Any, **keywords: Any) -> Any:
+            with _refusals_told(config, options):
+                return run_pipeline(*arguments, **keywords)
 
-        made.runner.run_pipeline = submit_or_refuse
+        made.runner.run_pipeline = run_or_refuse
     return made
 
 
@@ -166,7 +169,7 @@ def _check_listens(config: BeamConfig, asked: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _taken(config: BeamConfig, options: PipelineOptions) -> Iterator[None]:
+def _refusals_told(config: BeamConfig, options: PipelineOptions) -> Iterator[None]:
     """Says what was wrong where a runner does not take a job."""
     try:
         yield
@@ -181,7 +184,7 @@ def _taken(config: BeamConfig, options: PipelineOptions) -> Iterator[None]:
             f"{config.runner} did not take the job.",
             found=f"{type(error).__name__}: {said or 'no answer in time'}",
             where=f"job server {server}; {PLACE_OF_OPTIONS}" if server else PLACE_OF_OPTIONS,
-            hint="Check the addresses there, and whether the service is running.",
+            hint="Check the options and addresses there, and whether the service is running.",
         ) from error
 
 
@@ -231,13 +234,13 @@ def _metrics_kept(pipeline: beam.Pipeline) -> Iterator[None]:
 
 @contextmanager
 def _cancelled_by_interruption(pipeline: beam.Pipeline) -> Iterator[None]:
-    """Cancels the job of a portable runner, which would go on without the command."""
+    """Cancels the job of an engine, which would go on without the command."""
     try:
         yield
     except KeyboardInterrupt:
         result = getattr(pipeline, "result", None)
-        if isinstance(result, PipelineResult):
-            with suppress(Exception):  # the server can't be reached, or the job has ended
+        if result is not None:
+            with suppress(Exception):  # the engine can't be reached, or the job has ended
                 result.cancel()
         raise
 

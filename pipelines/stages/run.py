@@ -99,6 +99,7 @@ class Run:
         self.command = command
         self.beam_args = tuple(beam_args)
         self.no_wait = no_wait
+        self.repaired: tuple[str, ...] = ()  # files that a replay takes
         output = Directory(url=config.output_path, storage_options=config.output_storage_options)
         self.lock = OutputLock(output, take_over=take_over)
         output = replace(output, guard=self.lock.guard if guard is None else guard)
@@ -170,11 +171,12 @@ class Run:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where workers read and write: one of each storage will do for the input."""
+        """Where workers read and write."""
         return (
             self.output.url,
             self.tokenizer_directory.url,
-            *(self.config.resolve_glob(s.files[0]) for s in self.config.input),
+            *(self.config.resolve_glob(file) for s in self.config.input for file in s.files),
+            *self.repaired,
         )
 
     def check_size(self) -> None:

@@ -28,7 +28,7 @@ from pipelines.composing import (
 from pipelines.counting import CountJob, TaskCounter, merge_shard, read_commit
 from pipelines.readers.work import TaskWork
 from pipelines.runners import FAILURE
-from pipelines.software import check_worker, worker_versions
+from pipelines.runners.work import Work
 from pipelines.stages.on_worker import TrainJob
 from pipelines.storage.locks import Guard
 from pipelines.writing import (
@@ -192,18 +192,7 @@ class NoteFinished(beam.PTransform):  # type: ignore[misc]
 # --- what runs on workers --------------------------------------------------------------------
 
 
-class _Work(beam.DoFn):  # type: ignore[misc]
-    """Work of a build, which only workers with the versions of the command do."""
-
-    def __init__(self) -> None:
-        self._versions = dict(worker_versions())
-
-    def setup(self) -> None:
-        with FAILURE.noted():
-            check_worker(self._versions)
-
-
-class _CountTasks(_Work):
+class _CountTasks(Work):
     """The table belongs to one bundle attempt; whatever becomes of it, only commits count."""
 
     def __init__(self, job: CountJob) -> None:
@@ -233,7 +222,7 @@ class _CountTasks(_Work):
         self._counter = None
 
 
-class _ReadCommits(_Work):
+class _ReadCommits(Work):
     def __init__(self, job: CountJob) -> None:
         super().__init__()
         self._job = job
@@ -244,7 +233,7 @@ class _ReadCommits(_Work):
             yield from read_commit(self._job, name.decode()).descriptors(self._job.shards)
 
 
-class _MergeShards(_Work):
+class _MergeShards(Work):
     def __init__(self, job: CountJob) -> None:
         super().__init__()
         self._job = job
@@ -257,7 +246,7 @@ class _MergeShards(_Work):
         yield json.dumps(entry).encode()
 
 
-class _WriteTasks(_Work):
+class _WriteTasks(Work):
     def __init__(self, job: EncodeJob) -> None:
         super().__init__()
         self._job = job
@@ -281,7 +270,7 @@ class _AfterAll(beam.PTransform):  # type: ignore[misc]
         )
 
 
-class _Train(_Work):
+class _Train(Work):
     def __init__(self, job: TrainJob) -> None:
         super().__init__()
         self._job = job
@@ -295,7 +284,7 @@ class _Train(_Work):
         yield fingerprint.encode()
 
 
-class _WriteTrainedTasks(_Work):
+class _WriteTrainedTasks(Work):
     def __init__(self, job: TrainJob) -> None:
         super().__init__()
         self._job = job
@@ -310,7 +299,7 @@ class _WriteTrainedTasks(_Work):
         yield json.dumps(entry).encode()
 
 
-class _NoteFinished(_Work):
+class _NoteFinished(Work):
     def __init__(self, guard: Guard) -> None:
         super().__init__()
         self._guard = guard

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import http.client
+import importlib
 import itertools
 import json
 import os
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from apache_beam.version import __version__ as BEAM_VERSION
@@ -51,14 +53,23 @@ _PARTS_OF_JOB_JAR = (
 _SECONDS_TO_START = 90.0
 
 
-def need(*programs: str) -> None:
+def need(*programs: str, path: str | None = None) -> None:
     """Skips the test if a program is missing, or fails it where engines are required."""
-    missing = [program for program in programs if shutil.which(program) is None]
+    missing = [program for program in programs if shutil.which(program, path=path) is None]
     if missing:
-        _not_here(f"needs {', '.join(missing)}")
+        not_here(f"needs {', '.join(missing)}")
 
 
-def _not_here(reason: str) -> None:
+def need_module(module: str, package: str) -> None:
+    """The same for a module of Python, that a package brings."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        not_here(f"needs {package}")
+
+
+def not_here(reason: str) -> NoReturn:
+    """Skips the test, or fails it where engines are required."""
     if os.environ.get("REQUIRE_ENGINES") == "1":
         pytest.fail(f"{reason}, and REQUIRE_ENGINES=1 asks for every engine")
     pytest.skip(reason)
@@ -78,7 +89,7 @@ def _fetched(directory: Path, fetch: Callable[[Path], None]) -> Path:
             try:
                 fetch(half)
             except subprocess.CalledProcessError as error:
-                _not_here(f"{error.cmd[0]} could not fetch {directory.name}: {error.output[-500:]}")
+                not_here(f"{error.cmd[0]} could not fetch {directory.name}: {error.output[-500:]}")
             half.rename(directory)
     return directory
 
@@ -380,11 +391,11 @@ class WorkerPool:
 
 
 @contextmanager
-def worker_pool(directory: Path, *paths: Path) -> Iterator[WorkerPool]:
+def worker_pool(directory: Path, *paths: Path, **variables: str) -> Iterator[WorkerPool]:
     """A pool that runs while the block does.
 
     Its processes do what the boot program of Beam's container image does; `paths` come before the
-    packages that they find.
+    packages that they find, and `variables` are in their environment.
     """
     directory.mkdir(parents=True, exist_ok=True)
     boot = directory / "boot"
@@ -401,7 +412,7 @@ def worker_pool(directory: Path, *paths: Path) -> Iterator[WorkerPool]:
             ],
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**environment(*paths), "ENGINE_LOGS": str(directory)},
+            env={**environment(*paths), **variables, "ENGINE_LOGS": str(directory)},
             start_new_session=True,
         )
     try:
@@ -497,7 +508,7 @@ class Work:
 
 def arguments(
     configuration: Path,
-    output: Path,
+    output: Path | str,
     *given: str,
     stage: str = "build",
     flags: Sequence[str] = (),
@@ -520,7 +531,7 @@ def environment(*paths: Path) -> dict[str, str]:
 
 def command(
     configuration: Path,
-    output: Path,
+    output: Path | str,
     *given: str,
     stage: str = "build",
     flags: Sequence[str] = (),
@@ -553,12 +564,12 @@ def patched(directory: Path, module: str, name: str, statement: str) -> Path:
     """A directory for `environment`: the statement is executed once the module has the name.
 
     Args:
-        directory: that is made.
+        directory: that is made if it is not there.
         module: as `found` in the statement.
         name: of the module's.
         statement: Python.
     """
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     (directory / "sitecustomize.py").write_text(  # Python imports this by itself
         f"""
 import builtins, os, sys, time

@@ -25,7 +25,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as runner_api
 from apache_beam.version import __version__ as BEAM_VERSION
 from build_support import ROOT, count_job
-from engine_support import command
+from engine_support import command, need_module
 
 from pipelines import runners
 from pipelines.config import BeamConfig, BuildConfig
@@ -44,8 +44,6 @@ from pipelines.storage.locks import LOCK, Guard
 from pipelines.tasks import InputFile
 from pipelines.writing import EncodeJob
 
-pytest.importorskip("google.cloud.dataflow_v1beta3", reason="needs google-cloud-dataflow-client")
-
 IMAGE = "europe-docker.pkg.dev/project/images/beam-bpe:1"
 SECRET = "correct-horse-battery-staple"
 REFERENCE = "${BPE_TEST_TOKEN}"
@@ -53,6 +51,11 @@ REFERENCE = "${BPE_TEST_TOKEN}"
 LARGEST_REQUEST = 20 * 10**6
 STAGES = ["count", "encode"]
 OF_BUILD = ["TrainTokenizer", "WriteTrainedTasks", "NoteFinished"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _client() -> None:
+    need_module("google.cloud.dataflow_v1beta3", "google-cloud-dataflow-client")
 
 
 @dataclass
@@ -336,7 +339,7 @@ def test_the_command_refuses_paths_of_this_machine_before_it_writes(tmp_path: Pa
         ROOT / "configs/quickstart.yaml", output, "beam.runner=DataflowRunner", "--", *given
     )
     assert done.returncode == 2, done.stderr
-    assert "Workers on other machines can't reach a path of this machine" in done.stderr
+    assert "Workers elsewhere can't reach a path of this machine" in done.stderr
     assert not output.exists()
 
 

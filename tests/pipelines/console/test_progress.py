@@ -1,21 +1,15 @@
 from __future__ import annotations
 
-import fcntl
-import json
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
-import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from build_support import ROOT, some_text, write_corpus
+from build_support import ROOT
+from progress_support import check_progress, command_with_hook, write_configuration
 
 from pipelines.console import progress
 
@@ -80,98 +74,30 @@ def test_an_error_ends_the_display() -> None:
 
 # --- the command
 
-# Workers take a while for each task. It runs in the command's child and in its workers.
-_SLOW_TASKS = """
-import logging, time
-logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
-from pipelines import counting
-from pipelines.console import progress
-progress._FIRST_SECONDS = 0.0
-progress._POLL_SECONDS = progress._LINE_SECONDS = 0.05
-read = counting.read_task
-counting.read_task = lambda *given: (time.sleep(0.15), read(*given))[1]
-"""
-
-
-def on_a_terminal(directory: Path, *arguments: object) -> str:
-    """What `beam-bpe` shows on a terminal of 120 columns, each state of the bar in a line."""
-    hooked = command_with_hook(directory)
-    main, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
-    shown = bytearray()
-
-    def read() -> None:
-        with suppress(OSError):  # the other end is closed
-            while data := os.read(main, 1 << 16):
-                shown.extend(data)
-
-    reader = threading.Thread(target=read)
-    try:
-        reader.start()
-        with os.fdopen(terminal, "wb") as stderr:
-            subprocess.run(
-                [sys.executable, "-P", "-m", "pipelines", *map(str, arguments)],
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                env=hooked,
-                timeout=280,
-                check=True,
-            )
-    finally:
-        reader.join(10)
-        os.close(main)
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode("utf-8")).replace("\r", "\n")
-
-
-def command_with_hook(directory: Path) -> dict[str, str]:
-    """The environment of a command whose tasks are slow."""
-    indented = "".join(f"    {line}\n" for line in _SLOW_TASKS.strip().splitlines())
-    (directory / "sitecustomize.py").write_text(
-        f"import os\nif 'BEAM_BPE_STATUS_DIR' in os.environ:\n{indented}"
-    )
-    path = f"{directory}{os.pathsep}{ROOT}"
-    environment = {**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color"}
-    environment.pop("COLUMNS", None)
-    return environment
-
 
 @pytest.fixture
 def config_file(tmp_path: Path) -> Path:
     """A configuration with 8 tasks."""
-    write_corpus(tmp_path / "data", {f"{i}.txt": some_text(12, start=12 * i) for i in range(8)})
-    path = tmp_path / "config.yaml"
-    path.write_text(
-        "output: out\n"
-        "input: {files: [data/*.txt], range_bytes: 2000}\n"
-        "tokenizer: {vocab_size: 300}\n"
-        "counts: {shards: 2}\n"
-    )
-    return path
+    return write_configuration(tmp_path)
+
+
+LOOPBACK = ["beam.runner=PortableRunner", "--", "--job_endpoint=embed"]
 
 
 @pytest.mark.parametrize(
-    ("mode", "workers"), [("in_memory", 1), ("multi_threading", 2), ("multi_processing", 2)]
+    "given",
+    [
+        ["beam.workers=1", "--", "--direct_running_mode=in_memory"],
+        ["beam.workers=2", "--", "--direct_running_mode=multi_threading"],
+        ["beam.workers=2", "--", "--direct_running_mode=multi_processing"],
+        [*LOOPBACK, "--environment_type=LOOPBACK"],
+    ],
+    ids=["in_memory", "multi_threading", "multi_processing", "loopback"],
 )
-def test_progress_moves_in_every_mode_of_the_direct_runner(
-    config_file: Path, tmp_path: Path, mode: str, workers: int
+def test_progress_moves_with_workers_of_the_command(
+    config_file: Path, tmp_path: Path, given: list[str]
 ) -> None:
-    shown = on_a_terminal(
-        *(tmp_path, "count", config_file, "--set", f"beam.workers={workers}"),
-        *("--", f"--direct_running_mode={mode}"),
-    )
-    states = re.findall(
-        r"counting tasks \S+ (\d+)/(\d+) 0:\d\d:\d\d (\S+) kB, \S+ MB/s, (\d+) documents", shown
-    )
-    total = json.loads((tmp_path / "out" / "counts" / "run.json").read_text())["metrics"]["tasks"]
-    done = [int(state[0]) for state in states]
-    documents = [int(state[3]) for state in states]
-    assert {int(state[1]) for state in states} == {total}
-    assert len({*done} - {0, total}) >= 2
-    assert done == sorted(done)
-    assert documents == sorted(documents)
-    assert documents[-1] <= 96
-    # Nothing else is shown: neither by Beam nor by its workers.
-    assert set(re.findall(r"^\w+", shown, re.MULTILINE)) <= {"counting"}
+    check_progress(tmp_path, config_file, *given)
 
 
 def test_a_log_gets_lines_with_what_is_done(config_file: Path, tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability import local_job_service
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.worker import data_plane, sdk_worker
 from runner_support import config, run
 
 from bpe_core.errors import FormatError
 from pipelines import runners
-from pipelines.errors import InputError, OutputError
+from pipelines.errors import InputError, OutputError, WorkerVersionError
 from pipelines.runners import failures
 
 MODES = ["multi_threading", "in_memory"]
@@ -69,6 +72,44 @@ def test_our_errors_come_back_whole_and_nothing_else_is_shown(
     assert capfd.readouterr() == ("", "")
 
 
+def test_of_an_error_in_a_process_of_its_own_the_message_alone_comes_back(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail_there(element: int) -> None:  # this module is not there
+        raise InputError("Bad file.", where="a.txt, byte 5")
+
+    with pytest.raises(InputError) as error:
+        run(fail_there, "multi_processing")
+    assert str(error.value) == "Bad file.\n  where: a.txt, byte 5"
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+
+
+def test_of_what_workers_elsewhere_log_their_message_is_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures.keep_errors_for_the_caller()
+    failures.FAILURE.forget()
+
+    def log(
+        place: Any, level: int, message: str, location: str = "/of/beam/apache_beam/a.py"
+    ) -> None:
+        entry = beam_fn_api_pb2.LogEntry(message=message, log_location=f"{location}:5")
+        record = logging.LogRecord("root", level, place.__file__, 1, str(entry), (), None)
+        logger = logging.getLogger() if place is worker_handlers else local_job_service._LOGGER
+        logger.handle(record)
+
+    for place in (worker_handlers, local_job_service):
+        log(place, logging.WARNING, "of no use")
+        log(place, logging.WARNING, "two\nlines", "/of/program/a.py")
+        log(place, logging.ERROR, "lost a connection")
+        log(place, logging.ERROR, f"Error processing: {_TRACEBACK}{_STEP}\n")
+    assert [record.getMessage() for record in caplog.records] == [
+        "two\nlines",
+        "lost a connection",
+    ] * 2
+
+
 def test_what_follows_from_an_error_of_ours_is_not_shown(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,7 +118,7 @@ def test_what_follows_from_an_error_of_ours_is_not_shown(
     def fail_in_beam() -> None:
         sdk_worker.print("Traceback …\nKeyError: 'bundle_7'", file=sys.stderr)
         data_plane._LOGGER.error("Failed to read inputs in the data plane.")
-        thread = threading.Thread(target=lambda: {}["gone"])
+        thread = threading.Thread(target=beam.Create, args=["no list"])
         thread.start()
         thread.join()
 
@@ -91,6 +132,82 @@ def test_what_follows_from_an_error_of_ours_is_not_shown(
     data_plane._LOGGER.error("Failed to read inputs in the data plane.")
     assert "bundle_7" in capfd.readouterr().err
     assert len(caplog.records) == 1
+
+
+def test_what_a_program_tells_after_an_error_of_ours_is_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(InputError) as error:
+        run(fail_plainly)
+    logging.warning("The program goes on.")
+    logging.error(error.value)
+    assert [record.getMessage() for record in caplog.records] == [
+        "The program goes on.",
+        str(error.value),
+    ]
+    shown: list[Any] = []
+    with pytest.raises(TypeError) as failed:
+        beam.Create("no list")
+    of_program = failed.value.__traceback__
+    assert of_program is not None
+    for traceback in (of_program, of_program.tb_next):
+        thread = threading.ExceptHookArgs((TypeError, failed.value, traceback, None))
+        failures._thread_failed(thread, shown.append)
+    assert [thread.exc_traceback for thread in shown] == [of_program]
+
+
+_SAID = "Bad file.\n  found: bad: worse\n  where: a.txt, byte 5\n  what to do: Mend it."
+_TRACEBACK = f"""Traceback (most recent call last):
+  File "sdk_worker.py", line 309, in _execute
+    response = task()
+pipelines.errors.InputError: {_SAID}"""
+_STEP = " [while running 'ReadTasks/Read-ptransform-31']"
+_JAVA = """
+\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient.get(FnApiControlClient.java:9)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+\t... 13 more
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{_TRACEBACK}{_STEP}",
+        f"bundle inst004 stage-003 failed:{_TRACEBACK}{_STEP}\n",
+        f"java.lang.RuntimeException: Error received from SDK harness: {_TRACEBACK}\n{_JAVA}",
+        f"a: {_TRACEBACK}{_STEP}\n{_JAVA}Caused by: b: {_TRACEBACK}{_STEP}{_JAVA}",
+        f"KeyError: 5\n\nDuring handling of it, there was another:\n\n{_TRACEBACK}{_STEP}",
+        f"{_TRACEBACK}\nCaused by: java.io.IOException: gone{_JAVA}",
+    ],
+)
+def test_of_what_an_engine_tells_our_message_is_left(text: str) -> None:
+    error = failures.error_of(text)
+    assert type(error) is InputError
+    assert str(error) == _SAID
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ModuleNotFoundError: No module named 'pipelines'",
+        "ModuleNotFoundError: No module named 'bpe_core.formats'",
+        "ImportError: cannot import name 'Work' from 'pipelines.runners' (/x/__init__.py)",
+        "AttributeError: Can't get attribute 'Work' on <module 'pipelines.transforms' from 'x'>",
+    ],
+)
+def test_of_workers_without_this_package_the_message_says_so(line: str) -> None:
+    traceback = f"Traceback (most recent call last):\n  File 'cloudpickle.py', line 1\n{line}"
+    for text in (traceback, f"java.lang.RuntimeException: {traceback}{_STEP}\n{_JAVA}"):
+        error = failures.error_of(text)
+        assert type(error) is WorkerVersionError
+        assert f"found: {line}\n" in str(error)
+        assert "Install it there" in str(error)
+
+
+@pytest.mark.parametrize("name", ["numpy", "pipelines_of_others", "mine.pipelines"])
+def test_other_modules_that_workers_lack_keep_their_traceback(name: str) -> None:
+    text = f"Traceback (most recent call last):\nModuleNotFoundError: No module named '{name}'"
+    assert failures.error_of(text) is None
 
 
 def fail_unexpectedly(element: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,21 @@ from build_support import config_for
 from pipelines import build, runners
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.runners import dataflow
+from pipelines.runners import dataflow, flink
+from pipelines.runners.kind import is_this_machine
+from pipelines.runners.options import check_detaches
+from pipelines.scrubbing import scrub
+from pipelines.stages.run import Run
 
 PROCESS = {"environment_type": "PROCESS"}
+BOOT = {**PROCESS, "environment_config": '{"command": "boot"}'}
 CLUSTER = {"flink_master": "flink.example:8081"}
 POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
-UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
+POOL_ELSEWHERE = {**POOL, "environment_config": "pool.example:50000"}
+HERE = {"job_endpoint": "localhost:1"}
+ELSEWHERE = {"job_endpoint": "spark.example:8099"}
+LOOPBACK = {"environment_type": "LOOPBACK"}
+UNREACHED = {**HERE, "job_server_timeout": 1, **POOL}
 DATAFLOW = {"project": "p", "region": "r", "temp_location": "gs://b/t"}
 DATAFLOW_JOB = {**DATAFLOW, "sdk_container_image": "i:1"}
 
@@ -43,6 +53,32 @@ def test_the_command_line_wins_over_the_configuration() -> None:
     assert (options["direct_num_workers"], options["job_name"]) == (5, "a")
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("use_public_ips", False),  # Beam's default is None, which is yes
+        ("save_main_session", False),
+        ("pipeline_type_check", False),  # whose default is True
+        ("streaming", False),
+        ("no_auth", False),
+    ],
+)
+def test_no_is_said_to_beam_where_it_would_take_yes(name: str, expected: bool) -> None:
+    options = runners.options_of(BeamConfig(options={name: False})).get_all_options()
+    assert options[name] is expected
+
+
+def test_a_negation_that_is_denied_says_nothing() -> None:
+    options = runners.options_of(BeamConfig(options={"no_use_public_ips": False}))
+    assert options.get_all_options()["use_public_ips"] is None
+
+
+def test_the_mode_may_be_a_word_of_its_own() -> None:
+    for given in (["--direct_running_mode", "in_memory"], ["--direct_running_mode=in_memory"]):
+        options = runners.options_of(BeamConfig(), given).get_all_options()
+        assert (options["direct_running_mode"], options["direct_num_workers"]) == ("in_memory", 1)
+
+
 def test_options_may_be_flags_lists_negations_and_two_words() -> None:
     configured = BeamConfig(options={"streaming": False, "experiments": ["a", "b"]})
     options = runners.options_of(
@@ -59,6 +95,7 @@ def test_options_may_be_flags_lists_negations_and_two_words() -> None:
         ({"frobnicate": 3}, (), "--frobnicate"),
         ({}, ("--frobnicate=3",), "--frobnicate"),
         ({}, ("--frobnicate",), "--frobnicate"),
+        ({"frobnicate": False}, (), "--frobnicate"),
         ({}, ("--direct_num=3",), "--direct_num"),
         ({}, ("--no_such_thing",), "--no_such_thing"),
         ({}, ("--direct_num_workers=many",), "invalid int value: 'many'"),
@@ -85,28 +122,55 @@ def test_options_that_would_have_no_effect_are_refused(
     ("runner", "options", "problem"),
     [
         ("DirectRunner", {"direct_running_mode": "in_memory"}, "in_memory has one worker"),
-        ("FlinkRunner", {**CLUSTER, "environment_type": "LOOPBACK"}, "can't reach this process"),
+        ("FlinkRunner", {**CLUSTER, **LOOPBACK}, "can't reach this process"),
+        ("FlinkRunner", {**ELSEWHERE, **LOOPBACK}, "can't reach this process"),
+        ("FlinkRunner", ELSEWHERE, "LOOPBACK, the default, .* job_endpoint spark.example:8099"),
+        ("PortableRunner", {**ELSEWHERE, **LOOPBACK}, "can't reach this process"),
+        ("PortableRunner", {**HERE, **CLUSTER, **LOOPBACK}, "can't reach this process"),
+        (
+            "PortableRunner",
+            {**ELSEWHERE, "environment_type": "beam:env:embedded_python_loopback:v1"},
+            "can't reach this process",
+        ),
+        ("PrismRunner", ELSEWHERE, "can't reach this process"),
         ("DataflowRunner", {"project": "p", "region": "r"}, "none for temp_location"),
         ("DataflowRunner", DATAFLOW, "would not have this package"),
+        ("DataflowRunner", {**DATAFLOW, "requirements_file": "r"}, "would not have this package"),
         ("DataflowRunner", {**DATAFLOW, "setup_file": "s", "temp_location": "t"}, "reach this pl"),
         ("DataflowRunner", {**DATAFLOW, "setup_file": "s"}, "can't reach a path of this machine"),
         ("FlinkRunner", CLUSTER, "can't reach a path of this machine"),
         ("FlinkRunner", {"environment_type": "DOCKER"}, "can't reach a path of this machine"),
-        ("PortableRunner", {"job_endpoint": "j:1"}, "can't reach a path of this machine"),
+        (
+            "FlinkRunner",
+            {"flink_master": "localhost:8081"},
+            "can't reach a path of this machine[^$]*environment_type DOCKER, the default",
+        ),
+        ("FlinkRunner", POOL_ELSEWHERE, r"this machine[^$]*a worker pool at pool.example:50000"),
+        ("FlinkRunner", {**ELSEWHERE, **POOL}, "this machine[^$]*job_endpoint spark.example"),
+        ("FlinkRunner", {**ELSEWHERE, **BOOT}, "this machine[^$]*job_endpoint spark.example"),
+        ("PortableRunner", HERE, "can't reach a path of this machine"),
+        ("PortableRunner", ELSEWHERE, "can't reach a path of this machine"),
+        ("PortableRunner", {**ELSEWHERE, **POOL}, "can't reach a path of this machine"),
+        ("PortableRunner", {**HERE, **POOL_ELSEWHERE}, "can't reach a path of this machine"),
+        ("PortableRunner", {**HERE, "environment_type": "beam:env:docker:v1"}, "type DOCKER"),
+        ("PrismRunner", {"environment_type": "DOCKER"}, "can't reach a path of this machine"),
+        ("PrismRunner", POOL_ELSEWHERE, "can't reach a path of this machine"),
         ("PrismRunner", {"flink_masterr": "x"}, "none of Beam's"),
         ("PrismRunner", {}, "beam.workers has no effect"),
-        ("PortableRunner", {"job_endpoint": "embed", "environment_type": "LOOPBACK"}, "no effect"),
+        ("PortableRunner", {"job_endpoint": "embed", **LOOPBACK}, "no effect"),
         ("PortableRunner", {}, "needs a job server"),
-        ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "FOO"}, "of this kind"),
+        ("PortableRunner", {**HERE, "environment_type": "FOO"}, "of this kind"),
+        ("PortableRunner", {**HERE, "environment_type": "beam:env:foo:v1"}, "of this kind"),
         ("PrismRunner", {"environment_type": "FOO"}, "No workers are of this kind"),
         ("FlinkRunner", {**CLUSTER, "environment_type": "FOO"}, "No workers are of this kind"),
-        ("PortableRunner", {"job_endpoint": "j:1", **PROCESS}, "need a command"),
+        ("PortableRunner", {**HERE, **PROCESS}, "need a command"),
+        ("PortableRunner", {**HERE, "environment_type": "beam:env:process:v1"}, "need a command"),
         (
             "PortableRunner",
-            {"job_endpoint": "j:1", **PROCESS, "environment_config": "{"},
+            {**HERE, **PROCESS, "environment_config": "{"},
             "need a c",
         ),
-        ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "EXTERNAL"}, "found: none"),
+        ("PortableRunner", {**HERE, "environment_type": "EXTERNAL"}, "found: none"),
         ("PortableRunner", {**UNREACHED, "environment_config": "localhost"}, "found: localhost"),
         ("PortableRunner", {**UNREACHED, "environment_config": "{}"}, "found: none"),
         ("DirectRunner", {"direct_num_workers": -1}, "fewer workers than none"),
@@ -124,20 +188,26 @@ def test_what_does_not_go_with_a_runner_is_refused(
     [
         ("FlinkRunner", {}, "/data/out"),  # [auto]: in this process
         ("FlinkRunner", {"flink_master": "[local]"}, "/data/out"),
-        ("FlinkRunner", {"flink_master": "localhost:8081"}, "/data/out"),
+        ("FlinkRunner", {"flink_master": "localhost:8081", **POOL}, "/data/out"),
+        ("FlinkRunner", {"flink_master": "http://localhost:8081", **LOOPBACK}, "/data/out"),
+        ("FlinkRunner", {"flink_master": "localhost:8081"}, "file:///mnt/out"),
+        ("FlinkRunner", HERE, "/data/out"),
         ("FlinkRunner", CLUSTER, "s3://bucket/out"),
         ("FlinkRunner", CLUSTER, "file:///mnt/out"),
-        ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "LOOPBACK"}, "/data/out"),
+        ("FlinkRunner", CLUSTER, "zip://*.txt::s3://bucket/a.zip"),
+        ("PortableRunner", {**HERE, **LOOPBACK}, "/data/out"),
+        ("PortableRunner", {"job_endpoint": "dns:///localhost:1", **LOOPBACK}, "/data/out"),
+        ("PortableRunner", ELSEWHERE, "file:///mnt/out"),
         ("PortableRunner", UNREACHED, "/data/out"),
         ("PortableRunner", {**UNREACHED, "environment_config": '{"url": "[::1]:5"}'}, "/data/out"),
         (
             "PortableRunner",
-            {**UNREACHED, **PROCESS, "environment_config": '{"command": "boot"}'},
+            {**UNREACHED, **BOOT},
             "/data/out",
         ),
         (
             "PortableRunner",
-            {"job_endpoint": "j:1", **PROCESS, "environment_options": ["process_command=boot"]},
+            {**HERE, **PROCESS, "environment_options": ["process_command=boot"]},
             "/data/out",
         ),
         ("PrismRunner", {}, "/data/out"),
@@ -152,7 +222,12 @@ def test_places_that_workers_reach_are_taken(
 
 @pytest.mark.parametrize(
     "option",
-    ["--template_location=gs://b/t", "--no_wait_until_finish", "--wait_until_finish_duration=5"],
+    [
+        "--template_location=gs://b/t",
+        "--no_wait_until_finish",
+        "--output_executable_path=job.jar",
+        "--wait_until_finish_duration=5",
+    ],
 )
 def test_a_build_refuses_options_with_which_it_would_not_wait(option: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
@@ -170,9 +245,10 @@ def test_a_build_refuses_options_with_which_it_would_not_wait(option: str, tmp_p
         ("PrismRunner", {}, "PrismRunner, which works"),
         ("FlinkRunner", {}, r"flink_master \[auto\]"),
         ("FlinkRunner", {"flink_master": "[local]", **POOL}, r"flink_master \[local\]"),
-        ("FlinkRunner", {"flink_master": "localhost:1", "environment_type": "LOOPBACK"}, "LOOPB"),
+        ("FlinkRunner", {"flink_master": "localhost:1", **LOOPBACK}, "LOOPBACK"),
+        ("FlinkRunner", HERE, "LOOPBACK"),  # which Beam takes for [auto]
         ("PortableRunner", {"job_endpoint": "embed", **POOL}, "job_endpoint embed"),
-        ("PortableRunner", {"job_endpoint": "j:1", "environment_type": "LOOPBACK"}, "LOOPBACK"),
+        ("PortableRunner", {**HERE, **LOOPBACK}, "LOOPBACK"),
         ("DataflowRunner", {**DATAFLOW_JOB, "dry_run": True}, "--dry_run"),
         ("DataflowRunner", {**DATAFLOW_JOB, "no_wait_until_finish": True}, "--no_wait_until"),
     ],
@@ -182,23 +258,23 @@ def test_a_job_that_would_end_with_the_command_is_refused(
 ) -> None:
     config = BeamConfig(runner=runner, options=dict(options))
     with pytest.raises(ConfigError, match=f"found: .*{found}"):
-        runners.check_detaches(config, runners.options_of(config))
+        check_detaches(config, runners.options_of(config))
 
 
 @pytest.mark.parametrize(
     ("runner", "options"),
     [
         ("FlinkRunner", {"flink_master": "localhost:8081", **POOL}),
-        ("FlinkRunner", {"job_endpoint": "j:1", **POOL}),
+        ("FlinkRunner", {**ELSEWHERE, **POOL}),
         ("FlinkRunner", CLUSTER),
-        ("PortableRunner", {"job_endpoint": "j:1"}),
+        ("PortableRunner", ELSEWHERE),
         ("DataflowRunner", DATAFLOW_JOB),
         ("DataflowRunner", {**DATAFLOW_JOB, "template_location": "gs://b/t"}),
     ],
 )
 def test_a_job_that_lives_elsewhere_may_be_left(runner: str, options: Mapping[str, Any]) -> None:
     config = BeamConfig(runner=runner, options=dict(options))
-    runners.check_detaches(config, runners.options_of(config))
+    check_detaches(config, runners.options_of(config))
 
 
 def test_whether_a_job_can_be_left_is_said_before_where_the_data_are() -> None:
@@ -264,6 +340,49 @@ def test_workers_are_the_most_machines_of_dataflow_and_no_session_is_sent_there(
     assert options["save_main_session"] is False
 
 
-def test_memory_of_this_process_is_no_place_for_workers_elsewhere() -> None:
-    with pytest.raises(ConfigError, match="memory://out"):
-        options_for("FlinkRunner", CLUSTER, "memory://out")
+@pytest.mark.parametrize("place", ["memory://out", "zip://*.txt::/data/a.zip", "zip::memory://a"])
+def test_no_part_of_this_machine_is_a_place_for_workers_elsewhere(place: str) -> None:
+    with pytest.raises(ConfigError, match=f"found: {re.escape(place)}"):
+        options_for("FlinkRunner", CLUSTER, "s3://bucket/out", place)
+
+
+def test_every_pattern_of_every_source_is_a_place_that_workers_must_reach(tmp_path: Path) -> None:
+    sources = [
+        {"name": "one", "files": ["s3://bucket/*.txt", str(tmp_path / "later.txt")]},
+        {"name": "two", "files": ["s3://bucket/2/*.txt"]},
+    ]
+    run = Run(config_for(tmp_path, output="s3://bucket/out", input=sources))
+    run.repaired = ("/repaired.txt",)
+    assert run.places == (
+        *("s3://bucket/out", "s3://bucket/out/tokenizer", "s3://bucket/*.txt"),
+        *(str(tmp_path / "later.txt"), "s3://bucket/2/*.txt", "/repaired.txt"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("localhost", True),
+        ("localhost:8081", True),
+        ("http://localhost:8081/", True),
+        ("https://user:word@127.0.0.1", True),
+        ("[::1]:50000", True),
+        ("localhost.example:8081", False),
+        ("http://flink.example:8081", False),
+        ("localhost:word@flink.example:8081", False),
+        ("", False),
+    ],
+)
+def test_addresses_of_this_machine(address: str, expected: bool) -> None:
+    assert is_this_machine(address) is expected
+
+
+@pytest.mark.parametrize("scheme", ["", "http://"])
+def test_a_password_in_the_address_of_a_cluster_is_told_to_nobody(scheme: str) -> None:
+    master = f"{scheme}someone:corr%2Fct-horse@flink.example:8081"
+    with pytest.raises(ConfigError) as error:
+        options_for("FlinkRunner", {"flink_master": master}, "/data/out")
+    assert "flink.example:8081" in str(error.value)
+    assert "horse" not in str(error.value)
+    assert scrub("refused: corr/ct-horse") == "refused: ***"
+    assert flink._USER.sub("", master) == f"{scheme}flink.example:8081"

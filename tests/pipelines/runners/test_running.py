@@ -8,6 +8,7 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -19,6 +20,7 @@ from runner_support import config, run
 from pipelines import runners
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
+from pipelines.runners import running
 
 POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
 UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
@@ -92,6 +94,33 @@ def test_a_job_server_that_listens_but_says_nothing_is_told_of(waits: bool) -> N
                     pipeline | beam.Create([b""])
             else:
                 runners.submit(config, lambda pipeline: pipeline | beam.Create([b""]))
+
+
+class _Job:
+    """In place of the result of an engine that is far away."""
+
+    def __init__(self, fails: bool) -> None:
+        self.cancelled = 0
+        self._fails = fails
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+        if self._fails:
+            raise ConnectionError
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interruption_cancels_the_job_of_any_engine(fails: bool) -> None:
+    job = _Job(fails)
+    pipeline = SimpleNamespace(result=job)
+    with pytest.raises(KeyboardInterrupt), running._cancelled_by_interruption(pipeline):
+        raise KeyboardInterrupt
+    assert job.cancelled == 1
+    with running._cancelled_by_interruption(pipeline):
+        pass
+    with pytest.raises(KeyError), running._cancelled_by_interruption(pipeline):
+        raise KeyError
+    assert job.cancelled == 1
 
 
 def test_processes_of_workers_say_nothing_of_their_beginning_and_end(

@@ -1,0 +1,106 @@
+"""What tests of progress share: a command with slow tasks, and what it shows on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+
+from build_support import ROOT, some_text, write_corpus
+
+# Workers take a while for each task. It runs in the command's child and in its workers.
+_SLOW_TASKS = """
+import logging, time
+logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
+from pipelines import counting
+from pipelines.console import progress
+progress._FIRST_SECONDS = 0.0
+progress._POLL_SECONDS = progress._LINE_SECONDS = 0.05
+read = counting.read_task
+counting.read_task = lambda *given: (time.sleep(0.15), read(*given))[1]
+"""
+
+
+def on_a_terminal(directory: Path, *arguments: object) -> str:
+    """What `beam-bpe` shows on a terminal of 120 columns, each state of the bar in a line."""
+    hooked = command_with_hook(directory)
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
+    shown = bytearray()
+
+    def read() -> None:
+        with suppress(OSError):  # the other end is closed
+            while data := os.read(main, 1 << 16):
+                shown.extend(data)
+
+    reader = threading.Thread(target=read)
+    try:
+        reader.start()
+        with os.fdopen(terminal, "wb") as stderr:
+            subprocess.run(
+                [sys.executable, "-P", "-m", "pipelines", *map(str, arguments)],
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env=hooked,
+                timeout=280,
+                check=True,
+            )
+    finally:
+        reader.join(10)
+        os.close(main)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode("utf-8")).replace("\r", "\n")
+
+
+def command_with_hook(directory: Path) -> dict[str, str]:
+    """The environment of a command whose tasks are slow."""
+    indented = "".join(f"    {line}\n" for line in _SLOW_TASKS.strip().splitlines())
+    (directory / "sitecustomize.py").write_text(
+        f"import os\nif 'BEAM_BPE_STATUS_DIR' in os.environ:\n{indented}"
+    )
+    path = f"{directory}{os.pathsep}{ROOT}"
+    environment = {**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color"}
+    environment.pop("COLUMNS", None)
+    return environment
+
+
+def write_configuration(directory: Path) -> Path:
+    """A configuration with 8 tasks, that counts into `directory`/out."""
+    write_corpus(directory / "data", {f"{i}.txt": some_text(12, start=12 * i) for i in range(8)})
+    path = directory / "config.yaml"
+    path.write_text(
+        "output: out\n"
+        "input: {files: [data/*.txt], range_bytes: 2000}\n"
+        "tokenizer: {vocab_size: 300}\n"
+        "counts: {shards: 2}\n"
+    )
+    return path
+
+
+def check_progress(directory: Path, config_file: Path, *given: str) -> None:
+    """Counts with keys and, after "--", options; the bar moves, and nothing else is shown."""
+    keys = list(takewhile(lambda item: item != "--", given))
+    settings = [item for key in keys for item in ("--set", key)]
+    shown = on_a_terminal(directory, "count", config_file, *settings, *given[len(keys) :])
+    states = re.findall(
+        r"counting tasks \S+ (\d+)/(\d+) 0:\d\d:\d\d (\S+) kB, \S+ MB/s, (\d+) documents", shown
+    )
+    total = json.loads((directory / "out" / "counts" / "run.json").read_text())["metrics"]["tasks"]
+    done = [int(state[0]) for state in states]
+    documents = [int(state[3]) for state in states]
+    assert {int(state[1]) for state in states} == {total}
+    assert len({*done} - {0, total}) >= 2
+    assert done == sorted(done)
+    assert documents == sorted(documents)
+    assert documents[-1] <= 96
+    # Nothing else is shown: neither by Beam nor by its workers.
+    assert set(re.findall(r"^\w+", shown, re.MULTILINE)) <= {"counting"}
