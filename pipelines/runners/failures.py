@@ -70,6 +70,7 @@ class _Failure:
     def __init__(self) -> None:
         self._watched = False
         self._error: Exception | None = None
+        self._interrupted = False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -99,9 +100,13 @@ class _Failure:
             self.note(error)
             raise
 
+    def interrupt(self) -> None:
+        """Notes that the pipeline was interrupted."""
+        self._interrupted = True
+
     def forget(self) -> None:
-        """Forgets the error of an earlier pipeline."""
-        self._error = None
+        """Forgets what ended an earlier pipeline."""
+        self._error, self._interrupted = None, False
 
     @property
     def happened(self) -> bool:
@@ -114,9 +119,9 @@ class _Failure:
         return self._watched and self._error is None
 
     @property
-    def is_ours(self) -> bool:
-        """Whether the pipeline that runs, or the last one, failed with an error of ours."""
-        return isinstance(self._error, BpeError)
+    def is_known(self) -> bool:
+        """Whether an error of ours, or an interruption, ended the pipeline or is to end it."""
+        return self._interrupted or isinstance(self._error, BpeError)
 
     def raise_again(self) -> None:
         """Raises the error if there was one."""
@@ -205,7 +210,7 @@ def _thread_failed(
         supervisor.end_as_worker_did(int(died[1]))
     if died is not None and -int(died[1]) in _ASKED_TO_END:
         return
-    if not (FAILURE.is_ours and _began_in_beam(failed.exc_traceback)):
+    if not (FAILURE.is_known and _began_in_beam(failed.exc_traceback)):
         show(failed)
 
 
@@ -247,7 +252,7 @@ def _is_of_others(shown: object, text: str) -> bool:
     ours = shown if isinstance(shown, BpeError) else error_of(text)
     if ours is not None:
         FAILURE.note(ours)
-    return ours is None and not FAILURE.is_ours
+    return ours is None and not FAILURE.is_known
 
 
 def _began_in_beam(traceback: TracebackType | None) -> bool:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+)
 from apache_beam.runners.runner import create_runner
 
 from pipelines.config import BeamConfig
@@ -21,11 +26,15 @@ from pipelines.runners.kind import Kind
 from pipelines.scrubbing import remember
 
 _EMBEDDED: Final = ("[local]", "[auto]")
+_OWN_NAME: Final = re.compile(r"beam-bpe-[0-9a-f]{8}")
+_SECONDS_TO_CANCEL: Final = 10.0
 _USER: Final = re.compile(r"(?<=//)[^/@]*@|^[^/@]*@")
 
 
 def _defaults(config: BeamConfig, _args: Sequence[str]) -> dict[str, Any]:
-    return {"parallelism": config.workers} if config.workers else {}
+    # By its name a job is found at the cluster.
+    name = {"job_name": f"beam-bpe-{secrets.token_hex(4)}"}
+    return {**name, "parallelism": config.workers} if config.workers else name
 
 
 def _workers(asked: Mapping[str, Any]) -> int | None:
@@ -50,6 +59,31 @@ def _held_here(asked: Mapping[str, Any]) -> str | None:
     return workers_held_here(asked, _unsaid(asked))
 
 
+def _detach(options: PipelineOptions) -> None:
+    # Else Beam starts a job server here, which says that a job runs before the cluster has it.
+    if not options.view_as(PortableOptions).job_endpoint:
+        options.view_as(FlinkRunnerOptions).flink_submit_uber_jar = True
+
+
+def _cancel(result: Any, options: PipelineOptions) -> None:
+    """Cancels a job also at the cluster: Beam's job server forgets jobs that it has handed on."""
+    import requests
+
+    asked = options.get_all_options()
+    if asked["flink_master"] in _EMBEDDED:
+        return
+    result.cancel()
+    if not _OWN_NAME.fullmatch(asked["job_name"]):
+        return  # another job may have the same
+    master = asked["flink_master"].rstrip("/")
+    url = master if "://" in master else f"http://{master}"
+    found = requests.get(f"{url}/jobs/overview", timeout=_SECONDS_TO_CANCEL).json()
+    for job in found["jobs"]:
+        if job["name"] == asked["job_name"] and job["end-time"] == -1:
+            place = f"{url}/jobs/{job['jid']}"
+            requests.patch(place, params={"mode": "cancel"}, timeout=_SECONDS_TO_CANCEL)
+
+
 def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
     """The cluster's own id of a job that it got as a jar, else that of the job server."""
     from apache_beam.runners.portability import flink_uber_jar_job_server  # slow to import
@@ -68,5 +102,7 @@ FLINK: Final = Kind(
     elsewhere=lambda asked: workers_elsewhere(asked, _unsaid(asked)),
     make=lambda _: create_runner("FlinkRunner"),
     held_here=_held_here,
+    detach=_detach,
     job_of=_job_of,
+    cancel=_cancel,
 )

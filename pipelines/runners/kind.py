@@ -31,8 +31,9 @@ class Kind:
         workers: how many there are, by the options; None: the engine decides.
         make: the runner.
         held_here: what of the options makes a job end with the command; None: nothing.
-        job_of: id of a job that goes on without the command, and where it can be watched; None:
-            there are none.
+        detach: sets what a job needs that goes on without the command.
+        job_of: id of such a job, and where it can be watched; None: there are none.
+        cancel: ends the job of a result, which would go on without the command.
     """
 
     is_local: bool = False
@@ -43,7 +44,9 @@ class Kind:
     workers: Callable[[Mapping[str, Any]], int | None] = lambda _: None
     make: Callable[[PipelineOptions], PipelineRunner]
     held_here: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    detach: Callable[[PipelineOptions], None] = lambda _: None
     job_of: Callable[[Any, PipelineOptions], tuple[str, str | None]] | None = None
+    cancel: Callable[[Any, PipelineOptions], None] = lambda result, _: result.cancel()
 
 
 def is_this_machine(address: str) -> bool:

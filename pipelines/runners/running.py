@@ -13,7 +13,6 @@ from typing import Any, Final
 import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import (
-    FlinkRunnerOptions,
     PipelineOptions,
     PortableOptions,
 )
@@ -27,7 +26,7 @@ from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
 from pipelines.runners.failures import FAILURE, error_of, keep_errors_for_the_caller, our_errors
-from pipelines.runners.kind import PLACE_OF_OPTIONS, WITH_PORT
+from pipelines.runners.kind import PLACE_OF_OPTIONS, WITH_PORT, Kind
 from pipelines.runners.options import KINDS, options_of
 from pipelines.storage.locks import DetachedJob
 
@@ -59,7 +58,7 @@ def pipeline(
         FAILURE.watched() if kind.is_local else nullcontext(),
         _job_server_ended(made.runner),
         _metrics_kept(made),
-        _cancelled_by_interruption(made) if not kind.is_local else nullcontext(),
+        _cancelled_by_interruption(made, kind) if not kind.is_local else nullcontext(),
         made as running,
     ):
         yield running
@@ -86,18 +85,15 @@ def submit(
         ConfigError: as `pipeline` and `check_detaches` do, or the runner can't be reached.
     """
     options = options_of(config, beam_args, places, no_wait=True)
-    if config.runner == "FlinkRunner" and not options.view_as(PortableOptions).job_endpoint:
-        # Else Beam starts a job server here, which says that a job runs before the cluster has it.
-        options.view_as(FlinkRunnerOptions).flink_submit_uber_jar = True
     kind = KINDS[config.runner]
+    kind.detach(options)
     assert kind.job_of is not None, "check_detaches refuses others"
     running = _pipeline_for(config, options)
     with our_errors():
         build(running)
         result = running.run()
-        with _refusals_told(
-            config, options
-        ):  # a job server that works on it may be asked for its name
+        # A job server that works on it may be asked for its name.
+        with _refusals_told(config, options):
             name, url = kind.job_of(result, options)
     return DetachedJob(name=name, runner=config.runner, url=url, stages=tuple(stages))
 
@@ -233,15 +229,16 @@ def _metrics_kept(pipeline: beam.Pipeline) -> Iterator[None]:
 
 
 @contextmanager
-def _cancelled_by_interruption(pipeline: beam.Pipeline) -> Iterator[None]:
+def _cancelled_by_interruption(pipeline: beam.Pipeline, kind: Kind) -> Iterator[None]:
     """Cancels the job of an engine, which would go on without the command."""
     try:
         yield
     except KeyboardInterrupt:
+        FAILURE.interrupt()
         result = getattr(pipeline, "result", None)
         if result is not None:
             with suppress(Exception):  # the engine can't be reached, or the job has ended
-                result.cancel()
+                kind.cancel(result, pipeline.options)
         raise
 
 

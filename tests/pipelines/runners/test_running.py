@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import pytest
@@ -21,6 +24,8 @@ from pipelines import runners
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
 from pipelines.runners import running
+from pipelines.runners.flink import FLINK
+from pipelines.runners.kind import Kind
 
 POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
 UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
@@ -112,15 +117,62 @@ class _Job:
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_interruption_cancels_the_job_of_any_engine(fails: bool) -> None:
     job = _Job(fails)
-    pipeline = SimpleNamespace(result=job)
-    with pytest.raises(KeyboardInterrupt), running._cancelled_by_interruption(pipeline):
+    pipeline = SimpleNamespace(result=job, options=None)
+    kind = Kind(make=lambda _: None)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        running._cancelled_by_interruption(pipeline, kind),
+    ):
         raise KeyboardInterrupt
     assert job.cancelled == 1
-    with running._cancelled_by_interruption(pipeline):
+    with running._cancelled_by_interruption(pipeline, kind):
         pass
-    with pytest.raises(KeyError), running._cancelled_by_interruption(pipeline):
+    with pytest.raises(KeyError), running._cancelled_by_interruption(pipeline, kind):
         raise KeyError
     assert job.cancelled == 1
+
+
+class _Cluster(BaseHTTPRequestHandler):
+    """Answers as Flink's REST interface; notes what is to be cancelled."""
+
+    jobs: ClassVar[list[dict[str, Any]]] = []
+    cancelled: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self._answer({"jobs": self.jobs} if self.path == "/jobs/overview" else {})
+
+    def do_PATCH(self) -> None:
+        self.cancelled.append(self.path)
+        self._answer({})
+
+    def _answer(self, content: Any) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_of_a_flink_cluster_only_the_running_job_of_the_command_is_cancelled(named: bool) -> None:
+    with ThreadingHTTPServer(("localhost", 0), _Cluster) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        given = {"flink_master": f"localhost:{server.server_port}", **POOL}
+        if named:
+            given["job_name"] = "nightly"
+        options = runners.options_of(BeamConfig(runner="FlinkRunner", options=given))
+        name = options.get_all_options()["job_name"]
+        _Cluster.cancelled = []
+        _Cluster.jobs = [
+            {"jid": "a", "name": name, "end-time": 1},
+            {"jid": "b", "name": name, "end-time": -1},
+            {"jid": "c", "name": "other", "end-time": -1},
+        ]
+        FLINK.cancel(_Job(fails=False), options)
+        server.shutdown()
+    # One that the user gave may be that of another job as well.
+    assert _Cluster.cancelled == ([] if named else ["/jobs/b?mode=cancel"])
 
 
 def test_processes_of_workers_say_nothing_of_their_beginning_and_end(
