@@ -48,14 +48,9 @@ def test_embedded_flink(work: Work, expected: dict[str, str], tmp_path: Path) ->
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("parallelism", [1, 4])
 def test_flink_cluster(
-    work: Work,
-    expected: dict[str, str],
-    tmp_path: Path,
-    cluster: FlinkCluster,
-    pool: str,
-    parallelism: int,
+    work: Work, expected: dict[str, str], tmp_path: Path, cluster: FlinkCluster, pool: str
 ) -> None:
-    options = [*of_flink(cluster.address, pool), f"--parallelism={parallelism}"]
+    # With more, its many stages at a time are more than Beam's workers on Flink bear.
+    options = [*of_flink(cluster.address, pool), "--parallelism=1"]
     assert own(work, tmp_path / "out", *options) == expected
