@@ -22,7 +22,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -48,6 +48,7 @@ from apache_beam.utils import thread_pool_executor
 from bpe_core.errors import BpeError
 from pipelines import row_transforms
 from pipelines.errors import ConfigError, PipelineError
+from pipelines.row_bytes import check_row
 
 # Their names, in full.
 TRANSFORMS: Final = frozenset(
@@ -142,7 +143,7 @@ def _keep_used_coders(components: beam_runner_api_pb2.Components) -> bool:
 
 
 def _check_parameters(payload: bytes) -> None:
-    values = external_transforms_pb2.ExternalConfigurationPayload.FromString(payload)
+    values = _read(external_transforms_pb2.ExternalConfigurationPayload.FromString, payload)
     # Logical types are made from their representation by code, some by evaluating it.
     if "logical_type" in str(values.schema):
         raise ConfigError(
@@ -151,13 +152,32 @@ def _check_parameters(payload: bytes) -> None:
             found="a logical type",
             hint="Give mappings with values of several types as rows.",
         )
-    name = getattr(RowCoder(values.schema).decode(values.payload), "constructor", None)
+    name = getattr(_read(_row_of(values.schema), values.payload), "constructor", None)
     if not isinstance(name, str) or name not in TRANSFORMS:
         raise ConfigError(
             "The request is refused: this service does not have the transform.",
             expected="one of " + ", ".join(sorted(TRANSFORMS)),
             found=repr(name),
         )
+
+
+def _row_of(schema: Any) -> Callable[[bytes], Any]:
+    def decode(data: bytes) -> Any:
+        check_row(schema, data)
+        return RowCoder(schema).decode(data)
+
+    return decode
+
+
+def _read(decode: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return decode(data)
+    except Exception as error:  # decoders of Beam and protobuf raise anything
+        raise ConfigError(
+            "The request is refused: its parameters can't be read.",
+            expected="a schema and a row of it, as SDKs of Beam send them",
+            found=f"{len(data):,} bytes, {type(error).__name__}",
+        ) from None
 
 
 def serve(arguments: Sequence[str]) -> None:
@@ -185,15 +205,15 @@ def serve(arguments: Sequence[str]) -> None:
         options=[("grpc.so_reuseport", 0)],  # else a second service would share the port
     )
     try:
-        port = server.add_insecure_port(f"{known.host}:{known.port}")
+        port = server.add_insecure_port(_address(known.host, known.port))
     except RuntimeError:
         raise ConfigError(
             "The service can't listen there.",
             expected="an address of this machine and a port that is free",
-            found=f"{known.host}:{known.port}",
+            found=_address(known.host, known.port),
             hint="Take another --port; 0 is any that is free.",
         ) from None
-    address = f"{known.host}:{port}"
+    address = _address(known.host, port)
     if known.serve_workers:
         portable.environment_type = "EXTERNAL"
         portable.environment_config = address
@@ -215,6 +235,11 @@ def serve(arguments: Sequence[str]) -> None:
         sys.stdout.flush()
         ended.wait()
         server.stop(grace=None).wait()
+
+
+def _address(host: str, port: int) -> str:
+    is_bare_ipv6 = ":" in host and not host.startswith("[")
+    return f"[{host}]:{port}" if is_bare_ipv6 else f"{host}:{port}"
 
 
 def _check(known: argparse.Namespace, portable: Any) -> None:

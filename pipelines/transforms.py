@@ -12,8 +12,7 @@ Each is a few lines over plain functions that work without Beam::
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +26,6 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.beam_metrics import beam_meter
 from pipelines.composing import (
     coders,  # noqa: F401  registers them
-    counts,
 )
 from pipelines.composing.attributes import (
     check_choices,
@@ -35,8 +33,9 @@ from pipelines.composing.attributes import (
     check_positive,
     check_special_tokens,
     shown,
+    wrong_value,
 )
-from pipelines.composing.counts import CountTotals, DocumentCounter, DocumentCounting
+from pipelines.composing.counts import DocumentCounter, DocumentCounting, total_of_counts
 from pipelines.composing.elements import DocumentFn, check_element_type, element_options
 from pipelines.composing.rows import (
     COUNT_ROW,
@@ -48,19 +47,19 @@ from pipelines.composing.rows import (
     reject_row,
     token_rows,
 )
-from pipelines.composing.shards import check_global, check_vacant, claim, finish_shards, new_runs
+from pipelines.composing.shard_steps import write_shards
+from pipelines.composing.shards import check_global, check_vacant, claim, new_runs
 from pipelines.composing.token_runs import RowRuns
 from pipelines.composing.token_shards import (
     RowTotals,
     ShardJob,
     descriptors,
-    merge_token_shard,
     total_of_rows,
 )
 from pipelines.composing.token_table import TokenTable
 from pipelines.config import SourceConfig
 from pipelines.config.values import UINT16_IDS
-from pipelines.errors import ConfigError, InputError
+from pipelines.errors import InputError
 from pipelines.readers.options import ReadOptions
 from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
 from pipelines.runners.work import Work
@@ -68,7 +67,7 @@ from pipelines.stages.limits import limit_files
 from pipelines.stages.transforms import ReadTasks
 from pipelines.storage.directory import Directory
 from pipelines.tasks import list_files, plan_tasks
-from pipelines.tokenizers.files import load_model, tokenizer_of
+from pipelines.tokenizers.files import cutting_rules, load_model, tokenizer_of
 from pipelines.writing import (
     DocumentEncoder,
     TokenRows,
@@ -125,11 +124,11 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
             return
         one_is_wrong = isinstance(given, list | tuple)
         wrong = [s for s in given if not isinstance(s, SourceConfig)] if one_is_wrong else [given]
-        raise ConfigError(
-            "ReadDocuments has an attribute with a wrong value.",
+        raise wrong_value(
+            self,
+            "sources",
             expected="a list of SourceConfig",
             found=f"{'a list with ' if one_is_wrong else ''}{type(wrong[0]).__name__}",
-            where="sources",
             hint='Write sources=[SourceConfig(files=["corpus/*.txt"])].',
         )
 
@@ -223,28 +222,13 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
             max_pretoken_bytes=self.max_pretoken_bytes,
             on_long_pretoken=self.on_long_pretoken,
         )
-        check_vacant(output, counts.NAMES, counts.LISTING)
-        claim(documents.pipeline, output, counts.LISTING)
+        check_vacant(output, job.names, job.listing)
+        claim(documents.pipeline, output, job.listing)
         count = _CountDocuments(job, options, self.text_field, self.id_field)
         counted = documents | "Count" >> beam.ParDo(count).with_output_types(
             tuple[int, bytes], totals=bytes, rejects=Reject
         ).with_outputs("totals", "rejects", main="sections")
-        totals = beam.pvalue.AsSingleton(
-            counted.totals
-            | "Total" >> beam.CombineGlobally(counts.total_of_counts).with_output_types(bytes)
-        )
-        every_shard = documents.pipeline | "EveryShard" >> beam.Create(
-            [(shard, b"") for shard in range(self.shards)], reshuffle=False
-        ).with_output_types(tuple[int, bytes])
-        shards = (
-            (counted.sections, every_shard)
-            | "Sections" >> beam.Flatten()
-            | "ByShard" >> beam.GroupByKey()
-            | "MergeShards"
-            >> beam.ParDo(_MergeCounts(job), totals).with_output_types(tuple[int, bytes])
-            | "AllShards" >> beam.GroupByKey()
-            | "Finish" >> beam.ParDo(_FinishCounts(job), totals).with_output_types(COUNT_ROW)
-        )
+        shards = write_shards(counted.sections, counted.totals, job, total_of_counts, COUNT_ROW)
         return Counted(shards=shards, rejects=counted.rejects)
 
     def display_data(self) -> dict[str, Any]:
@@ -322,13 +306,9 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
         for name in ("prepend", "append"):
             token = getattr(self, name)
             if token is not None and token not in model.special_tokens:
-                raise ConfigError(
-                    "EncodeDocuments has an attribute with a wrong value.",
-                    expected="a special token of the tokenizer, of which there are "
-                    + (", ".join(map(repr, model.special_tokens)) or "none"),
-                    found=repr(token),
-                    where=name,
-                )
+                known = ", ".join(map(repr, model.special_tokens)) or "none"
+                expected = f"a special token of the tokenizer, of which there are {known}"
+                raise wrong_value(self, name, expected, repr(token))
 
     def display_data(self) -> dict[str, Any]:
         """All attributes but storage options."""
@@ -390,26 +370,11 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
         )
         check_vacant(output, job.names, job.listing)
         claim(tokens.pipeline, output, job.listing)
-        totals = beam.pvalue.AsSingleton(
-            tokens
-            | "AddUp" >> beam.ParDo(_AddUpRows()).with_output_types(bytes)
-            | "Total" >> beam.CombineGlobally(total_of_rows).with_output_types(bytes)
-        )
-        every_shard = tokens.pipeline | "EveryShard" >> beam.Create(
-            [(shard, b"") for shard in range(self.num_shards)], reshuffle=False
-        ).with_output_types(tuple[int, bytes])
-        written = tokens | "WriteRuns" >> beam.ParDo(_WriteRuns(job)).with_output_types(
+        totals = tokens | "AddUp" >> beam.ParDo(_AddUpRows()).with_output_types(bytes)
+        sections = tokens | "WriteRuns" >> beam.ParDo(_WriteRuns(job)).with_output_types(
             tuple[int, bytes]
         )
-        return (
-            (written, every_shard)
-            | "Sections" >> beam.Flatten()
-            | "ByShard" >> beam.GroupByKey()
-            | "MergeShards"
-            >> beam.ParDo(_MergeTokenShards(job), totals).with_output_types(tuple[int, bytes])
-            | "AllShards" >> beam.GroupByKey()
-            | "Finish" >> beam.ParDo(_FinishTokenShards(job), totals).with_output_types(SHARD_ROW)
-        )
+        return write_shards(sections, totals, job, total_of_rows, SHARD_ROW)
 
     def display_data(self) -> dict[str, Any]:
         """All attributes but storage options."""
@@ -462,14 +427,7 @@ class _EncodeDocuments(DocumentFn):
             special_tokens_in_text=asked.special_tokens_in_text,
             dtype=np.uint16 if model.max_id < UINT16_IDS else np.uint32,
         )
-        self.options = element_options(
-            model.pattern,
-            tuple(model.special_tokens),
-            # Documents are cut by neither of them where characters are the smallest tokens.
-            normalizer=getattr(model, "normalizer", None),
-            normalize_quotes=getattr(model, "normalize_quotes", False),
-            invalid_utf8=asked.invalid_utf8,
-        )
+        self.options = element_options(**cutting_rules(model), invalid_utf8=asked.invalid_utf8)
 
     def take(self, batch: DocumentBatch) -> Iterator[Any]:
         meter = beam_meter()
@@ -529,35 +487,6 @@ class _CountDocuments(DocumentFn):
         self._counter = None
 
 
-class _MergeCounts(Work):
-    def __init__(self, job: DocumentCounting) -> None:
-        super().__init__()
-        self._job = job
-
-    def process(
-        self, element: tuple[int, Iterable[bytes]], totals: bytes
-    ) -> Iterator[tuple[int, bytes]]:
-        meter = beam_meter()
-        with meter.time("merge"):
-            entry = counts.merge_counts(self._job, *element, CountTotals.from_bytes(totals))
-        meter.add(distinct_pretokens=entry["rows"])
-        meter.tell_times()
-        yield 0, json.dumps(entry).encode()
-
-
-class _FinishCounts(beam.DoFn):  # type: ignore[misc]
-    def __init__(self, job: DocumentCounting) -> None:
-        self._job = job
-
-    def process(self, element: tuple[int, Iterable[bytes]], totals: bytes) -> Iterator[beam.Row]:
-        job, entries = self._job, [json.loads(entry) for entry in element[1]]
-        of_documents = CountTotals.from_bytes(totals).to_json()
-        for entry in finish_shards(
-            job.counts, job.runs, counts.NAMES, entries, of_documents, counts.LISTING
-        ):
-            yield beam.Row(**entry)
-
-
 class _AddUpRows(beam.DoFn):  # type: ignore[misc]
     """Totals beside the runs, so that neither can lack what the other has."""
 
@@ -609,30 +538,3 @@ class _WriteRuns(Work):
         self._meter.tell_times()
         for descriptor in descriptors(sections):
             yield GlobalWindows.windowed_value_at_end_of_window(descriptor)
-
-
-class _MergeTokenShards(Work):
-    def __init__(self, job: ShardJob) -> None:
-        super().__init__()
-        self._job = job
-
-    def process(
-        self, element: tuple[int, Iterable[bytes]], totals: bytes
-    ) -> Iterator[tuple[int, bytes]]:
-        meter = beam_meter()
-        with meter.time("merge"):
-            entry = merge_token_shard(self._job, *element, RowTotals.from_bytes(totals))
-        meter.add(documents=entry["documents"], bytes=entry["text_bytes"], tokens=entry["tokens"])
-        meter.tell_times()
-        yield 0, json.dumps(entry).encode()
-
-
-class _FinishTokenShards(beam.DoFn):  # type: ignore[misc]
-    def __init__(self, job: ShardJob) -> None:
-        self._job = job
-
-    def process(self, element: tuple[int, Iterable[bytes]], totals: bytes) -> Iterator[beam.Row]:
-        job, entries = self._job, [json.loads(entry) for entry in element[1]]
-        of_rows = RowTotals.from_bytes(totals).to_json()
-        for entry in finish_shards(job.output, job.runs, job.names, entries, of_rows, job.listing):
-            yield beam.Row(**entry)

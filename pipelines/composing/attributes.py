@@ -11,6 +11,19 @@ from apache_beam.transforms.display import DisplayDataItem
 from pipelines.errors import ConfigError
 
 
+def wrong_value(
+    transform: Any, name: str, expected: str, found: str, hint: str | None = None
+) -> ConfigError:
+    """The error of an attribute of a transform."""
+    return ConfigError(
+        f"{type(transform).__name__} has an attribute with a wrong value.",
+        expected=expected,
+        found=found,
+        where=name,
+        hint=hint,
+    )
+
+
 def check_choices(transform: Any, *names: str) -> None:
     """Whether attributes that are literals have one of their values.
 
@@ -22,12 +35,8 @@ def check_choices(transform: Any, *names: str) -> None:
         value = getattr(transform, name)
         assert get_origin(hints[name]) is Literal
         if value not in get_args(hints[name]):
-            raise ConfigError(
-                f"{type(transform).__name__} has an attribute with a wrong value.",
-                expected=" or ".join(map(repr, get_args(hints[name]))),
-                found=repr(value),
-                where=name,
-            )
+            expected = " or ".join(map(repr, get_args(hints[name])))
+            raise wrong_value(transform, name, expected, repr(value))
 
 
 def check_positive(transform: Any, *names: str) -> None:
@@ -39,12 +48,7 @@ def check_positive(transform: Any, *names: str) -> None:
     for name in names:
         value = getattr(transform, name)
         if type(value) is not int or value < 1:
-            raise ConfigError(
-                f"{type(transform).__name__} has an attribute with a wrong value.",
-                expected="a whole number above 0",
-                found=repr(value),
-                where=name,
-            )
+            raise wrong_value(transform, name, "a whole number above 0", repr(value))
 
 
 def check_name(transform: Any, *names: str) -> None:
@@ -56,12 +60,7 @@ def check_name(transform: Any, *names: str) -> None:
     for name in names:
         value = getattr(transform, name)
         if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][\w-]*", value, re.ASCII):
-            raise ConfigError(
-                f"{type(transform).__name__} has an attribute with a wrong value.",
-                expected="letters, digits, - and _",
-                found=repr(value),
-                where=name,
-            )
+            raise wrong_value(transform, name, "letters, digits, - and _", repr(value))
 
 
 def check_special_tokens(transform: Any) -> None:
@@ -78,12 +77,8 @@ def check_special_tokens(transform: Any) -> None:
         found = f"{', '.join(map(repr, twice))} more than once"
     else:
         found = repr(value)
-    raise ConfigError(
-        f"{type(transform).__name__} has an attribute with a wrong value.",
-        expected='a list of texts that are not empty, each once, such as ["<|endoftext|>"]',
-        found=found,
-        where="special_tokens",
-    )
+    expected = 'a list of texts that are not empty, each once, such as ["<|endoftext|>"]'
+    raise wrong_value(transform, "special_tokens", expected, found)
 
 
 def shown(transform: Any) -> dict[str, DisplayDataItem]:

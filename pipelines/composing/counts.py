@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
@@ -13,9 +13,6 @@ from pipelines.counting import Counting, PretokenCounter, Section, write_shard
 from pipelines.errors import AccountingError
 from pipelines.metrics import Meter
 from pipelines.storage.directory import Directory
-
-NAMES: Final = r"shard-\d+-of-\d+\.parquet"
-LISTING: Final = "counts-shards.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +26,36 @@ class DocumentCounting(Counting):
     run_directory: Directory
 
     @property
+    def output(self) -> Directory:
+        """The directory of the shards."""
+        return self.counts
+
+    @property
     def runs(self) -> Directory:
         """Where the runs are."""
         return self.run_directory
+
+    @property
+    def names(self) -> str:
+        """The pattern of the names of shards, whatever their number."""
+        return r"shard-\d+-of-\d+\.parquet"
+
+    @property
+    def listing(self) -> str:
+        """The file that lists them."""
+        return "counts-shards.json"
+
+    def merge(self, shard: int, found: Iterable[bytes], totals: bytes) -> dict[str, Any]:
+        """What `merge_counts` does."""
+        return merge_counts(self, shard, found, CountTotals.from_bytes(totals))
+
+    def measured(self, entry: Mapping[str, Any]) -> dict[str, int]:
+        """What metrics say of a shard."""
+        return {"distinct_pretokens": entry["rows"]}
+
+    def listed(self, totals: bytes) -> dict[str, Any]:
+        """What the listing says of the totals."""
+        return CountTotals.from_bytes(totals).to_json()
 
 
 @dataclass(kw_only=True)

@@ -32,6 +32,11 @@ from pipelines.tasks import InputFile
 
 _BATCH_BYTES: Final = 2 << 20
 _BATCH_ELEMENTS: Final = 1 << 16
+# Of all windows of a bundle together.
+_HELD_BYTES: Final = 64 << 20
+_HELD_WINDOWS: Final = 1000
+# What an element takes beside its text, at most about.
+_ELEMENT_BYTES: Final = 512
 _KINDS: Final = "DocumentBatch, str, bytes, beam.Row, a NamedTuple or a dict"
 
 _OPEN_HINTS: Final = (
@@ -147,6 +152,11 @@ class Elements:
         self._texts.append(text)
         self._bytes += len(text)
         return self._bytes >= _BATCH_BYTES or len(self._texts) >= _BATCH_ELEMENTS
+
+    @property
+    def held(self) -> int:
+        """Bytes that what was added since then takes, about."""
+        return self._bytes + _ELEMENT_BYTES * (len(self._texts) + len(self._rejects))
 
     def batches(self) -> Iterator[DocumentBatch]:
         """The batches of what was added since the last call; a long document comes in pieces."""
@@ -327,8 +337,9 @@ def _no_field(wanted: Sequence[str], found: Mapping[str, Any]) -> ConfigError:
 class DocumentFn(Work):
     """What takes documents as batches, whichever elements they come as.
 
-    Elements are gathered within a bundle, those of each window by themselves. Subclasses say in
-    `take` what becomes of a batch; `options` must be set before the first element.
+    Elements are gathered within a bundle, those of each window by themselves, up to a bound for
+    all windows together. Subclasses say in `take` what becomes of a batch; `options` must be set
+    before the first element.
     Whole documents may have been read for any tokenizer, pieces only for the same.
 
     Args:
@@ -337,6 +348,7 @@ class DocumentFn(Work):
 
     options: ReadOptions
     consumer: str = "the next transform"
+    _elements: Elements  # of the window that the last element was in
 
     def __init__(
         self,
@@ -357,7 +369,12 @@ class DocumentFn(Work):
 
     def start_bundle(self) -> None:
         """Forgets what a bundle that failed had gathered."""
+        self._forget()
+
+    def _forget(self) -> None:
         self._gathered: dict[Any, Elements] = {}
+        self._window: Any = None
+        self._held_elsewhere = 0  # in bytes, by all windows but that one
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any] | None:
         """Outputs, where there are any yet."""
@@ -365,17 +382,29 @@ class DocumentFn(Work):
             if element.cutting and element.cutting != self.options.cutting:
                 raise self._cut_otherwise(element)
             return self.take(element)
-        elements = self._gathered.get(window)
-        if elements is None:
-            elements = self._gathered[window] = Elements(self.options, **self._fields)
+        if window is not self._window:  # the global one is always the same object
+            return self._process_in(window, element)
+        elements = self._elements
         return self._outputs(elements) if elements.add(element) else None
 
     def finish_bundle(self) -> Iterator[Any]:
         """Outputs for what was still gathered."""
-        for window, elements in self._gathered.items():
-            for output in self._outputs(elements):
-                yield _in_window(output, window)
-        self._gathered = {}
+        return self._outputs_of_all()
+
+    def _process_in(self, window: Any, element: Any) -> Iterator[Any] | None:
+        """Goes on with another window; gives what all of them hold where that is too much."""
+        if self._window is not None:
+            self._held_elsewhere += self._elements.held
+        elements = self._gathered.get(window)
+        if elements is None:
+            elements = self._gathered[window] = Elements(self.options, **self._fields)
+        self._held_elsewhere -= elements.held
+        self._window, self._elements = window, elements
+        is_full = elements.add(element)
+        held = self._held_elsewhere + elements.held
+        if held > _HELD_BYTES or len(self._gathered) > _HELD_WINDOWS:
+            return self._outputs_of_all()
+        return self._outputs(elements) if is_full else None
 
     def _cut_otherwise(self, batch: DocumentBatch) -> InputError:
         names = different_cutting(batch.cutting, self.options.cutting)
@@ -387,6 +416,13 @@ class DocumentFn(Work):
             hint="Give ReadDocuments the pattern, special_tokens, normalizer and normalize_quotes "
             f"of {self.consumer}.",
         )
+
+    def _outputs_of_all(self) -> Iterator[Any]:
+        gathered = self._gathered
+        self._forget()
+        for window, elements in gathered.items():
+            for output in self._outputs(elements):
+                yield _in_window(output, window)
 
     def _outputs(self, elements: Elements) -> Iterator[Any]:
         for batch in elements.batches():

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 
 from pipelines.errors import AccountingError, ConfigError, OutputError
 from pipelines.storage.directory import Directory
 
 RUNS: Final = "_runs"
-# Of runs, and of what stands for a shard of counts until all are there.
-_RUN_FILES: Final = r"run-[0-9a-f]{32}\.bin|shard-\d{5,}-of-\d{5,}\.parquet\.json"
+_RUN_FILES: Final = r"run-[0-9a-f]{32}\.bin"
 _FORMAT_VERSION: Final = "1"
 # Directories and listings, by pipeline.
 _CLAIMED: Final[WeakKeyDictionary[Any, set[tuple[str, str]]]] = WeakKeyDictionary()
@@ -66,18 +66,21 @@ def check_vacant(output: Directory, pattern: str, listing: str) -> None:
 
 
 def check_global(documents: Any, name: str) -> None:
-    """Whether a PCollection is bounded and not windowed: files of it are written once.
+    """Whether a PCollection is bounded and is grouped as a whole: files of it are written once.
 
     Raises:
         ConfigError: it is not.
     """
-    windows = documents.windowing.windowfn
-    if documents.is_bounded and isinstance(windows, GlobalWindows):
+    windows, trigger = documents.windowing.windowfn, documents.windowing.triggerfn
+    is_whole = isinstance(windows, GlobalWindows) and isinstance(trigger, DefaultTrigger)
+    if documents.is_bounded and is_whole:
         return
+    kind = "bounded" if documents.is_bounded else "unbounded"
+    triggered = "" if isinstance(trigger, DefaultTrigger) else f" with the trigger {trigger}"
     raise ConfigError(
         f"{name} writes files of a whole PCollection.",
-        expected="bounded input in the global window",
-        found=f"{'bounded' if documents.is_bounded else 'unbounded'} input in {windows}",
+        expected="bounded input in the global window, without a trigger",
+        found=f"{kind} input in {type(windows).__name__}{triggered}",
         where="the input of the transform",
         hint="Put beam.WindowInto(beam.window.GlobalWindows()) before it, or write windows by "
         "pipelines of their own.",

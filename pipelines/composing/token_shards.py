@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -63,6 +63,19 @@ class ShardJob:
     def listing(self) -> str:
         """The file that lists them."""
         return f"{self.split}-shards.json"
+
+    def merge(self, shard: int, found: Iterable[bytes], totals: bytes) -> dict[str, Any]:
+        """What `merge_token_shard` does."""
+        return merge_token_shard(self, shard, found, RowTotals.from_bytes(totals))
+
+    def measured(self, entry: Mapping[str, Any]) -> dict[str, int]:
+        """What metrics say of a file."""
+        names = {"documents": "documents", "bytes": "text_bytes", "tokens": "tokens"}
+        return {metric: entry[name] for metric, name in names.items()}
+
+    def listed(self, totals: bytes) -> dict[str, Any]:
+        """What the listing says of the totals."""
+        return RowTotals.from_bytes(totals).to_json()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ class _Sums(NamedTuple):
 _NOTHING: Final = _Sums()
 
 
-class _Meter:
+class _Tally:
     """The sums of this process; in a file too, where another process shows them."""
 
     def __init__(self) -> None:
@@ -99,17 +99,17 @@ class _Meter:
         return sums
 
 
-_METER = _Meter()
+_TALLY = _Tally()
 
 
 def advance(amount: int = 1) -> None:
     """Notes that this much more is done. Called by workers, once a task."""
-    _METER.add(_Sums(done=amount))
+    _TALLY.add(_Sums(done=amount))
 
 
 def note(*, tasks: int = 0, documents: int = 0, bytes: int = 0, tokens: int = 0, **_: int) -> None:
     """Notes what else was done, by the names of metrics. Called by workers, once a batch."""
-    _METER.add(_Sums(tasks, documents, bytes, tokens))
+    _TALLY.add(_Sums(tasks, documents, bytes, tokens))
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def shown(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
             block gets.
     """
     with _told_by_processes() as directory:
-        _METER.begin(directory)
+        _TALLY.begin(directory)
         finished = threading.Event()
         show = _show_bar if sys.stderr.isatty() else _show_lines
         thread = threading.Thread(target=show, args=(what, total, finished), daemon=True)
@@ -155,7 +155,7 @@ def _told_by_processes() -> Iterator[str | None]:
 
 
 def _set_done(done: int, total: int) -> None:
-    _METER.set_done(done)
+    _TALLY.set_done(done)
 
 
 class _Rate:
@@ -205,7 +205,7 @@ def _show_bar(what: str, total: int, finished: threading.Event) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
         task = bar.add_task(what, total=None, steps="", amounts="")
         while not finished.wait(_POLL_SECONDS):
-            sums = _METER.read()
+            sums = _TALLY.read()
             amounts = _amounts(sums, rate.at(sums.bytes))
             if sums == _NOTHING:
                 continue  # the bar is only seen to move
@@ -219,7 +219,7 @@ def _show_lines(what: str, total: int, finished: threading.Event) -> None:
     rate = _Rate()
     while not finished.wait(_LINE_SECONDS):
         seconds = time.monotonic() - begun
-        sums = _METER.read()
+        sums = _TALLY.read()
         amounts = _amounts(sums, rate.at(sums.bytes))
         if sums == _NOTHING:
             told = f"{total:,} in all, at work for {seconds:.0f} s"

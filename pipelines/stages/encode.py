@@ -232,15 +232,9 @@ def encode_job(
 def readings(run: Run, model: Model) -> tuple[SourceReading, ...]:
     """How each source is read for this tokenizer."""
     from pipelines.readers.work import source_readings
+    from pipelines.tokenizers.files import cutting_rules
 
-    return source_readings(
-        run.config.input,
-        model.pattern,
-        tuple(model.special_tokens),
-        # Documents are cut by neither of them where characters are the smallest tokens.
-        normalizer=getattr(model, "normalizer", None),
-        normalize_quotes=getattr(model, "normalize_quotes", False),
-    )
+    return source_readings(run.config.input, **cutting_rules(model))
 
 
 def note_tokens(run: Run, manifest: Mapping[str, Any]) -> None:

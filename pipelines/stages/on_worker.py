@@ -34,6 +34,7 @@ class TrainJob:
         planned_bytes: what the counts are held against, by the index of the source.
         plan, tasks: digest and number of tasks of the plan, where the pipeline goes on to encode;
             empty and 0: it does not.
+        limits: where the limits of sources end, as `Run.limited` gives it, for the encoding.
     """
 
     config: BuildConfig
@@ -42,6 +43,7 @@ class TrainJob:
     planned_bytes: tuple[int | None, ...]
     plan: str
     tasks: int
+    limits: Mapping[str, Any]
 
     @classmethod
     def of(cls, run: Run, counting: CountJob | None = None, *, encodes: bool = False) -> Self:
@@ -56,6 +58,7 @@ class TrainJob:
             else tuple(planned_bytes_of_sources(run.plan.files, sources)),
             plan=run.plan.digest if encodes else "",
             tasks=len(run.plan.tasks) if encodes else 0,
+            limits=run.limited[1] if encodes else {},
         )
 
     def train(self) -> str:
@@ -78,7 +81,7 @@ class TrainJob:
         run = Run(self.config, guard=self.guard)
         model = self._model(run, fingerprint)
         check_affixes(run, model)
-        self._begin(run, run.tokens, encode_configuration(run, model), self.tasks)
+        self._begin(run, run.tokens, encode_configuration(run, model), self.limits, self.tasks)
 
     def encode_job(self, fingerprint: str) -> EncodeJob:
         """What encoding has to know, with the tokenizer of this fingerprint."""
@@ -101,6 +104,7 @@ class TrainJob:
         run: Run,
         directory: Directory,
         configuration: Mapping[str, Any],
+        limits: Mapping[str, Any] | None = None,
         tasks: int | None = None,
     ) -> dict[str, Any] | None:
         """Begins a stage with the inputs of the one that the command has begun.
@@ -113,8 +117,7 @@ class TrainJob:
         )
         finished = records.finished_manifest(directory, identity)
         if finished is None:
-            limits = begun["limits"] if tasks is not None else {}
-            records.begin_stage(directory, identity, limits, tasks)
+            records.begin_stage(directory, identity, limits or {}, tasks)
         return finished
 
     def _model(self, run: Run, fingerprint: str) -> Model:

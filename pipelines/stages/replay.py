@@ -6,12 +6,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipelines.config.identity import (
-    tokens_configuration,
-)
 from pipelines.console.summary import StageState, StageSummary
 from pipelines.dataset.names import ENTRY_FILES
-from pipelines.stages.encode import check_affixes, encode_job, note_tokens, readings, write_tokens
+from pipelines.stages.encode import (
+    check_affixes,
+    encode_configuration,
+    encode_job,
+    note_tokens,
+    readings,
+    write_tokens,
+)
 from pipelines.stages.run import Run, importing
 
 
@@ -23,10 +27,7 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
 
     model = run.load_model()
     check_affixes(run, model)
-    configuration = {
-        **tokens_configuration(run.config, model.fingerprint),
-        "id_type": run.id_type(model),
-    }
+    configuration = encode_configuration(run, model)
 
     def planned() -> tuple[replaying.Replay, replaying.Job]:
         dataset = replaying.Dataset(

@@ -149,8 +149,20 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, entries: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
         return (
-            entries | _AfterAll() | "Train" >> beam.ParDo(_Train(self.job)).with_output_types(bytes)
+            entries
+            | "AfterAll" >> _AfterAll()
+            | "Train" >> beam.ParDo(_Train(self.job)).with_output_types(bytes)
         )
+
+    def display_data(self) -> dict[str, Any]:
+        """Where the tokenizer goes, and its size."""
+        job, tokenizer = self.job, self.job.config.tokenizer
+        return {
+            "output": (job.guard.output / "tokenizer").url,
+            "unit": tokenizer.unit,
+            "pattern": tokenizer.pattern,
+            "vocab_size": tokenizer.vocab_size,
+        }
 
 
 @with_input_types(bytes)
@@ -172,6 +184,15 @@ class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
             _WriteTrainedTasks(self.job), beam.pvalue.AsSingleton(self.trained)
         ).with_output_types(bytes)
 
+    def display_data(self) -> dict[str, Any]:
+        """Where the token files go, and by which rules."""
+        output, encode = self.job.guard.output, self.job.config.encode
+        return {
+            "output": (output / "tokens").url,
+            "tokenizer": (output / "tokenizer").url,
+            "special_tokens_in_text": encode.special_tokens_in_text,
+        }
+
 
 @with_input_types(bytes)
 @with_output_types(bytes)
@@ -184,9 +205,13 @@ class NoteFinished(beam.PTransform):  # type: ignore[misc]
     def expand(self, entries: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
         return (
             entries
-            | _AfterAll()
+            | "AfterAll" >> _AfterAll()
             | "Note" >> beam.ParDo(_NoteFinished(self.guard)).with_output_types(bytes)
         )
+
+    def display_data(self) -> dict[str, Any]:
+        """The output that is finished."""
+        return {"output": self.guard.output.url}
 
 
 # --- what runs on workers --------------------------------------------------------------------

@@ -35,6 +35,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pipelines.errors import OutputError
+from pipelines.storage import uploads
 
 if TYPE_CHECKING:
     from pipelines.storage.directory import Directory
@@ -86,6 +87,10 @@ class Guard:
             OutputError: it does not; nothing may be written for it.
         """
         holder = _read(self.output)
+        begun = time.monotonic()
+        while not holder and time.monotonic() - begun < uploads.AWAY_SECONDS:  # perhaps renewed
+            time.sleep(uploads.AWAY_SECONDS / 10)
+            holder = _read(self.output)
         if holder.get("owner") == self.owner:
             return
         raise OutputError(

@@ -7,6 +7,7 @@ being written: there it is written under another name, and renamed.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,9 @@ _MOST_PARTS: Final = 10_000
 # Of one request. The time limits of the client begin with the answer: when a connection breaks at
 # the wrong moment of sending, it would wait for minutes.
 REQUEST_SECONDS = 300.0
+
+# Where a file can't be renamed over another, one that is written anew is away for less than this.
+AWAY_SECONDS = 1.0
 
 _Call = Callable[..., Any]
 
@@ -98,10 +102,16 @@ def _create(filesystem: fsspec.AbstractFileSystem, path: str, data: bytes) -> No
         _call(filesystem, "put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
     elif not shows_unfinished(filesystem):
         filesystem.pipe_file(path, data, mode="create")
-    elif filesystem.exists(path):
+    elif filesystem.exists(path) or _comes_back(filesystem, path):
         raise FileExistsError(path)
     else:
         _put_and_rename(filesystem, path, lambda to: filesystem.pipe_file(to, data))
+
+
+def _comes_back(filesystem: fsspec.AbstractFileSystem, path: str) -> bool:
+    """Whether a file was away only because it is being written anew."""
+    time.sleep(AWAY_SECONDS)
+    return bool(filesystem.exists(path))
 
 
 def _put_and_rename(

@@ -85,6 +85,17 @@ def tokenizer_of(model: Model) -> Tokenizer:
     return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
 
 
+def cutting_rules(model: Model) -> dict[str, Any]:
+    """What decides where long documents are cut for a tokenizer, as `source_readings` takes it."""
+    return {
+        "pattern": model.pattern,
+        "special_tokens": tuple(model.special_tokens),
+        # Documents are cut by neither of them where characters are the smallest tokens.
+        "normalizer": getattr(model, "normalizer", None),
+        "normalize_quotes": getattr(model, "normalize_quotes", False),
+    }
+
+
 def tokenizer_class(model: Model) -> str:
     """The name of the class in `bpe_core` that loads it."""
     return "CharBPETokenizer" if isinstance(model, CharBPETokenizer) else "BPETokenizer"

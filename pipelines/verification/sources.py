@@ -36,7 +36,7 @@ from pipelines.manifest import RUN
 from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
 from pipelines.stages.limits import limit_files
 from pipelines.tasks import COLUMN_FORMATS, InputFile, compression_of, is_splittable, list_files
-from pipelines.tokenizers.files import Model, tokenizer_of
+from pipelines.tokenizers.files import Model, cutting_rules, tokenizer_of
 from pipelines.verification.findings import Findings, run_side_by_side
 from pipelines.writing import DocumentEncoder
 
@@ -179,14 +179,8 @@ class _Sources:
         return self._rules[generation]
 
     def _readings(self, configuration: Mapping[str, Any]) -> tuple[SourceReading, ...]:
-        model = self.model
-        return source_readings(
-            _configured(self.dataset, configuration, self.config),
-            model.pattern,
-            tuple(model.special_tokens),
-            normalizer=getattr(model, "normalizer", None),
-            normalize_quotes=getattr(model, "normalize_quotes", False),
-        )
+        sources = _configured(self.dataset, configuration, self.config)
+        return source_readings(sources, **cutting_rules(self.model))
 
     def kind(self, generation: str) -> str:
         """ "base", "added" or "replay"."""
@@ -241,9 +235,8 @@ class _Rules:
         self._restores = isinstance(tokenizer, BPETokenizer) and (
             len(np.flatnonzero(tokenizer.model.byte_ids >= 0)) == 256
         )
-        self._normalizer = native_normalizer(
-            getattr(model, "normalizer", None), getattr(model, "normalize_quotes", False)
-        )
+        rules = cutting_rules(model)
+        self._normalizer = native_normalizer(rules["normalizer"], rules["normalize_quotes"])
         splits = encode["special_tokens_in_text"] == "split"
         self._specials = special_set(list(model.special_tokens) if splits else [])
 

@@ -17,7 +17,7 @@ from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
 from pipelines.storage.directory import Directory
-from pipelines.transforms import EncodeDocuments, ReadDocuments
+from pipelines.transforms import CountPretokens, EncodeDocuments, ReadDocuments, WriteTokenShards
 
 LOCAL = {"runner": "DirectRunner", "workers": 2}
 PORTABLE = {
@@ -25,6 +25,9 @@ PORTABLE = {
     "workers": 0,
     "options": {"job_endpoint": "embed", "environment_type": "LOOPBACK"},
 }
+
+# Descriptors, numbered; Reshuffle wraps them with a key, their time and their window.
+WRAPPED = "kv(varint,tuple(kv(varint,bytes),nullable(pickled_python),pickled_python))"
 
 
 @pytest.fixture
@@ -85,18 +88,26 @@ def test_no_build_or_export_has_anything_that_can_be_split(
         directory = Directory(url=str(tmp_path / name))
         export(dataset, directory, options, beam=BeamConfig(**configured))
     assert len(run) == 5  # count, encode; write; scatter, gather
-    # Descriptors, numbered; Reshuffle wraps them with a key, their time and their window.
-    wrapped = "kv(varint,tuple(kv(varint,bytes),nullable(pickled_python),pickled_python))"
-    assert set().union(*map(shuffled, run)) <= {"kv(varint,bytes)", wrapped}
+    assert set().union(*map(shuffled, run)) <= {"kv(varint,bytes)", WRAPPED}
 
 
-def test_the_transforms_for_pipelines_of_ones_own_have_nothing_that_can_be_split(
+def test_the_transforms_for_pipelines_of_ones_own_shuffle_descriptors_alone(
     tmp_path: Path, run: list[Any]
 ) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(20)})
     build.train(config_for(tmp_path, tokenizer={"vocab_size": 270}))
+    tokenizer, output = str(tmp_path / "out/tokenizer"), str(tmp_path / "own")
     with runners.pipeline(BeamConfig(workers=2)) as pipeline:
         sources = [SourceConfig(files=[str(tmp_path / "data/a.txt")], separator=SEPARATOR)]
         documents = pipeline | ReadDocuments(sources=sources)
-        documents | EncodeDocuments(tokenizer=str(tmp_path / "out/tokenizer"))
+        documents | CountPretokens(output=output, shards=2)
+        encoded = documents | EncodeDocuments(tokenizer=tokenizer)
+        encoded.tokens | WriteTokenShards(output=output, num_shards=2)
+        rows = documents | "AsRows" >> EncodeDocuments(tokenizer=tokenizer, as_rows=True)
+        rows.tokens | "Rows" >> WriteTokenShards(output=output, num_shards=2, split="rows")
     assert len(run) == 2
+    # The latter: parts of totals, with the key None that Beam gives what is combined globally.
+    assert shuffled(run[-1]) == {"kv(varint,bytes)", "kv(pickled_python,bytes)"}
+    assert {path.name.partition("-")[0] for path in (tmp_path / "own").iterdir()} == {
+        "counts", "shard", "train", "rows",
+    }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -16,7 +17,8 @@ from apache_beam.yaml import main as beam_yaml
 from build_support import EXAMPLES, ROOT, SEPARATOR, some_text
 
 from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
-from pipelines import row_transforms
+from pipelines import row_transforms, transforms
+from pipelines.composing.rows import COUNT_ROW, SHARD_ROW, TOKEN_ROW
 
 PIPELINES = ROOT / "examples" / "beam_yaml"
 
@@ -121,6 +123,32 @@ def test_the_provider_offers_every_transform() -> None:
     [provider] = yaml.safe_load((PIPELINES / "providers.yaml").read_text("utf-8"))
     names = {name: f"pipelines.row_transforms.{name}" for name in row_transforms.TRANSFORMS}
     assert provider["transforms"] == names
+
+
+def rows_of_the_page() -> dict[str, list[str]]:
+    """The cells of the page's table of transforms, by their names."""
+    page = (ROOT / "docs" / "beam-yaml.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", page, re.MULTILINE)
+    return {name: cells.split("|") for name, cells in rows}
+
+
+def test_the_table_names_what_each_transform_takes_and_gives() -> None:
+    rows = rows_of_the_page()
+    assert sorted(rows) == sorted(row_transforms.TRANSFORMS)
+    # What is set by the transforms over rows, or told below the table for all that take text.
+    common = {"text_field", "id_field", "invalid_utf8", "as_rows"}
+    given = {
+        "ReadDocuments": row_transforms.DOCUMENT_ROW,
+        "CountPretokens": COUNT_ROW,
+        "EncodeDocuments": TOKEN_ROW,
+        "WriteTokenShards": SHARD_ROW,
+    }
+    for name, (_, gives, config) in rows.items():
+        assert re.findall(r"`(\w+)`", gives) == [field for field, _ in given[name]._fields]
+        if name != "ReadDocuments":
+            known = [field.name for field in dataclasses.fields(getattr(transforms, name))]
+            assert re.findall(r"`(\w+)`", config) == [n for n in known if n not in common]
+            assert ("those below" in config) == bool(common & set(known))
 
 
 def test_the_page_shows_the_example() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import apache_beam as beam
 import grpc
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.coders import RowCoder
 from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import (
@@ -21,6 +25,8 @@ from apache_beam.portability.api import (
     beam_expansion_api_pb2,
     beam_expansion_api_pb2_grpc,
     beam_runner_api_pb2,
+    external_transforms_pb2,
+    schema_pb2,
 )
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
@@ -30,7 +36,7 @@ from build_support import EXAMPLES, ROOT, SEPARATOR, some_text, write_corpus
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
-from pipelines import expansion_service
+from pipelines import expansion_service, row_bytes
 from pipelines.errors import ConfigError
 
 URN = "beam:transforms:python:fully_qualified_named"
@@ -38,21 +44,29 @@ NAMES = "pipelines.row_transforms"
 DOCUMENTS = some_text(40)
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """That of the service, which is a process of its own."""
-    command = [sys.executable, "-m", "pipelines.expansion_service", "--port=0", "--serve_workers"]
+@contextmanager
+def service(*arguments: str) -> Iterator[str]:
+    """The address of a service, which is a process of its own."""
+    command = [sys.executable, "-m", "pipelines.expansion_service", "--port=0", *arguments]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
-            assert line.startswith("Listening for expansion requests on 127.0.0.1:"), line
+            assert line.startswith("Listening for expansion requests on "), line
             yield line.split()[-1]
         finally:
             process.terminate()
         assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """That of a service of this machine alone, where the transforms run too."""
+    with service("--serve_workers") as found:
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", found)
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +268,116 @@ def test_parameters_that_are_code_are_not_evaluated(address: str, touched: Path)
     content = payload(f"{NAMES}.ReadDocuments", files=["a"], name=code)
     assert "a parameter is no plain value" in expand(address, request(content=content)).error
     assert not touched.exists()
+
+
+def parameters(schema: Any, row: bytes) -> bytes:
+    """What SDKs send, with bytes in place of a row."""
+    values = external_transforms_pb2.ExternalConfigurationPayload(schema=schema, payload=row)
+    written: bytes = values.SerializeToString()
+    return written
+
+
+EVERY_KIND: dict[str, Any] = {
+    "files": ["one", "two"],
+    "separator": "b",
+    "sample_fraction": 0.5,
+    "strip_bom": True,
+    "limit_documents": 2**40,
+    "storage_options": {"key": "value", "other": "value"},
+    "error_handling": beam.Row(output="bad", data=b"bytes"),
+}
+
+
+def test_parameters_that_are_cut_off_or_made_up_are_refused_in_words() -> None:
+    good = external_transforms_pb2.ExternalConfigurationPayload.FromString(
+        payload(f"{NAMES}.ReadDocuments", **EVERY_KIND)
+    )
+    row_bytes.check_row(good.schema, good.payload)
+    service = expansion_service.ExpansionService(PipelineOptions())
+    unreadable = "The request is refused: its parameters can't be read"
+    whole = parameters(good.schema, good.payload)
+    for content in (b"\xff\xff", whole[:-3], parameters(good.schema, b"\xff" * 50)):
+        assert service.Expand(request(content=content)).error.startswith(unreadable)
+    for length in range(len(good.payload)):
+        content = parameters(good.schema, good.payload[:length])
+        assert service.Expand(request(content=content)).error.startswith(unreadable)
+
+
+def test_no_bytes_make_the_native_decoder_read_beyond_them() -> None:
+    good = external_transforms_pb2.ExternalConfigurationPayload.FromString(
+        payload("no.such.transform", **EVERY_KIND)
+    )
+    service = expansion_service.ExpansionService(PipelineOptions())
+    numbers = random.Random(5)
+    for _ in range(1000):
+        data = bytearray(good.payload)
+        for _ in range(numbers.randint(1, 3)):
+            data[numbers.randrange(len(data))] = numbers.choice((0, 1, 0x7F, 0x80, 0xFF))
+        error = service.Expand(request(content=parameters(good.schema, bytes(data)))).error
+        assert error.startswith("The request is refused: ")
+        assert len(error) < 2000
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "1 bytes where there are 0"),
+        (b"\x01\x00" + b"\xff" * 9 + b"\x01", "-1 bytes where"),
+        (b"\x01\x00" + b"\xff" * 10, "more than 64 bits"),
+        (b"\x01\x00" + b"\xff" * 9 + b"\x7f", "more than 64 bits"),
+        (b"\x01\x7f\x00", "127 bytes where there are 1"),
+    ],
+)
+def test_lengths_that_can_not_be_are_refused(data: bytes, says: str) -> None:
+    text = schema_pb2.FieldType(atomic_type=schema_pb2.STRING)
+    schema = schema_pb2.Schema(fields=[schema_pb2.Field(name="text", type=text)])
+    with pytest.raises(ValueError, match=says):
+        row_bytes.check_row(schema, data)
+
+
+def test_rows_are_gone_through_as_they_are_decoded() -> None:
+    """In the order of their fields' positions, lists of unknown length in parts."""
+    number = schema_pb2.FieldType(atomic_type=schema_pb2.INT64)
+    short = schema_pb2.FieldType(atomic_type=schema_pb2.INT16)
+    maybe = schema_pb2.FieldType(atomic_type=schema_pb2.STRING, nullable=True)
+    several = schema_pb2.FieldType(array_type=schema_pb2.ArrayType(element_type=maybe))
+    schema = schema_pb2.Schema(
+        fields=[
+            schema_pb2.Field(name="a", type=number, encoding_position=2),
+            schema_pb2.Field(name="b", type=several, encoding_position=0),
+            schema_pb2.Field(name="c", type=short, encoding_position=1),
+        ],
+        encoding_positions_set=True,
+    )
+    in_parts = b"\xff\xff\xff\xff" + b"\x02\x01\x01x\x00" + b"\x01\x01\x00" + b"\x00"
+    data = b"\x03\x00" + in_parts + b"\x00\x07" + b"\xe8\x07"
+    assert list(RowCoder(schema).decode(data)) == [1000, ["x", None, ""], 7]
+    row_bytes.check_row(schema, data)
+    for length in range(len(data)):
+        with pytest.raises(ValueError, match="bytes where there are"):
+            row_bytes.check_row(schema, data[:length])
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_the_service_listens_at_an_address_of_ipv6() -> None:
+    with service("--serve_workers", "--host=::1") as found:
+        assert re.fullmatch(r"\[::1\]:\d+", found)
+        assert "does not have the transform" in expand(found, request(content=payload("x"))).error
+
+
+@pytest.mark.parametrize(
+    ("host", "found"), [("::1", "[::1]:80"), ("[::1]", "[::1]:80"), ("localhost", "localhost:80")]
+)
+def test_addresses_of_ipv6_have_brackets(host: str, found: str) -> None:
+    assert expansion_service._address(host, 80) == found
 
 
 def test_the_service_gives_no_files(address: str) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import xxhash
 from apache_beam.internal import pickler
 from apache_beam.testing.test_pipeline import TestPipeline as BeamTestPipeline
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.display import DisplayData
 from apache_beam.utils.windowed_value import WindowedValue
 from build_support import (
     SEPARATOR,
@@ -31,13 +31,32 @@ from build_support import (
 
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import counting, runners, transforms
-from pipelines.batches import DocumentBatch
+from pipelines.batches import DocumentBatch, Reject
+from pipelines.composing import shard_steps
+from pipelines.composing.rows import COUNT_ROW, REJECT_ROW, SHARD_ROW, TOKEN_ROW
+from pipelines.composing.token_shards import ShardJob
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
 from pipelines.counting import CountJob
 from pipelines.readers.work import TaskWork
 from pipelines.stages import transforms as build_transforms
-from pipelines.stages.transforms import CountTasks, ReadTasks, WriteTasks
-from pipelines.transforms import EncodeDocuments, ReadDocuments
+from pipelines.stages.on_worker import TrainJob
+from pipelines.stages.transforms import (
+    CountTasks,
+    NoteFinished,
+    ReadTasks,
+    TrainTokenizer,
+    WriteTasks,
+    WriteTrainedTasks,
+)
+from pipelines.storage.directory import Directory
+from pipelines.storage.locks import Guard
+from pipelines.transforms import (
+    CountPretokens,
+    EncodeDocuments,
+    ReadDocuments,
+    WriteTokenShards,
+)
+from pipelines.writing import TokenRows
 
 DOCUMENTS = {f"{name}.txt": some_text(20, start=20 * i) for i, name in enumerate("ab")}
 ALL = [document for name in sorted(DOCUMENTS) for document in DOCUMENTS[name]]
@@ -168,44 +187,135 @@ def test_rejects_are_an_output_of_their_own(tmp_path: Path, tokenizer_directory:
 # --- what every transform promises
 
 
-def test_transforms_are_dataclasses_with_labels_in_pascal_case(
-    config: BuildConfig, tokenizer_directory: Path
-) -> None:
+def of_a_build(config: BuildConfig, tokenizer_directory: Path) -> dict[str, Any]:
+    """The transforms of a build but `WriteTrainedTasks`, which takes what another gives."""
     works = works_of(config)
-    with local_pipeline() as pipeline:
-        tasks = pipeline | ReadTasks(works=works)
-        tasks | CountTasks(job=count_job(config, works))
-        fingerprint = BPETokenizer.load(tokenizer_directory).model.fingerprint
-        tasks | WriteTasks(job=encode_job(config, tokenizer_directory, fingerprint))
-        documents = pipeline | ReadDocuments(sources=config.input)
-        documents | EncodeDocuments(tokenizer=str(tokenizer_directory))
-        labels: list[str] = []
+    fingerprint = BPETokenizer.load(tokenizer_directory).model.fingerprint
+    training = train_job(config)
+    return {
+        "ReadTasks": ReadTasks(works=works),
+        "CountTasks": CountTasks(job=count_job(config, works)),
+        "WriteTasks": WriteTasks(job=encode_job(config, tokenizer_directory, fingerprint)),
+        "TrainTokenizer": TrainTokenizer(job=training),
+        "NoteFinished": NoteFinished(guard=training.guard),
+    }
 
-        class Labels(beam.pipeline.PipelineVisitor):  # type: ignore[misc]
-            def enter_composite_transform(self, node: Any) -> None:
-                labels.append(node.full_label)
 
-            visit_transform = enter_composite_transform
+def train_job(config: BuildConfig) -> TrainJob:
+    options = {"password": "hidden-value"}
+    output = Directory(url=config.output_path, storage_options=options)
+    return TrainJob(
+        config=config,
+        guard=Guard(output=output, owner="0" * 32),
+        counting=None,
+        planned_bytes=(),
+        plan="0" * 32,
+        tasks=1,
+        limits={},
+    )
 
-        pipeline.visit(Labels())
+
+@pytest.fixture
+def outputs(config: BuildConfig, tokenizer_directory: Path) -> dict[str, Any]:
+    """What every public transform gives, by its name and that of the output."""
+    made = of_a_build(config, tokenizer_directory)
+    tokenizer = str(tokenizer_directory)
+    pipeline = beam.Pipeline()
+    tasks = pipeline | made["ReadTasks"]
+    counted = tasks | made["CountTasks"]
+    trained = counted | made["TrainTokenizer"]
+    of_build = {
+        "ReadTasks": tasks,
+        "CountTasks": counted,
+        "WriteTasks": tasks | made["WriteTasks"],
+        "TrainTokenizer": trained,
+        "WriteTrainedTasks": tasks | WriteTrainedTasks(job=train_job(config), trained=trained),
+        "NoteFinished": trained | made["NoteFinished"],
+    }
+    documents = pipeline | ReadDocuments(sources=config.input)
+    own_counts = documents | CountPretokens(output="memory://typed/counts")
+    batches = documents | EncodeDocuments(tokenizer=tokenizer)
+    rows = documents | "AsRows" >> EncodeDocuments(tokenizer=tokenizer, as_rows=True)
+    write = WriteTokenShards(output="memory://typed/tokens", num_shards=1)
+    return {
+        **of_build,
+        "ReadDocuments": documents,
+        "CountPretokens.shards": own_counts.shards,
+        "CountPretokens.rejects": own_counts.rejects,
+        "EncodeDocuments.tokens": batches.tokens,
+        "EncodeDocuments.rejects": batches.rejects,
+        "EncodeDocuments.tokens as rows": rows.tokens,
+        "EncodeDocuments.rejects as rows": rows.rejects,
+        "WriteTokenShards": batches.tokens | write,
+    }
+
+
+def test_every_public_transform_gives_what_it_says(outputs: dict[str, Any]) -> None:
+    types = {
+        **dict.fromkeys(build_transforms.__all__, bytes),
+        "ReadDocuments": DocumentBatch,
+        "CountPretokens.shards": COUNT_ROW,
+        "CountPretokens.rejects": Reject,
+        "EncodeDocuments.tokens": TokenRows,
+        "EncodeDocuments.rejects": Reject,
+        "EncodeDocuments.tokens as rows": TOKEN_ROW,
+        "EncodeDocuments.rejects as rows": REJECT_ROW,
+        "WriteTokenShards": SHARD_ROW,
+    }
+    assert {name: found.element_type for name, found in outputs.items()} == types
+    assert {name.partition(".")[0] for name in types} == {
+        *transforms.__all__, *build_transforms.__all__,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*transforms.__all__, *build_transforms.__all__])
+def test_every_public_transform_is_a_dataclass_that_says_what_it_does(name: str) -> None:
+    transform = getattr(transforms if name in transforms.__all__ else build_transforms, name)
+    assert issubclass(transform, beam.PTransform)
+    assert is_dataclass(transform)
+    assert transform.__doc__
+    assert "display_data" in vars(transform)
+
+
+def test_labels_are_in_pascal_case(outputs: dict[str, Any]) -> None:
+    labels: list[str] = []
+
+    class Labels(beam.pipeline.PipelineVisitor):  # type: ignore[misc]
+        def enter_composite_transform(self, node: Any) -> None:
+            labels.append(node.full_label)
+
+        visit_transform = enter_composite_transform
+
+    outputs["ReadTasks"].pipeline.visit(Labels())
     ours = {
         part
         for label in labels
         for part in [label.split("/")[:2]][0]
         if part and label.partition("/")[0] in (*transforms.__all__, *build_transforms.__all__)
     }
-    assert {"CountTasks", "MergeShards", "WriteTasks", "Encode", "Read", "Deal"} <= ours
+    steps = {"CountTasks", "MergeShards", "WriteTasks", "Train", "Note", "Encode", "Read", "Deal"}
+    assert {*steps, *transforms.__all__, *build_transforms.__all__} <= ours
     assert all(part[0].isupper() and part.isidentifier() for part in ours), ours
 
 
-@pytest.mark.parametrize("name", [*transforms.__all__, *build_transforms.__all__])
-def test_every_public_transform_says_what_it_does_with_typed_ends(name: str) -> None:
-    transform = getattr(transforms if name in transforms.__all__ else build_transforms, name)
-    assert issubclass(transform, beam.PTransform)
-    assert transform.__doc__
-    signature = inspect.signature(transform.expand)
-    given = str(signature.return_annotation)
-    assert any(kind in given for kind in ("PCollection", "Counted", "Encoded"))
+def test_transforms_of_a_build_show_where_they_write_and_no_storage_options(
+    config: BuildConfig, tokenizer_directory: Path
+) -> None:
+    made = of_a_build(config, tokenizer_directory)
+    made["WriteTrainedTasks"] = WriteTrainedTasks(job=train_job(config), trained=None)
+    assert made.keys() == set(build_transforms.__all__)
+    shown = {
+        name: {item.key: item.value for item in DisplayData.create_from(transform).items}
+        for name, transform in made.items()
+    }
+    output = config.output_path
+    assert shown["ReadTasks"] == {"tasks": len(works_of(config))}
+    assert shown["TrainTokenizer"] == {
+        "output": f"{output}/tokenizer", "unit": "byte", "pattern": "gpt2", "vocab_size": 300,
+    }  # fmt: skip
+    assert shown["WriteTrainedTasks"]["output"] == f"{output}/tokens"
+    assert shown["NoteFinished"] == {"output": output}
+    assert "hidden" not in str(shown)
 
 
 def test_what_runs_on_workers_can_be_pickled(
@@ -213,11 +323,17 @@ def test_what_runs_on_workers_can_be_pickled(
 ) -> None:
     works = works_of(config)
     fingerprint = BPETokenizer.load(tokenizer_directory).model.fingerprint
+    output = Directory(url="memory://pickled")
+    token_shards = ShardJob(output=output, runs=output, shards=2, split="train", id_type="auto")
     for function in (
         build_transforms._CountTasks(count_job(config, works)),
         build_transforms._MergeShards(count_job(config, works)),
         build_transforms._WriteTasks(encode_job(config, tokenizer_directory, fingerprint)),
+        build_transforms._Train(train_job(config)),
+        build_transforms._WriteTrainedTasks(train_job(config)),
         transforms._EncodeDocuments(EncodeDocuments(tokenizer=str(tokenizer_directory))),
+        shard_steps._Merge(token_shards),
+        shard_steps._Finish(token_shards),
     ):
         pickled = pickler.dumps(function)
         assert type(pickler.loads(pickled)) is type(function)

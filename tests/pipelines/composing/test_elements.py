@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 import xxhash
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindow,
+    IntervalWindow,
+    SlidingWindows,
+    TimestampedValue,
+)
 from apache_beam.typehints import typehints
+from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines import runners
 from pipelines.batches import DocumentBatch, Reject
@@ -229,3 +236,75 @@ def test_elements_of_a_bundle_are_one_batch_and_those_of_windows_are_apart() -> 
             | beam.Map(lambda texts, window=beam.DoFn.WindowParam: (int(window.start), texts))
         )
         assert_that(windowed, equal_to([(0, ["a", "c"]), (10, ["b"])]), label="Windows")
+
+
+def outputs_in(window: Any, outputs: Any) -> list[tuple[Any, str]]:
+    """The texts of outputs of `process` or `finish_bundle`, with the windows that they are in."""
+    found: list[tuple[Any, str]] = []
+    for output in outputs or ():
+        texts = output
+        if isinstance(output, WindowedValue):
+            (window,), texts = output.windows, output.value
+        found += [(window, text) for text in texts]
+    return found
+
+
+@pytest.mark.parametrize(("windows", "length"), [(2500, 1), (300, 5000)])
+def test_what_a_bundle_holds_is_bounded_for_all_windows_together(
+    windows: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr(module, "_HELD_BYTES", 1 << 20)
+    function = _Texts()
+    function.start_bundle()
+    given = [
+        (IntervalWindow(number, number + 1), f"{time}.{number}".ljust(length))
+        for time in range(3)
+        for number in range(windows)
+    ]
+    found: list[tuple[Any, str]] = []
+    most = 0
+    for window, text in given:
+        found += outputs_in(window, function.process(text, window))
+        held = [elements.held for elements in function._gathered.values()]
+        most = max(most, sum(held))
+        assert len(held) <= 1000
+    assert 1 << 19 < most <= 1 << 20 or length == 1
+    found += outputs_in(None, function.finish_bundle())
+    assert sorted(found, key=str) == sorted(given, key=str)
+
+
+def test_a_window_that_is_full_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BATCH_ELEMENTS", 3)
+    function = _Texts()
+    function.start_bundle()
+    one, other = IntervalWindow(0, 1), IntervalWindow(1, 2)
+    for window, text in [(one, "a"), (other, "b"), (one, "c")]:
+        assert function.process(text, window) is None
+    assert outputs_in(one, function.process("d", one)) == [(one, "a"), (one, "c"), (one, "d")]
+    assert function.process("e", GlobalWindow()) is None
+    assert function.process("f", GlobalWindow()) is None
+    assert [texts for _, texts in outputs_in(None, function.finish_bundle())] == ["b", "e", "f"]
+
+
+def test_documents_of_many_windows_stay_in_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HELD_WINDOWS", 3)
+    with runners.pipeline(BeamConfig(workers=1)) as pipeline:
+        texts = (
+            pipeline
+            | beam.Create([(str(time) if time % 5 else b"\xff", time) for time in range(40)])
+            | "Stamp" >> beam.MapTuple(TimestampedValue)
+            | beam.WindowInto(SlidingWindows(10, 5))  # each is in two
+            | beam.ParDo(_Texts()).with_outputs("rejects", main="texts")
+        )
+        in_windows = texts.texts | beam.FlatMap(
+            lambda texts, window=beam.DoFn.WindowParam: [(int(window.start), t) for t in texts]
+        )
+        expected = [
+            (start, str(time))
+            for time in range(40)
+            if time % 5
+            for start in (time // 5 * 5, time // 5 * 5 - 5)
+        ]
+        assert_that(in_windows, equal_to(expected), label="Texts")
+        assert_that(texts.rejects, equal_to(["invalid_utf8"] * 16), label="Rejects")

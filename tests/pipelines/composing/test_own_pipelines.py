@@ -18,7 +18,9 @@ import pytest
 from apache_beam.internal import pickler
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.display import DisplayData
-from apache_beam.transforms.window import FixedWindows
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
+from apache_beam.transforms.window import FixedWindows, GlobalWindows
+from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 from build_support import SEPARATOR, checksums, config_for, some_text, write_corpus
 
@@ -393,10 +395,42 @@ def test_two_transforms_of_a_pipeline_do_not_write_the_same_files(tmp_path: Path
 @pytest.mark.parametrize(
     "transform", [CountPretokens(output="o"), WriteTokenShards(output="o", num_shards=1)]
 )
-def test_files_are_of_whole_collections(transform: Any) -> None:
-    documents = beam.Pipeline() | beam.Create([{}]) | beam.WindowInto(FixedWindows(10))
-    with pytest.raises(ConfigError, match="bounded input in the global window"):
+@pytest.mark.parametrize(
+    ("windows", "found"),
+    [
+        (beam.WindowInto(FixedWindows(10)), "FixedWindows"),
+        (
+            beam.WindowInto(
+                GlobalWindows(),
+                trigger=Repeatedly(AfterCount(1)),
+                accumulation_mode=AccumulationMode.DISCARDING,
+            ),
+            r"GlobalWindows with the trigger Repeatedly\(AfterCount",
+        ),
+    ],
+    ids=["windows", "trigger"],
+)
+def test_files_are_of_whole_collections(windows: Any, found: str, transform: Any) -> None:
+    documents = beam.Pipeline() | beam.Create([{}]) | windows
+    with pytest.raises(ConfigError, match=f"in the global window, without a trigger(.|\n)*{found}"):
         documents | transform
+
+
+def test_a_trigger_upstream_is_undone_as_the_error_says(tmp_path: Path) -> None:
+    with local_pipeline() as pipeline:
+        texts = (
+            pipeline
+            | beam.Create(["a b", "c"])
+            | "EachByItself"
+            >> beam.WindowInto(
+                GlobalWindows(),
+                trigger=Repeatedly(AfterCount(1)),
+                accumulation_mode=AccumulationMode.DISCARDING,
+            )
+            | "All" >> beam.WindowInto(GlobalWindows())
+        )
+        texts | CountPretokens(output=str(tmp_path), shards=1)
+    assert PretokenCounts.load(tmp_path) == count_pretokens(["a b", "c"])
 
 
 def test_an_output_that_has_shards_is_refused(tmp_path: Path) -> None:
@@ -465,7 +499,7 @@ def test_labels_are_in_pascal_case_and_everything_shuffled_has_a_type(tokenizer:
     encoded = documents | "Encode" >> EncodeDocuments(tokenizer=tokenizer)
     encoded.tokens | "Write" >> WriteTokenShards(output="memory://pascal/tokens", num_shards=1)
     labels: list[str] = []
-    shuffled: list[Any] = []
+    shuffled: dict[str, Any] = {}
 
     class See(beam.pipeline.PipelineVisitor):  # type: ignore[misc]
         def enter_composite_transform(self, node: Any) -> None:
@@ -473,13 +507,19 @@ def test_labels_are_in_pascal_case_and_everything_shuffled_has_a_type(tokenizer:
 
         def visit_transform(self, node: Any) -> None:
             labels.append(node.full_label)
-            if isinstance(node.transform, beam.GroupByKey):
-                shuffled.extend(pcoll.element_type for pcoll in node.inputs)
+            if isinstance(node.transform, beam.GroupByKey | beam.Reshuffle):
+                [elements] = node.inputs
+                shuffled[node.full_label] = elements.element_type
 
     pipeline.visit(See())
     of_ours = [label for label in labels if label.startswith(("Count/", "Encode/", "Write/"))]
     ours = {label.split("/")[1] for label in of_ours}
     assert {"WriteRuns", "ByShard", "MergeShards", "AllShards", "Finish", "AddUp"} <= ours
     assert all(part[0].isupper() and part.isidentifier() for part in ours), ours
-    at_our_level = [kind for kind in shuffled if "int" in str(kind)]
-    assert len(at_our_level) >= 4 and all("bytes" in str(kind) for kind in at_our_level)
+    # Of the totals, parts that add up to them.
+    kinds = {"ByShard": int, "AllShards": int, "Total/CombinePerKey/GroupByKey": None}
+    assert shuffled == {
+        f"{transform}/{name}": typehints.KV[key, bytes]
+        for transform in ("Count", "Write")
+        for name, key in kinds.items()
+    }

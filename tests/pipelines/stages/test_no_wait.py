@@ -130,6 +130,23 @@ def test_counting_alone_and_training_with_encoding_may_be_submitted(tmp_path: Pa
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("counted", [False, True])
+def test_a_job_that_encodes_states_the_limits_of_sources(tmp_path: Path, counted: bool) -> None:
+    settings = {**SETTINGS["limited"], "tokenizer": {"train_where": "worker"}}
+    config = corpus(tmp_path, **settings)
+    if counted:
+        build.count(config)
+    submitted = build.encode(config, no_wait=True) if counted else build.build(config, no_wait=True)
+    assert states(submitted)[-1] == ("encode", "submitted")
+    stated = json.loads((tmp_path / "out/tokens/_plan.json").read_bytes())
+    build.build(config)
+    assert stated["limits"]
+    for stage in ("counts", "tokens"):
+        run = json.loads((tmp_path / "out" / stage / "run.json").read_bytes())
+        assert run["limits"] == stated["limits"]
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("counted", [False, True])
 def test_training_alone_may_be_submitted(tmp_path: Path, counted: bool) -> None:
     config = corpus(tmp_path, tokenizer={"train_where": "worker"})
     if counted:

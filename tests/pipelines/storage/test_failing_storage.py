@@ -8,6 +8,8 @@ import os
 import random
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,9 @@ from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.errors import OutputError
 from pipelines.storage import directory as storage
-from pipelines.storage import locks, retries
-from pipelines.storage.locks import LOCK
+from pipelines.storage import locks, retries, uploads
+from pipelines.storage.directory import Directory
+from pipelines.storage.locks import LOCK, OutputLock
 
 CORPUS = {"a.txt": some_text(12), "b.txt": [*some_text(6, start=12), b"\xff"]}
 
@@ -127,6 +130,7 @@ fsspec.register_implementation("failing", FailingFileSystem, clobber=True)
 def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
     FAULTS.__init__()  # type: ignore[misc]
     monkeypatch.setattr(retries, "_sleep", lambda seconds: None)
+    monkeypatch.setattr(uploads, "AWAY_SECONDS", 0.0)
     monkeypatch.setattr(locks, "BEAT_SECONDS", 1000.0)  # or the number of operations would vary
     yield FAULTS
     FAULTS.__init__()  # type: ignore[misc]
@@ -303,6 +307,44 @@ def test_a_server_that_does_not_rename_over_files_will_do(
     build.build(config)
     build.encode(config, restart=True)
     assert checksums(tmp_path / "out") == expected
+
+
+def test_a_lock_that_is_away_while_it_is_renewed_still_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files are not renamed over others, renewing it removes it for a moment."""
+    move = FailingFileSystem.mv
+    away, looked_again, back = threading.Event(), threading.Event(), threading.Event()
+    looked_again.set()
+
+    def careful(self: FailingFileSystem, path1: str, path2: str, **_: Any) -> None:
+        if Path(path2).exists():
+            raise FileExistsError(path2)
+        if not looked_again.is_set():
+            away.set()
+            looked_again.wait(30)
+        move(self, path1, path2)
+        back.set()
+
+    def wait_until_back(seconds: float) -> None:
+        looked_again.set()
+        assert back.wait(30)
+
+    monkeypatch.setattr(FailingFileSystem, "mv", careful)
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.05)
+    output = Directory(url=f"failing://{tmp_path}/out")
+    with OutputLock(output) as lock:
+        lock.acquire()
+        monkeypatch.setattr(uploads, "AWAY_SECONDS", 30.0)
+        monkeypatch.setattr(time, "sleep", wait_until_back)
+        for check in (lock.guard.check, lambda: OutputLock(output).try_acquire()):
+            back.clear()
+            away.clear()
+            looked_again.clear()
+            assert away.wait(30)
+            assert not output.sizes().keys() & {LOCK}
+            assert not check()
+        lock.guard.check()
 
 
 # --- a disk that fills up

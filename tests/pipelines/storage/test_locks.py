@@ -35,6 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "LEASE_SECONDS", 0.6)
     monkeypatch.setattr(locks, "_POLL_SECONDS", 0.02)
     monkeypatch.setattr(locks, "_DYING_SECONDS", 0.1)
+    monkeypatch.setattr(uploads, "AWAY_SECONDS", 0.1)
 
 
 def no_flock(*arguments: object) -> None:
