@@ -23,6 +23,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -46,7 +47,7 @@ from apache_beam.transforms.fully_qualified_named_transform import (
 from apache_beam.utils import thread_pool_executor
 
 from bpe_core.errors import BpeError
-from pipelines import row_transforms
+from pipelines import row_transforms, supervisor
 from pipelines.errors import ConfigError, PipelineError
 from pipelines.row_bytes import check_row
 
@@ -55,6 +56,7 @@ TRANSFORMS: Final = frozenset(
     f"{row_transforms.__name__}.{name}" for name in row_transforms.TRANSFORMS
 )
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "::1", "localhost")
+_SECONDS_TO_STOP: Final = 5.0
 
 # Stand-ins for what gives the inputs, in every SDK's requests.
 _PRODUCERS: Final = frozenset({"", common_urns.primitives.IMPULSE.urn})
@@ -226,15 +228,18 @@ def serve(arguments: Sequence[str]) -> None:
     beam_artifact_api_pb2_grpc.add_ArtifactRetrievalServiceServicer_to_server(
         artifact_service.ArtifactRetrievalService(_no_file), server
     )
-    ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    with FullyQualifiedNamedTransform.with_filter(f"{row_transforms.__name__}.*"):
+        signal.signal(number, signal.default_int_handler)
+    with (
+        suppress(KeyboardInterrupt),
+        FullyQualifiedNamedTransform.with_filter(f"{row_transforms.__name__}.*"),
+    ):
         server.start()
         sys.stdout.write(f"Listening for expansion requests on {address}\n")
         sys.stdout.flush()
-        ended.wait()
-        server.stop(grace=None).wait()
+        threading.Event().wait()
+    server.stop(grace=None).wait(_SECONDS_TO_STOP)
+    supervisor.leave(0)  # threads of requests and workers may still be busy
 
 
 def _address(host: str, port: int) -> str:

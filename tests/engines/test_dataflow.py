@@ -224,11 +224,12 @@ def submit_own(directory: Path) -> Submission:
     source = SourceConfig(files=[f"{EXAMPLES}/kjv-00.txt"])
     with runners.pipeline(options_of(directory)) as pipeline:
         documents = pipeline | ReadDocuments(sources=[source])
-        documents | CountPretokens(output="memory://own/counts", storage_options=storage_options)
+        counts = CountPretokens(output="memory://own-job/counts", storage_options=storage_options)
+        documents | counts
         encode = EncodeDocuments(tokenizer="gs://own/tokenizer", storage_options=storage_options)
         encoded = documents | encode
         write = WriteTokenShards(
-            output="memory://own/tokens", num_shards=16, storage_options=storage_options
+            output="memory://own-job/tokens", num_shards=16, storage_options=storage_options
         )
         encoded.tokens | write
         rows = documents | "AsRows" >> replace(encode, as_rows=True)

@@ -35,6 +35,7 @@ from build_support import config_for, count_tasks, input_file, merge_all, some_t
 from bpe_core import BPETokenizer
 from bpe_core.errors import BpeError
 from pipelines import build, runners, writing
+from pipelines.counting import read_commit
 from pipelines.errors import PipelineError
 from pipelines.readers import ReadOptions, read_range
 from pipelines.rejects.bad_files import BadFileError, ChangedFileError, UnreadableFileError
@@ -196,7 +197,12 @@ class _Tasks:
             return _Tasks(transform.works)
         if isinstance(transform, CountTasks):
             job = transform.job
-            merge_all(job, [*transform.finished, *count_tasks(job, self._works)])
+            earlier = [
+                descriptor
+                for name in transform.commits
+                for descriptor in read_commit(job, name).descriptors(job.shards)
+            ]
+            merge_all(job, [*earlier, *count_tasks(job, self._works)])
         else:
             assert isinstance(transform, WriteTasks)
             for work in self._works:
