@@ -17,6 +17,7 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import Any, Final
 
+import grpc
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.portability import local_job_service
@@ -57,6 +58,7 @@ _SECONDS_TO_DIE: Final = 5.0
 # What log whole records of workers, as texts.
 _LOGS_OF_WORKERS: Final = {Path(worker_handlers.__file__), Path(local_job_service.__file__)}
 _BEFORE_RECORD: Final = "Worker: "
+_READS_STATE: Final = "read_state"  # a thread of Beam's workers
 _STARTS_JOB_SERVERS: Final = Path(subprocess_server.__file__)
 _OF_PRISM: Final = PrismRunnerLogFilter()
 
@@ -210,8 +212,20 @@ def _thread_failed(
         supervisor.end_as_worker_did(int(died[1]))
     if died is not None and -int(died[1]) in _ASKED_TO_END:
         return
+    if _is_kept_by_beam(failed):
+        return
     if not (FAILURE.is_known and _began_in_beam(failed.exc_traceback)):
         show(failed)
+
+
+def _is_kept_by_beam(failed: threading.ExceptHookArgs) -> bool:
+    """Whether a stream of state ended: Beam raises its error in the bundle that needs state next.
+
+    If none does, all is well. Prism forgets a worker as soon as its job is done, and refuses a
+    stream of it that opens only then.
+    """
+    reads_state = failed.thread is not None and failed.thread.name == _READS_STATE
+    return reads_state and isinstance(failed.exc_value, grpc.RpcError)
 
 
 def _is_shown_of_beam(record: logging.LogRecord) -> bool:

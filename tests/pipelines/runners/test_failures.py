@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from typing import Any
 
 import apache_beam as beam
+import grpc
 import pytest
-from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.runners.portability import local_job_service
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.worker import data_plane, sdk_worker
@@ -237,6 +239,39 @@ def test_of_workers_that_were_asked_to_end_no_traceback_is_shown(code: int) -> N
     failed = threading.ExceptHookArgs((RuntimeError, died, None, None))
     failures._thread_failed(failed, shown.append)
     assert shown == ([failed] if code == 1 else [])
+
+
+class _RefusesState(beam_fn_api_pb2_grpc.BeamFnStateServicer):  # type: ignore[misc]
+    """An engine that has forgotten the worker."""
+
+    def State(self, requests: Any, context: grpc.ServicerContext) -> Any:
+        context.abort(grpc.StatusCode.UNKNOWN, "worker_id: '1' not registered in worker pool")
+
+
+def test_a_stream_of_state_that_an_engine_refuses_is_told_to_those_who_need_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[Any] = []
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    server = grpc.server(futures.ThreadPoolExecutor())
+    beam_fn_api_pb2_grpc.add_BeamFnStateServicer_to_server(_RefusesState(), server)
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        state = sdk_worker.GrpcStateHandler(beam_fn_api_pb2_grpc.BeamFnStateStub(channel))
+        with (
+            state.process_instruction_id("bundle_1"),
+            pytest.raises(grpc.RpcError, match="not registered"),
+        ):
+            state.get_raw(beam_fn_api_pb2.StateKey())
+    server.stop(None)
+    failures._thread_failed(failed[0], shown.append)
+    assert shown == []
+    # An error of that thread's own is no end of a stream.
+    of_its_own = (KeyError, KeyError("7"), None, failed[0].thread)
+    failures._thread_failed(threading.ExceptHookArgs(of_its_own), shown.append)
+    assert len(shown) == 1
 
 
 class _Work(beam.DoFn):  # type: ignore[misc]
