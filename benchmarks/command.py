@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import corpora
 import yaml
 from corpora import SEPARATOR
 from measure import Case
+
+if TYPE_CHECKING:
+    from pipelines.counting import CountJob
+    from pipelines.readers.work import TaskWork
 
 _POLL_SECONDS = 0.02
 _QUICK_TASKS = 8  # of little text
@@ -56,6 +60,42 @@ def make_tokenizer(case: Case) -> None:
 def scratch() -> tempfile.TemporaryDirectory[str]:
     """A directory on the disk that the texts are on; it goes with the last reference to it."""
     return tempfile.TemporaryDirectory(dir=corpora.MADE)
+
+
+def count_job(
+    directory: str, source: Mapping[str, Any], counts: Mapping[str, Any] | None = None
+) -> tuple[CountJob, list[TaskWork]]:
+    """What counts a source into a directory, as a build would, and its tasks."""
+    from pipelines.config import BuildConfig
+    from pipelines.counting import CountJob
+    from pipelines.readers.work import TaskWork, source_readings
+    from pipelines.storage.directory import Directory
+    from pipelines.tasks import list_files, plan_tasks
+
+    config = BuildConfig.model_validate(
+        {"output": directory, "input": source, "counts": counts or {}}
+    )
+    pattern, special_tokens = config.tokenizer.pattern, config.tokenizer.special_tokens
+    plan = plan_tasks(list_files(config.input[0]), config.input)
+    works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
+    output = Directory(url=directory)
+    job = CountJob(
+        counts=output / "counts",
+        rejects=output / "rejects",
+        configuration="benchmark",
+        plan_id="benchmark",
+        num_tasks=len(works),
+        tasks_hash=0,
+        pattern=pattern,
+        special_tokens=special_tokens,
+        shards=config.counts.shards,
+        memory=config.counts.memory,
+        checkpoint_bytes=config.counts.checkpoint_bytes,
+        max_pretoken_bytes=config.counts.max_pretoken_bytes,
+        on_long_pretoken=config.counts.on_long_pretoken,
+        readings=source_readings(config.input, pattern, special_tokens),
+    )
+    return job, works
 
 
 def beam_bpe(stage: str, case: Case, workers: int, directory: Path) -> Run:

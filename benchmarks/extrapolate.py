@@ -35,11 +35,9 @@ from scale_tables import MERGED_AT_ONCE, render
 from bpe_core import PretokenCounts, count_pretokens, train_from_counts
 from bpe_core._native import PretokenTable
 from bpe_core.memory import available_memory, training_memory
-from pipelines.config import BuildConfig
 from pipelines.counting import CountJob, Section, count_tasks, load_counts, write_shard
-from pipelines.readers.work import TaskWork, source_readings
+from pipelines.readers.work import TaskWork
 from pipelines.storage.directory import Directory
-from pipelines.tasks import list_files, plan_tasks
 
 if TYPE_CHECKING:
     from bpe_core.training import TrainingResult
@@ -164,33 +162,10 @@ def _count_job(
     memory: int = _TABLE_MEMORY,
 ) -> tuple[CountJob, list[TaskWork]]:
     """What counts a text into a directory, and its tasks."""
-    source = {
-        "files": [path],
-        "separator": corpora.SEPARATOR.decode(),
-        "range_bytes": range_bytes,
-    }
-    config = BuildConfig.model_validate({"output": directory, "input": source})
-    plan = plan_tasks(list_files(config.input[0]), config.input)
-    works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
-    tokenizer = config.tokenizer
-    output = Directory(url=directory)
-    job = CountJob(
-        counts=output / "counts",
-        rejects=output / "rejects",
-        configuration="benchmark",
-        plan_id="benchmark",
-        num_tasks=len(works),
-        tasks_hash=0,
-        pattern=tokenizer.pattern,
-        special_tokens=tokenizer.special_tokens,
-        shards=shards,
-        memory=memory,
-        checkpoint_bytes=checkpoint_bytes,
-        max_pretoken_bytes=config.counts.max_pretoken_bytes,
-        on_long_pretoken="error",
-        readings=source_readings(config.input, tokenizer.pattern, tokenizer.special_tokens),
-    )
-    return job, works
+    separator = corpora.SEPARATOR.decode()
+    source = {"files": [path], "separator": separator, "range_bytes": range_bytes}
+    counts = {"shards": shards, "memory": memory, "checkpoint_bytes": checkpoint_bytes}
+    return command.count_job(directory, source, counts)
 
 
 def _merging(text: Text, range_bytes: int, shards: int) -> dict[str, Any]:

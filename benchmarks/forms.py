@@ -25,12 +25,8 @@ from corpora import Text
 from measure import OURS, Case, Outcome, Target, script_main
 
 from bpe_core._native import JsonFields, split_documents, unescape_json
-from pipelines.config import BuildConfig
-from pipelines.counting import CountJob, TaskCounter, usable_commits
-from pipelines.readers.work import TaskWork, source_readings
-from pipelines.storage.directory import Directory
+from pipelines.counting import TaskCounter, usable_commits
 from pipelines.supervisor import MEMORY_SETTINGS
-from pipelines.tasks import list_files, plan_tasks
 
 _FORMS = ("txt.zst", "jsonl", "jsonl.zst", "zstd.parquet", "snappy.parquet")
 _PLAIN = "text"
@@ -91,28 +87,8 @@ def _count(path: Path, form: str) -> Outcome:
     source: dict[str, object] = {"files": [str(path)], "range_bytes": _RANGE_BYTES, "format": form}
     if form == "text":
         source["separator"] = corpora.SEPARATOR.decode()
-    config = BuildConfig.model_validate({"output": str(path), "input": source})
-    pattern, special_tokens = config.tokenizer.pattern, config.tokenizer.special_tokens
-    plan = plan_tasks(list_files(config.input[0]), config.input)
-    works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
     with command.scratch() as scratch:
-        output = Directory(url=scratch)
-        job = CountJob(
-            counts=output / "counts",
-            rejects=output / "rejects",
-            configuration="benchmark",
-            plan_id="benchmark",
-            num_tasks=len(works),
-            tasks_hash=0,
-            pattern=pattern,
-            special_tokens=special_tokens,
-            shards=config.counts.shards,
-            memory=config.counts.memory,
-            checkpoint_bytes=config.counts.checkpoint_bytes,
-            max_pretoken_bytes=config.counts.max_pretoken_bytes,
-            on_long_pretoken=config.counts.on_long_pretoken,
-            readings=source_readings(config.input, pattern, special_tokens),
-        )
+        job, works = command.count_job(scratch, source)
         counter = TaskCounter(job)
         begun = time.perf_counter()
         for work in works:

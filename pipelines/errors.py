@@ -12,7 +12,8 @@
         ├── TooLargeError                a stage would take more memory than there is            10
         ├── AccountingError              documents or bytes of the input are unaccounted for  11
         ├── NotWholeError                an output is not what its manifests say                 12
-        └── WorkerVersionError           a worker has other software than the command            13
+        ├── WorkerVersionError           a worker has other software than the command            13
+        └── JobFailedError               an engine gave up a job, or somebody cancelled it       14
 
 0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
 by SIGTERM.
@@ -137,6 +138,12 @@ class WorkerVersionError(PipelineError):
     """A worker runs other versions than the command, so its bytes could differ."""
 
     exit_code = 13
+
+
+class JobFailedError(PipelineError):
+    """An engine ended a job: it lost workers or lacked resources, or somebody cancelled it."""
+
+    exit_code = 14
 
 
 def in_a_line(error: BaseException) -> str:

@@ -13,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, replace
 from types import UnionType
-from typing import Any, Final, ForwardRef, Literal, Optional, Union, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    ForwardRef,
+    Literal,
+    Optional,
+    Union,
+    get_origin,
+    get_type_hints,
+)
 
 import apache_beam as beam
 import numpy as np
@@ -85,7 +95,33 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
         return _outputs(read[MAIN], read.rejects, self._rejects_output)
 
 
-class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
+class _OfDocuments(beam.PTransform):  # type: ignore[misc]
+    """What takes rows with text: its parameters, and the transform of Python that has the others.
+
+    Attributes:
+        _transform: the one of Python, which takes batches.
+        _given: attributes of that which are no parameters.
+    """
+
+    _transform: ClassVar[type[Any]]
+    _given: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(
+        self,
+        *,
+        text_field: str = "text",
+        id_field: str | None = None,
+        invalid_utf8: InvalidUtf8 = "reject",
+        error_handling: Any = None,
+        **parameters: Any,
+    ) -> None:
+        super().__init__()
+        self._batches = _Batches(text_field, id_field, invalid_utf8)
+        self._work = _made(self._transform, parameters, invalid_utf8=invalid_utf8, **self._given)
+        self._rejects_output = _rejects_output(error_handling)
+
+
+class EncodeDocuments(_OfDocuments):
     """Rows with text → rows (input_ids, num_tokens, num_bytes, source, offset, part, id, hash).
 
     Rows that have the fields `source`, text, and `offset`, a whole number, as those of
@@ -104,28 +140,15 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
         ConfigError: a value is wrong, or rows lack a field.
     """
 
-    def __init__(
-        self,
-        *,
-        text_field: str = "text",
-        id_field: str | None = None,
-        invalid_utf8: InvalidUtf8 = "reject",
-        error_handling: Any = None,
-        **parameters: Any,
-    ) -> None:
-        super().__init__()
-        self._batches = _Batches(text_field, id_field, invalid_utf8)
-        self._encode = _made(
-            transforms.EncodeDocuments, parameters, invalid_utf8=invalid_utf8, as_rows=True
-        )
-        self._rejects_output = _rejects_output(error_handling)
+    _transform = transforms.EncodeDocuments
+    _given: ClassVar = {"as_rows": True}
 
     def expand(self, rows: beam.PCollection[Any]) -> Any:
-        encoded = rows | "Batches" >> self._batches | "Encode" >> self._encode
+        encoded = rows | "Batches" >> self._batches | "Encode" >> self._work
         return _outputs(encoded.tokens, encoded.rejects, self._rejects_output)
 
 
-class CountPretokens(beam.PTransform):  # type: ignore[misc]
+class CountPretokens(_OfDocuments):
     """Rows with text → files of counts, and a row for each of them.
 
     Args:
@@ -137,22 +160,10 @@ class CountPretokens(beam.PTransform):  # type: ignore[misc]
         ConfigError: a value is wrong, or rows lack a field.
     """
 
-    def __init__(
-        self,
-        *,
-        text_field: str = "text",
-        id_field: str | None = None,
-        invalid_utf8: InvalidUtf8 = "reject",
-        error_handling: Any = None,
-        **parameters: Any,
-    ) -> None:
-        super().__init__()
-        self._batches = _Batches(text_field, id_field, invalid_utf8)
-        self._count = _made(transforms.CountPretokens, parameters, invalid_utf8=invalid_utf8)
-        self._rejects_output = _rejects_output(error_handling)
+    _transform = transforms.CountPretokens
 
     def expand(self, rows: beam.PCollection[Any]) -> Any:
-        counted = rows | "Batches" >> self._batches | "Count" >> self._count
+        counted = rows | "Batches" >> self._batches | "Count" >> self._work
         rejects = counted.rejects | "Rejects" >> beam.Map(reject_row).with_output_types(REJECT_ROW)
         return _outputs(counted.shards, rejects, self._rejects_output)
 

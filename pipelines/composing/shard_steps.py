@@ -47,6 +47,14 @@ class Shards(Protocol):
         """What the listing says of the totals."""
 
 
+def every_shard(pipeline: beam.Pipeline, shards: int) -> beam.PCollection[tuple[int, bytes]]:
+    """An empty section for each shard, so that those without others are written too."""
+    # Types are what coders follow from: undeclared, elements would be shuffled as objects.
+    return pipeline | "EveryShard" >> beam.Create(
+        [(shard, b"") for shard in range(shards)], reshuffle=False
+    ).with_output_types(tuple[int, bytes])
+
+
 def write_shards(
     sections: beam.PCollection[tuple[int, bytes]],
     parts: beam.PCollection[bytes],
@@ -66,12 +74,8 @@ def write_shards(
     totals = beam.pvalue.AsSingleton(
         parts | "Total" >> beam.CombineGlobally(add_up).with_output_types(bytes)
     )
-    # Types are what coders follow from: undeclared, elements would be shuffled as objects.
-    every_shard = sections.pipeline | "EveryShard" >> beam.Create(
-        [(shard, b"") for shard in range(job.shards)], reshuffle=False
-    ).with_output_types(tuple[int, bytes])
     return (
-        (sections, every_shard)
+        (sections, every_shard(sections.pipeline, job.shards))
         | "Sections" >> beam.Flatten()
         | "ByShard" >> beam.GroupByKey()
         | "MergeShards" >> beam.ParDo(_Merge(job), totals).with_output_types(tuple[int, bytes])

@@ -45,6 +45,5 @@ class _DoTask(Work):
         self._step = step
 
     def process(self, descriptor: bytes) -> Iterator[str]:
-        FAILURE.raise_again()
-        with FAILURE.noted():
+        with FAILURE.task():
             yield do_task(self._job, self._step, descriptor)

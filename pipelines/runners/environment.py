@@ -18,8 +18,8 @@ _OF_URN: Final = {
     python_urns.EMBEDDED_PYTHON_LOOPBACK: "LOOPBACK",
     common_urns.environments.PROCESS.urn: "PROCESS",
 }
-# A job server in the command, and a Flink in the job server.
-_EMBEDDED: Final = ("embed", "[local]", "[auto]")
+EMBEDDED_FLINK: Final = ("[local]", "[auto]")  # in the job server
+_EMBEDDED: Final = ("embed", *EMBEDDED_FLINK)  # in the command, or in what it starts
 
 
 def check_environment(

@@ -20,7 +20,7 @@ from typing import Any, Final
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
-from apache_beam.runners.portability import local_job_service
+from apache_beam.runners.portability import local_job_service, portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.prism_runner import PrismJobServer, PrismRunnerLogFilter
 from apache_beam.runners.worker import data_plane, sdk_worker
@@ -51,6 +51,8 @@ _NOT_LOADED: Final = re.compile(
     re.MULTILINE,
 )
 
+# What a worker raises that waits for elements of a pipeline that has ended, up to a second later.
+_RUNNER_GONE: Final = "Channel closed prematurely."
 # What the thread that waits for a worker's process raises.
 _WORKER_DIED: Final = re.compile(r"Worker subprocess exited with return code (-?\d+)")
 _ASKED_TO_END: Final = (signal.SIGINT, signal.SIGTERM)  # by Ctrl-C, or with the command
@@ -58,8 +60,14 @@ _SECONDS_TO_DIE: Final = 5.0
 # What log whole records of workers, as texts.
 _LOGS_OF_WORKERS: Final = {Path(worker_handlers.__file__), Path(local_job_service.__file__)}
 _BEFORE_RECORD: Final = "Worker: "
-_READS_STATE: Final = "read_state"  # a thread of Beam's workers
+# Threads of Beam that read a stream, and the logger of one. Others are told of its end: bundles
+# that wait for elements or state, and whoever waits for a job.
+_READ_STREAMS: Final = {
+    *("read_grpc_client_inputs", data_plane._LOGGER.name),
+    *("read_state", "wait_until_finish_read"),
+}
 _STARTS_JOB_SERVERS: Final = Path(subprocess_server.__file__)
+_TELLS_OF_JOBS: Final = Path(portable_runner.__file__)
 _OF_PRISM: Final = PrismRunnerLogFilter()
 
 
@@ -105,6 +113,13 @@ class _Failure:
     def interrupt(self) -> None:
         """Notes that the pipeline was interrupted."""
         self._interrupted = True
+
+    @contextmanager
+    def task(self) -> Iterator[None]:
+        """A worker's task: not begun once another has failed; its own error is noted."""
+        self.raise_again()
+        with self.noted():
+            yield
 
     def forget(self) -> None:
         """Forgets what ended an earlier pipeline."""
@@ -212,20 +227,19 @@ def _thread_failed(
         supervisor.end_as_worker_did(int(died[1]))
     if died is not None and -int(died[1]) in _ASKED_TO_END:
         return
-    if _is_kept_by_beam(failed):
+    if failed.thread is not None and _is_end_of_stream(failed.thread.name, failed.exc_value):
         return
     if not (FAILURE.is_known and _began_in_beam(failed.exc_traceback)):
         show(failed)
 
 
-def _is_kept_by_beam(failed: threading.ExceptHookArgs) -> bool:
-    """Whether a stream of state ended: Beam raises its error in the bundle that needs state next.
+def _is_end_of_stream(reader: str, error: BaseException | None) -> bool:
+    """Whether a stream ended; Beam raises its error where somebody waits for it.
 
-    If none does, all is well. Prism forgets a worker as soon as its job is done, and refuses a
-    stream of it that opens only then.
+    If nobody does, all is well. The streams of a pipeline that failed may end while the next one
+    runs; Prism forgets a worker as soon as its job is done, and refuses those that open only then.
     """
-    reads_state = failed.thread is not None and failed.thread.name == _READS_STATE
-    return reads_state and isinstance(failed.exc_value, grpc.RpcError)
+    return reader in _READ_STREAMS and isinstance(error, grpc.RpcError)
 
 
 def _is_shown_of_beam(record: logging.LogRecord) -> bool:
@@ -239,6 +253,8 @@ def _is_shown_of_beam(record: logging.LogRecord) -> bool:
             record.msg, record.args = entry.message, ()
     elif record.levelno < logging.ERROR and Path(record.pathname) == _STARTS_JOB_SERVERS:
         return False
+    elif record.levelno == logging.ERROR and Path(record.pathname) == _TELLS_OF_JOBS:
+        return False  # of what a job failed comes back as its error
     return _is_shown(record)
 
 
@@ -253,6 +269,8 @@ def _is_shown_of_prism(record: logging.LogRecord) -> bool:
 def _is_shown(record: logging.LogRecord) -> bool:
     text = record.getMessage()
     if record.exc_info is not None and record.exc_info[1] is not None:
+        if _is_end_of_stream(record.name, record.exc_info[1]):
+            return False
         text += f"\n\n{record.exc_info[1]}"
     return _is_of_others(record.msg, text)
 
@@ -263,6 +281,8 @@ def _print_others(text: object, **keywords: Any) -> None:
 
 
 def _is_of_others(shown: object, text: str) -> bool:
+    if _RUNNER_GONE in text:
+        return False
     ours = shown if isinstance(shown, BpeError) else error_of(text)
     if ours is not None:
         FAILURE.note(ours)

@@ -18,6 +18,7 @@ from apache_beam.runners.runner import create_runner
 from pipelines.config import BeamConfig
 from pipelines.runners import portable
 from pipelines.runners.environment import (
+    EMBEDDED_FLINK,
     check_environment,
     workers_elsewhere,
     workers_held_here,
@@ -25,7 +26,6 @@ from pipelines.runners.environment import (
 from pipelines.runners.kind import Kind
 from pipelines.scrubbing import remember
 
-_EMBEDDED: Final = ("[local]", "[auto]")
 _OWN_NAME: Final = re.compile(r"beam-bpe-[0-9a-f]{8}")
 _SECONDS_TO_CANCEL: Final = 10.0
 _USER: Final = re.compile(r"(?<=//)[^/@]*@|^[^/@]*@")
@@ -50,11 +50,11 @@ def _check(config: BeamConfig, asked: Mapping[str, Any]) -> None:
 
 def _unsaid(asked: Mapping[str, Any]) -> str:
     """The kind of workers that Beam takes where none is given."""
-    return "LOOPBACK" if asked["flink_master"] in _EMBEDDED else "DOCKER"
+    return "LOOPBACK" if asked["flink_master"] in EMBEDDED_FLINK else "DOCKER"
 
 
 def _held_here(asked: Mapping[str, Any]) -> str | None:
-    if asked["flink_master"] in _EMBEDDED and not asked["job_endpoint"]:
+    if asked["flink_master"] in EMBEDDED_FLINK and not asked["job_endpoint"]:
         return f"flink_master {asked['flink_master']}, which runs in processes of the command"
     return workers_held_here(asked, _unsaid(asked))
 
@@ -70,7 +70,7 @@ def _cancel(result: Any, options: PipelineOptions) -> None:
     import requests
 
     asked = options.get_all_options()
-    if asked["flink_master"] in _EMBEDDED:
+    if asked["flink_master"] in EMBEDDED_FLINK:
         return
     result.cancel()
     if not _OWN_NAME.fullmatch(asked["job_name"]):

@@ -24,13 +24,14 @@ from apache_beam.runners.worker import statesampler
 
 from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, JobFailedError
 from pipelines.runners.failures import FAILURE, error_of, keep_errors_for_the_caller, our_errors
 from pipelines.runners.kind import PLACE_OF_OPTIONS, WITH_PORT, Kind
 from pipelines.runners.options import KINDS, options_of
 from pipelines.storage.locks import DetachedJob
 
 _SECONDS_TO_CONNECT: Final = 5.0
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _SAMPLING_MILLISECONDS: Final = 10
 
 
@@ -47,6 +48,7 @@ def pipeline(
 
     Raises:
         BpeError: what our code raised on a worker, as it was raised there.
+        JobFailedError: the job did not finish, and no worker said why.
         ConfigError: an option that Beam does not know, or that this runner can't have.
     """
     options = options_of(config, beam_args, places)
@@ -54,6 +56,7 @@ def pipeline(
     _end_stages_at_once()
     made = _pipeline_for(config, options)
     with (
+        _ends_told(made, config),
         our_errors(),
         FAILURE.watched() if kind.is_local else nullcontext(),
         _job_server_ended(made.runner),
@@ -181,6 +184,26 @@ def _refusals_told(config: BeamConfig, options: PipelineOptions) -> Iterator[Non
             found=f"{type(error).__name__}: {said or 'no answer in time'}",
             where=f"job server {server}; {PLACE_OF_OPTIONS}" if server else PLACE_OF_OPTIONS,
             hint="Check the options and addresses there, and whether the service is running.",
+        ) from error
+
+
+@contextmanager
+def _ends_told(pipeline: beam.Pipeline, config: BeamConfig) -> Iterator[None]:
+    """Says so where an engine ended a job. Unexpected errors of workers keep their tracebacks."""
+    try:
+        yield
+    except BpeError:
+        raise
+    except Exception as error:
+        said = error.details() if isinstance(error, grpc.Call) else str(error)
+        # A job that was not begun, or that runs in this process, has no result.
+        if getattr(pipeline, "result", None) is None or _TRACEBACK in said:
+            raise
+        raise JobFailedError(
+            f"{config.runner} did not finish the job.",
+            found=said.strip() or type(error).__name__,
+            hint="Run the same command again: what is finished is kept. If no worker or machine "
+            "was lost, and nobody cancelled the job, the engine's log says more.",
         ) from error
 
 

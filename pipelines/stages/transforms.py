@@ -25,6 +25,7 @@ from pipelines.beam_metrics import beam_meter
 from pipelines.composing import (
     coders,  # noqa: F401  registers them
 )
+from pipelines.composing.shard_steps import every_shard
 from pipelines.counting import CountJob, TaskCounter, merge_shard, read_commit
 from pipelines.readers.work import TaskWork
 from pipelines.runners import FAILURE
@@ -83,15 +84,11 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
     commits: Sequence[str] = ()
 
     def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
-        every_shard = [(shard, b"") for shard in range(self.job.shards)]
         # Types are what coders follow from: undeclared, elements would be shuffled as objects.
         counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job)).with_output_types(
             tuple[int, bytes]
         )
-        empty = tasks.pipeline | "EveryShard" >> beam.Create(
-            every_shard, reshuffle=False
-        ).with_output_types(tuple[int, bytes])
-        found = [counted, empty]
+        found = [counted, every_shard(tasks.pipeline, self.job.shards)]
         if self.commits:
             names = [name.encode() for name in self.commits]
             read = beam.ParDo(_ReadCommits(self.job)).with_output_types(tuple[int, bytes])
@@ -235,8 +232,7 @@ class _CountTasks(Work):
         if FAILURE.happened:
             for _ in self._counter.commit():  # so that what is finished is kept
                 pass
-        FAILURE.raise_again()
-        with FAILURE.noted():
+        with FAILURE.task():
             yield from self._counter.count(TaskWork.from_bytes(descriptor))
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -253,8 +249,7 @@ class _ReadCommits(Work):
         self._job = job
 
     def process(self, name: bytes) -> Iterator[tuple[int, bytes]]:
-        FAILURE.raise_again()
-        with FAILURE.noted():
+        with FAILURE.task():
             yield from read_commit(self._job, name.decode()).descriptors(self._job.shards)
 
 
@@ -265,8 +260,7 @@ class _MergeShards(Work):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
         shard, descriptors = element
-        FAILURE.raise_again()
-        with FAILURE.noted():
+        with FAILURE.task():
             entry = merge_shard(self._job, shard, list(descriptors), beam_meter())
         yield json.dumps(entry).encode()
 
@@ -277,8 +271,7 @@ class _WriteTasks(Work):
         self._job = job
 
     def process(self, descriptor: bytes) -> Iterator[bytes]:
-        FAILURE.raise_again()
-        with FAILURE.noted():
+        with FAILURE.task():
             entry = write_task(self._job, TaskWork.from_bytes(descriptor), beam_meter())
         yield json.dumps(entry).encode()
 
@@ -301,8 +294,7 @@ class _Train(Work):
         self._job = job
 
     def process(self, _: bytes) -> Iterator[bytes]:
-        FAILURE.raise_again()
-        with FAILURE.noted():
+        with FAILURE.task():
             fingerprint = self._job.train()
             if self._job.tasks:
                 self._job.begin_encoding(fingerprint)
@@ -316,8 +308,7 @@ class _WriteTrainedTasks(Work):
         self._encode_job: EncodeJob | None = None
 
     def process(self, descriptor: bytes, trained: bytes) -> Iterator[bytes]:
-        FAILURE.raise_again()
-        with FAILURE.noted():
+        with FAILURE.task():
             if self._encode_job is None:
                 self._encode_job = self._job.encode_job(trained.decode())
             entry = write_task(self._encode_job, TaskWork.from_bytes(descriptor), beam_meter())

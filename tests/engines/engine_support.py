@@ -27,7 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+import grpc
 import pytest
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.version import __version__ as BEAM_VERSION
 
 CACHE = Path(os.environ.get("BEAM_BPE_ENGINES", "~/.cache/beam-bpe/engines")).expanduser()
@@ -423,9 +425,24 @@ def worker_pool(directory: Path, *paths: Path, **variables: str) -> Iterator[Wor
         end(pool)
 
 
+@dataclass(frozen=True)
+class JobServer:
+    """Beam's own job server, in a process of its own."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def cancel(self) -> None:
+        """Cancels its jobs, as whoever looks after an engine may."""
+        with grpc.insecure_channel(self.address) as channel:
+            jobs = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            for job in jobs.GetJobs(beam_job_api_pb2.GetJobsRequest()).job_info:
+                jobs.Cancel(beam_job_api_pb2.CancelJobRequest(job_id=job.job_id))
+
+
 @contextmanager
-def job_server(directory: Path) -> Iterator[str]:
-    """Beam's own job server in a process of its own; gives its address."""
+def job_server(directory: Path) -> Iterator[JobServer]:
+    """A job server that runs while the block does."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     with (directory / "job-server.log").open("wb") as log:
@@ -440,7 +457,7 @@ def job_server(directory: Path) -> Iterator[str]:
         )
     try:
         wait_until(lambda: _listens(port), f"the job server at port {port}")
-        yield f"localhost:{port}"
+        yield JobServer(f"localhost:{port}", server)
     finally:
         server.terminate()
         end(server)

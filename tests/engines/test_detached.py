@@ -7,6 +7,7 @@ import os
 import signal
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_job_counts_trains_and_encodes_after_its_command_has_left(
     output = tmp_path / "out"
     with job_server(tmp_path / "server") as server:
         workers = ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
-        given = ["beam.runner=PortableRunner", ON_WORKER, "--", f"--job_endpoint={server}"]
+        given = ["beam.runner=PortableRunner", ON_WORKER, "--", f"--job_endpoint={server.address}"]
         said = submit(work, output, *given, *workers)
         with pytest.raises(OutputError, match=LEFT):
             OutputLock(Directory(url=str(output))).acquire()
@@ -96,20 +97,20 @@ def flink_state(cluster: FlinkCluster, output: Path) -> str:
         return str(json.load(found)["state"])
 
 
-def freeze(pool: WorkerPool, output: Path, begun: str) -> list[int]:
+@contextmanager
+def frozen(pool: WorkerPool, output: Path, begun: str) -> Iterator[None]:
     """Stops the workers as soon as a file appears, so that the job does not end meanwhile."""
     wait_until(lambda: any(output.glob(begun)), begun)
     workers = pool.workers()
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)
-    assert not is_finished(output), "the job was faster than the test"
-    return workers
-
-
-def thaw(workers: list[int]) -> None:
-    for worker in workers:
-        os.kill(worker, signal.SIGCONT)
+    try:
+        assert not is_finished(output), "the job was faster than the test"
+        yield
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
 
 
 @pytest.mark.engines
@@ -149,12 +150,9 @@ def test_on_flink_a_build_meanwhile_is_refused_and_the_job_goes_on(
     output = tmp_path / "out"
     options = flink_options(cluster.address, own_pool.address, detached=True)
     submit(work, output, ON_WORKER, "beam.workers=2", *options)
-    workers = freeze(own_pool, output, begun)
-    try:
+    with frozen(own_pool, output, begun):
         meanwhile = command(work.configuration, output)
         again = command(work.configuration, output, flags=["--restart"])
-    finally:
-        thaw(workers)
     for refused in (meanwhile, again):
         assert refused.returncode == 5
         assert LEFT in refused.stderr
@@ -172,13 +170,10 @@ def test_on_flink_a_job_that_was_taken_over_writes_nothing_more(
     options = flink_options(cluster.address, own_pool.address, detached=True)
     submit(work, output, ON_WORKER, "beam.workers=2", *options)
     name = job_of(output)["name"]
-    workers = freeze(own_pool, output, begun)
-    try:
+    with frozen(own_pool, output, begun):
         done = command(work.configuration, output, flags=["--take-over"])
         assert done.returncode == 0, done.stderr
         assert checksums(output) == work.expected
-    finally:
-        thaw(workers)
 
     def has_failed() -> bool:
         with urllib.request.urlopen(f"http://{cluster.address}/jobs/{name}") as found:

@@ -22,12 +22,14 @@ from engine_support import (
     command,
     environment,
     flink_options,
+    job_server,
     prism_binary,
     processes_with,
     run,
     wait_until,
 )
 
+PROGRESS = r"^(?:count|encod)ing tasks: .*\n"
 EMBED = ("beam.runner=PortableRunner", "--", "--job_endpoint=embed")
 
 
@@ -38,7 +40,7 @@ def check(work: Work, output: Path, *given: str) -> None:
     done = command(work.configuration, output, *given, TMPDIR=str(place), MARK=str(place))
     assert done.returncode == 0, done.stderr
     # Nothing is shown but progress, where it takes long.
-    assert re.sub(r"^(?:count|encod)ing tasks: .*\n", "", done.stderr, flags=re.MULTILINE) == ""
+    assert re.sub(PROGRESS, "", done.stderr, flags=re.MULTILINE) == ""
     assert checksums(output) == work.expected
     check_metrics(output)
     assert processes_with("MARK", str(place)) == []
@@ -192,9 +194,38 @@ def killed(
     kill()
     _, said = building.communicate(timeout=800)
     if building.returncode != 0:
-        assert "error: " in said
+        said = re.sub(PROGRESS, "", said, flags=re.MULTILINE)
+        assert said.startswith("error: FlinkRunner did not finish the job.\n")
+        assert building.returncode == 14
         again = command(work.configuration, output, *given)
         assert again.returncode == 0, again.stderr
+    assert checksums(output) == work.expected
+
+
+@pytest.mark.parametrize("lost", ["job", pytest.param("server", marks=pytest.mark.engines)])
+def test_a_job_that_an_engine_ends_is_told_of_and_the_same_command_goes_on(
+    work: Work, tmp_path: Path, slow_pool: WorkerPool, slowness: Path, lost: str
+) -> None:
+    output = tmp_path / "out"
+    workers = ["--environment_type=EXTERNAL", f"--environment_config={slow_pool.address}"]
+    with job_server(tmp_path / "server") as server:
+        given = ["beam.runner=PortableRunner", "--", f"--job_endpoint={server.address}", *workers]
+        building = begin(work, output, given, slowness, COMMIT)
+        if lost == "job":
+            server.cancel()
+        else:
+            server.process.kill()
+        _, said = building.communicate(timeout=60)
+    assert building.returncode == 14
+    said = re.sub(PROGRESS, "", said, flags=re.MULTILINE)
+    found = "CANCELLED" if lost == "job" else ".+"
+    assert re.fullmatch(
+        rf"error: PortableRunner did not finish the job\.\n"
+        rf"  found: .*({found}).*\n  what to do: Run the same command again: .*\n",
+        said,
+    ), said
+    done = command(work.configuration, output)
+    assert done.returncode == 0, done.stderr
     assert checksums(output) == work.expected
 
 

@@ -130,6 +130,8 @@ def test_what_follows_from_an_error_of_ours_is_not_shown(
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
     run(lambda element: None)
+    sdk_worker.print("Traceback …\nRuntimeError: Channel closed prematurely.")  # of the other one
+    assert capfd.readouterr() == ("", "")
     sdk_worker.print("Traceback …\nKeyError: 'bundle_7'", file=sys.stderr)
     data_plane._LOGGER.error("Failed to read inputs in the data plane.")
     assert "bundle_7" in capfd.readouterr().err
@@ -249,7 +251,7 @@ class _RefusesState(beam_fn_api_pb2_grpc.BeamFnStateServicer):  # type: ignore[m
 
 
 def test_a_stream_of_state_that_an_engine_refuses_is_told_to_those_who_need_it_alone(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     shown: list[Any] = []
     failed: list[threading.ExceptHookArgs] = []
@@ -268,6 +270,11 @@ def test_a_stream_of_state_that_an_engine_refuses_is_told_to_those_who_need_it_a
     server.stop(None)
     failures._thread_failed(failed[0], shown.append)
     assert shown == []
+    ended = (type(failed[0].exc_value), failed[0].exc_value, None)
+    failures.keep_errors_for_the_caller()
+    failures.FAILURE.forget()
+    data_plane._LOGGER.error("Failed to read inputs in the data plane.", exc_info=ended)
+    assert caplog.records == []
     # An error of that thread's own is no end of a stream.
     of_its_own = (KeyError, KeyError("7"), None, failed[0].thread)
     failures._thread_failed(threading.ExceptHookArgs(of_its_own), shown.append)
