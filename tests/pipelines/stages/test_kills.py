@@ -330,7 +330,8 @@ def test_two_different_builds_at_once_on_one_output(
     other = ("--set", "tokenizer.pattern=o200k", "--restart")
     processes = [start(path), start(path, *other)]
     codes = [process.wait(SECONDS) for process in processes]
-    assert codes in ([0, 5], [5, 0], [3, 0])
+    # Both are done where one begins only when the other has ended.
+    assert codes in ([0, 5], [5, 0], [3, 0], [0, 0])
     out = Path(config.output_path)
     if codes == [0, 5]:
         assert checksums(out) == expected
