@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
+from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -161,18 +160,22 @@ def _check_reachable(config: BeamConfig, places: Sequence[str], reason: str) -> 
 
 
 def _parsed(options: PipelineOptions) -> dict[str, Any]:
-    """All options with their values. Beam's parser would print its long usage and leave."""
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            values: dict[str, Any] = options.get_all_options(retain_unknown_options=True)
-    except SystemExit:
-        raise ConfigError(
-            "An option of Beam has a wrong value.",
-            found=said.getvalue().rstrip().rpartition("error: ")[2],
-            where=PLACE_OF_OPTIONS,
-        ) from None
+    """All options with their values."""
+    values: dict[str, Any] = options.get_all_options(
+        retain_unknown_options=True, add_extra_args_fn=_raise_errors
+    )
     return values
+
+
+def _raise_errors(parser: ArgumentParser) -> None:
+    """Beam's parser would print its long usage, and leave."""
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(
+            "An option of Beam has a wrong value.", found=message, where=PLACE_OF_OPTIONS
+        ) from None
+
+    parser.error = refuse  # type: ignore[method-assign]
 
 
 def _flags(options: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:

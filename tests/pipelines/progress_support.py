@@ -18,16 +18,18 @@ from pathlib import Path
 
 from build_support import ROOT, some_text, write_corpus
 
-# Workers take a while for each task. It runs in the command's child and in its workers.
+# Workers take a while for each task, and what draws the bar is there before they begin, which takes
+# long on a loaded machine. It runs in the command's child and in its workers.
 _SLOW_TASKS = """
 import logging, time
+import rich.console, rich.progress, rich.table
 logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
 from pipelines import counting
 from pipelines.console import progress
 progress._FIRST_SECONDS = 0.0
 progress._POLL_SECONDS = progress._LINE_SECONDS = 0.05
 read = counting.read_task
-counting.read_task = lambda *given: (time.sleep(0.15), read(*given))[1]
+counting.read_task = lambda *given: (time.sleep(0.25), read(*given))[1]
 """
 
 

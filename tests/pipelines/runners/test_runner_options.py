@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from build_support import config_for
 
 from pipelines import build, runners
@@ -116,6 +118,22 @@ def test_options_that_would_have_no_effect_are_refused(
     assert shown in str(error.value)
     assert "beam.options" in str(error.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_while_options_are_read_others_can_write_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Progress is shown meanwhile, by another thread."""
+    seen = []
+    read = PipelineOptions.get_all_options
+
+    def note(*given: Any, **named: Any) -> Any:
+        seen.append(sys.stderr)
+        return read(*given, **named)
+
+    monkeypatch.setattr(PipelineOptions, "get_all_options", note)
+    runners.options_of(BeamConfig(), [])
+    assert {*seen} == {sys.stderr}
 
 
 @pytest.mark.parametrize(
