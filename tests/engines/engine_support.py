@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 import pytest
@@ -254,7 +254,8 @@ class FlinkCluster:
             "heartbeat": {"interval": 2000, "timeout": 10000},
             "restart-strategy": {
                 "type": "fixed-delay",
-                "fixed-delay": {"attempts": 3, "delay": "1 s"},
+                # Together more than the timeout above: so long a TaskManager that died gets tasks.
+                "fixed-delay": {"attempts": 3, "delay": "5 s"},
             },
         }
         (self.directory / "tmp").mkdir()
@@ -289,12 +290,12 @@ class FlinkCluster:
     def start_task_manager(self, number: int) -> None:
         """Starts one TaskManager."""
         sizes = {
-            "process.size": "1728m",
+            "process.size": "1984m",
             "task.heap.size": "383mb",
             "task.off-heap.size": "0b",
             "managed.size": "512mb",
-            "network.min": "128mb",
-            "network.max": "128mb",
+            "network.min": "384mb",
+            "network.max": "384mb",
             "framework.heap.size": "128mb",
             "framework.off-heap.size": "128mb",
             "jvm-metaspace.size": "256mb",
@@ -307,7 +308,7 @@ class FlinkCluster:
         }
         self._start(
             f"taskmanager-{number}",
-            ["-Xmx512m", "-XX:MaxDirectMemorySize=300m"],
+            ["-Xmx512m", "-XX:MaxDirectMemorySize=600m"],
             "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
             [item for name, value in settings.items() for item in ("-D", f"{name}={value}")],
         )
@@ -323,14 +324,22 @@ class FlinkCluster:
                 command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
 
-    def overview(self) -> dict[str, int]:
+    def overview(self) -> dict[str, Any]:
         """What the cluster says of itself; empty while it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://{self.address}/v1/overview", timeout=5) as answer:
-                found = json.load(answer)
-                return found if isinstance(found, dict) else {}
+            return self._answer("overview")
         except (OSError, http.client.HTTPException, ValueError):
             return {}
+
+    def restarted(self) -> list[str]:
+        """The ids of the jobs that it had to restart."""
+        jobs = [job["jid"] for job in self._answer("jobs/overview")["jobs"]]
+        return [job for job in jobs if self._answer(f"jobs/{job}")["timestamps"]["RESTARTING"]]
+
+    def _answer(self, question: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://{self.address}/v1/{question}", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
 
     def wait_for_slots(self, slots: int) -> None:
         """Waits until so many slots are free."""
@@ -392,8 +401,15 @@ class WorkerPool:
         return found
 
 
+# What Python runs as a pool; Beam's own is for one TaskManager.
+SHARED_POOL = (str(Path(__file__).with_name("pool.py")),)
+BEAMS_POOL = ("-m", "apache_beam.runners.worker.worker_pool_main")
+
+
 @contextmanager
-def worker_pool(directory: Path, *paths: Path, **variables: str) -> Iterator[WorkerPool]:
+def worker_pool(
+    directory: Path, *paths: Path, program: Sequence[str] = SHARED_POOL, **variables: str
+) -> Iterator[WorkerPool]:
     """A pool that runs while the block does.
 
     Its processes do what the boot program of Beam's container image does; `paths` come before the
@@ -409,7 +425,7 @@ def worker_pool(directory: Path, *paths: Path, **variables: str) -> Iterator[Wor
     with (directory / "pool.log").open("wb") as log:
         pool = subprocess.Popen(
             [
-                *(sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"),
+                *(sys.executable, *program),
                 *(f"--service_port={port}", f"--container_executable={boot}"),
             ],
             stdout=log,

@@ -51,6 +51,5 @@ def test_embedded_flink(work: Work, expected: dict[str, str], tmp_path: Path) ->
 def test_flink_cluster(
     work: Work, expected: dict[str, str], tmp_path: Path, cluster: FlinkCluster, pool: str
 ) -> None:
-    # With more, its many stages at a time are more than Beam's workers on Flink bear.
-    options = [*of_flink(cluster.address, pool), "--parallelism=1"]
+    options = [*of_flink(cluster.address, pool), "--parallelism=4"]
     assert own(work, tmp_path / "out", *options) == expected
