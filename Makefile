@@ -24,7 +24,7 @@ $(VENV)/installed: pyproject.toml setup.py $(NATIVE)
 	touch $@
 
 $(VENV)/installed-lint: $(VENV)/installed
-	$(BIN)/python -m pip install -qq --no-build-isolation --editable ".[lint]"
+	$(BIN)/python -m pip install --quiet --group lint
 	touch $@
 
 # The benchmarks have an environment of their own, with other tokenizers and the package installed.
@@ -39,7 +39,7 @@ quickstart: $(VENV)/installed
 
 ## make test         every test but the long ones, in two processes
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 ## make soak         the long tests: large texts, many merges, memory
 soak: $(VENV)/installed
