@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -161,21 +161,20 @@ def _check_reachable(config: BeamConfig, places: Sequence[str], reason: str) -> 
 
 def _parsed(options: PipelineOptions) -> dict[str, Any]:
     """All options with their values."""
-    values: dict[str, Any] = options.get_all_options(
-        retain_unknown_options=True, add_extra_args_fn=_raise_errors
-    )
+    try:
+        values: dict[str, Any] = options.get_all_options(
+            retain_unknown_options=True, add_extra_args_fn=_raise_errors
+        )
+    except ArgumentError as error:
+        raise ConfigError(
+            "An option of Beam has a wrong value.", found=str(error), where=PLACE_OF_OPTIONS
+        ) from None
     return values
 
 
 def _raise_errors(parser: ArgumentParser) -> None:
     """Beam's parser would print its long usage, and leave."""
-
-    def refuse(message: str) -> NoReturn:
-        raise ConfigError(
-            "An option of Beam has a wrong value.", found=message, where=PLACE_OF_OPTIONS
-        ) from None
-
-    parser.error = refuse  # type: ignore[method-assign]
+    parser.exit_on_error = False
 
 
 def _flags(options: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:

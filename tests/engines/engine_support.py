@@ -331,6 +331,10 @@ class FlinkCluster:
         except (OSError, http.client.HTTPException, ValueError):
             return {}
 
+    def state(self, job: str) -> str:
+        """What it says of a job, by its id."""
+        return str(self._answer(f"jobs/{job}")["state"])
+
     def restarted(self) -> list[str]:
         """The ids of the jobs that it had to restart."""
         jobs = [job["jid"] for job in self._answer("jobs/overview")["jobs"]]
@@ -413,7 +417,7 @@ def worker_pool(
     """A pool that runs while the block does.
 
     Its processes do what the boot program of Beam's container image does; `paths` come before the
-    packages that they find, and `variables` are in their environment.
+    packages that they find, and `variables` are in their environment. `program` is the pool's.
     """
     directory.mkdir(parents=True, exist_ok=True)
     boot = directory / "boot"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,12 +90,6 @@ def test_a_job_counts_trains_and_encodes_after_its_command_has_left(
 # --- Flink ------------------------------------------------------------------------------------
 
 
-def flink_state(cluster: FlinkCluster, output: Path) -> str:
-    """What the cluster says of the job that the lock names."""
-    with urllib.request.urlopen(f"http://{cluster.address}/jobs/{job_of(output)['name']}") as found:
-        return str(json.load(found)["state"])
-
-
 @contextmanager
 def frozen(pool: WorkerPool, output: Path, begun: str) -> Iterator[None]:
     """Stops the workers as soon as a file appears, so that the job does not end meanwhile."""
@@ -127,7 +120,9 @@ def test_on_flink_each_submission_does_what_one_job_can(
         assert job_of(output)["stages"] == stages
         assert f"http://{cluster.address}/jobs/{job_of(output)['name']}" in said
         wait_until(lambda: is_finished(output), "the job", 180)
-        wait_until(lambda: flink_state(cluster, output) == "FINISHED", "Flink to say so")
+        wait_until(
+            lambda: cluster.state(str(job_of(output)["name"])) == "FINISHED", "Flink to say so"
+        )
     go_on(work, output, *given)
 
 
@@ -169,17 +164,12 @@ def test_on_flink_a_job_that_was_taken_over_writes_nothing_more(
     output = tmp_path / "out"
     options = flink_options(cluster.address, own_pool.address, detached=True)
     submit(work, output, ON_WORKER, "beam.workers=2", *options)
-    name = job_of(output)["name"]
+    name = str(job_of(output)["name"])
     with frozen(own_pool, output, begun):
         done = command(work.configuration, output, flags=["--take-over"])
         assert done.returncode == 0, done.stderr
         assert checksums(output) == work.expected
-
-    def has_failed() -> bool:
-        with urllib.request.urlopen(f"http://{cluster.address}/jobs/{name}") as found:
-            return str(json.load(found)["state"]) == "FAILED"
-
-    wait_until(has_failed, "the job to fail", 180)
+    wait_until(lambda: cluster.state(name) == "FAILED", "the job to fail", 180)
     # A worker that was stopped between its look at the lock and the name of its file gave it that.
     assert {name: found for name, found in checksums(output).items() if "/_" not in name} == (
         work.expected
