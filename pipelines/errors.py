@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from bpe_core.errors import BpeError
-from pipelines.redaction import scrub
+from pipelines.redaction import redact
 
 CORE_ERROR_EXIT_CODE = 9
 INTERRUPTED_EXIT_CODE = 130
@@ -38,10 +38,10 @@ UNREADABLE_FILE: Final = "unreadable_file"
 
 
 class PipelineError(BpeError):
-    """Root of the errors that a user of the pipelines can cause and mend.
+    """Root of the errors that a user of the pipelines can cause and fix.
 
-    The text says what is wrong, then line by line what was expected, what was found, where, and
-    what to do; parts that are not given are left out. Values of credentials are left out too.
+    The text states the problem, then on separate lines what was expected, what was found, where,
+    and what to do; missing parts are omitted. Values of credentials are redacted.
 
     >>> print(InputError("No file matches the pattern.", where="input.files[0]",
     ...                  hint="Check the path; it is relative to the configuration file."))
@@ -66,7 +66,7 @@ class PipelineError(BpeError):
         self.found = found
         self.where = where
         self.hint = hint
-        # Whole, because Beam makes an error of a worker anew from its arguments.
+        # The complete text, because Beam recreates an error of a worker from its arguments.
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class PipelineError(BpeError):
             ("what to do", self.hint),
         )
         lines = [self.message, *(f"  {label}: {text}" for label, text in parts if text is not None)]
-        return scrub("\n".join(lines))
+        return redact("\n".join(lines))
 
 
 class ConfigError(PipelineError):
@@ -93,75 +93,75 @@ class DifferentConfigurationError(PipelineError):
 
 
 class InputError(PipelineError):
-    """An input file is missing, can't be read, is corrupt, or holds what the rules refuse."""
+    """An input file is missing, unreadable or corrupt, or its content is refused by the rules."""
 
     exit_code = 4
 
 
 class OutputError(PipelineError):
-    """The output can't be written: no permission, disk full, or not a directory."""
+    """The output can't be written: no permission, full disk, or not a directory."""
 
     exit_code = 5
 
 
 class RejectLimitError(PipelineError):
-    """A larger share of the documents was rejected than `encode.max_reject_fraction` allows."""
+    """The share of rejected documents exceeds `encode.max_reject_fraction`."""
 
     exit_code = 6
 
 
 class IncompleteCountsError(PipelineError):
-    """A shard of the counts does not hold every task exactly once."""
+    """A shard of the counts does not contain every task exactly once."""
 
     exit_code = 7
 
 
 class WorkerDiedError(PipelineError):
-    """The process that does the work was killed by a signal or left without saying how it ended."""
+    """The working process was killed by a signal or exited without reporting its end."""
 
     exit_code = 8
 
 
 class TooLargeError(PipelineError):
-    """A stage would take more memory than there is; refused before it takes it."""
+    """A stage would need more memory than there is; it is refused before it allocates it."""
 
     exit_code = 10
 
 
 class AccountingError(PipelineError):
-    """What went in is not what came out: documents or bytes of the input are not accounted for."""
+    """Documents or bytes of the input are unaccounted for in the output."""
 
     exit_code = 11
 
 
 class NotWholeError(PipelineError):
-    """Something is wrong with an output: `beam-bpe verify` found it."""
+    """`beam-bpe verify` found a problem in an output."""
 
     exit_code = 12
 
 
 class WorkerVersionError(PipelineError):
-    """A worker runs other versions than the command, so its bytes could differ."""
+    """A worker has other versions than the launcher, so its bytes could differ."""
 
     exit_code = 13
 
 
 class JobFailedError(PipelineError):
-    """An engine ended a job: it lost workers or lacked resources, or somebody cancelled it."""
+    """An engine ended a job: it lost workers, lacked resources, or the job was cancelled."""
 
     exit_code = 14
 
 
-def in_a_line(error: BaseException) -> str:
-    """What an error says is wrong, without line breaks and without advice."""
+def to_one_line(error: BaseException) -> str:
+    """Return the problem of an error on one line, without the advice."""
     if not isinstance(error, PipelineError):
         return "; ".join(line.strip() for line in str(error).splitlines())
-    said = {"expected": error.expected, "found": error.found}
-    return "; ".join([error.message, *(f"{key} {text}" for key, text in said.items() if text)])
+    details = {"expected": error.expected, "found": error.found}
+    return "; ".join([error.message, *(f"{key} {text}" for key, text in details.items() if text)])
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code with which the command ends because of this error."""
+    """Return the exit code of the command for this error."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED_EXIT_CODE
     if isinstance(error, PipelineError):
@@ -170,40 +170,41 @@ def exit_code_of(error: BaseException) -> int:
 
 
 class BadFileError(InputError):
-    """A file can't be read, or not to its end, and that is the file's fault."""
+    """A file can't be read, or not to its end, and the fault is in the file itself."""
 
     reason: ClassVar[str]
 
 
 class DamagedFileError(BadFileError):
-    """A file is not what its form or its compression says, or is cut short."""
+    """A file does not have its format or compression, or is truncated."""
 
     reason = DAMAGED_FILE
 
 
 class ChangedFileError(BadFileError):
-    """A file is not what it was when the work was planned."""
+    """A file has changed since the work was planned."""
 
     reason = CHANGED_FILE
 
 
 class VanishedFileError(ChangedFileError):
-    """A file that was there when the work was planned is gone."""
+    """A file no longer exists that existed when the work was planned."""
 
     reason = VANISHED_FILE
 
 
 class UnreadableFileError(InputError):
-    """A file can't be read. Where its storage fails again and again, that is not the file's fault:
-    the build ends, and goes on when the storage is back.
+    """A file can't be read because its storage keeps failing.
+
+    The fault is not in the file, so the build ends; it continues when the storage is available.
     """
 
 
 class ForbiddenFileError(BadFileError, UnreadableFileError):
-    """A file may not be read."""
+    """Permission to read a file is denied."""
 
     reason = UNREADABLE_FILE
 
 
 class BadFileLimitError(InputError):
-    """More files of a source are bad than `input.max_bad_files` allows."""
+    """A source has more bad files than `input.max_bad_files` allows."""

@@ -57,7 +57,7 @@ from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_r
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import list_files
 from pipelines.tasks.plan import plan_tasks
-from pipelines.tokenizers.files import cutting_rules, load_model, tokenizer_of
+from pipelines.tokenizers.files import cutting_rules, load_model, make_tokenizer
 from pipelines.writing.encoder import DocumentEncoder
 from pipelines.writing.rows import TokenRows
 from pipelines.writing.token_order import TokenTable
@@ -383,7 +383,7 @@ class _ReadTask(Work):
     def process(self, descriptor: bytes) -> Iterator[DocumentBatch]:
         meter = beam_meter()
         work = TaskWork.from_bytes(descriptor)
-        for batch in meter.timed("read", read_task(work, self._readings)):
+        for batch in meter.time_items("read", read_task(work, self._readings)):
             meter.add_batch(batch)
             yield batch
         meter.finish_task()
@@ -412,7 +412,7 @@ class _EncodeDocuments(DocumentFn):
                 "must reach it.",
             ) from None
         self._encoder = DocumentEncoder(
-            tokenizer_of(model),
+            make_tokenizer(model),
             prepend=asked.prepend,
             append=asked.append,
             special_tokens_in_text=asked.special_tokens_in_text,
@@ -432,7 +432,7 @@ class _EncodeDocuments(DocumentFn):
         with meter.time("encode"):
             rows = self._encoder.encode(kept)
         meter.add(tokens=len(rows.ids))
-        meter.tell_times()
+        meter.report_times()
         yield rows
 
 
@@ -526,6 +526,6 @@ class _WriteRuns(Work):
         self._add(self._elements.rows())
         with self._meter.time("write"):
             sections = self._runs.finish()
-        self._meter.tell_times()
+        self._meter.report_times()
         for descriptor in descriptors(sections):
             yield GlobalWindows.windowed_value_at_end_of_window(descriptor)

@@ -101,7 +101,7 @@ class _Merge(Work):
         with meter.time("merge"):
             entry = self._job.merge(*element, totals)
         meter.add(**self._job.measured(entry))
-        meter.tell_times()
+        meter.report_times()
         yield 0, json.dumps(entry).encode()
 
 

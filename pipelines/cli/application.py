@@ -13,7 +13,7 @@ import typer
 
 from pipelines.cli import build_commands, dataset_commands, tokenizer_commands
 from pipelines.cli.options import Stage
-from pipelines.redaction import scrubbed_output
+from pipelines.redaction import redacted_output
 
 _EXIT_CODES = (
     "Exit codes: 0 done; 1 unexpected error; 2 wrong configuration or command line; 3 the output "
@@ -37,7 +37,7 @@ app = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with scrubbed_output():
+    with redacted_output():
         app(given, prog_name="beam-bpe", obj=given)
     raise AssertionError("the command line always leaves by SystemExit")
 

@@ -62,7 +62,7 @@ def merge_shard(
     # The launcher finds it by its name: results of a job are never found by listing.
     job.runs.write_json(f"{entry['name']}.json", entry)
     meter.add(distinct_pretokens=entry["rows"])
-    meter.tell_times()
+    meter.report_times()
     return entry
 
 

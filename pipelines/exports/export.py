@@ -268,7 +268,7 @@ def _make(
     module: FormatModule = importlib.import_module(f"pipelines.exports.{options.format.module}")
     contents = {}
     total = sum(map(dataset.num_tokens, splits))
-    with progress.shown("exporting ids", total):
+    with progress.show("exporting ids", total):
         for split in splits:
             with current_task(f"export of {split} to {options.to}"):
                 written = module.write_split(dataset, split, files, identity["options"])

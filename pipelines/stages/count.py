@@ -86,7 +86,7 @@ def _run_count(run: Run, identity: Identity) -> Made:
         if run.no_wait:
             submit(run, "count", counted, job)
         with (
-            progress.shown("counting tasks", len(left)),
+            progress.show("counting tasks", len(left)),
             runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline,
         ):
             counted(pipeline)

@@ -146,7 +146,7 @@ def write_tokens(
         if run.no_wait:
             submit(run, "encode", written)
         with (
-            progress.shown("encoding tasks", len(left)),
+            progress.show("encoding tasks", len(left)),
             runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline,
         ):
             written(pipeline)

@@ -100,7 +100,7 @@ def _train_bytes(run: Run, counts: PretokenCounts) -> _Trained:
 
     tokenizer = run.config.tokenizer
     wanted = tokenizer.vocab_size - 256 - len(tokenizer.special_tokens)
-    with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
         result = train_from_counts(
             counts,
             tokenizer.vocab_size,
@@ -133,7 +133,7 @@ def _train_characters(run: Run, counts: PretokenCounts) -> _Trained:
         special_tokens=asked.special_tokens,
     )
     wanted = asked.vocab_size - len(asked.special_tokens)
-    with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
         tokenizer.train_from_counts(
             counts,
             asked.vocab_size,

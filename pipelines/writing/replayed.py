@@ -200,7 +200,7 @@ def _left_out(
 ) -> dict[str, DocumentTotals]:
     """By file the documents at these places that were not selected, and all that are empty."""
     parts = tuple(part for part in work.parts if part[0].label in places)
-    whole = [replace(reading, options=reading.options.of_all) for reading in readings]
+    whole = [replace(reading, options=reading.options.without_selection) for reading in readings]
     found = {label: DocumentTotals() for label in places}
     for batch in read_task(replace(work, parts=parts), whole):
         totals, wanted = found[batch.source], places[batch.source]
