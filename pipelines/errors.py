@@ -1,34 +1,63 @@
 """Errors of the pipelines and the exit codes of the command `beam-bpe`.
 
-    BpeError                             what bpe_core finds wrong itself               exit code 9
-    └── PipelineError                    root of everything below                                 1
-        ├── ConfigError                  the configuration or the command line                    2
-        ├── DifferentConfigurationError  the output belongs to another configuration              3
-        ├── InputError                   an input file is missing, unreadable or corrupt          4
-        ├── OutputError                  the output can't be written                              5
-        ├── RejectLimitError             more documents rejected than allowed                     6
-        ├── IncompleteCountsError        a count shard lacks tasks or holds one twice             7
-        ├── WorkerDiedError              the process doing the work died of a signal              8
-        ├── TooLargeError                a stage would take more memory than there is            10
-        ├── AccountingError              documents or bytes of the input are unaccounted for  11
-        ├── NotWholeError                an output is not what its manifests say                 12
-        ├── WorkerVersionError           a worker has other software than the command            13
-        └── JobFailedError               an engine gave up a job, or somebody cancelled it       14
+    BpeError                             raised by bpe_core itself
+    └── PipelineError                    the root of everything below
+        ├── ConfigError
+        ├── DifferentConfigurationError
+        ├── InputError
+        │   ├── BadFileError
+        │   │   ├── DamagedFileError
+        │   │   ├── ChangedFileError
+        │   │   │   └── VanishedFileError
+        │   │   └── ForbiddenFileError
+        │   ├── UnreadableFileError
+        │   │   └── ForbiddenFileError
+        │   └── BadFileLimitError
+        ├── OutputError
+        ├── RejectLimitError
+        ├── IncompleteCountsError
+        ├── WorkerDiedError
+        ├── TooLargeError
+        ├── AccountingError
+        ├── NotWholeError
+        ├── WorkerVersionError
+        └── JobFailedError
 
-0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
-by SIGTERM.
+Each has the exit code of its class; `EXIT_CODES` has the meaning of each code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from bpe_core.errors import BpeError
 from pipelines.redaction import scrub
 
-CORE_ERROR_EXIT_CODE = 9
-INTERRUPTED_EXIT_CODE = 130
-TERMINATED_EXIT_CODE = 143
+CORE_ERROR_EXIT_CODE: Final = 9
+INTERRUPTED_EXIT_CODE: Final = 130
+TERMINATED_EXIT_CODE: Final = 143
+
+# `beam-bpe --help` shows these; docs/configuration.md and docs/errors.md have a row for each.
+EXIT_CODES: Final[Mapping[int, str]] = {
+    0: "done",
+    1: "unexpected error, shown with its traceback",
+    2: "wrong configuration or command line",
+    3: "the output belongs to another configuration",
+    4: "input missing, unreadable or corrupt",
+    5: "the output can't be written",
+    6: "too many documents rejected",
+    7: "counts incomplete",
+    8: "the working process died",
+    CORE_ERROR_EXIT_CODE: "the tokenizer core refused",
+    10: "a stage needs more memory than there is",
+    11: "documents or bytes of the input are unaccounted for",
+    12: "verification found a problem",
+    13: "a worker has other versions of the software",
+    14: "the engine gave up a job, or someone cancelled it",
+    INTERRUPTED_EXIT_CODE: "interrupted",
+    TERMINATED_EXIT_CODE: "terminated",
+}
 
 # Reasons of rejects for files that can't be read, or not to their end.
 DAMAGED_FILE: Final = "damaged_file"

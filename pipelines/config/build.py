@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines.choices import Runner
 from pipelines.config.source import SourceConfig
 from pipelines.config.tokenizer import TokenizerConfig
 from pipelines.config.validation import did_you_mean, problems_of, refusal
@@ -88,9 +89,7 @@ class EncodeConfig(Section):
 class BeamConfig(Section):
     """Where and how widely the pipelines run. Has no influence on any output."""
 
-    runner: Literal[
-        "DirectRunner", "FlinkRunner", "PrismRunner", "PortableRunner", "DataflowRunner"
-    ] = Field(default="DirectRunner", description="Beam runner.")
+    runner: Runner = Field(default="DirectRunner", description="Beam runner.")
     workers: Annotated[int, Field(ge=0)] = Field(
         default=0,
         description="Number of workers; 0: all cores with DirectRunner, else what the runner has.",

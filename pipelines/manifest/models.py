@@ -20,7 +20,7 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.storage.directory import json_bytes
 
 FORMAT_VERSION: Final = 2
-Stage: TypeAlias = Literal["counts", "tokenizer", "tokens"]
+StageDirectory: TypeAlias = Literal["counts", "tokenizer", "tokens"]
 
 # Plain names: nothing that leads out of the directory, and nothing hidden.
 FileName = Annotated[
@@ -285,7 +285,7 @@ class RunRecord(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    stage: Stage
+    stage: StageDirectory
     manifest: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="The checksum of the manifest.")
     ]
@@ -308,7 +308,7 @@ class RunRecord(BaseModel):
     checksum: Digest
 
 
-MANIFESTS: Final[Mapping[Stage, type[_Manifest]]] = {
+MANIFESTS: Final[Mapping[StageDirectory, type[_Manifest]]] = {
     "counts": CountsManifest,
     "tokenizer": TokenizerManifest,
     "tokens": TokensManifest,

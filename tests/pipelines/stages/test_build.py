@@ -623,10 +623,10 @@ def test_a_build_that_was_killed_says_where_and_goes_on(
     ("module", "function", "time"),
     [
         ("counting.shards", "_write_shard", 2),
-        ("counting.load", "load_counts", 1),
-        ("manifest.stage", "finish_stage", 1),
-        ("manifest.stage", "begin_stage", 3),
-        ("writing.content", "tokens_content", 1),
+        ("stages.learn", "load_counts", 1),
+        ("stages.lifecycle", "finish_stage", 1),
+        ("stages.encode", "begin_stage", 1),
+        ("stages.encode", "tokens_content", 1),
     ],
 )
 def test_a_build_that_failed_between_tasks_goes_on(
