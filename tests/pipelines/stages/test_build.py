@@ -37,7 +37,6 @@ from pipelines import (
     build,
     counting,
     supervisor,
-    writing,
 )
 from pipelines.accounting import NUMBERS
 from pipelines.batches import DocumentBatch
@@ -148,7 +147,7 @@ def manifest_of(config: BuildConfig, stage: str) -> dict[str, Any]:
 def test_no_garbage_is_collected_while_beam_is_imported_and_it_is_again_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "apache_beam")
+    monkeypatch.delitem(sys.modules, "apache_beam", raising=False)
     assert gc.isenabled()
     with pytest.raises(ImportError), importing():
         assert not gc.isenabled()
@@ -845,7 +844,7 @@ def test_an_input_that_changes_with_its_old_time_between_counting_and_encoding_i
 ) -> None:
     path = tmp_path / "data" / "b.txt"
     other = path.read_bytes().replace(b"cat", b"dog")
-    change_input_at(monkeypatch, writing, "finished_entries", path, other, keep_time=True)
+    change_input_at(monkeypatch, writing_tasks, "finished_entries", path, other, keep_time=True)
     shown_by(run, config, 4, "not those that were counted", "--restart")
     assert not (out(config) / "tokens" / "manifest.json").exists()
 
