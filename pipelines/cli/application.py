@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated, NoReturn
 
 import typer
@@ -40,13 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # takes long to import
+
         typer.echo(f"beam-bpe {version('bpe-beam')}")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
-    _version: Annotated[
+    version: Annotated[
         bool,
         typer.Option(
             "--version", help="Show the version and exit.", is_eager=True, callback=_show_version

@@ -99,7 +99,8 @@ def _facts(summary: BuildSummary) -> Iterator[tuple[str, str]]:
     if summary.bytes is not None:
         yield "text", f"{format_bytes(summary.bytes)} ({summary.bytes:,} bytes)"
     if summary.framing_bytes:
-        yield "framing", f"{format_bytes(summary.framing_bytes)} ({summary.framing_bytes:,} bytes)"
+        separators = summary.framing_bytes
+        yield "separators", f"{format_bytes(separators)} ({separators:,} bytes)"
     if summary.not_selected:
         yield "not selected", f"{summary.not_selected:,}"
     if summary.rejects is not None:
