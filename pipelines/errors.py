@@ -21,6 +21,7 @@ by SIGTERM.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from bpe_core.errors import BpeError
@@ -150,6 +151,26 @@ class JobFailedError(PipelineError):
     """An engine ended a job: it lost workers or lacked resources, or somebody cancelled it."""
 
     exit_code = 14
+
+
+def shortened(
+    items: Sequence[str], limit: int, *, total: int | None = None, separator: str = ", "
+) -> str:
+    """Join the first items for a message, and add how many more there are.
+
+    Args:
+        items: What to list, the most telling first.
+        limit: Number of items to show.
+        total: Number of items there are, if `items` are not all of them.
+        separator: Text between two items.
+
+    Example:
+        >>> shortened(["a.txt", "b.txt", "c.txt"], 2), shortened(["a.txt"], 2)
+        ('a.txt, b.txt, and 1 more', 'a.txt')
+    """
+    shown = items[:limit]
+    more = (len(items) if total is None else total) - len(shown)
+    return separator.join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def in_a_line(error: BaseException) -> str:

@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from pipelines.writing.jobs import EncodeJob
 
 
-_MASK_128 = (1 << 128) - 1
-
-
 def _count_job(run: Run, identity: Identity, task_hashes: Sequence[int]) -> CountJob:
+    from pipelines.accounting import sum_hashes
     from pipelines.counting.jobs import CountJob
+    from pipelines.manifest.names import RUNS
     from pipelines.readers.tasks import source_readings
 
     config = run.config
     tokenizer = config.tokenizer
+    plan_id = run.plan.plan_id(identity.configuration_fingerprint)
     return CountJob(
         counts=run.counts,
+        runs=run.counts / RUNS / plan_id,
         rejects=run.rejects,
         configuration=identity.configuration_fingerprint,
-        plan_id=run.plan.plan_id(identity.configuration_fingerprint),
+        plan_id=plan_id,
         num_tasks=len(task_hashes),
-        tasks_hash=sum(task_hashes) & _MASK_128,
+        tasks_hash=sum_hashes(task_hashes),
         pattern=tokenizer.effective_pattern,
         special_tokens=tokenizer.special_tokens,
         normalizer=tokenizer.normalization_form,

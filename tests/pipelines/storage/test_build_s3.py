@@ -100,7 +100,7 @@ def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3, tmp_path: Path
     done = command(
         "build",
         config,
-        hook="import pipelines.writing.tasks as w\nw.tokens_content = lambda *_: 1 / 0",
+        hook="import pipelines.writing.content as w\nw.tokens_content = lambda *_: 1 / 0",
         directory=tmp_path,
     )
     assert done.returncode == 1
