@@ -31,8 +31,7 @@ from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import build, runners
 from pipelines.beam.metrics import read_metrics
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
-from pipelines.counting.commits import TaskCounter
-from pipelines.counting.shards import merge_shard
+from pipelines.counting.commits import TaskCounter, merge_commits
 from pipelines.metrics import (
     COUNTERS,
     DISTRIBUTIONS,
@@ -211,7 +210,7 @@ def test_functions_without_beam_measure_what_they_did(
 
     told = Told()
     shards = [
-        merge_shard(job, shard, [d for at, d in descriptors if at == shard], Meter(told))
+        merge_commits(job, shard, [d for at, d in descriptors if at == shard], Meter(told))
         for shard in range(job.shards)
     ]
     assert told.sums["distinct_pretokens"] == sum(entry["rows"] for entry in shards)

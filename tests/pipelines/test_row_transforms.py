@@ -199,7 +199,7 @@ def test_wrong_parameters_are_refused(tokenizer_directory: str) -> None:
         WriteTokenShards(output="out")
     pipeline = beam.Pipeline()
     numbers = pipeline | "Numbers" >> beam.Create([1, 2])
-    with pytest.raises(ConfigError, match="no rows with a schema"):
+    with pytest.raises(ConfigError, match="not rows with a schema"):
         _ = numbers | EncodeDocuments(tokenizer=tokenizer_directory)
     rows = pipeline | "Rows" >> beam.Create([beam.Row(text="a", n=1)])
     with pytest.raises(ConfigError, match="'body'"):

@@ -316,10 +316,10 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
                         ids=np.arange(sum(lengths), dtype=np.uint16),
                         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
                         num_bytes=np.ones(end - begin, np.int64),
-                        places=np.arange(begin, end),
+                        positions=np.arange(begin, end),
                         hashes=np.zeros((end - begin, 2), np.uint64),
-                        source="s",
-                        part=0,
+                        parts=np.zeros(end - begin, np.int32),
+                        sources=pa.array(["s"] * (end - begin)).dictionary_encode(),
                     )
                 )
             file.finish()
