@@ -36,6 +36,7 @@ MODULES = [
     "char_bpe.tokenizer",
     "char_bpe.training",
     "counts",
+    "custom_patterns",
     "errors",
     "minbpe",
     "model",
