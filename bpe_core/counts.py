@@ -336,13 +336,14 @@ def _count(
     resolved = resolve_pattern(how.pattern)
     cuts = (*how.special_tokens, *how.separators)
     normalizer = native_normalizer(how.normalizer, how.normalize_quotes)
-    counter = _Counter(resolved, cuts, normalizer, num_threads, in_order)
+    specials = special_set(cuts)
+    counter = _Counter(resolved, cuts, specials, normalizer, num_threads, in_order)
     paths = _paths_of(source)
     if paths is None:
         batches = _document_batches(source, errors)  # type: ignore[arg-type]
     else:
         cut = resolved.has_safe_cuts
-        batches = _file_batches(paths, special_set(cuts), normalizer, cut, errors)
+        batches = _file_batches(paths, specials, normalizer, cut, errors)
     metadata = {
         "pattern": how.pattern,
         "special_tokens": json.dumps(how.special_tokens, ensure_ascii=False),
@@ -367,6 +368,7 @@ class _Counter:
         self,
         pattern: Pattern,
         cuts: tuple[str, ...],
+        specials: SpecialSet,
         normalizer: Normalizer | None,
         num_threads: int,
         in_order: bool,
@@ -374,6 +376,7 @@ class _Counter:
         self._native = pattern.native
         self._regex = pattern.regex
         self._cuts = cuts
+        self._specials = specials
         self._normalizer = normalizer
         self._threads = num_threads or usable_cores()
         self._in_order = in_order
@@ -426,14 +429,14 @@ class _Counter:
         if self._native is not None:
             table.add_documents(*batch)
             return
-        add_custom_pretokens(table, batch, self._regex, self._cuts, self._normalizer)
+        add_custom_pretokens(table, batch, self._regex, self._specials, self._normalizer)
 
 
 def add_custom_pretokens(
     table: PretokenTable | OrderedPretokens,
     batch: _Batch,
     regex: str,
-    special_tokens: tuple[str, ...],
+    specials: SpecialSet,
     normalizer: Normalizer | None = None,
     max_pretoken_bytes: int = 0,
 ) -> list[tuple[int, int, int]]:
@@ -448,7 +451,7 @@ def add_custom_pretokens(
     too_long: list[tuple[int, int, int]] = []
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         at = 0
-        for part, is_special in split_special_tokens(bytes(data[start:end]), special_tokens):
+        for part, is_special in split_special_tokens(bytes(data[start:end]), specials):
             if not is_special:
                 text = part if normalizer is None else normalizer.normalize(part)
                 cuts = split_custom(regex, text.decode())

@@ -724,6 +724,7 @@ class BPETokenizer:
         bounds: list[NDArray[np.int64]] = []
         special_ids: list[NDArray[np.int64]] = []
         spans_after: list[int] = []
+        ids_of_specials: list[int] = []  # copied from the set at the first match
         at = spans = 0
 
         def add(cuts: NDArray[np.int64], ids: NDArray[np.int64]) -> None:
@@ -746,7 +747,8 @@ class BPETokenizer:
                 texts.append(part.encode())
                 at += len(texts[-1])
                 if index >= 0:
-                    add_ids([specials.ids[index]])
+                    ids_of_specials = ids_of_specials or specials.ids
+                    add_ids([ids_of_specials[index]])
                 done = stop
             add_ids(append)
             spans_after.append(spans)

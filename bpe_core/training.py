@@ -274,7 +274,7 @@ def train_from_counts(
 def _warn_of_tokens_not_cut_out(specials: tuple[str, ...], counts: PretokenCounts) -> None:
     if "special_tokens" not in counts.metadata:
         return
-    cut_out = json.loads(counts.metadata["special_tokens"])
+    cut_out = set(json.loads(counts.metadata["special_tokens"]))
     if missing := [token for token in specials if token not in cut_out]:
         warnings.warn(
             f"special_tokens: expected counts of text that was cut at them, found counts made "

@@ -13,6 +13,7 @@ from bpe_core._native import PretokenTable
 from bpe_core.counts import add_custom_pretokens
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
+from bpe_core.special_tokens import special_set
 from pipelines.batches import DocumentBatch
 from pipelines.counting.jobs import Counting, Section
 from pipelines.errors import InputError
@@ -59,6 +60,7 @@ class PretokenCounter:
         pattern = resolve_pattern(job.pattern)
         self._custom = pattern.regex if pattern.native is None else None
         tokens = [token.encode() for token in job.special_tokens]
+        self._specials = special_set(job.special_tokens)
         self._normalizer = native_normalizer(job.normalizer, job.normalize_quotes)
         self._table = PretokenTable(
             pattern.native, tokens, job.max_pretoken_bytes, normalizer=self._normalizer
@@ -91,7 +93,7 @@ class PretokenCounter:
                     self._table,
                     (batch.data.tobytes(), batch.starts, batch.ends),
                     self._custom,
-                    self._rules.special_tokens,
+                    self._specials,
                     self._normalizer,
                     max_pretoken_bytes=self._rules.max_pretoken_bytes,
                 )

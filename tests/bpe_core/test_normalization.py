@@ -319,7 +319,7 @@ def tokenizer(
 
 
 def parts_by_definition(form: str | None, quotes: bool, text: str) -> Iterator[tuple[str, bool]]:
-    for part, is_special in split_special_tokens(text.encode(), SPECIALS):
+    for part, is_special in split_special_tokens(text.encode(), special_set(SPECIALS)):
         source = part.decode()
         yield (source if is_special else expected(form, quotes, source)), is_special
 
