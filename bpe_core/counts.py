@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import os
 import threading
@@ -248,6 +249,7 @@ def count_pretokens(
     Raises:
         InvalidUtf8Error: invalid UTF-8, with errors="strict"; names the file or document and byte.
         TrainingError: a list of texts of which some name files, or documents of another type.
+        OSError: a file that cannot be read.
         InvalidPatternError, InvalidTokenizerError, SpecialTokenError: unusable arguments.
 
     Example:
@@ -288,7 +290,7 @@ def ordered_pretokens(
 
 
 def count_files(
-    paths: Iterable[str | os.PathLike[str]],
+    paths: list[Path],
     *,
     pattern: str,
     special_tokens: tuple[str, ...],
@@ -302,7 +304,7 @@ def count_files(
     """As `count_pretokens` of files, or `ordered_pretokens`, cut at `separator` as well."""
     cuts = () if separator is None or separator in special_tokens else (separator,)
     how = _How(pattern, special_tokens, cuts, normalizer, normalize_quotes)
-    return _count([Path(p) for p in paths], how, errors, num_threads, in_order)
+    return _count(paths, how, errors, num_threads, in_order)
 
 
 def _counted_alike(key: str, mine: str, theirs: str) -> bool:
@@ -469,17 +471,15 @@ def add_custom_pretokens(
 def _paths_of(source: Source) -> list[Path] | None:
     """The paths, if the source is files; None if it is documents."""
     if isinstance(source, (str, os.PathLike)):
-        return [Path(source)]
+        return [check_path(source, "source")]
+    if not isinstance(source, Iterable):
+        raise TrainingError(
+            f"source: expected a path, or several paths or documents, found {type(source).__name__}"
+        )
     if not isinstance(source, (list, tuple)) or not source:
         return None
     if any(isinstance(item, os.PathLike) for item in source):
-        for index, item in enumerate(source):
-            if not isinstance(item, (str, os.PathLike)):
-                raise TrainingError(
-                    f"source, item {index}: expected a path like others of the list, found "
-                    f"{type(item).__name__}; give paths or documents"
-                )
-        return [Path(item) for item in source]
+        return [check_path(item, f"source, item {index}") for index, item in enumerate(source)]
     if not all(isinstance(item, str) for item in source):
         return None
     are_files = [_is_file(item) for item in source]
@@ -490,9 +490,38 @@ def _paths_of(source: Source) -> list[Path] | None:
     return [Path(item) for item in source]
 
 
+def check_path(path: object, where: str) -> Path:
+    """Return a path that the operating system can look up, whether or not the file exists.
+
+    Raises:
+        TrainingError: it is not a str or an `os.PathLike` of one, or cannot name a file.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise TrainingError(
+            f"{where}: expected a path as str or os.PathLike, found {type(path).__name__}"
+        )
+    problem = None
+    try:
+        Path(path).stat()
+    except ValueError as error:  # a NUL, or a lone surrogate
+        problem = str(error)
+    except OSError as error:
+        problem = error.strerror if error.errno == errno.ENAMETOOLONG else None
+    if problem is not None:
+        raise TrainingError(
+            f"{where}: expected a path, found {_shorten(os.fspath(path))}, which cannot be one: "
+            f"{problem}; give the path of a file, or a list of texts to count_pretokens"
+        )
+    return Path(path)
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+
+
 def _some_are_files(items: Sequence[str], are_files: list[bool]) -> TrainingError:
     missing = [item for item, is_file in zip(items, are_files, strict=True) if not is_file]
-    shown = ", ".join(repr(item if len(item) <= 60 else f"{item[:60]}…") for item in missing[:5])
+    shown = ", ".join(map(_shorten, missing[:5]))
     more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
     return TrainingError(
         f"source: expected files or documents, found texts of which "

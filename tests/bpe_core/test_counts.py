@@ -472,6 +472,12 @@ def test_unusable_arguments_are_refused() -> None:
         count_pretokens(["a", 1])  # type: ignore[list-item]
     with pytest.raises(TrainingError, match="num_threads: expected"):
         count_pretokens(["a"], num_threads=-1)
+    for text in ("x" * 5000, "a\0", "\ud800"):
+        for source in (text, Path(text), [Path(text)]):
+            with pytest.raises(TrainingError, match=r"source.*: expected a path, found '"):
+                count_pretokens(source)
+    with pytest.raises(TrainingError, match=r"source: expected a path, or several .* found int"):
+        count_pretokens(5)  # type: ignore[arg-type]
     with pytest.raises(SpecialTokenError):
         count_pretokens(["a"], special_tokens=["<s>", "<s>"])
     with pytest.raises(InvalidPatternError):
