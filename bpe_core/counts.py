@@ -81,8 +81,14 @@ class PretokenCounts:
             TrainingError: a pre-token that is not bytes or is empty, or a count that is not a
                 positive 64-bit integer.
         """
+        if not isinstance(mapping, Mapping):
+            raise TrainingError(
+                "counts: expected a mapping of pre-tokens to counts, found "
+                f"{type(mapping).__name__}"
+            )
         for pretoken, count in mapping.items():
-            if not isinstance(pretoken, bytes) or not isinstance(count, (int, np.integer)):
+            is_integer = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
+            if not isinstance(pretoken, bytes) or not is_integer:
                 raise TrainingError(
                     "counts: expected pre-tokens as bytes with their counts as int, found "
                     f"{pretoken!r}: {count!r}"
@@ -110,6 +116,8 @@ class PretokenCounts:
         Raises:
             FormatError: a column is missing, has another type, nulls, or counts below 1.
         """
+        if not isinstance(table, pa.Table):
+            raise FormatError(f"the table: expected a pyarrow.Table, found {type(table).__name__}")
         table, metadata = _checked(table, "the table")
         distinct = PretokenTable(None, [])
         keys, offsets = _bytes_column(table["pretoken"])
@@ -121,22 +129,22 @@ class PretokenCounts:
         """Counts from a file that `save` wrote, or from a `counts/` directory of a build.
 
         Raises:
-            FormatError: the directory lacks shards, or a file is not what it should be.
+            FormatError: the directory lacks shards, or a file is damaged or holds something else.
+            OSError: a file that cannot be read.
         """
         path = Path(path)
         files = _shard_files(path) if path.is_dir() else [path]
         tables = []
         metadata: dict[str, str] = {}
-        for file in files:
-            try:
-                found = pq.read_table(file, columns=["pretoken", "count"])
-            except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as error:
+        for number, file in enumerate(files):
+            table, metadata = _read_file(file)
+            shard = metadata.pop("shard", None)
+            if path.is_dir() and shard not in (None, f"{number} of {len(files)}"):
                 raise FormatError(
-                    f"{file}: expected Parquet with the columns pretoken and count: {error}"
-                ) from None
-            table, metadata = _checked(found, str(file))
+                    f"{file}: expected shard {number} of {len(files)}, found {shard}; "
+                    "restore the file"
+                )
             tables.append(table)
-        metadata.pop("shard", None)  # one file's place among the others
         return cls(pa.concat_tables(tables), metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -629,28 +637,56 @@ def _repaired(text: bytes, errors: Errors, where: str, offset: int) -> bytes:
 
 def _shard_files(directory: Path) -> list[Path]:
     files = sorted(directory.glob("shard-*-of-*.parquet"))
-    expected = int(files[0].stem.rsplit("-", 1)[1]) if files else 0
-    if len(files) != expected or not files:
+    number = files[0].stem.rsplit("-", 1)[1] if files else ""
+    expected = int(number) if number.isascii() and number.isdigit() else 0
+    wanted = (f"shard-{i:05d}-of-{expected:05d}.parquet" for i in range(expected))
+    found = {file.name for file in files}
+    missing = next((name for name in wanted if name not in found), None)
+    if missing is not None or len(files) != expected or not files:
         raise FormatError(
             f"{directory}: expected all shards of a finished count "
-            f"(shard-00000-of-NNNNN.parquet …), found {len(files)} of {expected or 'some'}; "
-            "finish counting with `beam-bpe count`"
+            f"(shard-00000-of-NNNNN.parquet …), found {len(files)} of {expected or 'some'}"
+            f"{f', without {missing}' if missing else ''}; finish counting with `beam-bpe count`"
         )
     return files
+
+
+def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
+    try:
+        # A file of its own: given a path, pyarrow takes names of folders for columns too.
+        with pa.OSFile(str(file)) as source:
+            found = pq.read_table(source, columns=["pretoken", "count"])
+        table, metadata = _checked(found, str(file))
+    except FormatError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        # What is wrong with the contents pyarrow reports as an OSError too, without a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise FormatError(
+            f"{file}: expected Parquet with the columns pretoken and count: {error}; restore the "
+            "file, or count again"
+        ) from None
+    pretokens = table["pretoken"].combine_chunks()
+    ascending = pc.less(pretokens[:-1], pretokens[1:]) if len(pretokens) > 1 else pa.array([True])
+    if not pc.all(ascending).as_py():
+        row = pc.index(ascending, False).as_py() + 1
+        raise FormatError(
+            f"{file}, row {row}: expected each pre-token once, in ascending order, found "
+            f"{pretokens[row].as_py()[:40]!r} after {pretokens[row - 1].as_py()[:40]!r}; restore "
+            "the file, or read it with pyarrow and give the table to from_arrow"
+        )
+    return table, metadata
 
 
 def _checked(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str]]:
     names = set(table.column_names)
     if not {"pretoken", "count"} <= names:
         raise FormatError(f"{where}: expected the columns pretoken and count, found {names}")
-    metadata = {
-        key.decode().removeprefix("bpe."): value.decode()
-        for key, value in (table.schema.metadata or {}).items()
-        if key.startswith(b"bpe.") and key != b"bpe.format"
-    }
+    metadata = _checked_metadata(table.schema.metadata or {}, where)
     try:
         table = table.select(["pretoken", "count"]).cast(_SCHEMA)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+    except (pa.ArrowException, ValueError, KeyError) as error:
         raise FormatError(
             f"{where}: expected pretoken as binary, count as int64: {error}"
         ) from None
@@ -660,6 +696,30 @@ def _checked(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str]]:
     ):
         raise FormatError(f"{where}: expected pre-tokens of at least one byte with counts above 0")
     return table, metadata
+
+
+def _checked_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
+    try:
+        metadata = {
+            key.decode().removeprefix("bpe."): value.decode()
+            for key, value in found.items()
+            if key.startswith(b"bpe.")
+        }
+        specials = json.loads(metadata.get("special_tokens", "[]"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where}, metadata: expected UTF-8 and JSON: {error}") from None
+    if not isinstance(specials, list) or not all(isinstance(text, str) for text in specials):
+        raise FormatError(
+            f"{where}, metadata: expected special_tokens as a list of texts, found "
+            f"{metadata['special_tokens'][:100]}"
+        )
+    version = metadata.pop("format", FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise FormatError(
+            f"{where}, metadata: expected format {FORMAT_VERSION}, found {version[:100]}; read it "
+            "with the version of this package that wrote it"
+        )
+    return metadata
 
 
 def _bytes_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
