@@ -47,7 +47,7 @@ soak: $(VENV)/installed
 
 ## make fuzz         files damaged at random, through the readers and whole builds; SEED=1 of the first
 fuzz: $(VENV)/installed
-	PYTHONPATH=$(CURDIR) $(BIN)/python tests/pipelines/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/support/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
 
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
 engines: $(VENV)/installed wheel

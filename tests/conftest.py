@@ -7,13 +7,14 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
+import limits
 import pytest
 import zstandard
-from hypothesis import settings
 
 from bpe_core import BPETokenizer, train_bpe
 
@@ -22,14 +23,31 @@ EXAMPLES = ROOT / "examples" / "data"
 SHARED = ROOT.parent / "shared" / "data"
 SEPARATOR = b"<|endoftext|>"
 
-# An example's time says little where tests share their cores.
-settings.register_profile("suite", deadline=None)
-settings.load_profile("suite")
+FULL = os.environ.get("TESTS") == "nightly"
+
+limits.watch_processes()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The engines begin: their tests take longest, and the others then fill both processes."""
+    """Mark the tests of engines, and let them begin: they take longest."""
+    for item in items:
+        if "engines" in item.path.parts:
+            item.add_marker("beam")
+            item.add_marker("process")
+            item.add_marker("slow")
     items.sort(key=lambda item: "engines" not in item.path.parts)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    limits.forget_started()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with nullcontext() if FULL else limits.limited(item):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.bpe_core.core_support import FRAGMENTS, agrees
 
 from bpe_core import (
     BPETokenizer,
@@ -38,7 +39,6 @@ from bpe_core.errors import (
 )
 from bpe_core.patterns import WHITESPACE_WORDS
 from bpe_core.special_tokens import special_set
-from tests.bpe_core.core_support import FRAGMENTS, agrees
 
 END = "</w>"
 SENTENCES = (

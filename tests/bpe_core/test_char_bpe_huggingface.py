@@ -12,11 +12,11 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.bpe_core.core_support import FRAGMENTS
 from tokenizers import CharBPETokenizer as Library
 
 from bpe_core import CharBPETokenizer
 from bpe_core.errors import FormatError
-from tests.bpe_core.core_support import FRAGMENTS
 
 NATIVE = Path(__file__).parents[2] / "bpe_core" / "native"
 SEPARATOR = "<|endoftext|>"

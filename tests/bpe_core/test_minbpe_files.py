@@ -12,9 +12,9 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from equal_bytes_support import Pair, merged, pair_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_equal_bytes import Pair, merged, pair_lists
 
 import bpe_core.formats.minbpe
 from bpe_core import (

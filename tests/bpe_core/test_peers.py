@@ -35,7 +35,7 @@ from core_support import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_pathological import TEXTS
+from pathological_texts import TEXTS
 from tokenizers import (
     AddedToken,
     Regex,

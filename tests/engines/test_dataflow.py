@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as runner_api
 from apache_beam.version import __version__ as BEAM_VERSION
-from build_support import EXAMPLES, ROOT, count_job
+from build_support import EXAMPLES, PACKAGES, ROOT, count_job
 from engine_support import command, need_module
 
 from pipelines import runners
@@ -394,7 +394,7 @@ def test_the_flex_template_submits_a_whole_build_and_leaves_the_output_to_it(
         ],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
         timeout=120,
     )
     assert launched.returncode == 0, launched.stderr

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from build_support import ROOT, checksums
+from build_support import PACKAGES, ROOT, checksums
 from engine_support import FlinkCluster, Work, flink_options, prism_binary, run
 
 PROGRAM = Path(__file__).with_name("own_pipeline.py")
@@ -17,7 +17,7 @@ def own(work: Work, output: Path, *options: str) -> dict[str, str]:
     tokenizer = str(work.directory / "direct/tokenizer")
     done = run(
         [sys.executable, str(PROGRAM), tokenizer, str(output), *options],
-        PYTHONPATH=f"{ROOT}:{ROOT / 'tests/pipelines'}",
+        PYTHONPATH=f"{PACKAGES}:{ROOT / 'tests/support'}",
     )
     assert done.returncode == 0, done.stderr
     found = checksums(output)

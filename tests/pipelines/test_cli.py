@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build_support import PACKAGES, ROOT
 
 import pipelines
 from bpe_core.errors import FormatError
@@ -16,7 +17,6 @@ from pipelines import errors, supervisor
 from pipelines.cli import main
 from pipelines.console.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
 
-ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
 STAGES = ("count", "train", "encode", "build")
 
@@ -56,7 +56,7 @@ def command(
             "module = sys.modules['pipelines.build'] = types.ModuleType('pipelines.build')\n"
             f"exec({build!r}, module.__dict__)\n"
         )
-    path = str(ROOT) if directory is None else f"{directory}:{ROOT}"
+    path = str(PACKAGES) if directory is None else f"{directory}:{PACKAGES}"
     return subprocess.run(
         [sys.executable, "-P", "-m", "pipelines", *map(str, arguments)],
         capture_output=True,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from build_support import ROOT
+from build_support import PACKAGES
 from progress_support import check_progress, command_with_hook, write_configuration
 
 from pipelines.console import progress
@@ -144,7 +144,7 @@ def test_a_process_that_dies_leaves_what_it_did_and_nothing_else(
         progress.advance()
         for _ in range(2):
             subprocess.run(
-                [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}
+                [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(PACKAGES)}
             )
         time.sleep(0.1)
     lines = capfd.readouterr().err.splitlines()

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from build_support import PACKAGES, ROOT
 from export_support import change_manifest, documents, repeat_file, write_dataset
 
 from pipelines import cli
@@ -31,8 +32,6 @@ from pipelines.exports.export import Exported, export, shown
 from pipelines.exports.formats import FORMATS, ExportOptions
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -364,7 +363,7 @@ def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
     ]
     done = subprocess.run(
         [sys.executable, "-c", _MEASURE, *map(str, outputs)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
         capture_output=True,
         text=True,
         check=True,
@@ -423,7 +422,7 @@ def test_after_a_kill_the_same_command_makes_the_same_files(
 ) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED, str(output), str(target), to, str(left)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
         capture_output=True,
         check=False,
     )

@@ -19,7 +19,7 @@ import zstandard
 from build_support import config_for, encode_job, write_corpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_readers import cases, expected_documents, make_file, several_cases
+from reading_support import cases, expected_documents, make_file, several_cases
 
 from bpe_core import BPETokenizer, _native, count_pretokens, train_from_counts
 from pipelines.accounting import DocumentTotals, planned_bytes

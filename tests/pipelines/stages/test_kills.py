@@ -18,7 +18,15 @@ from typing import Any
 
 import pytest
 import yaml
-from build_support import ROOT, checksums, command, config_for, some_text, works_of, write_corpus
+from build_support import (
+    PACKAGES,
+    checksums,
+    command,
+    config_for,
+    some_text,
+    works_of,
+    write_corpus,
+)
 
 from pipelines import build, counting
 from pipelines.batches import DocumentBatch
@@ -110,7 +118,7 @@ def moments(seed: int, tasks: int) -> Iterator[Moment]:
 def start(path: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "pipelines", "build", str(path), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(path.parent)},
+        env={**os.environ, "PYTHONPATH": str(PACKAGES), "TMPDIR": str(path.parent)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
 

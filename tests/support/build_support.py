@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pipelines
 from pipelines.config import BuildConfig
 from pipelines.counting import CountJob, count_tasks, merge_shard, usable_commits
 from pipelines.readers import work as works_module
@@ -19,6 +20,8 @@ from pipelines.tasks import InputFile, Plan, list_files, plan_tasks
 from pipelines.writing import EncodeJob
 
 ROOT = Path(__file__).parents[2]
+# Where Python finds the packages: the checkout, or what is installed from a wheel.
+PACKAGES = Path(pipelines.__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "data"
 SEPARATOR = "<|endoftext|>"
 
@@ -176,7 +179,7 @@ def command(
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `beam-bpe`; `hook` is Python that its child runs first, from `directory`."""
-    path = [str(ROOT)]
+    path = [str(PACKAGES)]
     if hook is not None:
         assert directory is not None
         indented = "".join(f"    {line}\n" for line in hook.strip().splitlines())
