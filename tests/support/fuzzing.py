@@ -34,11 +34,10 @@ from inline_runner import inline_runner
 from bpe_core import BPETokenizer
 from bpe_core.errors import BpeError
 from pipelines import build
-from pipelines.errors import PipelineError
+from pipelines.errors import BadFileError, ChangedFileError, PipelineError, UnreadableFileError
 from pipelines.readers import ReadOptions, read_range
-from pipelines.rejects.bad_files import BadFileError, ChangedFileError, UnreadableFileError
 from pipelines.rejects.reasons import REASONS_OF_FILES
-from pipelines.tasks import Range, is_splittable
+from pipelines.tasks.plan import Range, is_splittable
 
 SEPARATOR = b"<|endoftext|>"
 SECONDS_FOR_ONE = 60

@@ -8,7 +8,7 @@ from build_support import input_file
 from hypothesis import strategies as st
 
 from bpe_core import reference
-from pipelines.tasks import InputFile
+from pipelines.tasks.listing import InputFile
 
 SEPARATORS = [b"\n", b"\n\n", b"|", b"<|endoftext|>", "§é".encode()]
 SEVERAL = [

@@ -38,7 +38,8 @@ from pipelines.readers import (
     read_range,
     streams,
 )
-from pipelines.tasks import InputFile, Range
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import Range
 
 
 def zstd(data: bytes) -> bytes:
