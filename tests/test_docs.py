@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import shutil
@@ -9,10 +10,15 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
+import profiles
 import pytest
 import typer.main
+from build_support import command
+from inline_runner import inline_builds, runner_of_builds  # noqa: F401
 
 from pipelines import runners
 from pipelines.cli import app
@@ -100,17 +106,27 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (directory / "examples").symlink_to(ROOT / "examples")
     (directory / "configs").mkdir()
     shutil.copy(ROOT / "configs" / "quickstart.yaml", directory / "configs")
-    built = run_command(["beam-bpe", "build", "configs/quickstart.yaml"], directory)
+    built = command("build", "configs/quickstart.yaml", cwd=directory)
     assert built.returncode == 0, built.stderr
     return directory, built.stdout
 
 
-def run_command(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
-    """Runs `beam-bpe …`, or Python with the arguments after `python`."""
-    rest = ["-m", "pipelines", *command[1:]] if command[0] == "beam-bpe" else command[1:]
-    return subprocess.run(
-        [sys.executable, *rest], cwd=directory, capture_output=True, text=True, timeout=120
-    )
+def run_line(line: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line with `beam-bpe`."""
+    return command(*shlex.split(line)[1:], cwd=directory)
+
+
+def run_program(program: str, directory: Path) -> str:
+    """Run Python from top to bottom, in a namespace of its own; return what it prints."""
+    if profiles.PROFILE == "nightly":
+        return subprocess.run(
+            [sys.executable, "-c", program], cwd=directory, stdout=subprocess.PIPE, text=True,
+            timeout=120, check=True,
+        ).stdout  # fmt: skip
+    printed = io.StringIO()
+    with chdir(directory), redirect_stdout(printed), mock.patch.object(sys, "argv", ["-c"]):
+        exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+    return printed.getvalue()
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
@@ -158,7 +174,7 @@ def test_commands_that_are_shown_with_their_output_print_it() -> None:
     assert shown
     for block in shown:
         line, _, output = block.partition("\n")
-        ran = run_command(shlex.split(line.removeprefix("$ ")), ROOT)
+        ran = run_line(line.removeprefix("$ "), ROOT)
         assert ran.stdout + ran.stderr == output
 
 
@@ -168,9 +184,7 @@ def test_python_blocks_run(path: Path, quickstart: tuple[Path, str]) -> None:
     code = blocks(path, "python")
     assert code
     runnable = [block for block in code if not (_imports(block) & NOT_INSTALLED)]
-    program = "\n".join(runnable)
-    ran = run_command(["python", "-c", program], directory)
-    assert ran.returncode == 0, ran.stderr
+    run_program("\n".join(runnable), directory)
 
 
 def _imports(code: str) -> set[str]:
@@ -190,7 +204,7 @@ def test_the_sample_of_the_summary_is_what_quickstart_prints(
 def test_the_sample_of_a_document_is_what_inspect_prints(quickstart: tuple[Path, str]) -> None:
     directory, _ = quickstart
     [sample] = blocks(ROOT / "docs" / "inspecting.md", "text")
-    ran = run_command(["beam-bpe", "inspect", "out/quickstart", "--row", "3"], directory)
+    ran = run_line("beam-bpe inspect out/quickstart --row 3", directory)
     printed = re.sub(r"/\S+/examples/", "…/examples/", ran.stdout)
     place = 0  # each part of the sample is in what is printed, behind the one before
     for part in sample.split("…\n"):
@@ -202,7 +216,7 @@ def test_the_sample_of_convert_is_what_it_prints(quickstart: tuple[Path, str]) -
     directory, _ = quickstart
     page = ROOT / "docs" / "converting.md"
     line = blocks(page, "console")[0].splitlines()[0]
-    ran = run_command(shlex.split(line), directory)
+    ran = run_line(line, directory)
     printed = re.sub(r"tokenizers [\d.]+ gives", "tokenizers gives", ran.stdout)
     [sample] = [block for block in blocks(page, "text") if block.startswith("read ")]
     assert re.sub(r"tokenizers [\d.]+ gives", "tokenizers gives", sample) == printed
@@ -235,9 +249,7 @@ def test_examples_run(path: Path, quickstart: tuple[Path, str]) -> None:
     for library in _imports(path.read_text("utf-8")) & NOT_INSTALLED:
         pytest.importorskip(library, reason="too large for the extra `test`")
     directory, _ = quickstart
-    ran = run_command(["python", str(path)], directory)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout
+    assert run_program(path.read_text("utf-8"), directory)
 
 
 def test_the_reasons_of_rejects_are_those_of_the_code() -> None:

@@ -11,6 +11,7 @@ import pytest
 from equal_bytes_support import A, B, Pair, merge_everywhere, merged, pair_lists
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import BPETokenizer
 from bpe_core.errors import InvalidTokenizerError
@@ -34,7 +35,7 @@ def model_of(pairs: list[Pair], pattern: str = "none") -> TokenizerModel:
 TWICE: list[Pair] = [(B, B), (A, B), (257, B), (A, 256), (B, 256), (256, B)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(pair_lists(), st.lists(st.text("ab", max_size=300), min_size=1, max_size=4))
 @example(TWICE, ["abb", "abbb", "babbabbb"])
 def test_ids_are_those_of_the_merges(pairs: list[Pair], texts: list[str]) -> None:

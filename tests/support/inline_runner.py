@@ -7,11 +7,14 @@ it. Transforms and DoFns are those of the package; of Beam's own there are the f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
 import apache_beam as beam
+import limits
+import profiles
+import pytest
 from apache_beam.internal.util import insert_values_in_args
 from apache_beam.metrics.execution import MetricsContainer
 from apache_beam.metrics.metric import MetricResult, MetricResults
@@ -28,6 +31,15 @@ from pipelines.runners import FAILURE, options_of
 from pipelines.runners.failures import our_errors
 
 _beam_pipeline = runners.pipeline
+_run_pipeline = beam.Pipeline.run
+
+
+def _noted_run(*arguments: Any, **keywords: Any) -> Any:
+    limits.note_started(limits.BEAM)
+    return _run_pipeline(*arguments, **keywords)
+
+
+beam.Pipeline.run = _noted_run
 
 
 @contextmanager
@@ -53,6 +65,20 @@ def inline_pipeline(
     FAILURE.forget()
     with our_errors(), FAILURE.watched():
         yield _Pipeline()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def inline_builds() -> Iterator[None]:
+    """Have builds of tests and of their fixtures run inline, but not at night."""
+    with nullcontext() if profiles.PROFILE == "nightly" else inline_runner():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def runner_of_builds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have those of tests marked `beam` run on the DirectRunner."""
+    with nullcontext() if request.node.get_closest_marker("beam") is None else beam_runner():
+        yield
 
 
 class _Values(beam.PCollection):  # type: ignore[misc]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
 
+import pytest
 from hypothesis import settings
+
+T = TypeVar("T")
 
 # An example's time says little where tests share their cores.
 settings.register_profile("change", deadline=None, max_examples=25, derandomize=True)
@@ -21,3 +25,18 @@ def times(factor: float) -> int:
         factor: 1 is what a test does that asks for no number.
     """
     return max(1, round(factor * settings.get_profile(PROFILE).max_examples))
+
+
+def share(items: Sequence[T], of: int) -> Sequence[T]:
+    """All items at night; for a change one in `of`, the first among them."""
+    return items if PROFILE == "nightly" else items[::of]
+
+
+def seldom(cases: Iterable[Any], of: int) -> list[Any]:
+    """Cases of a test, of which all but one in `of` are marked `nightly`."""
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)
+        if index % of
+        else case
+        for index, case in enumerate(cases)
+    ]

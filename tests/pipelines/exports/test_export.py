@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from build_support import PACKAGES, ROOT
+from build_support import PACKAGES, command
 from export_support import change_manifest, documents, repeat_file, write_dataset
 
 from pipelines.cli import options as cli
@@ -293,23 +293,16 @@ def test_the_command_knows_the_names_that_exports_know() -> None:
     assert get_args(cli.Runner) == get_args(BeamConfig.model_fields["runner"].annotation)
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pipelines", "export", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 def test_the_command_exports_and_says_what(output: Path, target: Path) -> None:
-    done = command(output, target, "--to", "llm.c", "--max-tokens", 500, "--split", "train")
+    done = command(
+        "export", output, target, "--to", "llm.c", "--max-tokens", 500, "--split", "train"
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("train: documents 50, tokens ")
     assert len(list(target.glob("train_*.bin"))) > 1
-    again = command(output, target, "--to", "llm.c", "--max-tokens", 500, "--split", "train")
+    again = command(
+        "export", output, target, "--to", "llm.c", "--max-tokens", 500, "--split", "train"
+    )
     assert again.stdout.startswith("already finished")
 
 
@@ -325,13 +318,13 @@ def test_the_command_exports_and_says_what(output: Path, target: Path) -> None:
 def test_the_command_says_what_is_wrong(
     output: Path, target: Path, arguments: list[str], code: int, says: str
 ) -> None:
-    done = command(output, target, *arguments)
+    done = command("export", output, target, *arguments)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False)
     assert says in done.stderr
 
 
 def test_a_build_that_is_not_finished_is_told(tmp_path: Path, target: Path) -> None:
-    done = command(tmp_path, target, "--to", "npy")
+    done = command("export", tmp_path, target, "--to", "npy")
     assert done.returncode == 4
     assert "beam-bpe encode" in done.stderr
 

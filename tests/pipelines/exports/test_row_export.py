@@ -23,6 +23,7 @@ import pytest
 from export_support import Document, documents, write_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.config import BeamConfig
 from pipelines.dataset.reading import TokenDataset
@@ -97,8 +98,7 @@ def cut(ids: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
 a_document = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=3)
 a_dataset = st.lists(st.lists(a_document, max_size=8), min_size=1, max_size=4)
 quickly = settings(
-    max_examples=25,
-    deadline=None,
+    max_examples=times(0.25),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

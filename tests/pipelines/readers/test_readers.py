@@ -19,6 +19,7 @@ import xxhash
 import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from profiles import times
 from reading_support import (
     BOM,
     SPECIALS,
@@ -150,7 +151,7 @@ def expected_pieces(text: bytes, piece_bytes: int) -> list[bytes]:
 
 
 property_settings = settings(
-    max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=times(2.5), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -12,6 +12,7 @@ from build_support import EXAMPLES, SEPARATOR, checksums, config_for, finish_cou
 from build_support import count_job as job_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import count_pretokens
 from bpe_core.counts import PretokenCounts
@@ -114,7 +115,7 @@ def test_counts_and_tokenizer_do_not_depend_on_ranges_memory_and_commits(
 texts = st.text(st.sampled_from("ab é\n.1'漢"), max_size=30).map(str.encode)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(0.4))
 @given(
     files=st.lists(st.lists(texts, max_size=6), min_size=1, max_size=4),
     range_bytes=st.integers(1, 80),
