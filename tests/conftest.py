@@ -29,13 +29,12 @@ limits.watch_processes()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of engines, and let them begin: they take longest."""
+    """Mark what tests of engines do, and let slow tests begin, so that none comes last."""
     for item in items:
-        if "engines" in item.path.parts:
-            item.add_marker("beam")
-            item.add_marker("process")
-            item.add_marker("slow")
-    items.sort(key=lambda item: "engines" not in item.path.parts)
+        if item.get_closest_marker("engines") or item.get_closest_marker("smoke"):
+            for marker in ("beam", "process", "slow"):
+                item.add_marker(marker)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import profiles
@@ -81,6 +83,16 @@ def blocks(path: Path, language: str) -> list[str]:
     return [code for found, code in _BLOCK.findall(path.read_text("utf-8")) if found == language]
 
 
+def marked(paths: Iterable[Path]) -> list[Any]:
+    """Mark what runs pipelines of its own."""
+    return [
+        pytest.param(path, marks=pytest.mark.beam)
+        if re.search(r"\b(?:beam\.Pipeline|runners\.pipeline)\(", path.read_text("utf-8"))
+        else path
+        for path in paths
+    ]
+
+
 def prose(path: Path) -> str:
     return _BLOCK.sub("", path.read_text("utf-8"))
 
@@ -116,16 +128,17 @@ def run_line(line: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return command(*shlex.split(line)[1:], cwd=directory)
 
 
-def run_program(program: str, directory: Path) -> str:
-    """Run Python from top to bottom, in a namespace of its own; return what it prints."""
+def run_program(program: Path, directory: Path) -> str:
+    """Run a file from top to bottom, in a namespace of its own; return what it prints."""
     if profiles.PROFILE == "nightly":
         return subprocess.run(
-            [sys.executable, "-c", program], cwd=directory, stdout=subprocess.PIPE, text=True,
+            [sys.executable, str(program)], cwd=directory, stdout=subprocess.PIPE, text=True,
             timeout=120, check=True,
         ).stdout  # fmt: skip
     printed = io.StringIO()
-    with chdir(directory), redirect_stdout(printed), mock.patch.object(sys, "argv", ["-c"]):
-        exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+    arguments = mock.patch.object(sys, "argv", [str(program)])
+    with chdir(directory), redirect_stdout(printed), arguments:
+        runpy.run_path(str(program), run_name="__main__")
     return printed.getvalue()
 
 
@@ -178,13 +191,15 @@ def test_commands_that_are_shown_with_their_output_print_it() -> None:
         assert ran.stdout + ran.stderr == output
 
 
-@pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
-def test_python_blocks_run(path: Path, quickstart: tuple[Path, str]) -> None:
+@pytest.mark.parametrize("path", marked(RUNNABLE), ids=name_of)
+def test_python_blocks_run(path: Path, quickstart: tuple[Path, str], tmp_path: Path) -> None:
     directory, _ = quickstart
     code = blocks(path, "python")
     assert code
     runnable = [block for block in code if not (_imports(block) & NOT_INSTALLED)]
-    run_program("\n".join(runnable), directory)
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(runnable), "utf-8")
+    run_program(program, directory)
 
 
 def _imports(code: str) -> set[str]:
@@ -244,12 +259,12 @@ def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
         runners.options_of(config.beam, places=places)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
+@pytest.mark.parametrize("path", marked(sorted((ROOT / "examples").glob("*.py"))), ids=name_of)
 def test_examples_run(path: Path, quickstart: tuple[Path, str]) -> None:
     for library in _imports(path.read_text("utf-8")) & NOT_INSTALLED:
         pytest.importorskip(library, reason="too large for the extra `test`")
     directory, _ = quickstart
-    assert run_program(path.read_text("utf-8"), directory)
+    assert run_program(path, directory)
 
 
 def test_the_reasons_of_rejects_are_those_of_the_code() -> None:

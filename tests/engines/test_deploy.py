@@ -73,6 +73,7 @@ OF_LAUNCHER = (
 # --- the image -------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_the_dockerfile_has_no_lint() -> None:
     programs = Path(sys.executable).parent
     need("hadolint", path=str(programs))
@@ -173,6 +174,7 @@ def workflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return archive
 
 
+@pytest.mark.process
 def test_setup_file_stages_all_that_is_compiled_and_little_else(workflow: Path) -> None:
     with tarfile.open(workflow) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

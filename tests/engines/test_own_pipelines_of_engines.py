@@ -37,6 +37,7 @@ def of_flink(master: str, pool: str | None = None) -> list[str]:
     return ["--runner=FlinkRunner", *options]
 
 
+@pytest.mark.engines
 def test_prism(work: Work, expected: dict[str, str], tmp_path: Path) -> None:
     options = ["--runner=PrismRunner", f"--prism_location={prism_binary()}"]
     assert own(work, tmp_path / "out", *options) == expected

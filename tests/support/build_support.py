@@ -186,7 +186,6 @@ def command(
     directory: Path | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    here: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run `beam-bpe`: in this process, as its child does, or at night and with a hook in its own.
 
@@ -196,11 +195,10 @@ def command(
         directory: for the hook.
         cwd: where it runs.
         env: variables beside those of this process.
-        here: in this process, also at night: for tests that replace a part of it.
     """
     given = [*map(str, arguments)]
     variables = {"COLUMNS": "200", **(env or {})}
-    if here or (hook is None and profiles.PROFILE != "nightly"):
+    if hook is None and profiles.PROFILE != "nightly":
         return _command_here(given, cwd, variables)
     path = [str(PACKAGES)]
     if hook is not None:

@@ -22,6 +22,7 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import ptransform
 from apache_beam.transforms.util import Reshuffle
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.counters import CounterFactory
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -67,7 +68,7 @@ def inline_pipeline(
         yield _Pipeline()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def inline_builds() -> Iterator[None]:
     """Have builds of tests and of their fixtures run inline, but not at night."""
     with nullcontext() if profiles.PROFILE == "nightly" else inline_runner():
@@ -83,7 +84,7 @@ def runner_of_builds(request: pytest.FixtureRequest) -> Iterator[None]:
 
 class _Values(beam.PCollection):  # type: ignore[misc]
     def __init__(self, pipeline: _Pipeline, elements: list[Any]) -> None:
-        super().__init__(pipeline)
+        super().__init__(pipeline, windowing=beam.Windowing(GlobalWindows()))
         self.elements = elements
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from build_support import PACKAGES, command
 from export_support import change_manifest, documents, repeat_file, write_dataset
+from profiles import seldom
 
 from pipelines.cli import options as cli
 from pipelines.config import BeamConfig
@@ -347,6 +348,8 @@ for output in sys.argv[1:]:
 """
 
 
+@pytest.mark.process
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 50_000, 1 << 20, np.uint16)
     file = [[ids[begin : begin + 700]] for begin in range(0, len(ids), 700)]
@@ -409,7 +412,10 @@ export(TokenDataset.open(output), Directory(url=target), ExportOptions(to=to))
 """
 
 
-@pytest.mark.parametrize(("to", "left"), [("megatron", 0), ("megatron", 2), ("mds", 1)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("to", "left"), [*seldom([("megatron", 2), ("megatron", 0)], 2), ("mds", 1)]
+)
 def test_after_a_kill_the_same_command_makes_the_same_files(
     output: Path, target: Path, to: str, left: int
 ) -> None:

@@ -418,7 +418,11 @@ def kill_when_done(process: subprocess.Popen[str], work: Path, entries: int) -> 
     return False
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(2, marks=pytest.mark.nightly), pytest.param(25, marks=pytest.mark.soak)],
+)
 def test_a_command_that_is_killed_goes_on_and_gives_the_same_bytes(
     tmp_path: Path, kills: int
 ) -> None:

@@ -575,11 +575,19 @@ READ = "open(os.environ['NOTES'], 'a').write(f'{first.index}\\n') if hasattr(fir
 NOTE = "first = arguments[-1]; " + READ
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "function", "when", "where"),
     [
         ("counting.commits", "read_task", "first.index == 2", "count task 2 of 3"),
-        ("writing.tasks", "read_task", "first.index == 2", "encode task 2 of 3"),
+        pytest.param(
+            "writing.tasks",
+            "read_task",
+            "first.index == 2",
+            "encode task 2 of 3",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(
             "counting.shards",
             "_write_shard",

@@ -43,7 +43,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return files
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.beam
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_with_any_number_of_workers(workers: int, tmp_path: Path, expected: dict[str, str]) -> None:
     build.build(quickstart(tmp_path, beam={"workers": workers}))
     assert checksums(tmp_path / "out") == expected
@@ -59,12 +60,15 @@ def test_in_any_order_of_the_files_given(tmp_path: Path) -> None:
     assert made[0] == made[1] == made[2]
 
 
+@pytest.mark.beam
 def test_with_every_bundle_run_twice(tmp_path: Path, expected: dict[str, str]) -> None:
     arguments = ("--direct_runner_bundle_repeat=2",)
     build.build(quickstart(tmp_path), beam_args=arguments)
     assert checksums(tmp_path / "out") == expected
 
 
+@pytest.mark.beam
+@pytest.mark.nightly
 def test_in_beams_other_running_mode(tmp_path: Path, expected: dict[str, str]) -> None:
     options = ("--direct_running_mode=in_memory", "--direct_num_workers=1")
     build.build(quickstart(tmp_path), beam_args=options)
