@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import limits
@@ -48,37 +50,27 @@ def test_processes_are_noticed() -> None:
         subprocess.run([sys.executable, "-c", ""], check=True)
 
 
-@pytest.mark.parametrize(("used", "stalled"), [(3.5, 9.0), (0.0, 0.0)], ids=["at work", "asleep"])
-def test_a_test_that_takes_long_needs_a_mark(
-    used: float, stalled: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clocks = {"_processor_seconds": used, "_stalled_seconds": stalled}
-
-    def pass_time() -> None:
-        for name, seconds in clocks.items():
-            monkeypatch.setattr(limits, name, lambda seconds=seconds: seconds)
-        monkeypatch.setattr(limits.time, "monotonic", lambda: 9.0)
-
-    def run_long(test: Any) -> None:
-        for name in clocks:
-            monkeypatch.setattr(limits, name, lambda: 0.0)
-        monkeypatch.setattr(limits.time, "monotonic", lambda: 0.0)
-        with limits.limited(test):
-            pass_time()
-
-    with pytest.raises(pytest.fail.Exception, match="more than 3"):
-        run_long(FakeTest())
-    run_long(FakeTest("slow"))
-    monkeypatch.undo()
+@contextmanager
+def clocks() -> Iterator[dict[str, float]]:
+    """The time that passed, that of processors used, and that of idle ones."""
+    clocks = {"passed": 0.0, "used": 0.0, "idle": 0.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: clocks["passed"]))
+        patch.setattr(limits, "_processor_seconds", lambda: clocks["used"])
+        patch.setattr(limits, "_idle_seconds", lambda: clocks["idle"])
+        yield clocks
 
 
-def test_on_a_loaded_machine_the_time_is_that_of_the_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = {"time": 0.0}
-    monkeypatch.setattr(limits.time, "monotonic", lambda: clock["time"])
-    monkeypatch.setattr(limits, "_stalled_seconds", lambda: clock["time"])
-    monkeypatch.setattr(limits, "_processor_seconds", lambda: clock["time"] / 10)
-    with limits.limited(FakeTest()):  # type: ignore[arg-type]
-        clock["time"] = 20.0
-    monkeypatch.undo()
+@pytest.mark.parametrize(("used", "idle"), [(3.5, 0.0), (0.0, 7.0)], ids=["at work", "asleep"])
+def test_a_test_that_takes_long_needs_a_mark(used: float, idle: float) -> None:
+    with clocks() as clock:
+        with pytest.raises(pytest.fail.Exception, match=r"takes 3\.\d s, more than 3"):
+            with limits.limited(FakeTest()):  # type: ignore[arg-type]
+                clock.update(passed=3.6, used=used, idle=idle)
+        with limits.limited(FakeTest("slow")):  # type: ignore[arg-type]
+            clock.update(passed=7.2, used=2 * used, idle=2 * idle)
+
+
+def test_what_others_do_on_a_loaded_machine_does_not_count() -> None:
+    with clocks() as clock, limits.limited(FakeTest()):  # type: ignore[arg-type]
+        clock.update(passed=20, used=2)

@@ -120,6 +120,7 @@ def files(request: pytest.FixtureRequest, trained_files: tuple[Path, Path]) -> t
     return vocab / "gpt2_vocab.json", vocab / "gpt2_merges.txt"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("repetition", seldom(range(3), 3))
 def test_five_megabytes_line_by_line_take_less_than_one(
     files: tuple[Path, Path], repetition: int, kjv: bytes, tmp_path: Path
@@ -133,6 +134,7 @@ def test_five_megabytes_line_by_line_take_less_than_one(
     assert grown <= 1_000_000
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("what", ["encode", "batch", "stream"])
 def test_under_any_limit_ids_are_right_or_it_is_a_memory_error(
     trained_files: tuple[Path, Path], what: str, kjv: bytes, tmp_path: Path

@@ -144,12 +144,14 @@ def run(code: str) -> str:
     ).stdout
 
 
+@pytest.mark.process
 def test_importing_the_package_imports_nothing_heavy() -> None:
     heavy = "['numpy', 'pyarrow', 'regex', 'apache_beam', 'bpe_core._native', 'rich']"
     code = f"import bpe_core, sys; print([m for m in {heavy} if m in sys.modules])"
     assert run(code).strip() == "[]"
 
 
+@pytest.mark.process
 def test_the_package_knows_neither_beam_nor_the_pipelines() -> None:
     code = (
         "import bpe_core, sys; [getattr(bpe_core, name) for name in bpe_core.__all__]; "

@@ -45,6 +45,8 @@ from pipelines.tasks.listing import InputFile
 from pipelines.transforms import CountPretokens, EncodeDocuments, ReadDocuments, WriteTokenShards
 from pipelines.writing.jobs import EncodeJob
 
+pytestmark = pytest.mark.beam
+
 IMAGE = "europe-docker.pkg.dev/project/images/beam-bpe:1"
 SECRET = "correct-horse-battery-staple"
 REFERENCE = "${BPE_TEST_TOKEN}"

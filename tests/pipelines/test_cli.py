@@ -95,6 +95,7 @@ def test_the_documentation_has_every_exit_code() -> None:
     assert documented == classes | {0, 1, errors.CORE_ERROR_EXIT_CODE, 130, 143}
 
 
+@pytest.mark.process
 def test_the_version_is_that_of_the_package() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pipelines", "--version"], capture_output=True, text=True, check=True
@@ -242,6 +243,7 @@ def test_a_wrong_configuration_is_told_before_a_stage_begins(
     assert "Traceback" not in err
 
 
+@pytest.mark.process
 def test_a_wrong_configuration_is_told_once_by_the_whole_command() -> None:
     done = command("build", QUICKSTART, "--set", "tokenizer.vocab=3")
     assert (done.returncode, done.stdout) == (2, "")
@@ -266,6 +268,7 @@ from pipelines.supervisor import current_task
 """
 
 
+@pytest.mark.process
 def test_the_stage_runs_in_a_child_and_its_output_is_that_of_the_command(tmp_path: Path) -> None:
     build = HEADER + """
 def build(config, restart, beam_args, **others):

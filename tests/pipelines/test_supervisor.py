@@ -15,6 +15,8 @@ from build_support import PACKAGES
 from pipelines import supervisor
 from pipelines.errors import OutputError, WorkerDiedError
 
+pytestmark = pytest.mark.process
+
 PATIENCE_SECONDS = 20.0
 
 

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from build_support import EXAMPLES, PACKAGES, ROOT
 
+pytestmark = pytest.mark.process
+
 MiB = 1 << 20
 MB = 1_000_000
 

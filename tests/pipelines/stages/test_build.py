@@ -895,6 +895,7 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.process
 def test_an_output_that_can_not_be_written(
     config: BuildConfig, mount: Callable[[str], Path], run: Run
 ) -> None:

@@ -184,6 +184,7 @@ def killed_again_and_again(
 
 
 @pytest.mark.parametrize("of", [4, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.process
 def test_a_build_killed_at_any_moment_goes_on_to_the_same_bytes(
     tmp_path: Path, expected: dict[str, str], of: int
 ) -> None:
@@ -328,6 +329,7 @@ def test_a_build_of_added_files_that_is_killed_keeps_the_dataset_and_goes_on(
     assert any("add001" in name for name in made[0])
 
 
+@pytest.mark.process
 def test_two_builds_at_once_on_one_output(tmp_path: Path, expected: dict[str, str]) -> None:
     """One of them builds; the other is refused, or comes when all is finished."""
     config, path = prepared(tmp_path)
@@ -338,6 +340,7 @@ def test_two_builds_at_once_on_one_output(tmp_path: Path, expected: dict[str, st
 
 
 @pytest.mark.nightly
+@pytest.mark.process
 def test_two_different_builds_at_once_on_one_output(
     tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -358,6 +361,7 @@ def test_two_different_builds_at_once_on_one_output(
     assert checksums(out) == checksums(Path(fresh.output_path))
 
 
+@pytest.mark.process
 def test_a_build_refused_because_of_another_says_which(
     tmp_path: Path, expected: dict[str, str]
 ) -> None:
