@@ -64,9 +64,9 @@ def clocks() -> Iterator[dict[str, float]]:
 @pytest.mark.parametrize(("used", "idle"), [(3.5, 0.0), (0.0, 7.0)], ids=["at work", "asleep"])
 def test_a_test_that_takes_long_needs_a_mark(used: float, idle: float) -> None:
     with clocks() as clock:
-        with pytest.raises(pytest.fail.Exception, match=r"takes 3\.\d s, more than 3"):
-            with limits.limited(FakeTest()):  # type: ignore[arg-type]
-                clock.update(passed=3.6, used=used, idle=idle)
+        failed = pytest.raises(pytest.fail.Exception, match=r"takes 3\.\d s, more than 3")
+        with failed, limits.limited(FakeTest()):  # type: ignore[arg-type]
+            clock.update(passed=3.6, used=used, idle=idle)
         with limits.limited(FakeTest("slow")):  # type: ignore[arg-type]
             clock.update(passed=7.2, used=2 * used, idle=2 * idle)
 
