@@ -27,6 +27,10 @@ FULL = os.environ.get("TESTS") == "nightly"
 
 limits.watch_processes()
 
+# In memory, where there is such a place: on a disk each fsync takes milliseconds.
+if not FULL and os.access("/dev/shm", os.W_OK):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what tests of engines do, and let slow tests begin, so that none comes last."""
