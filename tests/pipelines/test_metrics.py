@@ -114,6 +114,7 @@ def test_the_documentation_lists_every_name_with_its_kind() -> None:
     assert f"`{NAMESPACE}`" in text
 
 
+@pytest.mark.process
 def test_the_module_works_without_beam() -> None:
     code = "import sys, pipelines.metrics; sys.exit('apache_beam' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -340,6 +341,7 @@ def test_a_build_whose_runner_tells_nothing_says_nothing(
     assert not any(stage.parts for stage in summary.stages)
 
 
+@pytest.mark.beam
 def test_pipelines_of_ones_own_have_the_same_metrics(
     config: BuildConfig, tmp_path: Path, tokenizer: BPETokenizer
 ) -> None:

@@ -23,6 +23,7 @@ import pytest
 from export_support import Document, documents, write_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.config import BeamConfig
 from pipelines.dataset.reading import TokenDataset
@@ -97,8 +98,7 @@ def cut(ids: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
 a_document = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=3)
 a_dataset = st.lists(st.lists(a_document, max_size=8), min_size=1, max_size=4)
 quickly = settings(
-    max_examples=25,
-    deadline=None,
+    max_examples=times(0.25),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -418,7 +418,11 @@ def kill_when_done(process: subprocess.Popen[str], work: Path, entries: int) -> 
     return False
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(2, marks=pytest.mark.nightly), pytest.param(25, marks=pytest.mark.soak)],
+)
 def test_a_command_that_is_killed_goes_on_and_gives_the_same_bytes(
     tmp_path: Path, kills: int
 ) -> None:
