@@ -1,36 +1,65 @@
 """Errors of the pipelines and the exit codes of the command `beam-bpe`.
 
-    BpeError                             what bpe_core finds wrong itself               exit code 9
-    └── PipelineError                    root of everything below                                 1
-        ├── ConfigError                  the configuration or the command line                    2
-        ├── DifferentConfigurationError  the output belongs to another configuration              3
-        ├── InputError                   an input file is missing, unreadable or corrupt          4
-        ├── OutputError                  the output can't be written                              5
-        ├── RejectLimitError             more documents rejected than allowed                     6
-        ├── IncompleteCountsError        a count shard lacks tasks or holds one twice             7
-        ├── WorkerDiedError              the process doing the work died of a signal              8
-        ├── TooLargeError                a stage would take more memory than there is            10
-        ├── AccountingError              documents or bytes of the input are unaccounted for  11
-        ├── NotWholeError                an output is not what its manifests say                 12
-        ├── WorkerVersionError           a worker has other software than the command            13
-        └── JobFailedError               an engine gave up a job, or somebody cancelled it       14
+    BpeError                             raised by bpe_core itself
+    └── PipelineError                    the root of everything below
+        ├── ConfigError
+        ├── DifferentConfigurationError
+        ├── InputError
+        │   ├── BadFileError
+        │   │   ├── DamagedFileError
+        │   │   ├── ChangedFileError
+        │   │   │   └── VanishedFileError
+        │   │   └── ForbiddenFileError
+        │   ├── UnreadableFileError
+        │   │   └── ForbiddenFileError
+        │   └── BadFileLimitError
+        ├── OutputError
+        ├── RejectLimitError
+        ├── IncompleteCountsError
+        ├── WorkerDiedError
+        ├── TooLargeError
+        ├── AccountingError
+        ├── NotWholeError
+        ├── WorkerVersionError
+        └── JobFailedError
 
-0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
-by SIGTERM.
+Each has the exit code of its class; `EXIT_CODES` has the meaning of each code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from bpe_core.errors import BpeError
 from pipelines.redaction import redact
 
-CORE_ERROR_EXIT_CODE = 9
-INTERRUPTED_EXIT_CODE = 130
-TERMINATED_EXIT_CODE = 143
+CORE_ERROR_EXIT_CODE: Final = 9
+INTERRUPTED_EXIT_CODE: Final = 130
+TERMINATED_EXIT_CODE: Final = 143
 
-# Reasons of rejects for files that can't be read, or not to their end.
+# `beam-bpe --help` shows these; docs/configuration.md and docs/errors.md have a row for each.
+EXIT_CODES: Final[Mapping[int, str]] = {
+    0: "done",
+    1: "unexpected error, shown with its traceback",
+    2: "wrong configuration or command line",
+    3: "the output belongs to another configuration",
+    4: "input missing, unreadable or corrupt",
+    5: "the output can't be written",
+    6: "too many documents rejected",
+    7: "counts incomplete",
+    8: "the working process died",
+    CORE_ERROR_EXIT_CODE: "the tokenizer core refused",
+    10: "a stage needs more memory than there is",
+    11: "documents or bytes of the input are unaccounted for",
+    12: "verification found a problem",
+    13: "a worker has other versions of the software",
+    14: "the engine gave up a job, or someone cancelled it",
+    INTERRUPTED_EXIT_CODE: "interrupted",
+    TERMINATED_EXIT_CODE: "terminated",
+}
+
+# Reasons of rejects that stand for a file, or the rest of one, that can't be read.
 DAMAGED_FILE: Final = "damaged_file"
 VANISHED_FILE: Final = "vanished_file"
 CHANGED_FILE: Final = "changed_file"
@@ -40,8 +69,8 @@ UNREADABLE_FILE: Final = "unreadable_file"
 class PipelineError(BpeError):
     """Root of the errors that a user of the pipelines can cause and fix.
 
-    The text states the problem, then on separate lines what was expected, what was found, where,
-    and what to do; missing parts are omitted. Values of credentials are redacted.
+    The text has a line for the message and one for each part that is given: expected, found,
+    where, what to do. Values of credentials are redacted.
 
     >>> print(InputError("No file matches the pattern.", where="input.files[0]",
     ...                  hint="Check the path; it is relative to the configuration file."))
@@ -66,7 +95,7 @@ class PipelineError(BpeError):
         self.found = found
         self.where = where
         self.hint = hint
-        # The complete text, because Beam recreates an error of a worker from its arguments.
+        # The full text, because Beam recreates an error of a worker from its arguments.
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -93,19 +122,19 @@ class DifferentConfigurationError(PipelineError):
 
 
 class InputError(PipelineError):
-    """An input file is missing, unreadable or corrupt, or its content is refused by the rules."""
+    """An input file is missing, unreadable or corrupt, or contains what the rules refuse."""
 
     exit_code = 4
 
 
 class OutputError(PipelineError):
-    """The output can't be written: no permission, full disk, or not a directory."""
+    """The output can't be written: no permission, disk full, or not a directory."""
 
     exit_code = 5
 
 
 class RejectLimitError(PipelineError):
-    """The share of rejected documents exceeds `encode.max_reject_fraction`."""
+    """A larger share of the documents was rejected than `encode.max_reject_fraction` allows."""
 
     exit_code = 6
 
@@ -117,19 +146,19 @@ class IncompleteCountsError(PipelineError):
 
 
 class WorkerDiedError(PipelineError):
-    """The working process was killed by a signal or exited without reporting its end."""
+    """The working process was killed by a signal, or exited without reporting its end."""
 
     exit_code = 8
 
 
 class TooLargeError(PipelineError):
-    """A stage would need more memory than there is; it is refused before it allocates it."""
+    """A stage would need more memory than there is; it was not begun."""
 
     exit_code = 10
 
 
 class AccountingError(PipelineError):
-    """Documents or bytes of the input are unaccounted for in the output."""
+    """Documents or bytes of the input are not accounted for in the output."""
 
     exit_code = 11
 
@@ -147,21 +176,41 @@ class WorkerVersionError(PipelineError):
 
 
 class JobFailedError(PipelineError):
-    """An engine ended a job: it lost workers, lacked resources, or the job was cancelled."""
+    """An engine ended a job: it lost workers or lacked resources, or someone cancelled it."""
 
     exit_code = 14
 
 
+def shortened(
+    items: Sequence[str], limit: int, *, total: int | None = None, separator: str = ", "
+) -> str:
+    """Join the first items for a message, and add how many more there are.
+
+    Args:
+        items: What to list, the most telling first.
+        limit: Number of items to show.
+        total: Number of items there are, if `items` are not all of them.
+        separator: Text between two items.
+
+    Example:
+        >>> shortened(["a.txt", "b.txt", "c.txt"], 2), shortened(["a.txt"], 2)
+        ('a.txt, b.txt, and 1 more', 'a.txt')
+    """
+    shown = items[:limit]
+    more = (len(items) if total is None else total) - len(shown)
+    return separator.join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
+
+
 def to_one_line(error: BaseException) -> str:
-    """Return the problem of an error on one line, without the advice."""
+    """Return the text of an error in one line, without place and advice."""
     if not isinstance(error, PipelineError):
         return "; ".join(line.strip() for line in str(error).splitlines())
-    details = {"expected": error.expected, "found": error.found}
-    return "; ".join([error.message, *(f"{key} {text}" for key, text in details.items() if text)])
+    said = {"expected": error.expected, "found": error.found}
+    return "; ".join([error.message, *(f"{key} {text}" for key, text in said.items() if text)])
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Return the exit code of the command for this error."""
+    """Return the exit code of a command that ends with this error."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED_EXIT_CODE
     if isinstance(error, PipelineError):
@@ -170,13 +219,13 @@ def exit_code_of(error: BaseException) -> int:
 
 
 class BadFileError(InputError):
-    """A file can't be read, or not to its end, and the fault is in the file itself."""
+    """A file can't be read, or not to its end, because of the file itself."""
 
     reason: ClassVar[str]
 
 
 class DamagedFileError(BadFileError):
-    """A file does not have its format or compression, or is truncated."""
+    """A file is malformed for its format or compression, or is truncated."""
 
     reason = DAMAGED_FILE
 
@@ -188,7 +237,7 @@ class ChangedFileError(BadFileError):
 
 
 class VanishedFileError(ChangedFileError):
-    """A file no longer exists that existed when the work was planned."""
+    """A file has disappeared since the work was planned."""
 
     reason = VANISHED_FILE
 
@@ -196,15 +245,15 @@ class VanishedFileError(ChangedFileError):
 class UnreadableFileError(InputError):
     """A file can't be read because its storage keeps failing.
 
-    The fault is not in the file, so the build ends; it continues when the storage is available.
+    The build ends, and the same command goes on when the storage is back.
     """
 
 
 class ForbiddenFileError(BadFileError, UnreadableFileError):
-    """Permission to read a file is denied."""
+    """The permissions of a file forbid reading it."""
 
     reason = UNREADABLE_FILE
 
 
 class BadFileLimitError(InputError):
-    """A source has more bad files than `input.max_bad_files` allows."""
+    """More files of a source are bad than `input.max_bad_files` allows."""

@@ -13,15 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError
 from pipelines.manifest.names import BASE, REJECT_FILE, STATISTICS_FILE, TOKEN_FILE
-
-if TYPE_CHECKING:
-    from pipelines.storage.directory import Directory
+from pipelines.storage.directory import Directory
+from pipelines.storage.parquet import is_of_a_build
 
 # Of the configuration: what decides which documents are rejected, and nothing else.
 POLICY: Final[Mapping[str, frozenset[str]]] = {
@@ -284,8 +283,6 @@ def unlisted(
         manifest: of the token files.
         keep: entries of finished tasks of a generation that is being made.
     """
-    from pipelines.storage.parquet import is_of_a_build
-
     files, entries = manifest["files"], list(keep)
     begun = next_name(manifest)
     gone = {name for generation in manifest["generations"] for name in generation.get("of") or ()}

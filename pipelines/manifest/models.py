@@ -20,7 +20,7 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.storage.directory import json_bytes
 
 FORMAT_VERSION: Final = 2
-Stage: TypeAlias = Literal["counts", "tokenizer", "tokens"]
+StageDirectory: TypeAlias = Literal["counts", "tokenizer", "tokens"]
 
 # Plain names: no path that leaves the directory, and no hidden file.
 FileName = Annotated[
@@ -313,7 +313,7 @@ class RunRecord(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    stage: Stage
+    stage: StageDirectory
     manifest: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Checksum of the manifest.")
     ]
@@ -337,7 +337,7 @@ class RunRecord(BaseModel):
     checksum: Digest
 
 
-MANIFESTS: Final[Mapping[Stage, type[_Manifest]]] = {
+MANIFESTS: Final[Mapping[StageDirectory, type[_Manifest]]] = {
     "counts": CountsManifest,
     "tokenizer": TokenizerManifest,
     "tokens": TokensManifest,

@@ -1,9 +1,8 @@
-"""What was built from what: the files that say so, and holding them against a configuration.
+"""The stages of a build: what each records on disk, compared with a configuration and its inputs.
 
-A stage's directory has `_plan.json` from its beginning to its end, and `manifest.json`, written
-last, when it is finished. Both state the canonical configuration and the inputs, so another
-configuration never mixes with what is there. What depends on machine or moment is in `run.json`
-alone.
+A stage's directory has `_plan.json` from its start to its end and `manifest.json`, written last,
+once it is finished. Both record the canonical configuration and the inputs, so that the output of
+another configuration is never mixed in. Only `run.json` depends on the machine or the moment.
 """
 
 from __future__ import annotations
@@ -15,34 +14,55 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from pipelines.config.fingerprints import Difference, differences, fingerprint
 from pipelines.errors import DifferentConfigurationError, InputError, OutputError
 from pipelines.manifest import generations
-from pipelines.manifest.models import FORMAT_VERSION, sealed
+from pipelines.manifest.models import FORMAT_VERSION, StageDirectory, sealed
 from pipelines.storage.directory import Directory
 from pipelines.tasks.plan import Plan
 from pipelines.versions import deciding_versions
 
-MANIFEST = "manifest.json"
-RUN = "run.json"
-_PLAN = "_plan.json"
-_DIFFERENCES_SHOWN = 12
-_FILES_SHOWN = 3
-_NOTHING: dict[str, Any] = {}  # the plan of a directory whose files were discarded
+MANIFEST: Final = "manifest.json"
+RUN: Final = "run.json"
+_PLAN: Final = "_plan.json"
+_DIFFERENCES_SHOWN: Final = 12
+_FILES_SHOWN: Final = 3
+_DISCARDED: Final[Mapping[str, Any]] = {}  # the plan of a stage whose files were discarded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A stage of a build.
+
+    Attributes:
+        name: in summaries and errors; also the name of its command.
+        directory: name of its directory in the output.
+        may_grow: if inputs may be added to it when it is finished, as a further generation.
+    """
+
+    name: str
+    directory: StageDirectory
+    may_grow: bool = False
+
+
+COUNT: Final = Stage(name="count", directory="counts")
+TRAIN: Final = Stage(name="train", directory="tokenizer")
+ENCODE: Final = Stage(name="encode", directory="tokens", may_grow=True)
+STAGES: Final = (COUNT, TRAIN, ENCODE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What decides the bytes of a stage's output.
+    """All that decides the bytes of a stage's output.
 
     Attributes:
-        configuration: canonical: without what has no influence.
-        inputs: source, name and size of each input file, by its label.
-        marks: what changes with an input file, by its label; of this machine.
+        configuration: in canonical form, without the keys that have no influence.
+        inputs: size of each input file, by its label.
+        marks: version tag (ETag or modification time) of each input file, by its label.
         locations: path or URL of each input file, by its label.
     """
 
@@ -53,7 +73,7 @@ class Identity:
 
     @classmethod
     def of(cls, configuration: Mapping[str, Any], plan: Plan) -> Identity:
-        """The identity of a stage over the inputs of a plan."""
+        """Return the identity of a stage with this configuration and the inputs of a plan."""
         return cls(
             configuration=configuration,
             inputs={file.label: file.size for file in plan.files},
@@ -63,28 +83,24 @@ class Identity:
 
     @property
     def configuration_fingerprint(self) -> str:
-        """Of the configuration alone."""
+        """The fingerprint of the configuration alone."""
         return fingerprint(self.configuration)
 
 
-def finished_manifest(
-    directory: Directory,
-    identity: Identity,
-    *,
-    may_grow: bool = False,
-    command: str | None = None,
+def find_finished_manifest(
+    stage: Stage, directory: Directory, identity: Identity, *, command: str | None = None
 ) -> dict[str, Any] | None:
-    """The manifest of a finished stage; None if it is not finished, or not begun.
+    """Return the manifest of a finished stage, or None if the stage is unfinished.
 
     Args:
+        stage: to look for.
         directory: of the stage.
-        identity: of what is to be there.
-        may_grow: there may be further inputs than those of the manifest, also of further sources.
-        command: that was asked for, of which the hints are; None: that of the stage.
+        identity: that the stage must have. A stage that may grow may have fewer inputs.
+        command: that the user ran, for hints; None: that of the stage.
 
     Raises:
-        DifferentConfigurationError: what is there is of another configuration or other inputs.
-        OutputError: there are files that no build wrote.
+        DifferentConfigurationError: the stage has another configuration or other inputs.
+        OutputError: the directory has files that no build wrote, or lacks files of the manifest.
     """
     manifest = directory.read_json(MANIFEST)
     found = directory.read_json(_PLAN) if manifest is None else manifest
@@ -93,65 +109,60 @@ def finished_manifest(
         if foreign:
             raise _foreign_files(directory, foreign)
         return None
-    if manifest is None and found == _NOTHING:
+    if manifest is None and found == _DISCARDED:
         return None
     if not {"configuration", "inputs"} <= found.keys():
         raise _foreign_files(directory, [_PLAN if manifest is None else MANIFEST])
-    restart = _restart(directory, command)
-    _check_format(directory, found, restart)
-    _check_same(
-        directory, found, identity, may_grow=may_grow and manifest is not None, restart=restart
-    )
+    _check_format(stage, directory, found, command)
+    may_grow = stage.may_grow and manifest is not None
+    _check_same(stage, directory, found, identity, may_grow=may_grow, command=command)
     if manifest is not None:
-        _check_present(directory, manifest, restart)
+        _check_present(stage, directory, manifest, command)
     return manifest
 
 
-def stated(directory: Directory) -> dict[str, Any]:
-    """What is said of what is in a stage's directory, begun or finished; empty if nothing is."""
+def read_declaration(directory: Directory) -> dict[str, Any]:
+    """Return the plan of an unfinished stage or the manifest of a finished one; {} if not begun."""
     return directory.read_json(_PLAN) or directory.read_json(MANIFEST) or {}
 
 
-def stated_configuration(directory: Directory) -> dict[str, Any]:
-    """The configuration of what is in a stage's directory, finished or begun; empty if none."""
-    for name in (MANIFEST, _PLAN):
-        found = directory.read_json(name)
-        if found:
-            return dict(found.get("configuration", {}))
-    return {}
+def find_dataset(tokens: Directory) -> dict[str, Any] | None:
+    """Return the manifest of finished token files as it is on disk, or None if there is none."""
+    manifest = tokens.read_json(MANIFEST)
+    return manifest if manifest is not None and "generations" in manifest else None
 
 
-def dataset_manifest(directory: Directory) -> dict[str, Any]:
-    """The manifest of finished token files, whatever configuration they are of.
+def read_dataset_manifest(tokens: Directory) -> dict[str, Any]:
+    """Return the manifest of finished token files, whatever their configuration.
 
     Raises:
-        InputError: they are not finished.
+        InputError: the token files are unfinished.
         OutputError: files are missing.
     """
-    manifest = directory.read_json(MANIFEST)
+    manifest = tokens.read_json(MANIFEST)
     if manifest is None:
         raise InputError(
             "There are no finished token files.",
             expected=MANIFEST,
-            where=directory.url,
+            where=tokens.url,
             hint="Finish them: `beam-bpe encode CONFIG`.",
         )
-    _check_format(directory, manifest, _restart(directory))
-    _check_present(directory, manifest, _restart(directory))
+    _check_format(ENCODE, tokens, manifest)
+    _check_present(ENCODE, tokens, manifest)
     return manifest
 
 
 def check_replayable(
-    directory: Directory, found: Mapping[str, Any], configuration: Mapping[str, Any]
+    tokens: Directory, manifest: Mapping[str, Any], configuration: Mapping[str, Any]
 ) -> None:
-    """Checks that a configuration is that of a dataset but for what decides about rejects.
+    """Check that a configuration is that of a dataset, apart from the policy on rejects.
 
     Raises:
-        DifferentConfigurationError: it is not.
+        DifferentConfigurationError: it differs in other keys.
     """
-    known = {source["name"] for source in found["configuration"]["input"]}
+    known = {source["name"] for source in manifest["configuration"]["input"]}
     now = generations.without_files(configuration, known)
-    was = generations.without_files(found["configuration"], known)
+    was = generations.without_files(manifest["configuration"], known)
     changed = differences(generations.with_policy(was, generations.policy_of(now)), now)
     if not changed:
         return
@@ -162,7 +173,7 @@ def check_replayable(
         "Rejects are replayed into a dataset of another configuration; nothing was changed.",
         expected=f"differences in {', '.join(keys)} alone",
         found="these differences (there → now)\n    " + "\n    ".join(map(str, changed)),
-        where=directory.url,
+        where=tokens.url,
         hint="Go back to the configuration of the dataset.",
     )
 
@@ -170,13 +181,17 @@ def check_replayable(
 def begin_stage(
     directory: Directory,
     identity: Identity,
-    limits: Mapping[str, Any] = _NOTHING,
+    limits: Mapping[str, Any] | None = None,
     tasks: int | None = None,
 ) -> None:
-    """States what the stage is about to make, before it makes anything.
+    """Record what a stage is about to make, before it makes anything.
 
-    `limits` says where the limits of sources were found to end; see `kept_limits`. From the number
-    of tasks follow the names of files, by which they are known when they are discarded.
+    Args:
+        directory: of the stage.
+        identity: of the stage.
+        limits: where the limits of sources end, for `read_limits`; None: it has no limits.
+        tasks: number of its tasks, which names its files when they are discarded; None: it has no
+            tasks.
     """
     directory.create()
     directory.write_json(
@@ -186,14 +201,14 @@ def begin_stage(
             "configuration": identity.configuration,
             "inputs": identity.inputs,
             "marks": identity.marks,
-            "limits": limits,
+            "limits": limits or {},
             "tasks": tasks,
         },
     )
 
 
-def tasks_of(directory: Directory) -> int | None:
-    """The number of tasks of a stage that was begun or counted; None if nothing says it."""
+def read_number_of_tasks(directory: Directory) -> int | None:
+    """Return the number of tasks that a stage has recorded; None if it has not."""
     for name in (_PLAN, RUN):
         tasks = (directory.read_json(name) or {}).get("tasks")
         if isinstance(tasks, int):
@@ -201,23 +216,39 @@ def tasks_of(directory: Directory) -> int | None:
     return None
 
 
-def kept_limits(directories: Sequence[Directory]) -> dict[str, Any]:
-    """What stages, begun or finished, have kept of where the limits of sources end."""
-    kept: dict[str, Any] = {}
+def read_limits(directories: Sequence[Directory]) -> dict[str, Any]:
+    """Return where the limits of sources end, as stages in these directories have recorded it."""
+    found: dict[str, Any] = {}
     for directory in directories:
         for name in (_PLAN, RUN):
             limits = (directory.read_json(name) or {}).get("limits", {})
-            kept.update(limits if isinstance(limits, dict) else {})
-    return kept
+            found.update(limits if isinstance(limits, dict) else {})
+    return found
 
 
 def finish_stage(
-    directory: Directory, identity: Identity, content: Mapping[str, Any], run: Mapping[str, Any]
+    stage: Stage,
+    directory: Directory,
+    identity: Identity,
+    content: Mapping[str, Any],
+    run: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Writes `run.json` and then the manifest; gives the manifest."""
+    """Write `run.json`, then the manifest; return the manifest.
+
+    Args:
+        stage: that is complete.
+        directory: of the stage.
+        identity: of the stage.
+        content: of the manifest, besides what every manifest has; its keys win.
+        run: of `run.json`, besides what every one has.
+
+    Raises:
+        OutputError: files of the manifest are missing.
+    """
     manifest = sealed(
         {
             "format": FORMAT_VERSION,
+            "stage": stage.directory,
             "configuration": identity.configuration,
             "configuration_fingerprint": identity.configuration_fingerprint,
             "inputs": identity.inputs,
@@ -232,13 +263,13 @@ def finish_stage(
         "repaired_marks": {**earlier.get("repaired_marks", {}), **run.get("repaired_marks", {})},
         "repaired_locations": {
             **earlier.get("repaired_locations", {}),
-            **_public(run.get("repaired_locations", {})),
+            **_without_credentials(run.get("repaired_locations", {})),
         },
-        "stage": manifest.get("stage"),
+        "stage": stage.directory,
         "manifest": manifest["checksum"],
         "output": directory.url,
         "marks": identity.marks,
-        "locations": _public(identity.locations),
+        "locations": _without_credentials(identity.locations),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": {
             "python": platform.python_version(),
@@ -248,7 +279,8 @@ def finish_stage(
         },
     }
     directory.write_json(RUN, sealed(record))
-    _check_present(directory, manifest, _restart(directory))
+    _check_present(stage, directory, manifest)
+    # The manifest declares the stage finished: everything else must be on disk before it is.
     directory.settle()
     directory.write_json(MANIFEST, manifest)
     directory.settle()
@@ -258,11 +290,11 @@ def finish_stage(
 
 
 def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None:
-    """Removes what a build left that was killed after it wrote the manifest.
+    """Remove the files of a build that was killed after it wrote the manifest.
 
     Args:
         directory: of a finished stage.
-        may_remove: asked if there is anything: whether no other build is at work.
+        may_remove: called if there are such files; returns False if another build is at work.
     """
     if (_PLAN in directory.sizes() or directory.leftovers()) and may_remove():
         directory.remove(_PLAN)
@@ -270,10 +302,10 @@ def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None
 
 
 def discard_stage(directory: Directory, ours: str) -> None:
-    """Removes what builds wrote into a stage's directory, and nothing else.
+    """Remove what builds wrote into a stage's directory, and nothing else.
 
-    Nothing is removed where no build has been. When this is interrupted, what is left still says
-    which build it is of.
+    Nothing is removed from a directory without a plan or a manifest. If this is interrupted, the
+    remaining files still have a plan that declares their configuration.
 
     Args:
         directory: of the stage.
@@ -290,7 +322,7 @@ def discard_stage(directory: Directory, ours: str) -> None:
         [name for name in directory.sizes() if name == RUN or re.fullmatch(ours, name)]
     )
     directory.remove_leftovers()
-    directory.write_json(_PLAN, _NOTHING)
+    directory.write_json(_PLAN, _DISCARDED)
 
 
 def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
@@ -303,10 +335,12 @@ def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
     )
 
 
-def _check_present(directory: Directory, manifest: Mapping[str, Any], restart: str) -> None:
-    """All files that the manifest lists must be there with their sizes."""
+def _check_present(
+    stage: Stage, directory: Directory, manifest: Mapping[str, Any], command: str | None = None
+) -> None:
+    """Check that every file of the manifest is in the directory and has its size."""
     files = manifest.get("files", ())
-    if isinstance(files, Mapping):  # those of encoding; rejects are in another directory
+    if isinstance(files, Mapping):  # of token files; their rejects are in another directory
         files = [file for split in ("train", "validation") for file in files[split]]
     listed = [*manifest.get("shards", ()), *files]
     present = directory.sizes() if listed else {}
@@ -317,11 +351,13 @@ def _check_present(directory: Directory, manifest: Mapping[str, Any], restart: s
             expected=f"{len(listed)} files with the sizes in {MANIFEST}",
             found=f"{len(wrong)} missing or of another size: " + ", ".join(wrong[:_FILES_SHOWN]),
             where=directory.url,
-            hint=f"Restore them, or make them anew: {restart}.",
+            hint=f"Restore them, or redo this stage: {_restart_commands(stage, command)}.",
         )
 
 
-def _check_format(directory: Directory, found: Mapping[str, Any], restart: str) -> None:
+def _check_format(
+    stage: Stage, directory: Directory, found: Mapping[str, Any], command: str | None = None
+) -> None:
     if found.get("format") == FORMAT_VERSION:
         return
     raise DifferentConfigurationError(
@@ -329,19 +365,20 @@ def _check_format(directory: Directory, found: Mapping[str, Any], restart: str) 
         expected=f"format {FORMAT_VERSION}",
         found=f"format {found.get('format', 1)}",
         where=directory.url,
-        hint=f"Choose another output, or make this stage anew: {restart}.",
+        hint=f"Choose another output, or redo this stage: {_restart_commands(stage, command)}.",
     )
 
 
 def _check_same(
+    stage: Stage,
     directory: Directory,
     found: Mapping[str, Any],
     identity: Identity,
     *,
     may_grow: bool,
-    restart: str,
+    command: str | None,
 ) -> None:
-    inputs = inputs_of(found)
+    inputs = index_inputs(found)
     configuration = [str(d) for d in _changed_configuration(found, identity.configuration)]
     changed = list(_changed_inputs(directory, found, identity))
     added = [label for label in identity.inputs if label not in inputs]
@@ -365,15 +402,15 @@ def _check_same(
         + "\n    ".join(differing[:_DIFFERENCES_SHOWN])
         + (f"\n    and {more} more" if more > 0 else ""),
         where=directory.url,
-        hint=_after_adding(directory)
-        if added and not configuration and not changed and _is_counted(directory)
+        hint=_choices_after_adding(directory)
+        if added and not configuration and not changed and stage == COUNT
         else "Choose another output, go back to the old configuration and restore the inputs, or "
-        f"make this stage anew: {restart}.",
+        f"redo this stage: {_restart_commands(stage, command)}.",
     )
 
 
-def inputs_of(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The inputs that a manifest or a plan states, by label, each with its `size`."""
+def index_inputs(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the inputs in a manifest or plan by label, each with its `size`."""
     inputs = found["inputs"]
     if isinstance(inputs, Mapping):
         return {label: {"size": size} for label, size in inputs.items()}
@@ -383,7 +420,10 @@ def inputs_of(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def _changed_configuration(
     found: Mapping[str, Any], configuration: Mapping[str, Any]
 ) -> list[Difference]:
-    """None if it is that of any generation: rejects may have been replayed by another policy."""
+    """Return the differences from a stage's configuration, none if a generation of it has this one.
+
+    A replay of rejects gives its generation a policy of its own.
+    """
     there = found["configuration"]
     changed = differences(there, configuration)
     replayed = [] if "generations" not in found else generations.policies(found)[1:]
@@ -393,7 +433,7 @@ def _changed_configuration(
 
 
 def _is_grown(found: Mapping[str, Any], configuration: Mapping[str, Any]) -> bool:
-    """Whether only patterns of files and sources were added."""
+    """Return True if a configuration only adds sources and patterns of files."""
     known = [source["name"] for source in found["configuration"]["input"]]
     return not _changed_configuration(
         {**found, "configuration": generations.without_files(found["configuration"], known)},
@@ -404,10 +444,10 @@ def _is_grown(found: Mapping[str, Any], configuration: Mapping[str, Any]) -> boo
 def _changed_inputs(
     directory: Directory, found: Mapping[str, Any], identity: Identity
 ) -> Iterator[str]:
-    """The inputs that are not there any more, or not as they were."""
+    """Yield the inputs that are gone or that have changed."""
     run = directory.read_json(RUN) or {}
     marks = found.get("marks") or run.get("marks", {})
-    for label, file in inputs_of(found).items():
+    for label, file in index_inputs(found).items():
         size, mark = identity.inputs.get(label), identity.marks.get(label)
         was, repaired = file["size"], file.get("repaired", {}).get("size")
         if size is None:
@@ -424,12 +464,8 @@ def _changed_inputs(
             )
 
 
-def _is_counted(directory: Directory) -> bool:
-    return directory.url.rpartition("/")[2] == "counts"
-
-
-def _after_adding(directory: Directory) -> str:
-    tokenizer = f"{directory.url.rpartition('/')[0]}/tokenizer"
+def _choices_after_adding(counts: Directory) -> str:
+    tokenizer = f"{counts.url.removesuffix(COUNT.directory)}{TRAIN.directory}"
     return (
         "Files were added, and the tokenizer is of the others. Choose:\n"
         "    to encode the added files alone, with the tokenizer that is there:\n"
@@ -438,23 +474,23 @@ def _after_adding(directory: Directory) -> str:
         "CONFIG --restart`;\n"
         "      if the tokenizer has the same ids then, `beam-bpe encode CONFIG` encodes the added "
         "files alone;\n"
-        "    to begin anew and encode all: `beam-bpe build CONFIG --restart`."
+        "    to start again and encode everything: `beam-bpe build CONFIG --restart`."
     )
 
 
-def _public(locations: Mapping[str, str]) -> dict[str, str]:
-    return {label: url for label, url in locations.items() if _is_public(url)}
+def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
+    """Return the locations that can't contain credentials."""
+    return {
+        label: url
+        for label, url in locations.items()
+        if "://" not in url or not ("?" in url or "@" in url)
+    }
 
 
-def _is_public(url: str) -> bool:
-    """Whether a path or URL has no place in which credentials could stand."""
-    return "://" not in url or not ("?" in url or "@" in url)
-
-
-def _restart(directory: Directory, command: str | None = None) -> str:
-    """The commands that make a stage anew, and those after it up to what was asked for."""
-    stages = ("count", "train", "encode")
-    first = {"counts": 0, "tokenizer": 1}.get(directory.url.rpartition("/")[2], 2)
-    last = stages.index(command) if command in stages else first
-    names = ("build",) if command == "build" else stages[first : max(first, last) + 1]
-    return ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in names)
+def _restart_commands(stage: Stage, command: str | None) -> str:
+    """Return the commands that make a stage again, and those after it up to a command."""
+    names = [stage.name for stage in STAGES]
+    first = names.index(stage.name)
+    last = names.index(command) if command in names else first
+    again = ["build"] if command == "build" else names[first : max(first, last) + 1]
+    return ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in again)

@@ -50,11 +50,7 @@ def _of_generations(manifest: Mapping[str, Any]) -> Iterator[str]:
     found = Counter(generation_of(file["name"]) for file in manifest["files"]["train"])
     for name in {**tasks, **found}:
         yield from _unequal(f"token files of {name}", found[name], tasks.get(name, 0))
-    parts = [generation["corpus"].split("-") for generation in generations]
-    together = DocumentTotals(
-        documents=sum(int(documents) for documents, _ in parts),
-        hash_sum=sum(int(hash_sum, 16) for _, hash_sum in parts) % (1 << 128),
-    )
+    together = DocumentTotals.of_corpora(generation["corpus"] for generation in generations)
     yield from _unequal("corpus of generations", together.corpus_fingerprint, manifest["corpus"])
     # Sources may have got more patterns, so earlier generations had another configuration.
     configuration = manifest["configuration"]

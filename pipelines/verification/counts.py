@@ -14,7 +14,7 @@ from bpe_core.errors import BpeError
 from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import PipelineError
-from pipelines.manifest.models import Stage
+from pipelines.manifest.models import StageDirectory
 from pipelines.manifest.stage import MANIFEST
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
@@ -118,7 +118,7 @@ def check_accounts_of(where: str, manifest: Mapping[str, Any], findings: Finding
 
 
 def check_tokenizer(
-    output: Directory, manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings
+    output: Directory, manifests: Mapping[StageDirectory, Mapping[str, Any]], findings: Findings
 ) -> None:
     """Verifies that the tokenizer can be loaded and is the one of its manifest."""
     manifest = manifests["tokenizer"]
@@ -153,7 +153,9 @@ def _check_training(directory: Directory, manifest: Mapping[str, Any], findings:
     compare(f"tokenizer/{TRAINING}", findings, found, entry_of(manifest, *keys))
 
 
-def _check_configurations(manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings) -> None:
+def _check_configurations(
+    manifests: Mapping[StageDirectory, Mapping[str, Any]], findings: Findings
+) -> None:
     """The configuration of the counts is a part of that of the tokenizer."""
     counts, tokenizer = (manifests[stage]["configuration"] for stage in ("counts", "tokenizer"))
     if tokenizer["tokenizer"].get("unit") == "character":  # which has no pattern of bytes

@@ -10,7 +10,7 @@ import xxhash
 
 from bpe_core.errors import BpeError
 from pipelines.errors import to_one_line
-from pipelines.manifest.models import MANIFESTS, Stage
+from pipelines.manifest.models import MANIFESTS, StageDirectory
 from pipelines.manifest.stage import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.storage.remote_files import open_stored
@@ -19,7 +19,9 @@ from pipelines.verification.findings import Findings
 _CHUNK_BYTES: Final = 4 << 20
 
 
-def listed_files(stage: Stage, manifest: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+def listed_files(
+    stage: StageDirectory, manifest: Mapping[str, Any]
+) -> list[tuple[str, Mapping[str, Any]]]:
     """The files of a stage, as (directory, entry)."""
     if stage == "counts":
         rejects = [("rejects", entry) for entry in manifest.get("rejects", ())]
@@ -40,7 +42,7 @@ def listed_files(stage: Stage, manifest: Mapping[str, Any]) -> list[tuple[str, M
 
 
 def check_names(
-    output: Directory, manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings
+    output: Directory, manifests: Mapping[StageDirectory, Mapping[str, Any]], findings: Findings
 ) -> None:
     """Notes files that are missing, and those that no manifest lists.
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import InputError, OutputError
-from pipelines.manifest.models import MANIFESTS, RunRecord, Stage, problem_of
+from pipelines.manifest.models import MANIFESTS, RunRecord, StageDirectory, problem_of
 from pipelines.manifest.stage import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.verification.findings import Findings
@@ -16,9 +16,9 @@ from pipelines.verification.findings import Findings
 _SHOWN_DIFFERENCES: Final = 5
 
 
-def read_manifests(output: Directory, findings: Findings) -> dict[Stage, dict[str, Any]]:
+def read_manifests(output: Directory, findings: Findings) -> dict[StageDirectory, dict[str, Any]]:
     """The manifests that are whole, by stage; notes what is wrong with others."""
-    found: dict[Stage, dict[str, Any]] = {}
+    found: dict[StageDirectory, dict[str, Any]] = {}
     begun = False
     for stage, model in MANIFESTS.items():
         directory = output / stage
@@ -51,7 +51,7 @@ def _check_run(
     directory: Directory,
     names: Mapping[str, int],
     manifest: Mapping[str, Any],
-    stage: Stage,
+    stage: StageDirectory,
     findings: Findings,
 ) -> None:
     where = f"{stage}/{RUN}"
@@ -74,7 +74,7 @@ def _check_run(
 
 
 def check_against(
-    manifests: Mapping[Stage, Mapping[str, Any]],
+    manifests: Mapping[StageDirectory, Mapping[str, Any]],
     against: str,
     output: Directory,
     findings: Findings,

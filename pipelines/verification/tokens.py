@@ -17,7 +17,7 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.config.values import several
 from pipelines.dataset.reading import TokenDataset, TokenFile
 from pipelines.manifest.generations import record_of
-from pipelines.manifest.models import Stage
+from pipelines.manifest.models import StageDirectory
 from pipelines.manifest.names import source_name
 from pipelines.manifest.stage import MANIFEST
 from pipelines.manifest.token_schema import schema
@@ -212,7 +212,7 @@ def _framing(source: Mapping[str, Any]) -> int:
     return min((len(separator.encode()) for separator in separators), default=0)
 
 
-def check_tokens(manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings) -> None:
+def check_tokens(manifests: Mapping[StageDirectory, Mapping[str, Any]], findings: Findings) -> None:
     """Verifies what the manifest of the token files says in all."""
     manifest = manifests["tokens"]
     where = f"tokens/{MANIFEST}"

@@ -19,7 +19,7 @@ from pipelines.dataset.reading import SPLITS, TokenDataset, model_of
 from pipelines.errors import InputError, to_one_line
 from pipelines.exports.export import BEGUN
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
-from pipelines.manifest.models import MANIFESTS, Stage
+from pipelines.manifest.models import MANIFESTS, StageDirectory
 from pipelines.manifest.names import STATISTICS_FILE
 from pipelines.manifest.stage import MANIFEST, RUN
 from pipelines.storage.directory import Directory
@@ -30,6 +30,7 @@ from pipelines.verification.files import check_file, check_names, listed_files
 from pipelines.verification.findings import Findings, Verification, run_side_by_side
 from pipelines.verification.manifests import check_against, read_manifests
 from pipelines.verification.rejects import check_rejects
+from pipelines.verification.sources import verify_sources
 from pipelines.verification.tokens import TokenFiles, check_tokens
 
 if TYPE_CHECKING:
@@ -100,8 +101,6 @@ def verify(
     if model is not None and (sources or sample is not None):
         damaged = {problem.file.partition("/")[0] for problem in findings.result.problems}
         if damaged.isdisjoint({"tokens", "rejects"}):
-            from pipelines.verification.sources import verify_sources  # imports Beam
-
             dataset = TokenDataset.open(output.url, output.storage_options)
             verify_sources(dataset, model, findings, config=config, sample=sample)
     findings.result.problems.sort()
@@ -109,7 +108,7 @@ def verify(
 
 
 def _jobs(
-    output: Directory, stage: Stage, manifest: Mapping[str, Any], findings: Findings
+    output: Directory, stage: StageDirectory, manifest: Mapping[str, Any], findings: Findings
 ) -> Iterator[Callable[[], None]]:
     """What verifies each file of a stage; token files have their own."""
     for directory, entry in listed_files(stage, manifest):

@@ -12,7 +12,7 @@ from build_support import checksums, states
 
 from pipelines.errors import DifferentConfigurationError, OutputError
 from pipelines.manifest import stage as manifest
-from pipelines.manifest.stage import Identity
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Identity, Stage
 from pipelines.storage.directory import Directory
 
 IDENTITY = Identity(
@@ -20,6 +20,7 @@ IDENTITY = Identity(
     inputs={"x.txt": 5, "y.txt": 6},
     marks={"x.txt": "1", "y.txt": "2"},
 )
+STAGE = TRAIN
 OURS = r"part-\d+"
 
 
@@ -32,24 +33,24 @@ def finished(directory: Directory) -> dict[str, Any]:
     manifest.begin_stage(directory, IDENTITY)
     directory.write_bytes("part-1", b"12345")
     content = {"shards": [{"name": "part-1", "bytes": 5}], "fingerprint": "f"}
-    return manifest.finish_stage(directory, IDENTITY, content, {"seconds": 1})
+    return manifest.finish_stage(STAGE, directory, IDENTITY, content, {"seconds": 1})
 
 
 def test_a_directory_that_is_not_there_or_empty_is_not_begun(directory: Directory) -> None:
-    assert manifest.finished_manifest(directory, IDENTITY) is None
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
     directory.create()
-    assert manifest.finished_manifest(directory, IDENTITY) is None
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
 
 
 def test_a_stage_that_has_begun_can_go_on(directory: Directory) -> None:
     manifest.begin_stage(directory, IDENTITY)
     directory.write_bytes("part-1", b"")
-    assert manifest.finished_manifest(directory, IDENTITY) is None
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
 
 
 def test_a_finished_stage_gives_its_manifest(directory: Directory) -> None:
     made = finished(directory)
-    assert manifest.finished_manifest(directory, IDENTITY) == made
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) == made
     assert set(directory.sizes()) == {"manifest.json", "run.json", "part-1"}
     assert made["inputs"] == {"x.txt": 5, "y.txt": 6}
     assert "seconds" not in made
@@ -60,7 +61,7 @@ def test_the_manifest_holds_nothing_of_machine_or_moment(tmp_path: Path) -> None
     for directory, marks in zip(both, ("1", "2"), strict=True):
         identity = replace(IDENTITY, marks={"x.txt": marks, "y.txt": marks})
         manifest.begin_stage(directory, identity)
-        manifest.finish_stage(directory, identity, {}, {"seconds": marks})
+        manifest.finish_stage(STAGE, directory, identity, {}, {"seconds": marks})
     first, second = (checksums(Path(directory.url)) for directory in both)
     assert first == second
 
@@ -89,7 +90,7 @@ def test_another_configuration_or_other_inputs_stop_and_show_what_differs(
         finished(directory)
     before = states(Path(directory.url))
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.finished_manifest(directory, replace(IDENTITY, **change))
+        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, **change))
     assert shown in str(error.value)
     assert directory.url in str(error.value)
     assert "--restart" in str(error.value)
@@ -100,26 +101,26 @@ def test_an_output_of_another_version_is_left_alone(directory: Directory) -> Non
     made = finished(directory)
     directory.write_json("manifest.json", {**made, "format": 1})
     with pytest.raises(DifferentConfigurationError, match="another version") as error:
-        manifest.finished_manifest(directory, IDENTITY)
+        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
     assert "format 1" in str(error.value)
 
 
 def test_inputs_may_be_listed_with_what_became_of_them(directory: Directory) -> None:
     listed = [{"name": name, "size": size} for name, size in IDENTITY.inputs.items()]
     manifest.begin_stage(directory, IDENTITY)
-    manifest.finish_stage(directory, IDENTITY, {"inputs": listed}, {})
-    found = manifest.finished_manifest(directory, IDENTITY)
+    manifest.finish_stage(STAGE, directory, IDENTITY, {"inputs": listed}, {})
+    found = manifest.find_finished_manifest(STAGE, directory, IDENTITY)
     assert found is not None and found["inputs"] == listed
     changed = replace(IDENTITY, inputs={**IDENTITY.inputs, "y.txt": 7})
     with pytest.raises(DifferentConfigurationError, match='"6 bytes" → "7 bytes"'):
-        manifest.finished_manifest(directory, changed)
+        manifest.find_finished_manifest(STAGE, directory, changed)
 
 
 def test_many_differences_are_shown_in_part(directory: Directory) -> None:
     finished(directory)
     inputs = {f"{i}.txt": 1 for i in range(50)}
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.finished_manifest(directory, replace(IDENTITY, inputs=inputs))
+        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, inputs=inputs))
     assert "and 40 more" in str(error.value)
 
 
@@ -129,7 +130,7 @@ def test_many_differences_are_shown_in_part(directory: Directory) -> None:
 def test_files_that_no_build_wrote_are_refused(name: str, text: str, directory: Directory) -> None:
     directory.write_bytes(name, text.encode())
     with pytest.raises(OutputError, match="no build of this tool wrote") as error:
-        manifest.finished_manifest(directory, IDENTITY)
+        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
     assert name in str(error.value)
 
 
@@ -140,7 +141,7 @@ def test_a_finished_stage_with_a_file_missing_or_cut_short_is_not_finished_quiet
     finished(directory)
     damage(Path(directory.path("part-1")))
     with pytest.raises(OutputError) as error:
-        manifest.finished_manifest(directory, IDENTITY)
+        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
     assert "part-1" in str(error.value)
     assert "--restart" in str(error.value)
 
@@ -183,10 +184,10 @@ def test_after_discarding_another_configuration_can_begin_beside_foreign_files(
     directory.write_bytes("notes.txt", b"mine")
     discard(directory)
     other = replace(IDENTITY, configuration={"other": 1})
-    assert manifest.finished_manifest(directory, other) is None
+    assert manifest.find_finished_manifest(STAGE, directory, other) is None
     manifest.begin_stage(directory, other)
-    manifest.finish_stage(directory, other, {}, {})
-    assert manifest.finished_manifest(directory, other) is not None
+    manifest.finish_stage(STAGE, directory, other, {}, {})
+    assert manifest.find_finished_manifest(STAGE, directory, other) is not None
     assert set(directory.sizes()) == {"manifest.json", "run.json", "notes.txt"}
 
 
@@ -197,7 +198,7 @@ def test_nothing_is_discarded_where_no_build_has_been(directory: Directory) -> N
     discard(directory)
     assert states(Path(directory.url)) == before
     with pytest.raises(OutputError):
-        manifest.finished_manifest(directory, IDENTITY)
+        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
 
 
 def test_an_interrupted_discard_still_says_what_the_rest_is_of(
@@ -211,9 +212,9 @@ def test_an_interrupted_discard_still_says_what_the_rest_is_of(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Directory, "remove_leftovers", fail)
         discard(directory)
-    assert manifest.finished_manifest(directory, IDENTITY) is None
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
     with pytest.raises(DifferentConfigurationError):
-        manifest.finished_manifest(directory, replace(IDENTITY, configuration={}))
+        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, configuration={}))
     discard(directory)
     assert set(directory.sizes()) == {"_plan.json"}
 
@@ -221,21 +222,21 @@ def test_an_interrupted_discard_still_says_what_the_rest_is_of(
 @pytest.mark.parametrize(
     ("stage", "command", "mending"),
     [
-        ("counts", "build", ["build"]),
-        ("tokens", "build", ["build"]),
-        ("counts", "count", ["count"]),
-        ("counts", "train", ["count", "train"]),
-        ("tokenizer", "encode", ["train", "encode"]),
-        ("tokens", "encode", ["encode"]),
-        ("tokens", None, ["encode"]),
+        (COUNT, "build", ["build"]),
+        (ENCODE, "build", ["build"]),
+        (COUNT, "count", ["count"]),
+        (COUNT, "train", ["count", "train"]),
+        (TRAIN, "encode", ["train", "encode"]),
+        (ENCODE, "encode", ["encode"]),
+        (ENCODE, None, ["encode"]),
     ],
 )
 def test_a_refusal_names_the_commands_that_mend_it(
-    stage: str, command: str | None, mending: list[str], directory: Directory
+    stage: Stage, command: str | None, mending: list[str], directory: Directory
 ) -> None:
-    place = directory / stage
-    finished(place)
+    finished(directory)
+    other = replace(IDENTITY, configuration={})
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.finished_manifest(place, replace(IDENTITY, configuration={}), command=command)
+        manifest.find_finished_manifest(stage, directory, other, command=command)
     named = ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in mending)
-    assert str(error.value).endswith(f"anew: {named}.")
+    assert str(error.value).endswith(f"redo this stage: {named}.")
