@@ -319,7 +319,7 @@ def test_more_bad_files_than_allowed_are_named_and_the_limit_can_be_raised(
         config = config.model_copy(update={"input": (source,)})
     with pytest.raises(BadFileLimitError) as caught:
         build.build(with_limit(config, 1))
-    for text in ("at most 1 of a source", "b.txt.gz", "c.txt.gz", "damaged_file"):
+    for text in ("at most 1 per source", "b.txt.gz", "c.txt.gz", "damaged_file"):
         assert text in str(caught.value)
     assert BadFileLimitError.exit_code == 4
     assert not (tmp_path / "out" / "counts" / "manifest.json").exists()
