@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core import PretokenCounts, count_pretokens, counts, reference
-from bpe_core.counts import ordered_pretokens
+from bpe_core.counting import ordered_pretokens
 from bpe_core.errors import (
     CountOverflowError,
     FormatError,
