@@ -23,12 +23,11 @@ from pipelines.config.fingerprints import Difference, differences, fingerprint
 from pipelines.errors import DifferentConfigurationError, InputError, OutputError
 from pipelines.manifest import generations
 from pipelines.manifest.models import FORMAT_VERSION, sealed
+from pipelines.manifest.names import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.tasks.plan import Plan
 from pipelines.versions import deciding_versions
 
-MANIFEST = "manifest.json"
-RUN = "run.json"
 _PLAN = "_plan.json"
 _DIFFERENCES_SHOWN = 12
 _FILES_SHOWN = 3
@@ -386,7 +385,7 @@ def _changed_configuration(
     """None if it is that of any generation: rejects may have been replayed by another policy."""
     there = found["configuration"]
     changed = differences(there, configuration)
-    replayed = [] if "generations" not in found else generations.policies(found)[1:]
+    replayed = [made["policy"] for made in found.get("generations", ()) if "policy" in made]
     if any(not differences(generations.with_policy(there, p), configuration) for p in replayed):
         return []
     return changed

@@ -16,6 +16,7 @@ from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
 from pipelines.config.values import UINT16_IDS
 from pipelines.errors import ConfigError, DifferentConfigurationError
+from pipelines.manifest.models import TokensManifest
 from pipelines.stages.summary import BuildSummary, StageSummary
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import protocol_of
@@ -189,7 +190,7 @@ class Run:
 
     def finished_dataset(self) -> dict[str, Any] | None:
         """The manifest of the token files, if there is one."""
-        from pipelines.manifest.stage import MANIFEST
+        from pipelines.manifest.names import MANIFEST
 
         found = self.tokens.read_json(MANIFEST)
         return found if found is not None and "generations" in found else None
@@ -251,7 +252,7 @@ class Run:
         else:
             assert grow is not None, "a stage that can't grow is finished by its manifest"
             made = grow(identity, earlier)
-            name = f"{name} {generations.next_name(earlier)}"
+            name = f"{name} {generations.next_name(TokensManifest.model_validate(earlier))}"
         seconds = time.monotonic() - begun
         content = {"stage": directory.name, **made.content}
         facts = {**self.facts(seconds, made), "limits": limits, **made.run}
@@ -298,7 +299,9 @@ class Run:
         """Removes what unfinished generations left, unless another build is at work."""
         from pipelines.manifest import generations
 
-        unlisted = generations.unlisted(self.tokens, self.rejects, manifest)
+        unlisted = generations.find_unlisted(
+            self.tokens, self.rejects, TokensManifest.model_validate(manifest)
+        )
         if unlisted and self.lock.try_acquire():
             generations.remove(unlisted)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError, OutputError
+from pipelines.manifest.models import GenerationContent, TokensManifest
 from pipelines.manifest.names import BASE, ENTRY_FILES
 from pipelines.stages.context import Made, Run, importing
 from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
@@ -63,8 +64,11 @@ def discard_tokens(run: Run) -> None:
     if found:
         run.remove_scratch(run.tokens / "_tasks", ENTRY_FILES)
     if "generations" in found:
-        generations.remove(generations.unlisted(run.tokens, run.rejects, found))
-    tokens, rejects = generations.names_of(found)
+        manifest = TokensManifest.model_validate(found)
+        generations.remove(generations.find_unlisted(run.tokens, run.rejects, manifest))
+        tokens, rejects = generations.patterns_of_listed(manifest)
+    else:
+        tokens, rejects = generations.patterns_of_tasks(found.get("tasks"))
     discard_stage(run.tokens, tokens)
     run.discard_count_rejects()
     run.rejects.remove_files([n for n in run.rejects.sizes() if re.fullmatch(rejects, n)])
@@ -86,21 +90,28 @@ def _run_encode(
         from pipelines.tokenizers.files import counts_fingerprint
         from pipelines.writing.content import tokens_content, write_merged_statistics
 
+    before = None if earlier is None else TokensManifest.model_validate(earlier)
     plan = run.plan if earlier is None else run.plan_of_added(earlier)
     works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
-    name = BASE if earlier is None else generations.next_name(earlier)
+    name = BASE if before is None else generations.next_name(before)
     job = encode_job(run, identity, model, plan.plan_id(_plan_fingerprint(identity, name)), name)
     entries, made = write_tokens(run, job, works, model, earlier)
     content = tokens_content(entries, plan.files, run.config.input, name)
     content["files"]["statistics"] = [write_merged_statistics(job, entries, model)]
-    content = {
-        **generations.content_of(earlier, content, name, len(works), identity.configuration),
-        "tokenizer": model.fingerprint,
-        "counts": counts_fingerprint(job.tokenizer),
-    }
+    manifest = generations.add_generation(
+        before,
+        GenerationContent.model_validate(content),
+        name=name,
+        tasks=len(works),
+        configuration=identity.configuration,
+        tokenizer=model.fingerprint,
+        counts=counts_fingerprint(job.tokenizer),
+    )
+    content = manifest.to_json()
+    content.pop("checksum")
     run.check_limits(content, [file["name"] for file in content["files"]["rejects"]])
-    check_accounts({"configuration": identity.configuration, **content})
-    if counted is not None and counted not in generations.corpora(content):
+    check_accounts(content)
+    if counted is not None and counted not in generations.possible_corpora(manifest):
         raise InputError(
             "The documents that were encoded are not those that were counted.",
             expected=f"number and sum of hashes {counted}",
@@ -132,8 +143,17 @@ def write_tokens(
 
     finished = finished_entries(job, len(works))
     if earlier is not None:
-        kept = finished.values()
-        generations.remove(generations.unlisted(run.tokens, run.rejects, earlier, kept))
+        kept = [
+            entry[kind]["name"]
+            for entry in finished.values()
+            for kind in ("train", "validation", "rejects")
+            if entry[kind]
+        ]
+        generations.remove(
+            generations.find_unlisted(
+                run.tokens, run.rejects, TokensManifest.model_validate(earlier), kept
+            )
+        )
     left = [work for work in works if work.index not in finished]
     measured = None
     if left:

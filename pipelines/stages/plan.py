@@ -12,6 +12,7 @@ from pipelines.config.fingerprints import (
 )
 from pipelines.config.values import UINT16_IDS
 from pipelines.errors import DifferentConfigurationError, OutputError, PipelineError
+from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.names import BASE, token_file_name
 from pipelines.stages.context import Run
 from pipelines.stages.summary import BuildPlan, PlannedFile
@@ -86,7 +87,7 @@ def _next_generation(run: Run) -> tuple[str, Plan]:
     )
     if not added.files or not same:
         return BASE, run.plan
-    return generations.next_name(earlier), added
+    return generations.next_name(TokensManifest.model_validate(earlier)), added
 
 
 def _refusal(run: Run) -> PipelineError | None:

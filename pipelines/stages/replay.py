@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pipelines.manifest.models import RunRecord, TokensManifest
 from pipelines.manifest.names import ENTRY_FILES
 from pipelines.stages.context import Run, importing
 from pipelines.stages.encode import note_tokens, write_tokens
@@ -17,7 +18,7 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
     """Makes a generation of rejected documents, if any are to be taken."""
     with importing():
         from pipelines.manifest import stage as records
-        from pipelines.replay.job import Dataset, Job
+        from pipelines.replay.job import ExistingDataset, Job
         from pipelines.replay.plan import Replay
         from pipelines.replay.repaired_files import find_repaired, repaired_before
 
@@ -26,13 +27,14 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
     configuration = encode_configuration(run, model)
 
     def planned() -> tuple[Replay, Job]:
-        dataset = Dataset(
+        manifest = TokensManifest.model_validate(records.dataset_manifest(run.tokens))
+        dataset = ExistingDataset(
             tokens=run.tokens,
             rejects=run.rejects,
-            manifest=records.dataset_manifest(run.tokens),
-            run=run.tokens.read_json(records.RUN) or {},
+            manifest=manifest,
+            run=RunRecord.load(run.tokens),
         )
-        records.check_replayable(run.tokens, dataset.manifest, configuration)
+        records.check_replayable(run.tokens, manifest.to_json(), configuration)
         sources = run.config.input
         listed = {file.label: file for file in run.listed.files}
         again = Replay(
@@ -52,7 +54,7 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
     begun = time.monotonic()
     if work.parts:
         run.lock.acquire()
-        if records.dataset_manifest(run.tokens) != again.dataset.manifest:
+        if records.dataset_manifest(run.tokens) != again.dataset.manifest.to_json():
             again, work = planned()  # another build has changed it meanwhile
     if work.parts:
         job = replace(
@@ -66,20 +68,21 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
             is_replay=True,
         )
         work.write(job.entries, run.rejects)
-        entries, made = write_tokens(run, job, work.works, model, again.dataset.manifest)
-        content = again.content(job, work, entries, model)
+        entries, made = write_tokens(run, job, work.works, model, again.dataset.manifest.to_json())
+        content = again.manifest(job, work, entries, model).to_json()
+        content.pop("checksum")
         seconds = time.monotonic() - begun
         facts = {
             **run.facts(seconds, made),
             "tokenizer": job.tokenizer.url,
-            "limits": again.dataset.run.get("limits", {}),
+            "limits": {} if again.dataset.run is None else again.dataset.run.limits,
             "repaired_marks": again.repaired_marks,
             "repaired_locations": again.repaired_locations,
         }
         manifest = records.finish_stage(run.tokens, again.identity, content, facts)
         run.note_made(f"replay {again.name}", seconds, made)
     else:
-        manifest = dict(again.dataset.manifest)
+        manifest = again.dataset.manifest.to_json()
         state: StageState = "nothing taken" if work.left else "already finished"
         run.note_stage(StageSummary(name="replay", state=state))
     run.remove_scratch(run.tokens / "_tasks", ENTRY_FILES)
