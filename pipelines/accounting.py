@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from pipelines.tasks.plan import COLUMN_FORMATS
 if TYPE_CHECKING:
     from pipelines.batches import DocumentBatch, Reject
 
-_MASK_128 = (1 << 128) - 1
+MASK_128: Final = (1 << 128) - 1
 
 
 @dataclass(kw_only=True)
@@ -67,7 +67,7 @@ class DocumentTotals:
         self.rows += batch.rows
         if batch.part == 0:
             self.documents += len(batch)
-            self.hash_sum = (self.hash_sum + _sum_of_hashes(batch.hashes)) & _MASK_128
+            self.hash_sum = (self.hash_sum + _sum_of_hashes(batch.hashes)) & MASK_128
         for reject in batch.rejects:
             self._add_reject(reject)
 
@@ -83,7 +83,7 @@ class DocumentTotals:
         """Add the totals of another part."""
         for name in NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.hash_sum = (self.hash_sum + other.hash_sum) & _MASK_128
+        self.hash_sum = (self.hash_sum + other.hash_sum) & MASK_128
         self.bad_files |= other.bad_files
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
@@ -104,7 +104,7 @@ class DocumentTotals:
             part.add_batch(batch)
         return cls(
             documents=parts[0].documents - parts[1].documents,
-            hash_sum=(parts[0].hash_sum - parts[1].hash_sum) & _MASK_128,
+            hash_sum=(parts[0].hash_sum - parts[1].hash_sum) & MASK_128,
         )
 
     @classmethod
@@ -117,7 +117,7 @@ class DocumentTotals:
         parts = [fingerprint.split("-") for fingerprint in fingerprints]
         return cls(
             documents=sum(int(number) for number, _ in parts),
-            hash_sum=sum(int(hashes, 16) for _, hashes in parts) & _MASK_128,
+            hash_sum=sum(int(hashes, 16) for _, hashes in parts) & MASK_128,
         )
 
     def to_json(self) -> dict[str, Any]:

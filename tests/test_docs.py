@@ -22,9 +22,11 @@ from pipelines.rejects.reasons import REASONS
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
 README = ROOT / "README.md"
+QUICKSTART = ROOT / "docs" / "quickstart.md"
 # Their Python runs from top to bottom, in one namespace, where `make quickstart` has been.
 RUNNABLE = [
     README,
+    ROOT / "examples" / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
         for name in (
@@ -44,6 +46,7 @@ RUNNABLE = [
             "normalization",
             "own-pipelines",
             "pretrained",
+            "quickstart",
             "replay",
             "resuming",
             "selection",
@@ -181,15 +184,18 @@ def test_the_sample_of_the_summary_is_what_quickstart_prints(
     quickstart: tuple[Path, str],
 ) -> None:
     directory, printed = quickstart
-    sample = next(block for block in blocks(README, "text") if block.startswith("documents"))
+    [sample] = blocks(QUICKSTART, "text")
     printed = re.sub(r"^\S+ -c", ".venv/bin/python -c", printed, flags=re.MULTILINE)
     printed = printed.replace(str(directory), "…")
     assert _without_times(sample) == _without_times(printed)
 
 
-def test_the_sample_of_a_document_is_what_inspect_prints(quickstart: tuple[Path, str]) -> None:
+@pytest.mark.parametrize("page", [README, ROOT / "docs" / "inspecting.md"], ids=name_of)
+def test_the_sample_of_a_document_is_what_inspect_prints(
+    page: Path, quickstart: tuple[Path, str]
+) -> None:
     directory, _ = quickstart
-    [sample] = blocks(ROOT / "docs" / "inspecting.md", "text")
+    [sample] = blocks(page, "text")
     ran = run_command(["beam-bpe", "inspect", "out/quickstart", "--row", "3"], directory)
     printed = re.sub(r"/\S+/examples/", "…/examples/", ran.stdout)
     place = 0  # each part of the sample is in what is printed, behind the one before

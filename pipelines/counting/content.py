@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
+from pipelines.counting.shards import shard_name
+from pipelines.manifest.models import CountsContent
 
 if TYPE_CHECKING:
     from pipelines.config import SourceConfig
@@ -14,8 +17,6 @@ if TYPE_CHECKING:
 
 def shard_entries(job: CountJob) -> list[dict[str, Any]] | None:
     """The entries of all shards; None unless all of them are there, with their files."""
-    from pipelines.counting.shards import shard_name
-
     names = [f"{shard_name(shard, job.shards)}.json" for shard in range(job.shards)]
     if not job.runs.sizes().keys() >= set(names):
         return None
@@ -27,7 +28,7 @@ def shard_entries(job: CountJob) -> list[dict[str, Any]] | None:
 
 def counts_content(
     job: CountJob, sources: Sequence[SourceConfig], planned_bytes: Sequence[int | None]
-) -> dict[str, Any]:
+) -> CountsContent:
     """The part of the manifest that the shards' entries add up to.
 
     Args:
@@ -35,8 +36,6 @@ def counts_content(
         sources: of the configuration.
         planned_bytes: of each source.
     """
-    from pipelines.accounting import DocumentTotals
-
     entries = shard_entries(job)
     assert entries is not None, "a finished pipeline has written every shard and its entry"
     # The first has been told what it takes one to tell.
@@ -57,4 +56,4 @@ def counts_content(
             "long_pretokens": long_pretokens,
         },
     }
-    return {**content, "fingerprint": fingerprint(content)}
+    return CountsContent.model_validate({**content, "fingerprint": fingerprint(content)})

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 
+from pipelines.choices import ExportFormat, IdType, Packing, Split
 from pipelines.dataset.reading import SPLITS
 from pipelines.errors import ConfigError
-
-FormatName: TypeAlias = Literal["megatron", "nanogpt", "llm.c", "npy", "mds", "documents", "packed"]
-Packing: TypeAlias = Literal["concatenate", "best-fit"]
-IdType: TypeAlias = Literal["uint16", "uint32", "int32"]
-Split: TypeAlias = Literal["train", "validation", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +136,7 @@ class ExportOptions:
         ConfigError: an option does not belong to the format, or its value is none.
     """
 
-    to: FormatName
+    to: ExportFormat
     split: Split = "all"
     id_type: IdType | None = None
     max_tokens: int | None = None

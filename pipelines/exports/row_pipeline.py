@@ -162,9 +162,6 @@ def _done(
 
 
 def _run_pipeline(files: ExportFiles, job: RowJob, step: str, tasks: Sequence[Task]) -> None:
-    from pipelines import runners
-    from pipelines.exports.row_pipeline import DoTasks
-
     places = (job.dataset.output.url, job.destination.url)
     with runners.pipeline(files.beam, files.beam_args, places) as pipeline:
         pipeline | f"Tasks of {step}" >> DoTasks(job=job, step=step, tasks=tasks)

@@ -22,7 +22,7 @@ from pydantic.json_schema import models_json_schema
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import OutputError
-from pipelines.manifest.names import MANIFEST, RUN
+from pipelines.manifest.names import RUN
 from pipelines.storage.directory import Directory, json_bytes
 from pipelines.versions import deciding_versions
 
@@ -63,6 +63,10 @@ class Record(BaseModel):
         """Return the JSON values of all keys that were given, or of these keys."""
         return self.model_dump(by_alias=True, exclude_unset=True, include=set(keys) or None)
 
+    def fields(self) -> dict[str, Any]:
+        """Return the values of the fields that were given, for a record with more fields."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
     @classmethod
     def parse(cls, data: bytes, where: str) -> Self:
         """Return the record in the bytes of a file.
@@ -82,7 +86,7 @@ class Record(BaseModel):
                 expected="JSON as beam-bpe writes it",
                 found=first_problem(error),
                 where=where,
-                hint="Restore the file, or start again with --restart.",
+                hint="Restore it, or start again with --restart.",
             ) from None
 
 
@@ -338,15 +342,10 @@ class Manifest(Record):
         content.pop("checksum")
         return unsealed.model_copy(update={"checksum": fingerprint(content)})
 
-    @classmethod
-    def load(cls, directory: Directory) -> Self | None:
-        """Return the manifest in a stage's directory, or None if there is none.
-
-        Raises:
-            OutputError: the manifest is damaged.
-        """
-        data = directory.find_bytes(MANIFEST)
-        return None if data is None else cls.parse(data, directory.path(MANIFEST))
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes that each input file may have, by label: as read, and as repaired."""
+        raise NotImplementedError
 
     @property
     def configured_sources(self) -> list[dict[str, Any]]:
@@ -364,13 +363,20 @@ Sizes = Annotated[
 ]
 
 
-class CountsManifest(Manifest):
-    """`counts/manifest.json`."""
+class _StageOfSizes(Manifest):
+    """The key of a stage that lists only the sizes of its inputs."""
 
-    directory_name: ClassVar[StageDirectory] = "counts"
-
-    stage: Literal["counts"]
     inputs: Sizes
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The size of each input file, by label."""
+        return {label: (size,) for label, size in self.inputs.items()}
+
+
+class CountsContent(Record):
+    """The content of the counts, without inputs and configuration."""
+
     sources: Annotated[list[SourceEntry], Field(min_length=1)]
     corpus: Corpus
     shards: list[ShardEntry]
@@ -379,18 +385,22 @@ class CountsManifest(Manifest):
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
     ]
 
+
+class CountsManifest(CountsContent, _StageOfSizes):
+    """`counts/manifest.json`."""
+
+    directory_name: ClassVar[StageDirectory] = "counts"
+
+    stage: Literal["counts"]
+
     def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
         """Yield the shards."""
         return (("counts", shard) for shard in self.shards)
 
 
-class TokenizerManifest(Manifest):
-    """`tokenizer/manifest.json`."""
+class TokenizerContent(Record):
+    """The result of training, without inputs and configuration."""
 
-    directory_name: ClassVar[StageDirectory] = "tokenizer"
-
-    stage: Literal["tokenizer"]
-    inputs: Sizes
     counts: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
     ]
@@ -414,6 +424,14 @@ class TokenizerManifest(Manifest):
         ),
     ]
 
+
+class TokenizerManifest(TokenizerContent, _StageOfSizes):
+    """`tokenizer/manifest.json`."""
+
+    directory_name: ClassVar[StageDirectory] = "tokenizer"
+
+    stage: Literal["tokenizer"]
+
     def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
         """Yield the files of the tokenizer."""
         return (("tokenizer", file) for file in self.files)
@@ -427,10 +445,6 @@ class GenerationContent(Record):
     corpus: Corpus
     files: DatasetFiles
     totals: TokensTotals
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of the content, for another record with them."""
-        return {name: getattr(self, name) for name in GenerationContent.model_fields}
 
 
 class TokensManifest(GenerationContent, Manifest):
@@ -447,6 +461,11 @@ class TokensManifest(GenerationContent, Manifest):
         Field(description="Fingerprint of the counts; null if the tokenizer does not name them."),
     ]
     generations: Annotated[list[Generation], Field(min_length=1)]
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes that each input file may have, by label: as read, and as repaired."""
+        return {file.name: file.possible_sizes for file in self.inputs}
 
     @cached_property
     def inputs_by_label(self) -> dict[str, InputEntry]:
@@ -499,6 +518,27 @@ MANIFESTS: Final[Mapping[StageDirectory, type[Manifest]]] = {
 }
 
 
+# --- _plan.json ------------------------------------------------------------------------------
+
+
+class StagePlan(Record):
+    """`_plan.json`: what an unfinished stage was begun with."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Literal[2]
+    configuration: dict[str, Any]
+    inputs: Sizes
+    marks: dict[str, str] = {}
+    limits: dict[str, Any] = {}
+    tasks: Number | None = None
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The size of each input file, by label."""
+        return {label: (size,) for label, size in self.inputs.items()}
+
+
 # --- run.json --------------------------------------------------------------------------------
 
 
@@ -514,7 +554,7 @@ class DistributionEntry(Record):
 class RunRecord(Record):
     """`run.json`: facts of one run, which depend on the machine and the moment."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow")
 
     stage: StageDirectory
     manifest: Annotated[

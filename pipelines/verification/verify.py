@@ -29,6 +29,7 @@ from pipelines.verification.files import check_file, check_names
 from pipelines.verification.findings import Findings, Verification, run_side_by_side
 from pipelines.verification.manifests import Manifests, check_against, read_manifests
 from pipelines.verification.rejects import check_rejects
+from pipelines.verification.sources import verify_sources
 from pipelines.verification.tokens import TokenFiles, check_tokens
 
 if TYPE_CHECKING:
@@ -85,8 +86,6 @@ def verify(
     if model is not None and (sources or sample is not None):
         damaged = {problem.file.partition("/")[0] for problem in findings.result.problems}
         if damaged.isdisjoint({"tokens", "rejects"}):
-            from pipelines.verification.sources import verify_sources  # imports Beam
-
             dataset = TokenDataset.open(output.url, output.storage_options)
             verify_sources(dataset, model, findings, config=config, sample=sample)
     findings.result.problems.sort()

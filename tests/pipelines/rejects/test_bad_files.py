@@ -36,8 +36,8 @@ from pipelines.errors import (
     RejectLimitError,
 )
 from pipelines.readers import ReadOptions, arrow_footer, read_range
-from pipelines.stages import context
 from pipelines.stages import encode as encode_stage
+from pipelines.stages import inputs as stage_inputs
 from pipelines.tasks.listing import InputFile, compression_of
 from pipelines.tasks.plan import Range
 
@@ -343,7 +343,7 @@ def test_a_file_in_several_tasks_counts_once(tmp_path: Path) -> None:
         return plan
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(context, "plan_tasks", vanishing)
+        patch.setattr(stage_inputs, "plan_tasks", vanishing)
         summary = build.build(config)
     assert summary.bad_files == 1
     assert summary.reasons == {"vanished_file": planned.files[1].ranges}
@@ -369,14 +369,14 @@ def test_a_file_that_is_bad_only_when_encoding_is_named(
     bad_corpus: BuildConfig, tmp_path: Path
 ) -> None:
     bad_corpus = with_limit(bad_corpus, 3)
-    real = encode_stage._run_encode
+    real = encode_stage.write_tokens
 
     def removing(*arguments: Any) -> Any:
         (tmp_path / "data" / "a.txt").unlink()
         return real(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode_stage, "_run_encode", removing)
+        patch.setattr(encode_stage, "write_tokens", removing)
         with pytest.raises(InputError, match=r"not those that were counted(.|\n)*alone: a\.txt"):
             build.build(bad_corpus)
 

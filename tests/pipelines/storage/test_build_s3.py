@@ -8,7 +8,6 @@ import pickle
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -19,8 +18,8 @@ from werkzeug.wrappers import Response
 
 from pipelines import build
 from pipelines.config import BuildConfig, load_config
-from pipelines.stages.context import Run
-from pipelines.stages.jobs import _count_job
+from pipelines.stages.context import BuildContext
+from pipelines.stages.jobs import count_job
 
 NO_PAUSES = "import pipelines.storage.retries\npipelines.retries._sleep = lambda seconds: None"
 
@@ -100,7 +99,7 @@ def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3, tmp_path: Path
     done = command(
         "build",
         config,
-        hook="import pipelines.writing.tasks as w\nw.tokens_content = lambda *_: 1 / 0",
+        hook="import pipelines.stages.encode as e\ne.tokens_content = lambda *_: 1 / 0",
         directory=tmp_path,
     )
     assert done.returncode == 1
@@ -150,7 +149,9 @@ def test_no_credential_is_shown_when_a_server_tells_them(
 def test_no_credential_is_shown_by_an_unexpected_error(
     config: Path, s3: S3, tmp_path: Path
 ) -> None:
-    hook = f"import pipelines.stages.count as c\nc.fingerprint = lambda content: open({SECRET!r})"
+    hook = (
+        f"import pipelines.counting.content as c\nc.fingerprint = lambda content: open({SECRET!r})"
+    )
     done = command("build", config, hook=hook, directory=tmp_path)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
@@ -164,17 +165,16 @@ def test_a_tokenizer_beside_the_output_is_opened_with_its_options(config: Path) 
         ("https://host/tokenizer", {}),
     ):
         tokenizer = type(loaded.tokenizer)(path=path)
-        running = Run(loaded.model_copy(update={"tokenizer": tokenizer}))
-        assert running.tokenizer_directory.url == path
-        assert running.tokenizer_directory.storage_options == options
+        context = BuildContext.of(loaded.model_copy(update={"tokenizer": tokenizer}))
+        assert context.output.encoder.url == path
+        assert context.output.encoder.storage_options == options
 
 
 def test_no_credential_travels(config: Path) -> None:
     loaded = load_config(config)
-    running = Run(loaded)
+    context = BuildContext.of(loaded)
     works = works_of(loaded)
-    identity = type("Identity", (), {"configuration_fingerprint": "x"})
-    job: Any = _count_job(running, identity, [work.hash for work in works])  # type: ignore[arg-type]
+    job = count_job(loaded, context.output, context.inputs.plan, works, "x")
     job.counts.sizes()
     for value in (job, works, loaded):
         check_no_credential(pickle.dumps(value).decode("latin-1"), "a pickle")
