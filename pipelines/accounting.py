@@ -12,20 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.errors import AccountingError
 from pipelines.rejects.reasons import REASONS_OF_FILES
-from pipelines.tasks.listing import Form, InputFile
-from pipelines.tasks.plan import COLUMN_FORMATS
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import COLUMN_FORMATS, FileFormat
 
 if TYPE_CHECKING:
     from pipelines.batches import DocumentBatch, Reject
 
-MASK_128: Final = (1 << 128) - 1
+
+def sum_hashes(hashes: Iterable[int]) -> int:
+    """Return the sum of hashes modulo 2^128, which no order of adding them changes.
+
+    >>> sum_hashes([5, -6]) == 2**128 - 1
+    True
+    """
+    return sum(hashes) & ((1 << 128) - 1)
 
 
 @dataclass(kw_only=True)
@@ -67,7 +74,7 @@ class DocumentTotals:
         self.rows += batch.rows
         if batch.part == 0:
             self.documents += len(batch)
-            self.hash_sum = (self.hash_sum + _sum_of_hashes(batch.hashes)) & MASK_128
+            self.hash_sum = sum_hashes((self.hash_sum, _sum_of_hashes(batch.hashes)))
         for reject in batch.rejects:
             self._add_reject(reject)
 
@@ -83,7 +90,7 @@ class DocumentTotals:
         """Add the totals of another part."""
         for name in NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.hash_sum = (self.hash_sum + other.hash_sum) & MASK_128
+        self.hash_sum = sum_hashes((self.hash_sum, other.hash_sum))
         self.bad_files |= other.bad_files
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
@@ -104,7 +111,7 @@ class DocumentTotals:
             part.add_batch(batch)
         return cls(
             documents=parts[0].documents - parts[1].documents,
-            hash_sum=(parts[0].hash_sum - parts[1].hash_sum) & MASK_128,
+            hash_sum=sum_hashes((parts[0].hash_sum, -parts[1].hash_sum)),
         )
 
     @classmethod
@@ -117,7 +124,7 @@ class DocumentTotals:
         parts = [fingerprint.split("-") for fingerprint in fingerprints]
         return cls(
             documents=sum(int(number) for number, _ in parts),
-            hash_sum=sum(int(hashes, 16) for _, hashes in parts) & MASK_128,
+            hash_sum=sum_hashes(int(hashes, 16) for _, hashes in parts),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -180,7 +187,7 @@ def planned_bytes(file: InputFile, form: str) -> int | None:
 
 
 def planned_bytes_of_sources(
-    files: Sequence[InputFile], sources: Sequence[Form]
+    files: Sequence[InputFile], sources: Sequence[FileFormat]
 ) -> list[int | None]:
     """Return the expected sum of bytes of each source; None if it is unknown in advance."""
     planned: list[int | None] = [0] * len(sources)

@@ -28,7 +28,7 @@ Each has the exit code of its class; `EXIT_CODES` has the meaning of each code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from bpe_core.errors import BpeError
@@ -179,6 +179,26 @@ class JobFailedError(PipelineError):
     """An engine ended a job: it lost workers or lacked resources, or someone cancelled it."""
 
     exit_code = 14
+
+
+def shortened(
+    items: Sequence[str], limit: int, *, total: int | None = None, separator: str = ", "
+) -> str:
+    """Join the first items for a message, and add how many more there are.
+
+    Args:
+        items: What to list, the most telling first.
+        limit: Number of items to show.
+        total: Number of items there are, if `items` are not all of them.
+        separator: Text between two items.
+
+    Example:
+        >>> shortened(["a.txt", "b.txt", "c.txt"], 2), shortened(["a.txt"], 2)
+        ('a.txt, b.txt, and 1 more', 'a.txt')
+    """
+    shown = items[:limit]
+    more = (len(items) if total is None else total) - len(shown)
+    return separator.join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def in_a_line(error: BaseException) -> str:

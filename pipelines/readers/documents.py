@@ -279,9 +279,11 @@ class BatchMaker:
         text = texts.data[texts.starts[i] : texts.ends[i]]
         found = text[valid : valid + LONGEST_CHARACTER].tobytes()
         head = text[:FIRST_BYTES].tobytes()
-        return self._invalid(int(texts.places[i]), len(text), valid, found, head, _id(texts, i))
+        return self.reject_invalid(
+            int(texts.places[i]), len(text), valid, found, head, _id(texts, i)
+        )
 
-    def _invalid(
+    def reject_invalid(
         self,
         place: int,
         length: int,
@@ -290,7 +292,11 @@ class BatchMaker:
         head: bytes,
         record_id: str | None,
     ) -> Reject:
-        """The reject for a document with `found` at byte `valid`; an error if that is asked for."""
+        """Return the reject of a document with the bytes `found` at byte `valid`.
+
+        Raises:
+            InvalidDocumentError: The policy asks for an error instead.
+        """
         shown = " ".join(f"0x{byte:02x}" for byte in found)
         if self._options.invalid_utf8 == "error":
             raise InvalidDocumentError(
@@ -396,7 +402,7 @@ class BatchMaker:
     def _invalid_long(self, document: LongDocument) -> Reject:
         valid = document.invalid_at or 0
         found, head = document.invalid_bytes, document.head
-        return self._invalid(
+        return self.reject_invalid(
             document.place, document.length, valid, found, head, document.record_id
         )
 

@@ -18,7 +18,7 @@ from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import read_table
 from pipelines.tasks.listing import InputFile
-from pipelines.writing.replayed import IntArray, Taken, write_taken
+from pipelines.writing.replayed import IntArray, Intervals, write_intervals
 
 BYTE_KEYS = ("bytes", "rejected_bytes", "not_selected_bytes", "framing_bytes")
 
@@ -72,7 +72,7 @@ class Job:
     """
 
     parts: list[tuple[tuple[InputFile, int, int], ...]] = field(default_factory=list)
-    taken: list[dict[str, Taken]] = field(default_factory=list)
+    taken: list[dict[str, Intervals]] = field(default_factory=list)
     carried: list[tuple[str, NDArray[np.intp]]] = field(default_factory=list)
     superseded: list[str] = field(default_factory=list)
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Job:
         """Write the documents to replay to where the tasks look for them."""
         of = len(self.parts)
         for i, taken in enumerate(self.taken):
-            write_taken(entries, task_name(i, of), taken, [] if i else self.carried, rejects)
+            write_intervals(entries, task_name(i, of), taken, [] if i else self.carried, rejects)
 
 
 @dataclass(frozen=True, kw_only=True)

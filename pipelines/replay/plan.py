@@ -31,7 +31,7 @@ from pipelines.tasks.listing import InputFile
 from pipelines.tokenizers.files import Model
 from pipelines.writing.content import tokens_content, write_merged_statistics
 from pipelines.writing.jobs import EncodeJob
-from pipelines.writing.replayed import IntArray, Taken
+from pipelines.writing.replayed import IntArray, Intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ def _plan_replay(replay: Replay) -> Job:
         made_by = generations.policy_of_generation(manifest, generations.generation_of(name))
         rejects = Rejects.read(dataset.rejects, name)
         stays = np.ones(len(rejects.codes), bool)
-        taken: dict[str, Taken] = {}
+        taken: dict[str, Intervals] = {}
         for label in rejects.labels:
             rows = rejects.of(label)
             if label in repaired:
@@ -177,7 +177,7 @@ def _plan_replay(replay: Replay) -> Job:
                 file_there = _unchanged(dataset, label, listed)
                 account = job.accounts.setdefault(label, Account(file=file_there))
                 rejects.note(rows, account)
-                taken[label] = Taken.at(np.sort(rejects.offsets[rows]))
+                taken[label] = Intervals.at(np.sort(rejects.offsets[rows]))
                 stays &= ~rows
         if stays.all():
             continue
@@ -219,7 +219,7 @@ def _unchanged(dataset: ExistingDataset, label: str, listed: Mapping[str, InputF
 
 
 def _parts_of(
-    tokens: Directory, name: str, taken: Mapping[str, Taken], accounts: Mapping[str, Account]
+    tokens: Directory, name: str, taken: Mapping[str, Intervals], accounts: Mapping[str, Account]
 ) -> tuple[tuple[InputFile, int, int], ...]:
     """Return the ranges that the task of a file of rejects read of these input files."""
     train = f"train-{name}"

@@ -27,7 +27,7 @@ from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tasks.listing import InputFile, NoInputError, list_files
 from pipelines.tasks.plan import COLUMN_FORMATS, plan_tasks
-from pipelines.writing.replayed import IntArray, Taken
+from pipelines.writing.replayed import IntArray, Intervals
 
 _SHOWN = 8
 
@@ -150,7 +150,7 @@ def plan_repaired(
         for work, found in zip(works, located, strict=True)
     ]
     rows = _known_rows(dataset, set(repaired))
-    of_tasks: list[dict[str, Taken]] = [{} for _ in works]
+    of_tasks: list[dict[str, Intervals]] = [{} for _ in works]
     for label, file in repaired.items():
         whole = DocumentTotals.sum_of(
             totals for found in located for name, (_, totals) in found.items() if name == label
@@ -205,7 +205,7 @@ def _all(parts: Sequence[tuple[IntArray, ...]], index: int, *, sort: bool = True
     return np.sort(together) if sort else together
 
 
-def _aligned(known: Known, found: Located, file: InputFile, source: SourceConfig) -> Taken:
+def _aligned(known: Known, found: Located, file: InputFile, source: SourceConfig) -> Intervals:
     try:
         return align(known, found, by_row=source.format in COLUMN_FORMATS)
     except NotAlignedError as error:
@@ -221,11 +221,11 @@ def _aligned(known: Known, found: Located, file: InputFile, source: SourceConfig
         ) from None
 
 
-def _part_of(taken: Taken, places: IntArray) -> Taken:
+def _part_of(taken: Intervals, places: IntArray) -> Intervals:
     """Return the intervals that contain some of the offsets, with their numbers of documents."""
-    index = taken.intervals(places)
+    index = taken.find(places)
     numbers, counts = np.unique(index[index >= 0], return_counts=True)
-    return Taken(
+    return Intervals(
         firsts=taken.firsts[numbers],
         ends=taken.ends[numbers],
         shifts=taken.shifts[numbers],

@@ -10,10 +10,9 @@ from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
 from pipelines.counting.commits import usable_commits
 from pipelines.counting.content import counts_content, shard_entries
-from pipelines.counting.jobs import RUNS
 from pipelines.errors import ConfigError
 from pipelines.manifest.models import CountsManifest
-from pipelines.manifest.names import RUN_FILES
+from pipelines.manifest.names import RUN_FILES, RUNS
 from pipelines.manifest.stage import (
     COUNT,
     Identity,

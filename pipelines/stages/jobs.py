@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.accounting import MASK_128
+from pipelines.accounting import sum_hashes
 from pipelines.config import BuildConfig
 from pipelines.config.build import EncodeConfig
 from pipelines.config.fingerprints import tokens_configuration
 from pipelines.config.values import UINT16_IDS
 from pipelines.counting.jobs import CountJob
 from pipelines.errors import ConfigError
+from pipelines.manifest.names import RUNS
 from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
@@ -39,13 +40,15 @@ def count_job(
         configuration: fingerprint of the canonical configuration of counting.
     """
     tokenizer = config.tokenizer
+    plan_id = plan.plan_id(configuration)
     return CountJob(
         counts=output.counts,
+        runs=output.counts / RUNS / plan_id,
         rejects=output.rejects,
         configuration=configuration,
-        plan_id=plan.plan_id(configuration),
+        plan_id=plan_id,
         num_tasks=len(works),
-        tasks_hash=sum(work.hash for work in works) & MASK_128,
+        tasks_hash=sum_hashes(work.hash for work in works),
         pattern=tokenizer.effective_pattern,
         special_tokens=tokenizer.special_tokens,
         normalizer=tokenizer.normalization_form,

@@ -19,12 +19,11 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import with_input_types, with_output_types
 
 from pipelines import runners
-from pipelines.beam.dofn import Work
+from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.beam.metrics import beam_meter
-from pipelines.beam.shards import every_shard
-from pipelines.counting.commits import TaskCounter, read_commit
+from pipelines.beam.shards import create_every_shard
+from pipelines.counting.commits import TaskCounter, merge_commits, read_commit
 from pipelines.counting.jobs import CountJob
-from pipelines.counting.shards import merge_shard
 from pipelines.readers.tasks import TaskWork
 from pipelines.runners import FAILURE
 from pipelines.stages.train_job import TrainJob
@@ -57,7 +56,7 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
         counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job)).with_output_types(
             tuple[int, bytes]
         )
-        found = [counted, every_shard(tasks.pipeline, self.job.shards)]
+        found = [counted, create_every_shard(tasks.pipeline, self.job.shards)]
         if self.commits:
             names = [name.encode() for name in self.commits]
             read = beam.ParDo(_ReadCommits(self.job)).with_output_types(tuple[int, bytes])
@@ -180,7 +179,7 @@ class NoteFinished(beam.PTransform):  # type: ignore[misc]
         return {"output": self.guard.output.url}
 
 
-class _CountTasks(Work):
+class _CountTasks(VersionCheckedDoFn):
     """Count tasks into a table that one attempt at a bundle owns: only its commits matter."""
 
     def __init__(self, job: CountJob) -> None:
@@ -209,7 +208,7 @@ class _CountTasks(Work):
         self._counter = None
 
 
-class _ReadCommits(Work):
+class _ReadCommits(VersionCheckedDoFn):
     def __init__(self, job: CountJob) -> None:
         super().__init__()
         self._job = job
@@ -219,7 +218,7 @@ class _ReadCommits(Work):
             yield from read_commit(self._job, name.decode()).descriptors(self._job.shards)
 
 
-class _MergeShards(Work):
+class _MergeShards(VersionCheckedDoFn):
     def __init__(self, job: CountJob) -> None:
         super().__init__()
         self._job = job
@@ -227,11 +226,11 @@ class _MergeShards(Work):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
         shard, descriptors = element
         with FAILURE.task():
-            entry = merge_shard(self._job, shard, list(descriptors), beam_meter())
+            entry = merge_commits(self._job, shard, descriptors, beam_meter())
         yield json.dumps(entry).encode()
 
 
-class _WriteTasks(Work):
+class _WriteTasks(VersionCheckedDoFn):
     def __init__(self, job: EncodeJob) -> None:
         super().__init__()
         self._job = job
@@ -254,7 +253,7 @@ class _AfterAll(beam.PTransform):  # type: ignore[misc]
         )
 
 
-class _Train(Work):
+class _Train(VersionCheckedDoFn):
     def __init__(self, job: TrainJob) -> None:
         super().__init__()
         self._job = job
@@ -267,7 +266,7 @@ class _Train(Work):
         yield fingerprint.encode()
 
 
-class _WriteTrainedTasks(Work):
+class _WriteTrainedTasks(VersionCheckedDoFn):
     def __init__(self, job: TrainJob) -> None:
         super().__init__()
         self._job = job
@@ -281,7 +280,7 @@ class _WriteTrainedTasks(Work):
         yield json.dumps(entry).encode()
 
 
-class _NoteFinished(Work):
+class _NoteFinished(VersionCheckedDoFn):
     def __init__(self, guard: Guard) -> None:
         super().__init__()
         self._guard = guard

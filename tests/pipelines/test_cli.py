@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from build_support import PACKAGES, ROOT
 
 import pipelines
 from bpe_core.errors import FormatError
@@ -23,7 +24,6 @@ from pipelines.stages.summary import (
     StageSummary,
 )
 
-ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
 STAGES = ("count", "train", "encode", "build")
 
@@ -63,7 +63,7 @@ def command(
             "module = sys.modules['pipelines.build'] = types.ModuleType('pipelines.build')\n"
             f"exec({build!r}, module.__dict__)\n"
         )
-    path = str(ROOT) if directory is None else f"{directory}:{ROOT}"
+    path = str(PACKAGES) if directory is None else f"{directory}:{PACKAGES}"
     return subprocess.run(
         [sys.executable, "-P", "-m", "pipelines", *map(str, arguments)],
         capture_output=True,
@@ -110,6 +110,7 @@ def test_formats_of_tokenizers_are_those_of_the_core() -> None:
     assert get_args(TokenizerFormat) == FORMATS
 
 
+@pytest.mark.process
 def test_the_version_is_that_of_the_package() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pipelines", "--version"], capture_output=True, text=True, check=True
@@ -257,6 +258,7 @@ def test_a_wrong_configuration_is_told_before_a_stage_begins(
     assert "Traceback" not in err
 
 
+@pytest.mark.process
 def test_a_wrong_configuration_is_told_once_by_the_whole_command() -> None:
     done = command("build", QUICKSTART, "--set", "tokenizer.vocab=3")
     assert (done.returncode, done.stdout) == (2, "")
@@ -281,6 +283,7 @@ from pipelines.supervisor import current_task
 """
 
 
+@pytest.mark.process
 def test_the_stage_runs_in_a_child_and_its_output_is_that_of_the_command(tmp_path: Path) -> None:
     build = HEADER + """
 def build(config, restart, beam_args, **others):

@@ -88,6 +88,7 @@ def external(where: Any, name: str, **parameters: Any) -> ExternalTransform:
     return ExternalTransform(URN, payload(f"{NAMES}.{name}", **parameters), where)
 
 
+@pytest.mark.process
 def test_a_pipeline_is_made_of_transforms_that_the_service_expands(
     address: str, tokenizer_directory: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_pipeline_is_made_of_transforms_that_the_service_expands(
     assert sorted(written) == sorted(expected)
 
 
+@pytest.mark.beam
 def test_the_code_of_the_page_runs(
     address: str, tokenizer_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +132,7 @@ def test_the_code_of_the_page_runs(
     assert int(capsys.readouterr().out) == tokens
 
 
+@pytest.mark.beam
 def test_rows_of_the_asking_pipeline_are_counted(address: str, tmp_path: Path) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         rows = pipeline | beam.Create([beam.Row(text=text.decode()) for text in DOCUMENTS])
@@ -368,6 +371,7 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.process
 def test_the_service_listens_at_an_address_of_ipv6() -> None:
     with service("--serve_workers", "--host=::1") as found:
         assert re.fullmatch(r"\[::1\]:\d+", found)

@@ -31,8 +31,7 @@ from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import build, runners
 from pipelines.beam.metrics import read_metrics
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
-from pipelines.counting.commits import TaskCounter
-from pipelines.counting.shards import merge_shard
+from pipelines.counting.commits import TaskCounter, merge_commits
 from pipelines.metrics import (
     COUNTERS,
     DISTRIBUTIONS,
@@ -115,6 +114,7 @@ def test_the_documentation_lists_every_name_with_its_kind() -> None:
     assert f"`{NAMESPACE}`" in text
 
 
+@pytest.mark.process
 def test_the_module_works_without_beam() -> None:
     code = "import sys, pipelines.metrics; sys.exit('apache_beam' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -211,7 +211,7 @@ def test_functions_without_beam_measure_what_they_did(
 
     told = Told()
     shards = [
-        merge_shard(job, shard, [d for at, d in descriptors if at == shard], Meter(told))
+        merge_commits(job, shard, [d for at, d in descriptors if at == shard], Meter(told))
         for shard in range(job.shards)
     ]
     assert told.sums["distinct_pretokens"] == sum(entry["rows"] for entry in shards)
@@ -341,6 +341,7 @@ def test_a_build_whose_runner_tells_nothing_says_nothing(
     assert not any(stage.parts for stage in summary.stages)
 
 
+@pytest.mark.beam
 def test_pipelines_of_ones_own_have_the_same_metrics(
     config: BuildConfig, tmp_path: Path, tokenizer: BPETokenizer
 ) -> None:

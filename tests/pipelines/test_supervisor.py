@@ -10,17 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from build_support import PACKAGES
 
 from pipelines import supervisor
 from pipelines.errors import OutputError, WorkerDiedError
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.process
+
 PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture(autouse=True)
 def _package_importable_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGES))
     monkeypatch.delenv(supervisor.STATUS_VARIABLE, raising=False)
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from build_support import ROOT
+from build_support import PACKAGES
 from progress_support import check_progress, command_with_hook, write_configuration
 
 from pipelines.console import progress
@@ -81,18 +81,24 @@ def config_file(tmp_path: Path) -> Path:
     return write_configuration(tmp_path)
 
 
-LOOPBACK = ["beam.runner=PortableRunner", "--", "--job_endpoint=embed"]
+ONE, TWO, PORTABLE = ["beam.workers=1"], ["beam.workers=2"], ["beam.runner=PortableRunner"]
+LOOPBACK = ["--job_endpoint=embed"]
+NIGHTLY = pytest.mark.nightly
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [
-        ["beam.workers=1", "--", "--direct_running_mode=in_memory"],
-        ["beam.workers=2", "--", "--direct_running_mode=multi_threading"],
-        ["beam.workers=2", "--", "--direct_running_mode=multi_processing"],
-        [*LOOPBACK, "--environment_type=LOOPBACK"],
+        pytest.param([*workers, "--", *options], id=name, marks=marks)
+        for name, workers, options, marks in [
+            ("in_memory", ONE, ["--direct_running_mode=in_memory"], NIGHTLY),
+            ("multi_threading", TWO, ["--direct_running_mode=multi_threading"], NIGHTLY),
+            ("multi_processing", TWO, ["--direct_running_mode=multi_processing"], ()),
+            ("loopback", PORTABLE, [*LOOPBACK, "--environment_type=LOOPBACK"], NIGHTLY),
+        ]
     ],
-    ids=["in_memory", "multi_threading", "multi_processing", "loopback"],
 )
 def test_progress_moves_with_workers_of_the_command(
     config_file: Path, tmp_path: Path, given: list[str]
@@ -100,6 +106,8 @@ def test_progress_moves_with_workers_of_the_command(
     check_progress(tmp_path, config_file, *given)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_a_log_gets_lines_with_what_is_done(config_file: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pipelines", "count", str(config_file)],
@@ -129,6 +137,7 @@ def test_of_workers_elsewhere_only_the_time_is_told(
     assert set(lines) == {"encoding tasks: 1,200 in all, at work for 0 s"}
 
 
+@pytest.mark.process
 def test_a_process_that_dies_leaves_what_it_did_and_nothing_else(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -144,7 +153,7 @@ def test_a_process_that_dies_leaves_what_it_did_and_nothing_else(
         progress.advance()
         for _ in range(2):
             subprocess.run(
-                [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}
+                [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(PACKAGES)}
             )
         time.sleep(0.1)
     lines = capfd.readouterr().err.splitlines()

@@ -475,6 +475,8 @@ def test_another_tokenizer_after_training_anew_encodes_nothing(
     assert states(tmp_path / "out/tokens") == before
 
 
+@pytest.mark.process
+@pytest.mark.nightly
 def test_a_generation_killed_by_the_system_goes_on(yaml_file: Path, tmp_path: Path) -> None:
     add(tmp_path, FIRST)
     tokenizer = f"tokenizer.path={tmp_path}/out/tokenizer"

@@ -25,6 +25,7 @@ import zstandard
 from build_support import input_file
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.errors import InputError
@@ -335,9 +336,7 @@ def encoded(value: str, line: bytes) -> bytes:
     )
 
 
-@settings(
-    max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=times(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(LINES, max_size=12),
     ends=st.booleans(),
@@ -378,9 +377,7 @@ def test_json_lines_mean_what_each_means_alone_however_the_file_is_cut(
     assert found.bytes == len(data)
 
 
-@settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=times(1.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(LINES, max_size=12),
     compression=st.sampled_from([None, *COMPRESS]),
@@ -654,9 +651,7 @@ def test_fields_are_joined_in_every_form(folder: Path) -> None:
 # --- columns
 
 
-@settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=times(1.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.one_of(st.none(), TEXTS), max_size=40),
     rows=st.integers(1, 12),

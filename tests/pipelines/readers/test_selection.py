@@ -19,7 +19,8 @@ import zstandard
 from build_support import config_for, encode_job, write_corpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_readers import cases, expected_documents, make_file, several_cases
+from profiles import times
+from reading_support import cases, expected_documents, make_file, several_cases
 
 from bpe_core import BPETokenizer, _native, count_pretokens, train_from_counts
 from pipelines.accounting import DocumentTotals, planned_bytes
@@ -37,7 +38,7 @@ from pipelines.tasks.plan import Range, plan_tasks
 from pipelines.writing.tasks import write_task
 
 property_settings = settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=times(1.5), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -331,7 +332,7 @@ def expected_limit(
 items = st.one_of(st.sampled_from(["", "a", "word by word", "é中🙂", "x" * 300]), st.just(BAD))
 
 
-@settings(property_settings, max_examples=120)
+@settings(property_settings, max_examples=times(1.2))
 @given(
     form=st.sampled_from(["text", "lines", "jsonl", "parquet", "arrow"]),
     compression=st.sampled_from(list(COMPRESS)),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.readers.streams import ByteArray, _ReadAhead, open_stream
 from pipelines.tasks.listing import InputFile
@@ -66,7 +67,7 @@ def taken(stream: _ReadAhead, amount: int) -> bytes:
     chunk=st.integers(1, 70),
     until=st.integers(0, len(DATA)),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(2))
 def test_reads_and_skips_give_the_bytes_of_the_stream(
     steps: list[tuple[bool, int]], chunk: int, until: int
 ) -> None:

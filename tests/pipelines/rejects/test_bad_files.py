@@ -359,8 +359,7 @@ def test_limits_count_the_rows_that_can_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.parquet").write_bytes(data)
     limits = {"format": "parquet", "max_bad_files": 1, "limit_documents": 100}
-    with fuzzing.without_beam():
-        summary = build.build(config_for(tmp_path, input=limits))
+    summary = build.build(config_for(tmp_path, input=limits))
     assert (summary.documents, summary.bad_files) == (70, 1)
     assert [(r["offset"], r["length"]) for r in rejects_of(tmp_path / "out")] == [(70, 30)]
 
@@ -597,5 +596,5 @@ def test_by_default_each_of_them_fails_the_build_and_is_named(
         encode={"special_tokens_in_text": "error"},
         beam={"workers": 1},
     )
-    with pytest.raises(error, match=shown), fuzzing.without_beam():
+    with pytest.raises(error, match=shown):
         build.build(config)

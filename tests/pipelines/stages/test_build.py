@@ -575,11 +575,19 @@ READ = "open(os.environ['NOTES'], 'a').write(f'{first.index}\\n') if hasattr(fir
 NOTE = "first = arguments[-1]; " + READ
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "function", "when", "where"),
     [
         ("counting.commits", "read_task", "first.index == 2", "count task 2 of 3"),
-        ("writing.tasks", "read_task", "first.index == 2", "encode task 2 of 3"),
+        pytest.param(
+            "writing.tasks",
+            "read_task",
+            "first.index == 2",
+            "encode task 2 of 3",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(
             "counting.shards",
             "_write_shard",
@@ -887,6 +895,7 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.process
 def test_an_output_that_can_not_be_written(
     config: BuildConfig, mount: Callable[[str], Path], run: Run
 ) -> None:

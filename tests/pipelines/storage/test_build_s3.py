@@ -8,6 +8,7 @@ import pickle
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 from urllib.parse import quote
 
 import pytest
@@ -20,8 +21,6 @@ from pipelines import build
 from pipelines.config import BuildConfig, load_config
 from pipelines.stages.context import BuildContext
 from pipelines.stages.jobs import count_job
-
-NO_PAUSES = "import pipelines.storage.retries\npipelines.retries._sleep = lambda seconds: None"
 
 OPTIONS = {
     "key": "${TEST_S3_KEY}",
@@ -95,16 +94,11 @@ def test_a_build_from_s3_to_s3_makes_the_bytes_of_a_local_one(
     assert s3.server.requests
 
 
-def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3, tmp_path: Path) -> None:
-    done = command(
-        "build",
-        config,
-        hook="import pipelines.stages.encode as e\ne.tokens_content = lambda *_: 1 / 0",
-        directory=tmp_path,
-    )
+def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3) -> None:
+    with mock.patch("pipelines.stages.encode.tokens_content", lambda *_: 1 / 0):
+        done = command("build", config, here=True)
     assert done.returncode == 1
     assert "out/tokens/manifest.json" not in s3.names
-    (tmp_path / "sitecustomize.py").unlink()
     done = command("build", config)
     assert done.returncode == 0, shown(done)
     assert done.stdout.count("already finished") == 2
@@ -125,6 +119,7 @@ def test_no_credential_is_shown_when_a_server_tells_them(
     s3: S3,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    no_pauses: list[float],
     status: int,
     method: str,
 ) -> None:
@@ -139,7 +134,7 @@ def test_no_credential_is_shown_when_a_server_tells_them(
             request.method == method and ("/data/" in request.path or method == "PUT")
         ),
     )
-    done = command("build", config, "--debug", hook=NO_PAUSES, directory=tmp_path)
+    done = command("build", config, "--debug", here=True)
     assert done.returncode == (4 if method == "GET" else 5), shown(done)
     assert "denied: *** *** ***" in done.stderr
     assert s3.url in done.stderr
@@ -147,15 +142,14 @@ def test_no_credential_is_shown_when_a_server_tells_them(
 
 
 def test_no_credential_is_shown_by_an_unexpected_error(
-    config: Path, s3: S3, tmp_path: Path
+    config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hook = (
-        f"import pipelines.counting.content as c\nc.fingerprint = lambda content: open({SECRET!r})"
-    )
-    done = command("build", config, hook=hook, directory=tmp_path)
+    where = "pipelines.counting.content.fingerprint"
+    monkeypatch.setattr(where, lambda content: Path(SECRET).read_bytes())
+    done = command("build", config, here=True)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
-    check_no_credential(shown(done).replace(f"open({SECRET!r})", ""), "the traceback")
+    check_no_credential(shown(done), "the traceback")
 
 
 def test_a_tokenizer_beside_the_output_is_opened_with_its_options(config: Path) -> None:

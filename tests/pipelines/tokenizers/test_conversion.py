@@ -263,7 +263,7 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["absent", "out", "--to", "gpt2"], 4, "No such file"),
     (["source/some.tiktoken", "out", "--to", "gpt2"], 2, "--pattern with one of gpt2"),
     (["source", "out", "--to", "gpt2", "--pattern", "gtp2"], 2, "did you mean 'gpt2'"),
-    (["source", "out", "--to", "gpt2", "--pattern", "("], 2, "no valid regular expression"),
+    (["source", "out", "--to", "gpt2", "--pattern", "("], 2, "not a valid regular expression"),
     (["source", "out", "--to", "nothing"], 2, "nothing"),
     (["source", "out"], 2, "--to"),
     (["source", "out", "--to", "gpt2", "--from", "minbpe"], 4, "none of them of the format minbpe"),

@@ -14,6 +14,7 @@ import pytest
 import xxhash
 import yaml
 from build_support import command, some_text
+from profiles import times
 
 from pipelines import build
 from pipelines.config import load_config
@@ -117,7 +118,7 @@ def test_a_whole_output_is_whole(folder: Path) -> None:
 
 
 def test_a_changed_byte_in_any_file_is_found(folder: Path) -> None:
-    positions = 3
+    positions = times(0.03)
     for number, path in enumerate(files_of(folder)):
         data = path.read_bytes()
         step = len(data) / positions
