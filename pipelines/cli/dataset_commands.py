@@ -236,7 +236,7 @@ def inspect(
         from rich.console import Console
 
         from pipelines.dataset import inspection
-        from pipelines.dataset.reading import TokenDataset, model_of
+        from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory
 
         if sum(wanted is not None for wanted in (row, doc, grep)) != 1 or grep == "":
@@ -247,9 +247,7 @@ def inspect(
             )
         directory = output_directory(output, storage_options)
         dataset = TokenDataset.open(directory.url, directory.storage_options)
-        inspector = inspection.Inspector(
-            dataset, model_of(dataset.output, dataset.manifest, tokenizer)
-        )
+        inspector = inspection.Inspector(dataset, dataset.find_model(tokenizer))
         console = Console()
         if grep is not None:
             inspection.show_hits(inspector.search(grep, limit), grep, console)
@@ -269,11 +267,11 @@ def report(
     """Describe a dataset: inputs, rejects, sources, lengths, use of the vocabulary."""
     with leave_at_once(), report_errors(debug):
         from pipelines.dataset import report as reports
-        from pipelines.dataset.reading import TokenDataset, model_of
+        from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory
 
         directory = output_directory(output, storage_options)
         dataset = TokenDataset.open(directory.url, directory.storage_options)
-        model = model_of(dataset.output, dataset.manifest, tokenizer)
+        model = dataset.find_model(tokenizer)
         found = reports.report(dataset, model)
         typer.echo(json.dumps(found, indent=2) if as_json else reports.shown(found, model))

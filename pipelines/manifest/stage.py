@@ -1,8 +1,12 @@
-"""The stages of a build: what each records on disk, compared with a configuration and its inputs.
+"""The stages of a build: their records on disk, compared with a configuration and its inputs.
 
 A stage's directory has `_plan.json` from its start to its end and `manifest.json`, written last,
-once it is finished. Both record the canonical configuration and the inputs, so that the output of
-another configuration is never mixed in. Only `run.json` depends on the machine or the moment.
+once it is finished: when every file that it lists is present with its size, and after the names in
+the directory are on the disk. Both record the canonical configuration and the inputs, so that the
+output of another configuration is never mixed in. Beside configurations, names and sizes of inputs
+are compared and, if this machine has recorded them, version tags. Only `run.json` depends on the
+machine or the moment. A build that is killed between the manifest and its own end leaves scratch
+files, which the next one removes.
 """
 
 from __future__ import annotations
@@ -14,45 +18,62 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
+from pydantic import ValidationError
 
 from pipelines.config.fingerprints import Difference, differences, fingerprint
-from pipelines.errors import DifferentConfigurationError, InputError, OutputError
+from pipelines.errors import DifferentConfigurationError, InputError, OutputError, PipelineError
 from pipelines.manifest import generations
-from pipelines.manifest.models import FORMAT_VERSION, StageDirectory, sealed
+from pipelines.manifest.models import (
+    FORMAT_VERSION,
+    CountsManifest,
+    Manifest,
+    RunRecord,
+    StageDirectory,
+    StagePlan,
+    TokenizerManifest,
+    TokensManifest,
+    first_problem,
+    load_json,
+    sealed,
+)
+from pipelines.manifest.names import MANIFEST, PLAN, RUN, STATISTICS_FILE
 from pipelines.storage.directory import Directory
 from pipelines.tasks.plan import Plan
-from pipelines.versions import deciding_versions
 
-MANIFEST: Final = "manifest.json"
-RUN: Final = "run.json"
-_PLAN: Final = "_plan.json"
 _DIFFERENCES_SHOWN: Final = 12
 _FILES_SHOWN: Final = 3
 _DISCARDED: Final[Mapping[str, Any]] = {}  # the plan of a stage whose files were discarded
 
+_M = TypeVar("_M", bound=Manifest)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class Stage(Generic[_M]):
     """A stage of a build.
 
     Attributes:
         name: in summaries and errors; also the name of its command.
-        directory: name of its directory in the output.
+        manifest: model of its manifest.
         may_grow: if inputs may be added to it when it is finished, as a further generation.
     """
 
     name: str
-    directory: StageDirectory
+    manifest: type[_M]
     may_grow: bool = False
 
+    @property
+    def directory(self) -> StageDirectory:
+        """The name of its directory in the output."""
+        return self.manifest.directory_name
 
-COUNT: Final = Stage(name="count", directory="counts")
-TRAIN: Final = Stage(name="train", directory="tokenizer")
-ENCODE: Final = Stage(name="encode", directory="tokens", may_grow=True)
-STAGES: Final = (COUNT, TRAIN, ENCODE)
+
+COUNT: Final = Stage(name="count", manifest=CountsManifest)
+TRAIN: Final = Stage(name="train", manifest=TokenizerManifest)
+ENCODE: Final = Stage(name="encode", manifest=TokensManifest, may_grow=True)
+STAGES: Final[tuple[Stage[Any], ...]] = (COUNT, TRAIN, ENCODE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +109,8 @@ class Identity:
 
 
 def find_finished_manifest(
-    stage: Stage, directory: Directory, identity: Identity, *, command: str | None = None
-) -> dict[str, Any] | None:
+    stage: Stage[_M], directory: Directory, identity: Identity, *, command: str | None = None
+) -> _M | None:
     """Return the manifest of a finished stage, or None if the stage is unfinished.
 
     Args:
@@ -100,46 +121,84 @@ def find_finished_manifest(
 
     Raises:
         DifferentConfigurationError: the stage has another configuration or other inputs.
-        OutputError: the directory has files that no build wrote, or lacks files of the manifest.
+        OutputError: the directory has files that no build wrote, lacks files of the manifest, or
+            has a damaged record.
     """
-    manifest = directory.read_json(MANIFEST)
-    found = directory.read_json(_PLAN) if manifest is None else manifest
-    if found is None:
+    manifest = load_manifest(stage, directory, command=command)
+    if manifest is not None:
+        may_grow = stage.may_grow
+        _check_same(stage, directory, manifest, identity, may_grow=may_grow, command=command)
+        _check_present(stage, directory, manifest, command)
+        return manifest
+    plan = load_plan(stage, directory, command=command)
+    if plan is not None:
+        _check_same(stage, directory, plan, identity, may_grow=False, command=command)
+    elif PLAN not in directory.sizes():
         foreign = [name for name in directory.sizes() if not name.startswith((".", "_"))]
         if foreign:
             raise _foreign_files(directory, foreign)
+    return None
+
+
+def load_manifest(
+    stage: Stage[_M], directory: Directory, *, command: str | None = None
+) -> _M | None:
+    """Return the manifest in a stage's directory, or None if there is none.
+
+    Raises:
+        DifferentConfigurationError: the manifest has another format.
+        OutputError: the manifest is damaged, or no build wrote it.
+    """
+    data = directory.find_bytes(MANIFEST)
+    if data is None:
         return None
-    if manifest is None and found == _DISCARDED:
+    try:
+        return stage.manifest.model_validate_json(data)
+    except ValidationError as error:
+        raise _invalid_record(
+            stage, directory, MANIFEST, data, first_problem(error), command
+        ) from None
+
+
+def load_plan(
+    stage: Stage[_M], directory: Directory, *, command: str | None = None
+) -> StagePlan | _M | None:
+    """Return the plan in a stage's directory, or None if there is none or it was discarded.
+
+    While a finished stage is discarded, its manifest is the plan.
+
+    Raises:
+        DifferentConfigurationError: the plan has another format.
+        OutputError: the plan is damaged, or no build wrote it.
+    """
+    data = directory.find_bytes(PLAN)
+    if data is None:
         return None
-    if not {"configuration", "inputs"} <= found.keys():
-        raise _foreign_files(directory, [_PLAN if manifest is None else MANIFEST])
-    _check_format(stage, directory, found, command)
-    may_grow = stage.may_grow and manifest is not None
-    _check_same(stage, directory, found, identity, may_grow=may_grow, command=command)
-    if manifest is not None:
-        _check_present(stage, directory, manifest, command)
-    return manifest
+    try:
+        value = load_json(data)
+        if value == _DISCARDED:
+            return None
+        return (stage.manifest if "checksum" in value else StagePlan).model_validate(value)
+    except ValidationError as error:
+        problem = first_problem(error)
+    except ValueError as error:
+        problem = str(error)
+    raise _invalid_record(stage, directory, PLAN, data, problem, command)
 
 
-def read_declaration(directory: Directory) -> dict[str, Any]:
-    """Return the plan of an unfinished stage or the manifest of a finished one; {} if not begun."""
-    return directory.read_json(_PLAN) or directory.read_json(MANIFEST) or {}
+def load_declaration(stage: Stage[_M], directory: Directory) -> StagePlan | _M | None:
+    """Return the plan of an unfinished stage or the manifest of a finished one, if there is one."""
+    return load_plan(stage, directory) or load_manifest(stage, directory)
 
 
-def find_dataset(tokens: Directory) -> dict[str, Any] | None:
-    """Return the manifest of finished token files as it is on disk, or None if there is none."""
-    manifest = tokens.read_json(MANIFEST)
-    return manifest if manifest is not None and "generations" in manifest else None
-
-
-def read_dataset_manifest(tokens: Directory) -> dict[str, Any]:
+def load_dataset(tokens: Directory) -> TokensManifest:
     """Return the manifest of finished token files, whatever their configuration.
 
     Raises:
         InputError: the token files are unfinished.
         OutputError: files are missing.
     """
-    manifest = tokens.read_json(MANIFEST)
+    manifest = load_manifest(ENCODE, tokens)
     if manifest is None:
         raise InputError(
             "There are no finished token files.",
@@ -147,22 +206,21 @@ def read_dataset_manifest(tokens: Directory) -> dict[str, Any]:
             where=tokens.url,
             hint="Finish them: `beam-bpe encode CONFIG`.",
         )
-    _check_format(ENCODE, tokens, manifest)
     _check_present(ENCODE, tokens, manifest)
     return manifest
 
 
 def check_replayable(
-    tokens: Directory, manifest: Mapping[str, Any], configuration: Mapping[str, Any]
+    tokens: Directory, manifest: TokensManifest, configuration: Mapping[str, Any]
 ) -> None:
     """Check that a configuration is that of a dataset, apart from the policy on rejects.
 
     Raises:
         DifferentConfigurationError: it differs in other keys.
     """
-    known = {source["name"] for source in manifest["configuration"]["input"]}
+    known = {source["name"] for source in manifest.configured_sources}
     now = generations.without_files(configuration, known)
-    was = generations.without_files(manifest["configuration"], known)
+    was = generations.without_files(manifest.configuration, known)
     changed = differences(generations.with_policy(was, generations.policy_of(now)), now)
     if not changed:
         return
@@ -194,79 +252,72 @@ def begin_stage(
             tasks.
     """
     directory.create()
-    directory.write_json(
-        _PLAN,
-        {
-            "format": FORMAT_VERSION,
-            "configuration": identity.configuration,
-            "inputs": identity.inputs,
-            "marks": identity.marks,
-            "limits": limits or {},
-            "tasks": tasks,
-        },
+    plan = StagePlan(
+        format=FORMAT_VERSION,
+        configuration=dict(identity.configuration),
+        inputs=dict(identity.inputs),
+        marks=dict(identity.marks),
+        limits=dict(limits or {}),
+        tasks=tasks,
     )
+    directory.write_json(PLAN, plan.to_json())
 
 
-def read_number_of_tasks(directory: Directory) -> int | None:
-    """Return the number of tasks that a stage has recorded; None if it has not."""
-    for name in (_PLAN, RUN):
-        tasks = (directory.read_json(name) or {}).get("tasks")
-        if isinstance(tasks, int):
-            return tasks
+def read_number_of_tasks(counts: Directory) -> int | None:
+    """Return the number of tasks that counting has recorded; None if it has not."""
+    for found in (load_plan(COUNT, counts), RunRecord.load(counts)):
+        if isinstance(found, StagePlan | RunRecord) and found.tasks is not None:
+            return found.tasks
     return None
 
 
-def read_limits(directories: Sequence[Directory]) -> dict[str, Any]:
-    """Return where the limits of sources end, as stages in these directories have recorded it."""
-    found: dict[str, Any] = {}
-    for directory in directories:
-        for name in (_PLAN, RUN):
-            limits = (directory.read_json(name) or {}).get("limits", {})
-            found.update(limits if isinstance(limits, dict) else {})
-    return found
+def read_limits(output: Directory) -> dict[str, Any]:
+    """Return where the limits of sources end, as the stages of an output have recorded it."""
+    limits: dict[str, Any] = {}
+    counts, tokens = (output / stage.directory for stage in (COUNT, ENCODE))
+    for found in (
+        load_plan(COUNT, counts),
+        RunRecord.load(counts),
+        load_plan(ENCODE, tokens),
+        RunRecord.load(tokens),
+    ):
+        if isinstance(found, StagePlan | RunRecord):
+            limits.update(found.limits)
+    return limits
 
 
 def finish_stage(
-    stage: Stage,
+    stage: Stage[_M],
     directory: Directory,
     identity: Identity,
-    content: Mapping[str, Any],
+    manifest: _M,
     run: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Write `run.json`, then the manifest; return the manifest.
+) -> None:
+    """Write `run.json`, then the manifest.
 
     Args:
         stage: that is complete.
         directory: of the stage.
         identity: of the stage.
-        content: of the manifest, besides what every manifest has; its keys win.
+        manifest: of the stage.
         run: of `run.json`, besides what every one has.
 
     Raises:
         OutputError: files of the manifest are missing.
     """
-    manifest = sealed(
-        {
-            "format": FORMAT_VERSION,
-            "stage": stage.directory,
-            "configuration": identity.configuration,
-            "configuration_fingerprint": identity.configuration_fingerprint,
-            "inputs": identity.inputs,
-            "software": dict(deciding_versions()),
-            **content,
-        }
-    )
     system = os.uname()  # platform.platform() would start a process
-    earlier = directory.read_json(RUN) or {}
+    earlier = RunRecord.load(directory)
+    marks = {} if earlier is None else earlier.repaired_marks
+    locations = {} if earlier is None else earlier.repaired_locations
     record = {
         **run,
-        "repaired_marks": {**earlier.get("repaired_marks", {}), **run.get("repaired_marks", {})},
+        "repaired_marks": {**marks, **run.get("repaired_marks", {})},
         "repaired_locations": {
-            **earlier.get("repaired_locations", {}),
+            **locations,
             **_without_credentials(run.get("repaired_locations", {})),
         },
         "stage": stage.directory,
-        "manifest": manifest["checksum"],
+        "manifest": manifest.checksum,
         "output": directory.url,
         "marks": identity.marks,
         "locations": _without_credentials(identity.locations),
@@ -282,11 +333,10 @@ def finish_stage(
     _check_present(stage, directory, manifest)
     # The manifest declares the stage finished: everything else must be on disk before it is.
     directory.settle()
-    directory.write_json(MANIFEST, manifest)
+    directory.write_json(MANIFEST, manifest.to_json())
     directory.settle()
-    directory.remove(_PLAN)
+    directory.remove(PLAN)
     directory.remove_leftovers()
-    return manifest
 
 
 def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None:
@@ -296,33 +346,75 @@ def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None
         directory: of a finished stage.
         may_remove: called if there are such files; returns False if another build is at work.
     """
-    if (_PLAN in directory.sizes() or directory.leftovers()) and may_remove():
-        directory.remove(_PLAN)
+    if (PLAN in directory.sizes() or directory.leftovers()) and may_remove():
+        directory.remove(PLAN)
         directory.remove_leftovers()
 
 
-def discard_stage(directory: Directory, ours: str) -> None:
+def discard_stage(stage: Stage[_M], directory: Directory, ours: str) -> None:
     """Remove what builds wrote into a stage's directory, and nothing else.
 
     Nothing is removed from a directory without a plan or a manifest. If this is interrupted, the
     remaining files still have a plan that declares their configuration.
 
     Args:
+        stage: to discard.
         directory: of the stage.
         ours: a regex that matches the names of the stage's files.
     """
-    begun = directory.read_json(_PLAN)
-    found = begun if begun is not None else directory.read_json(MANIFEST)
-    if found is None:
-        return
-    if begun is None:
-        directory.write_json(_PLAN, found)
+    if PLAN not in directory.sizes():
+        manifest = load_manifest(stage, directory)
+        if manifest is None:
+            return
+        directory.write_json(PLAN, manifest.to_json())
     directory.remove(MANIFEST)
     directory.remove_files(
         [name for name in directory.sizes() if name == RUN or re.fullmatch(ours, name)]
     )
     directory.remove_leftovers()
-    directory.write_json(_PLAN, _DISCARDED)
+    directory.write_json(PLAN, _DISCARDED)
+
+
+def _invalid_record(
+    stage: Stage[_M],
+    directory: Directory,
+    name: str,
+    data: bytes,
+    problem: str,
+    command: str | None,
+) -> PipelineError:
+    """Return the error for a record that no build of this version wrote.
+
+    Args:
+        stage: of the record.
+        directory: of the stage.
+        name: of the file.
+        data: its bytes.
+        problem: the first problem of the record.
+        command: that the user ran, if any.
+    """
+    redo = f"redo this stage: {_restart_commands(stage, command)}."
+    try:
+        value = load_json(data)
+    except ValueError:
+        value = None
+    if value is not None and not {"configuration", "inputs"} <= value.keys():
+        return _foreign_files(directory, [name])
+    if value is not None and value.get("format") != FORMAT_VERSION:
+        return DifferentConfigurationError(
+            "The output was made by another version of this tool; nothing was changed.",
+            expected=f"format {FORMAT_VERSION}",
+            found=f"format {value.get('format', 1)}",
+            where=directory.url,
+            hint=f"Choose another output, or {redo}",
+        )
+    return OutputError(
+        "A file of the output is damaged.",
+        expected="JSON as beam-bpe writes it",
+        found=problem,
+        where=directory.path(name),
+        hint=f"Restore it, or {redo}",
+    )
 
 
 def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
@@ -336,18 +428,19 @@ def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
 
 
 def _check_present(
-    stage: Stage, directory: Directory, manifest: Mapping[str, Any], command: str | None = None
+    stage: Stage[_M], directory: Directory, manifest: _M, command: str | None = None
 ) -> None:
-    """Check that every file of the manifest is in the directory and has its size."""
-    files = manifest.get("files", ())
-    if isinstance(files, Mapping):  # of token files; their rejects are in another directory
-        files = [file for split in ("train", "validation") for file in files[split]]
-    listed = [*manifest.get("shards", ()), *files]
+    """Check that every file of the manifest is in the stage's directory and has its size."""
+    listed = [
+        file
+        for place, file in manifest.listed_files()
+        if place == stage.directory and not STATISTICS_FILE.fullmatch(file.name)
+    ]
     present = directory.sizes() if listed else {}
-    wrong = [file["name"] for file in listed if present.get(file["name"]) != file["bytes"]]
+    wrong = [file.name for file in listed if present.get(file.name) != file.bytes]
     if wrong:
         raise OutputError(
-            "The output is not as its manifest says.",
+            "The output does not match its manifest.",
             expected=f"{len(listed)} files with the sizes in {MANIFEST}",
             found=f"{len(wrong)} missing or of another size: " + ", ".join(wrong[:_FILES_SHOWN]),
             where=directory.url,
@@ -355,30 +448,16 @@ def _check_present(
         )
 
 
-def _check_format(
-    stage: Stage, directory: Directory, found: Mapping[str, Any], command: str | None = None
-) -> None:
-    if found.get("format") == FORMAT_VERSION:
-        return
-    raise DifferentConfigurationError(
-        "The output was made by another version of this tool; nothing was changed.",
-        expected=f"format {FORMAT_VERSION}",
-        found=f"format {found.get('format', 1)}",
-        where=directory.url,
-        hint=f"Choose another output, or redo this stage: {_restart_commands(stage, command)}.",
-    )
-
-
 def _check_same(
-    stage: Stage,
+    stage: Stage[_M],
     directory: Directory,
-    found: Mapping[str, Any],
+    found: StagePlan | _M,
     identity: Identity,
     *,
     may_grow: bool,
     command: str | None,
 ) -> None:
-    inputs = index_inputs(found)
+    inputs = found.input_sizes
     configuration = [str(d) for d in _changed_configuration(found, identity.configuration)]
     changed = list(_changed_inputs(directory, found, identity))
     added = [label for label in identity.inputs if label not in inputs]
@@ -409,54 +488,48 @@ def _check_same(
     )
 
 
-def index_inputs(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the inputs in a manifest or plan by label, each with its `size`."""
-    inputs = found["inputs"]
-    if isinstance(inputs, Mapping):
-        return {label: {"size": size} for label, size in inputs.items()}
-    return {file["name"]: file for file in inputs}
-
-
 def _changed_configuration(
-    found: Mapping[str, Any], configuration: Mapping[str, Any]
+    found: StagePlan | Manifest, configuration: Mapping[str, Any]
 ) -> list[Difference]:
     """Return the differences from a stage's configuration, none if a generation of it has this one.
 
     A replay of rejects gives its generation a policy of its own.
     """
-    there = found["configuration"]
-    changed = differences(there, configuration)
-    replayed = [] if "generations" not in found else generations.policies(found)[1:]
+    replayed = generations.replay_policies(found) if isinstance(found, TokensManifest) else []
+    there = found.configuration
     if any(not differences(generations.with_policy(there, p), configuration) for p in replayed):
         return []
-    return changed
+    return differences(there, configuration)
 
 
-def _is_grown(found: Mapping[str, Any], configuration: Mapping[str, Any]) -> bool:
+def _is_grown(found: StagePlan | Manifest, configuration: Mapping[str, Any]) -> bool:
     """Return True if a configuration only adds sources and patterns of files."""
-    known = [source["name"] for source in found["configuration"]["input"]]
+    known = [source["name"] for source in found.configuration["input"]]
+    there = generations.without_files(found.configuration, known)
     return not _changed_configuration(
-        {**found, "configuration": generations.without_files(found["configuration"], known)},
+        found.model_copy(update={"configuration": there}),
         generations.without_files(configuration, known),
     )
 
 
 def _changed_inputs(
-    directory: Directory, found: Mapping[str, Any], identity: Identity
+    directory: Directory, found: StagePlan | Manifest, identity: Identity
 ) -> Iterator[str]:
     """Yield the inputs that are gone or that have changed."""
-    run = directory.read_json(RUN) or {}
-    marks = found.get("marks") or run.get("marks", {})
-    for label, file in index_inputs(found).items():
+    run = RunRecord.load(directory)
+    marks = {} if run is None else run.marks
+    repaired_marks = {} if run is None else run.repaired_marks
+    if isinstance(found, StagePlan) and found.marks:
+        marks = found.marks
+    for label, sizes in found.input_sizes.items():
         size, mark = identity.inputs.get(label), identity.marks.get(label)
-        was, repaired = file["size"], file.get("repaired", {}).get("size")
         if size is None:
-            yield f'input {label}: "{was} bytes" → not set'
-        elif size not in (was, repaired):
-            yield f'input {label}: "{was} bytes" → "{size} bytes"'
+            yield f'input {label}: "{sizes[0]} bytes" → not set'
+        elif size not in sizes:
+            yield f'input {label}: "{sizes[0]} bytes" → "{size} bytes"'
         elif mark not in (
-            *([marks.get(label, mark)] if size == was else []),
-            *([run.get("repaired_marks", {}).get(label, mark)] if size == repaired else []),
+            *([marks.get(label, mark)] if size == sizes[0] else []),
+            *([repaired_marks.get(label, mark)] if size in sizes[1:] else []),
         ):
             yield (
                 f"input {label}: as large as before, but changed since "
@@ -487,7 +560,7 @@ def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _restart_commands(stage: Stage, command: str | None) -> str:
+def _restart_commands(stage: Stage[Any], command: str | None) -> str:
     """Return the commands that make a stage again, and those after it up to a command."""
     names = [stage.name for stage in STAGES]
     first = names.index(stage.name)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,14 +39,14 @@ _ROWS_AT_ONCE: Final = 1 << 14
 
 
 def check_rejects(
-    totals: Mapping[str, Any], limit: float, rejects: Directory, names: Sequence[str]
+    kept: int, rejected: int, limit: float, rejects: Directory, names: Sequence[str]
 ) -> None:
     """Check the share of rejected documents among the rejected and kept ones.
 
     Empty and not selected documents do not count, nor do rejects for the rest of bad files.
 
     Args:
-        totals: totals of a stage, as in its manifest.
+        kept, rejected: numbers of documents of a stage.
         limit: `encode.max_reject_fraction`.
         rejects: the directory of reject files.
         names: names of the stage's reject files.
@@ -54,8 +54,7 @@ def check_rejects(
     Raises:
         RejectLimitError: the share exceeds the limit; names the files with the most rejects.
     """
-    rejected = totals["rejected"]
-    documents = totals["documents"] + rejected
+    documents = kept + rejected
     if rejected <= limit * documents:
         return
     raise RejectLimitError(
@@ -71,7 +70,7 @@ def check_rejects(
 
 
 def check_bad_files(
-    found: Sequence[Mapping[str, Any]],
+    bad_files: Sequence[Sequence[str]],
     sources: Sequence[SourceConfig],
     rejects: Directory,
     names: Sequence[str],
@@ -79,7 +78,7 @@ def check_bad_files(
     """Check the number of bad files of each source.
 
     Args:
-        found: totals of each source.
+        bad_files: labels of the bad files of each source.
         sources: configuration of each source.
         rejects: the directory of reject files.
         names: names of the stage's reject files.
@@ -87,8 +86,7 @@ def check_bad_files(
     Raises:
         BadFileLimitError: a source has more bad files than `input.max_bad_files`.
     """
-    for source, totals in zip(sources, found, strict=True):
-        labels = totals["bad_files"]
+    for source, labels in zip(sources, bad_files, strict=True):
         if len(labels) > source.max_bad_files:
             listed = labels[:_FILES_SHOWN]
             faults = dict(_find_faults(rejects, names, set(listed)))

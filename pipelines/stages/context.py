@@ -78,7 +78,7 @@ class BuildContext:
         output = Output.of(config, lock.guard)
         return cls(
             config=config,
-            inputs=Inputs(config, (output.counts, output.tokens)),
+            inputs=Inputs(config, output.root),
             output=output,
             lock=lock,
             command=command,

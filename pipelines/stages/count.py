@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
 
-from pipelines.accounting import DocumentTotals, check_accounts, planned_bytes_of_sources
+from pipelines.accounting import check_accounts, planned_bytes_of_sources
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
 from pipelines.counting.commits import usable_commits
 from pipelines.counting.content import counts_content, shard_entries
 from pipelines.errors import ConfigError
+from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import RUN_FILES, RUNS
 from pipelines.manifest.stage import (
     COUNT,
     Identity,
     begin_stage,
     discard_stage,
-    read_declaration,
+    load_declaration,
 )
 from pipelines.stages.context import BuildContext
 from pipelines.stages.jobs import count_job, list_works
@@ -33,7 +33,7 @@ from pipelines.stages.submit import submit
 from pipelines.storage.locks import OutputLock
 
 
-def count(context: BuildContext) -> dict[str, Any]:
+def count(context: BuildContext) -> CountsManifest:
     """Count the pre-tokens unless that is done; return the manifest."""
     inputs, output = context.inputs, context.output
     identity = Identity.of(counts_configuration(context.config), inputs.listed)
@@ -42,8 +42,8 @@ def count(context: BuildContext) -> dict[str, Any]:
         limits = inputs.limits
         started = time.monotonic()
         begin_stage(output.counts, identity, limits, len(inputs.plan.tasks))
-        result = _count_tasks(context, identity)
-        manifest = finish(context, COUNT, identity, result, started)
+        manifest, result = _count_tasks(context, identity)
+        finish(context, COUNT, identity, manifest, result, started)
     context.report.add_warnings(remove_scratch(output.counts / RUNS, RUN_FILES, context.lock))
     context.report.add_counts(manifest, output)
     return manifest
@@ -52,12 +52,12 @@ def count(context: BuildContext) -> dict[str, Any]:
 def discard_counts(output: Output, lock: OutputLock) -> list[str]:
     """Remove the files of the stage; return warnings."""
     lock.acquire()
-    declared = read_declaration(output.counts)
-    counts = declared.get("configuration", {}).get("counts", {})
+    declared = load_declaration(COUNT, output.counts)
+    counts = {} if declared is None else declared.configuration.get("counts", {})
     of = f"{counts['shards']:05d}" if "shards" in counts else r"\d+"
     discard_count_rejects(output)
     warnings = remove_scratch(output.counts / RUNS, RUN_FILES, lock) if declared else []
-    discard_stage(output.counts, rf"shard-\d+-of-{of}\.parquet")
+    discard_stage(COUNT, output.counts, rf"shard-\d+-of-{of}\.parquet")
     return warnings
 
 
@@ -76,8 +76,8 @@ def check_trains(config: BuildConfig) -> None:
         )
 
 
-def _count_tasks(context: BuildContext, identity: Identity) -> StageResult:
-    """Count the tasks that no commit has and merge the shards; return what they add up to."""
+def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManifest, StageResult]:
+    """Count the tasks that no commit has and merge the shards; return the manifest."""
     config, inputs, output = context.config, context.inputs, context.output
     works = list_works(inputs.plan)
     fingerprint = identity.configuration_fingerprint
@@ -98,16 +98,20 @@ def _count_tasks(context: BuildContext, identity: Identity) -> StageResult:
         if context.no_wait:
             submit(context, COUNT, steps, job, planned)
         measured = pipelines.run_tasks(steps, "counting tasks", len(left))
-    content = counts_content(job, config.input, planned)
+    manifest = CountsManifest.seal(
+        identity.configuration,
+        inputs=dict(identity.inputs),
+        **counts_content(job, config.input, planned).fields(),
+    )
     ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
     names = sorted(filter(ours.fullmatch, output.rejects.sizes()))
-    check_thresholds(config, output.rejects, content, names)
-    check_accounts({**content, "inputs": identity.inputs, "configuration": identity.configuration})
-    return StageResult(
-        content=content,
+    check_thresholds(config, output.rejects, manifest, names)
+    check_accounts(manifest.to_json())
+    result = StageResult(
         resumed=bool(commits),
-        bytes=DocumentTotals.from_json(content["totals"]).all_bytes - bytes_before,
+        bytes=manifest.totals.document_totals().all_bytes - bytes_before,
         measured=measured,
         # The number of tasks names the files of rejects, for `discard_count_rejects`.
         run={"limits": inputs.limits, "tasks": len(works)},
     )
+    return manifest, result

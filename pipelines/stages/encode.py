@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +12,16 @@ from pipelines.accounting import DocumentTotals, check_accounts
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
+from pipelines.manifest.models import GenerationContent, TokensManifest
 from pipelines.manifest.names import BASE, ENTRY_FILES
 from pipelines.manifest.stage import (
+    COUNT,
     ENCODE,
-    MANIFEST,
     Identity,
     begin_stage,
     discard_stage,
-    find_dataset,
-    read_declaration,
+    load_declaration,
+    load_manifest,
 )
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
@@ -61,20 +62,20 @@ def encode(context: BuildContext) -> None:
     if manifest is None:
         limits = inputs.limits
         started = time.monotonic()
-        earlier = find_dataset(output.tokens)
+        earlier = load_manifest(ENCODE, output.tokens)
         if earlier is None:
             begin_stage(output.tokens, identity, limits, len(inputs.plan.tasks))
-        result = _encode_generation(context, identity, model, earlier)
+        manifest, result = _encode_generation(context, identity, model, earlier)
         if trained is not None:
-            _check_corpus(output, result.content, trained["configuration"]["corpus"])
+            _check_corpus(output, manifest, trained.configuration["corpus"])
         name = None if earlier is None else f"{ENCODE.name} {generations.next_name(earlier)}"
-        manifest = finish(context, ENCODE, identity, result, started, name=name)
+        finish(context, ENCODE, identity, manifest, result, started, name=name)
     if output.rejects.exists() and context.lock.try_acquire():
         discard_count_rejects(output)
     conclude(context, manifest, model)
 
 
-def conclude(context: BuildContext, manifest: Mapping[str, Any], model: Model) -> None:
+def conclude(context: BuildContext, manifest: TokensManifest, model: Model) -> None:
     """Remove what a finished dataset no longer needs, and add the dataset to the report."""
     output, lock = context.output, context.lock
     context.report.add_warnings(remove_scratch(output.tokens / ENTRIES, ENTRY_FILES, lock))
@@ -85,12 +86,15 @@ def conclude(context: BuildContext, manifest: Mapping[str, Any], model: Model) -
 def discard_tokens(output: Output, lock: OutputLock) -> list[str]:
     """Remove the files of the stage and the rejects; return warnings."""
     lock.acquire()
-    declared = read_declaration(output.tokens)
+    declared = load_declaration(ENCODE, output.tokens)
     warnings = remove_scratch(output.tokens / ENTRIES, ENTRY_FILES, lock) if declared else []
-    if "generations" in declared:
-        generations.remove(generations.unlisted(output.tokens, output.rejects, declared))
-    tokens, rejects = generations.names_of(declared)
-    discard_stage(output.tokens, tokens)
+    if isinstance(declared, TokensManifest):
+        generations.remove(generations.find_unlisted(output.tokens, output.rejects, declared))
+        tokens, rejects = generations.patterns_of_listed(declared)
+    else:
+        tasks = None if declared is None else declared.tasks
+        tokens, rejects = generations.patterns_of_tasks(tasks)
+    discard_stage(ENCODE, output.tokens, tokens)
     discard_count_rejects(output)
     found = [name for name in output.rejects.sizes() if re.fullmatch(rejects, name)]
     output.rejects.remove_files(found)
@@ -102,8 +106,8 @@ def _encode_generation(
     context: BuildContext,
     identity: Identity,
     model: Model,
-    earlier: Mapping[str, Any] | None,
-) -> StageResult:
+    earlier: TokensManifest | None,
+) -> tuple[TokensManifest, StageResult]:
     """Encode all files or, into a dataset with a manifest, the files that it does not list."""
     config, inputs, output = context.config, context.inputs, context.output
     name, plan = BASE, inputs.plan
@@ -122,16 +126,20 @@ def _encode_generation(
     entries, result = write_tokens(context, job, works, model, earlier)
     content = tokens_content(entries, plan.files, config.input, name)
     content["files"]["statistics"] = [write_merged_statistics(job, entries, model)]
-    content = {
-        **generations.content_of(earlier, content, name, len(works), identity.configuration),
-        "tokenizer": model.fingerprint,
-        "counts": counts_fingerprint(job.tokenizer),
-    }
-    names = [file["name"] for file in content["files"]["rejects"]]
-    check_thresholds(config, output.rejects, content, names)
-    check_accounts({"configuration": identity.configuration, **content})
+    manifest = generations.add_generation(
+        earlier,
+        GenerationContent.model_validate(content),
+        name=name,
+        tasks=len(works),
+        configuration=identity.configuration,
+        tokenizer=model.fingerprint,
+        counts=counts_fingerprint(job.tokenizer),
+    )
+    names = [file.name for file in manifest.files.rejects]
+    check_thresholds(config, output.rejects, manifest, names)
+    check_accounts(manifest.to_json())
     run = {"limits": inputs.limits, "tokenizer": job.tokenizer.url}
-    return replace(result, content=content, run=run)
+    return manifest, replace(result, run=run)
 
 
 def write_tokens(
@@ -139,7 +147,7 @@ def write_tokens(
     job: EncodeJob,
     works: Sequence[TaskWork],
     model: Model,
-    earlier: Mapping[str, Any] | None,
+    earlier: TokensManifest | None,
 ) -> tuple[dict[int, dict[str, Any]], StageResult]:
     """Run the tasks that are not finished; return the entries of all, and a result of the rest.
 
@@ -153,7 +161,13 @@ def write_tokens(
     rejects = context.output.rejects
     finished = finished_entries(job, len(works))
     if earlier is not None:
-        unlisted = generations.unlisted(job.tokens, rejects, earlier, finished.values())
+        keep = [
+            entry[kind]["name"]
+            for entry in finished.values()
+            for kind in ("train", "validation", "rejects")
+            if entry[kind]
+        ]
+        unlisted = generations.find_unlisted(job.tokens, rejects, earlier, keep)
         generations.remove(unlisted)
     left = [work for work in works if work.index not in finished]
     measured = None
@@ -169,7 +183,7 @@ def write_tokens(
     if any(entry["rejects"] for entry in entries.values()):
         rejects.settle()
     fresh = sum(DocumentTotals.from_json(entries[work.index]["totals"]).all_bytes for work in left)
-    result = StageResult(content={}, resumed=bool(finished), bytes=fresh, measured=measured)
+    result = StageResult(resumed=bool(finished), bytes=fresh, measured=measured)
     return entries, result
 
 
@@ -194,23 +208,23 @@ def _check_complete(tokens: Directory, found: int, tasks: int) -> None:
     )
 
 
-def _check_corpus(output: Output, content: Mapping[str, Any], counted: str) -> None:
+def _check_corpus(output: Output, manifest: TokensManifest, counted: str) -> None:
     """Check that the encoded documents are those that the tokenizer was trained on."""
-    if counted in generations.corpora(content):
+    if counted in generations.possible_corpora(manifest):
         return
     raise InputError(
         "The documents that were encoded are not those that were counted.",
         expected=f"number and sum of hashes {counted}",
-        found=content["corpus"] + _describe_other_bad_files(output.counts, content["totals"]),
+        found=manifest.corpus + _describe_other_bad_files(output.counts, manifest),
         where=output.tokens.url,
         hint="The input changed in the meantime. When it is complete, run the command again with "
         "--restart.",
     )
 
 
-def _describe_other_bad_files(counts: Directory, totals: Mapping[str, Any]) -> str:
+def _describe_other_bad_files(counts: Directory, manifest: TokensManifest) -> str:
     """Describe the files that could be read in only one of counting and encoding."""
-    counted = counts.read_json(MANIFEST) or {}
-    before = set(counted.get("totals", {}).get("bad_files", ()))
-    other = sorted(before.symmetric_difference(totals["bad_files"]))
+    counted = load_manifest(COUNT, counts)
+    before = set() if counted is None else set(counted.totals.bad_files)
+    other = sorted(before.symmetric_difference(manifest.totals.bad_files))
     return f"; bad in one of the two alone: {', '.join(other[:10])}" if other else ""

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError
+from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.stage import read_limits
 from pipelines.readers.source_limits import limit_files
 from pipelines.storage.directory import Directory
@@ -22,11 +23,11 @@ class Inputs:
 
     Attributes:
         config: of the build.
-        recorded_in: directories of stages that may have recorded where the limits of sources end.
+        output: of the build, whose stages may have recorded where the limits of sources end.
     """
 
     config: BuildConfig
-    recorded_in: tuple[Directory, ...]
+    output: Directory
 
     @cached_property
     def listed(self) -> Plan:
@@ -43,7 +44,7 @@ class Inputs:
         sources = self.config.input
         if all(source.limit_documents is None and source.limit_bytes is None for source in sources):
             return list(self.listed.files), {}
-        return limit_files(self.listed.files, sources, read_limits(self.recorded_in))
+        return limit_files(self.listed.files, sources, read_limits(self.output))
 
     @property
     def limits(self) -> Mapping[str, Any]:
@@ -68,7 +69,7 @@ class Inputs:
         if tokenizer.path is None and tokenizer.pattern == "none":
             check_size_without_pattern(sum(task.size for task in self.plan.tasks))
 
-    def plan_added(self, dataset: Mapping[str, Any], where: str) -> Plan:
+    def plan_added(self, dataset: TokensManifest, where: str) -> Plan:
         """Return the plan of the files that a dataset does not have.
 
         Args:
@@ -78,7 +79,7 @@ class Inputs:
         Raises:
             DifferentConfigurationError: files were added to a source with a limit.
         """
-        known = {file["name"] for file in dataset["inputs"]}
+        known = dataset.inputs_by_label
         files = [file for file in self.listed.files if file.label not in known]
         for file in files:
             source = self.config.input[file.source]

@@ -15,6 +15,7 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
 from pipelines.counting.load import load_counts
+from pipelines.manifest.models import CountsContent, Record, TokenizerContent
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
 from pipelines.tokenizers.files import Model, save_tokenizer
@@ -36,50 +37,59 @@ class _Trained:
     model: Model
 
 
-def training_configuration(config: BuildConfig, counted: Mapping[str, Any]) -> dict[str, Any]:
+class _Entry(Record):
+    """The result of `learn` on a worker, with the fingerprint of the configuration."""
+
+    configuration: str
+    content: TokenizerContent
+
+
+def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[str, Any]:
     """Return the canonical configuration of training: all that decides the tokenizer's bytes.
 
     Args:
         config: of the build.
         counted: manifest of the counts, or its content.
     """
-    return {**tokenizer_configuration(config), "corpus": counted["corpus"]}
+    return {**tokenizer_configuration(config), "corpus": counted.corpus}
 
 
 def find_trained(
-    directory: Directory, configuration: Mapping[str, Any], counted: Mapping[str, Any]
-) -> dict[str, Any] | None:
+    directory: Directory, configuration: Mapping[str, Any], counted: CountsContent
+) -> TokenizerContent | None:
     """Return what `keep_trained` kept if it is of these counts and all its files are intact."""
-    found = (directory / SCRATCH).read_json(_ENTRY) or {}
-    content: dict[str, Any] = found.get("content", {})
-    if found.get("configuration") != fingerprint(configuration):
+    scratch = directory / SCRATCH
+    data = scratch.find_bytes(_ENTRY)
+    if data is None:
         return None
-    if content.get("counts") != counted["fingerprint"]:
+    entry = _Entry.parse(data, scratch.path(_ENTRY))
+    content = entry.content
+    if entry.configuration != fingerprint(configuration) or content.counts != counted.fingerprint:
         return None
     present = directory.sizes()
     intact = all(
-        present.get(file["name"]) == file["bytes"]
-        and xxhash.xxh3_128_hexdigest(directory.read_bytes(file["name"])) == file["xxh3_128"]
-        for file in content["files"]
+        present.get(file.name) == file.bytes
+        and xxhash.xxh3_128_hexdigest(directory.read_bytes(file.name)) == file.xxh3_128
+        for file in content.files
     )
     return content if intact else None
 
 
 def keep_trained(
-    directory: Directory, configuration: Mapping[str, Any], content: Mapping[str, Any]
+    directory: Directory, configuration: Mapping[str, Any], content: TokenizerContent
 ) -> None:
     """Keep the result of `learn` on a worker, for the launcher that writes the manifest."""
-    entry = {"configuration": fingerprint(configuration), "content": content}
-    (directory / SCRATCH).write_json(_ENTRY, entry)
+    entry = _Entry(configuration=fingerprint(configuration), content=content)
+    (directory / SCRATCH).write_json(_ENTRY, entry.to_json())
 
 
 def learn(
     config: TokenizerConfig,
     counts: Directory,
     directory: Directory,
-    counted: Mapping[str, Any],
+    counted: CountsContent,
     configuration: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> TokenizerContent:
     """Learn the merges and write the tokenizer's files; return the content of the manifest.
 
     Args:
@@ -89,11 +99,11 @@ def learn(
         counted: manifest of the counts, or its content.
         configuration: canonical, of the training.
     """
-    pretokens = load_counts(counts, counted, min_count=config.min_count)
+    pretokens = load_counts(counts, counted.to_json(), min_count=config.min_count)
     train = _train_bytes if config.unit == "byte" else _train_characters
     trained = train(config, pretokens)
     facts = {
-        "counts": counted["fingerprint"],
+        "counts": counted.fingerprint,
         "merges": trained.merges,
         "stop_reason": trained.stop_reason,
         "stopped_because": trained.stopped_because,
@@ -103,12 +113,14 @@ def learn(
     software = dict(deciding_versions())
     training = {"configuration": configuration, "software": software, **facts}
     files, not_written = save_tokenizer(trained.model, directory, {"training": training})
-    return {
-        **facts,
-        "fingerprint": trained.model.fingerprint,
-        "files": files,
-        "not_written": not_written,
-    }
+    return TokenizerContent.model_validate(
+        {
+            **facts,
+            "fingerprint": trained.model.fingerprint,
+            "files": files,
+            "not_written": not_written,
+        }
+    )
 
 
 def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:

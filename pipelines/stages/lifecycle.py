@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from pipelines.manifest.models import Manifest
 from pipelines.manifest.stage import (
     Identity,
     Stage,
     find_finished_manifest,
     finish_stage,
-    index_inputs,
     remove_remains,
 )
 from pipelines.metrics import Measured
 from pipelines.stages.context import BuildContext
 from pipelines.stages.summary import StageSummary
+
+_M = TypeVar("_M", bound=Manifest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,21 +27,19 @@ class StageResult:
     """The result of a stage that did something.
 
     Attributes:
-        content: its part of the manifest.
         resumed: if an earlier command had begun it.
         bytes: text that it read, for the rate; 0 if the rate would mean nothing.
         measured: metrics of its pipeline; None if there are none.
         run: its part of `run.json`.
     """
 
-    content: Mapping[str, Any]
     resumed: bool = False
     bytes: int = 0
     measured: Measured | None = None
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find_finished(context: BuildContext, stage: Stage, identity: Identity) -> dict[str, Any] | None:
+def find_finished(context: BuildContext, stage: Stage[_M], identity: Identity) -> _M | None:
     """Return the manifest of a finished stage, or take the lock and return None.
 
     Raises:
@@ -57,25 +57,27 @@ def find_finished(context: BuildContext, stage: Stage, identity: Identity) -> di
     return None
 
 
-def _has_added_inputs(stage: Stage, identity: Identity, manifest: Mapping[str, Any]) -> bool:
-    return stage.may_grow and bool(identity.inputs.keys() - index_inputs(manifest).keys())
+def _has_added_inputs(stage: Stage[_M], identity: Identity, manifest: _M) -> bool:
+    return stage.may_grow and bool(identity.inputs.keys() - manifest.input_sizes.keys())
 
 
 def finish(
     context: BuildContext,
-    stage: Stage,
+    stage: Stage[_M],
     identity: Identity,
+    manifest: _M,
     result: StageResult,
     started: float,
     *,
     name: str | None = None,
-) -> dict[str, Any]:
+) -> _M:
     """Write the manifest of a stage, add the stage to the report, and return the manifest.
 
     Args:
         context: of the command.
         stage: that is complete.
         identity: of the stage.
+        manifest: of the stage.
         result: of the stage.
         started: when it began, by `time.monotonic`.
         name: for the report; None: that of the stage.
@@ -91,7 +93,7 @@ def finish(
         **result.run,
     }
     directory = context.output.of_stage(stage)
-    manifest = finish_stage(stage, directory, identity, result.content, run)
+    finish_stage(stage, directory, identity, manifest, run)
     context.report.add_stage(
         StageSummary(
             name=name or stage.name,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from pipelines.config import BuildConfig
 from pipelines.manifest import generations
+from pipelines.manifest.models import CountsManifest, TokensManifest
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, read_number_of_tasks
 from pipelines.rejects.thresholds import check_bad_files, check_rejects
 from pipelines.storage.directory import Directory
@@ -43,7 +44,7 @@ class Output:
         options = root.storage_options if same_storage else {}
         return cls(root=root, encoder=Directory(url=url, storage_options=options))
 
-    def of_stage(self, stage: Stage) -> Directory:
+    def of_stage(self, stage: Stage[Any]) -> Directory:
         """Return the directory of a stage."""
         return self.root / stage.directory
 
@@ -69,22 +70,27 @@ class Output:
 
 
 def check_thresholds(
-    config: BuildConfig, rejects: Directory, content: Mapping[str, Any], names: Sequence[str]
+    config: BuildConfig,
+    rejects: Directory,
+    manifest: CountsManifest | TokensManifest,
+    names: Sequence[str],
 ) -> None:
     """Check that no more is bad or rejected than the configuration allows.
 
     Args:
         config: of the build.
         rejects: directory of the files of rejects.
-        content: of the stage's manifest.
+        manifest: of the stage.
         names: of the stage's files of rejects.
 
     Raises:
         BadFileLimitError: too many files of a source are bad.
         RejectLimitError: too many documents are rejected.
     """
-    check_bad_files(content["sources"], config.input, rejects, names)
-    check_rejects(content["totals"], config.encode.max_reject_fraction, rejects, names)
+    bad_files = [source.bad_files for source in manifest.sources]
+    check_bad_files(bad_files, config.input, rejects, names)
+    totals, limit = manifest.totals, config.encode.max_reject_fraction
+    check_rejects(totals.documents, totals.rejected, limit, rejects, names)
 
 
 def remove_scratch(scratch: Directory, ours: str, lock: OutputLock) -> list[str]:
@@ -121,8 +127,8 @@ def discard_count_rejects(output: Output) -> None:
     rejects.remove_if_empty()
 
 
-def remove_unlisted(output: Output, manifest: Mapping[str, Any], lock: OutputLock) -> None:
+def remove_unlisted(output: Output, manifest: TokensManifest, lock: OutputLock) -> None:
     """Remove files of unfinished generations, unless another build is at work."""
-    unlisted = generations.unlisted(output.tokens, output.rejects, manifest)
+    unlisted = generations.find_unlisted(output.tokens, output.rejects, manifest)
     if unlisted and lock.try_acquire():
         generations.remove(unlisted)

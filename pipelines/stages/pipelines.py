@@ -89,7 +89,7 @@ class Pipelines:
         return read_metrics(result, tasks)
 
     def submit(
-        self, stages: Sequence[Stage], steps: Steps, job: TrainJob, works: Sequence[TaskWork]
+        self, stages: Sequence[Stage[Any]], steps: Steps, job: TrainJob, works: Sequence[TaskWork]
     ) -> DetachedJob:
         """Submit the steps of a stage and of the stages after it as one job.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import (
@@ -14,6 +14,7 @@ from pipelines.config.fingerprints import (
 from pipelines.config.values import UINT16_IDS
 from pipelines.errors import DifferentConfigurationError, OutputError, PipelineError
 from pipelines.manifest import generations
+from pipelines.manifest.models import Manifest, TokensManifest
 from pipelines.manifest.names import BASE, token_file_name
 from pipelines.manifest.stage import (
     COUNT,
@@ -21,9 +22,9 @@ from pipelines.manifest.stage import (
     TRAIN,
     Identity,
     Stage,
-    find_dataset,
     find_finished_manifest,
-    read_declaration,
+    load_declaration,
+    load_manifest,
 )
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import choose_id_type, load_model
@@ -31,20 +32,20 @@ from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildPlan, PlannedFile
 from pipelines.tasks.plan import Plan, is_splittable
 
+_M = TypeVar("_M", bound=Manifest)
+
 
 def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan:
     """Return the plan of a build, with the reason to refuse it if there is one."""
     inputs.check()
     refusal = _find_refusal(config, inputs, output)
     # The output is of no use to plan with if a build would refuse it.
-    dataset = None if refusal else find_dataset(output.tokens)
+    dataset = None if refusal else load_manifest(ENCODE, output.tokens)
     generation, plan = _plan_generation(inputs, output, dataset)
     files = _list_files(config, plan)
     if dataset is not None and generation == BASE:
-        tasks = finished = sum(made["tasks"] for made in dataset["generations"])
-        token_files = [
-            file["name"] for split in ("train", "validation") for file in dataset["files"][split]
-        ]
+        tasks = finished = sum(made.tasks for made in dataset.generations)
+        token_files = [file.name for file in dataset.files.token_files]
     else:
         tasks = len(plan.tasks)
         splits = ["train"] + (["validation"] if config.encode.validation_fraction else [])
@@ -71,17 +72,14 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
 
 
 def _plan_generation(
-    inputs: Inputs, output: Output, dataset: Mapping[str, Any] | None
+    inputs: Inputs, output: Output, dataset: TokensManifest | None
 ) -> tuple[str, Plan]:
     """Return the generation that encoding would make, and its plan."""
     if dataset is None:
         return BASE, inputs.plan
     added = inputs.plan_added(dataset, output.tokens.url)
     left = {file.label: file.size for file in inputs.listed.files}
-    same = all(
-        left.get(file["name"]) in (file["size"], file.get("repaired", {}).get("size", -1))
-        for file in dataset["inputs"]
-    )
+    same = all(left.get(label) in sizes for label, sizes in dataset.input_sizes.items())
     if not added.files or not same:
         return BASE, inputs.plan
     return generations.next_name(dataset), added
@@ -129,7 +127,7 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         OutputError: the output has files that no build wrote.
     """
 
-    def check(stage: Stage, configuration: Mapping[str, Any]) -> dict[str, Any] | None:
+    def check(stage: Stage[_M], configuration: Mapping[str, Any]) -> _M | None:
         identity = Identity.of(configuration, inputs.listed)
         return find_finished_manifest(stage, output.of_stage(stage), identity, command=command)
 
@@ -138,8 +136,9 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         counted = check(COUNT, counts_configuration(config))
         if command == COUNT.name:
             return
-        declared = read_declaration(output.tokenizer).get("configuration", {})
-        corpus = declared.get("corpus") if counted is None else counted["corpus"]
+        declared = load_declaration(TRAIN, output.tokenizer)
+        known = {} if declared is None else declared.configuration
+        corpus = known.get("corpus") if counted is None else counted.corpus
         trained = check(TRAIN, {**tokenizer_configuration(config), "corpus": corpus})
         if command == TRAIN.name:
             return
@@ -147,10 +146,11 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         model = load_model(output.encoder)
         fingerprint, id_type = model.fingerprint, choose_id_type(config.encode, model)
     else:  # the tokenizer is not known yet, so that of the token files will do
-        declared = read_declaration(output.tokens).get("configuration", {})
+        encoded = load_declaration(ENCODE, output.tokens)
+        known = {} if encoded is None else encoded.configuration
         asked = config.encode.id_type
-        fingerprint = str(declared.get("tokenizer", ""))
-        id_type = declared.get("id_type") if asked == "auto" else asked
+        fingerprint = str(known.get("tokenizer", ""))
+        id_type = str(known.get("id_type")) if asked == "auto" else asked
     check(ENCODE, {**tokens_configuration(config, fingerprint), "id_type": id_type})
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from pipelines.manifest.models import RunRecord, TokensManifest
 from pipelines.manifest.stage import (
     ENCODE,
-    RUN,
     Identity,
     check_replayable,
-    read_dataset_manifest,
+    load_dataset,
 )
-from pipelines.replay.job import Dataset, Job
+from pipelines.replay.job import ExistingDataset, Job
 from pipelines.replay.plan import Replay
 from pipelines.replay.repaired_files import find_repaired, repaired_before
 from pipelines.stages.context import BuildContext
@@ -44,12 +43,12 @@ def replay(context: BuildContext, repaired: Mapping[str, str]) -> None:
     started = time.monotonic()
     if job.parts:
         context.lock.acquire()
-        if read_dataset_manifest(context.output.tokens) != plan.dataset.manifest:
+        if load_dataset(context.output.tokens) != plan.dataset.manifest:
             plan, job = _plan_replay(context, model, repaired)  # another build has changed it
     if job.parts:
         manifest = _write_generation(context, model, plan, job, started)
     else:
-        manifest = dict(plan.dataset.manifest)
+        manifest = plan.dataset.manifest
         state: StageState = "nothing to replay" if job.left else "already finished"
         context.report.add_stage(StageSummary(name="replay", state=state))
     conclude(context, manifest, model)
@@ -62,11 +61,11 @@ def _plan_replay(
     """Return the replay into the dataset as it is on disk, and the job of its tasks."""
     config, output = context.config, context.output
     configuration = encode_configuration(config, model)
-    dataset = Dataset(
+    dataset = ExistingDataset(
         tokens=output.tokens,
         rejects=output.rejects,
-        manifest=read_dataset_manifest(output.tokens),
-        run=output.tokens.read_json(RUN) or {},
+        manifest=load_dataset(output.tokens),
+        run=RunRecord.load(output.tokens),
     )
     check_replayable(output.tokens, dataset.manifest, configuration)
     sources = config.input
@@ -87,7 +86,7 @@ def _plan_replay(
 
 def _write_generation(
     context: BuildContext, model: Model, plan: Replay, job: Job, started: float
-) -> dict[str, Any]:
+) -> TokensManifest:
     """Encode the documents of a replay; return the manifest that includes them."""
     identity = Identity(configuration=plan.configuration, inputs={}, marks={})
     encoding = encode_job(
@@ -101,14 +100,17 @@ def _write_generation(
     encoding = replace(encoding, is_replay=True)
     job.write(encoding.entries, context.output.rejects)
     entries, result = write_tokens(context, encoding, job.works, model, plan.dataset.manifest)
+    manifest = plan.manifest(encoding, job, entries, model)
+    limits = {} if plan.dataset.run is None else plan.dataset.run.limits
     result = replace(
         result,
-        content=plan.content(encoding, job, entries, model),
         run={
             "tokenizer": encoding.tokenizer.url,
-            "limits": plan.dataset.run.get("limits", {}),
+            "limits": limits,
             "repaired_marks": plan.repaired_marks,
             "repaired_locations": plan.repaired_locations,
         },
     )
-    return finish(context, ENCODE, plan.identity, result, started, name=f"replay {plan.name}")
+    return finish(
+        context, ENCODE, plan.identity, manifest, result, started, name=f"replay {plan.name}"
+    )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from pipelines.accounting import DocumentTotals
+from pipelines.manifest.models import (
+    CorpusTotals,
+    CountsManifest,
+    TokenizerManifest,
+    TokensManifest,
+)
 from pipelines.manifest.stage import Stage
 from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildSummary, StageSummary
@@ -28,32 +33,32 @@ class Report:
         """Add warnings, each once."""
         self._set(warnings=tuple(dict.fromkeys([*self.summary.warnings, *warnings])))
 
-    def add_submitted(self, job: DetachedJob, stages: Iterable[Stage]) -> None:
+    def add_submitted(self, job: DetachedJob, stages: Iterable[Stage[Any]]) -> None:
         """Add a job that does stages without the command."""
         for stage in stages:
             self.add_stage(StageSummary(name=stage.name, state="submitted"))
         self._set(submitted=job)
 
-    def add_counts(self, manifest: Mapping[str, Any], output: Output) -> None:
+    def add_counts(self, manifest: CountsManifest, output: Output) -> None:
         """Add the results of counting."""
-        totals = manifest["totals"]
+        totals = manifest.totals
         self._add_documents(totals)
-        self._set(distinct_pretokens=totals["distinct_pretokens"])
+        self._set(distinct_pretokens=totals.distinct_pretokens)
         self._add_outputs(counts=output.counts.url)
-        if totals["long_pretokens"]:
+        if totals.long_pretokens:
             self.add_warnings(
                 [
-                    f"{totals['long_pretokens']:,} pre-tokens longer than "
+                    f"{totals.long_pretokens:,} pre-tokens longer than "
                     "counts.max_pretoken_bytes were not counted"
                 ]
             )
 
-    def add_tokenizer(self, manifest: Mapping[str, Any], output: Output) -> None:
+    def add_tokenizer(self, manifest: TokenizerManifest, output: Output) -> None:
         """Add the results of training."""
-        reached, asked_for = manifest["vocab_size"], manifest["vocab_size_asked_for"]
+        reached, asked_for = manifest.vocab_size, manifest.vocab_size_asked_for
         self._set(
-            merges=manifest["merges"],
-            stop_reason=manifest["stopped_because"],
+            merges=manifest.merges,
+            stop_reason=manifest.stopped_because,
             vocab_size=reached,
         )
         self._add_outputs(tokenizer=output.tokenizer.url)
@@ -61,28 +66,28 @@ class Report:
             self.add_warnings(
                 [
                     "the corpus is too small for the vocabulary: training reached "
-                    f"{reached:,} of {asked_for:,} ids ({manifest['stopped_because']})"
+                    f"{reached:,} of {asked_for:,} ids ({manifest.stopped_because})"
                 ]
             )
 
-    def add_dataset(self, manifest: Mapping[str, Any], output: Output, model: Model) -> None:
+    def add_dataset(self, manifest: TokensManifest, output: Output, model: Model) -> None:
         """Add the results of encoding, of all generations of the dataset."""
-        totals = manifest["totals"]
-        tokens = totals["tokens"]
+        totals = manifest.totals
+        tokens = totals.tokens
         self._add_documents(totals)
         self._set(
             tokens=tokens,
-            bytes_per_token=totals["text_bytes"] / tokens if tokens else None,
-            train_rows=totals["train_rows"],
-            validation_rows=totals["validation_rows"],
+            bytes_per_token=totals.text_bytes / tokens if tokens else None,
+            train_rows=totals.train_rows,
+            validation_rows=totals.validation_rows,
             tokenizer_class=tokenizer_class(model),
         )
         self._add_outputs(tokenizer=output.encoder.url, tokens=output.tokens.url)
-        if totals["reasons"]:
+        if totals.reasons:
             self._add_outputs(rejects=output.rejects.url)
 
-    def _add_documents(self, totals: Mapping[str, Any]) -> None:
-        found = DocumentTotals.from_json(totals)
+    def _add_documents(self, totals: CorpusTotals) -> None:
+        found = totals.document_totals()
         self._set(
             documents=found.all_documents,
             bytes=found.all_bytes,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipelines.counting.jobs import CountJob
-from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, find_dataset
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, load_manifest
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.jobs import list_works
 from pipelines.stages.train_job import TrainJob
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def submit(
     context: BuildContext,
-    stage: Stage,
+    stage: Stage[Any],
     steps: Steps,
     counting: CountJob | None = None,
     planned_bytes: Sequence[int | None] = (),
@@ -56,7 +56,7 @@ def submit(
     raise Submitted
 
 
-def _stages_after(context: BuildContext, stage: Stage) -> Iterator[Stage]:
+def _stages_after(context: BuildContext, stage: Stage[Any]) -> Iterator[Stage[Any]]:
     """Yield the stages that workers can do once a stage is done."""
     if stage == COUNT and context.command != COUNT.name:
         if context.config.tokenizer.train_where == "launcher":
@@ -65,5 +65,5 @@ def _stages_after(context: BuildContext, stage: Stage) -> Iterator[Stage]:
     elif stage != TRAIN:
         return
     # Only the launcher can plan a further generation of a dataset.
-    if context.command != TRAIN.name and find_dataset(context.output.tokens) is None:
+    if context.command != TRAIN.name and load_manifest(ENCODE, context.output.tokens) is None:
         yield ENCODE

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from bpe_core.formats import TOKENIZER_FILES
+from pipelines.manifest.models import CountsManifest, TokenizerContent, TokenizerManifest
 from pipelines.manifest.stage import (
     TRAIN,
     Identity,
     begin_stage,
     discard_stage,
-    read_declaration,
+    load_declaration,
 )
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count
@@ -31,7 +32,7 @@ from pipelines.stages.train_job import TrainJob
 from pipelines.storage.locks import OutputLock
 
 
-def train(context: BuildContext) -> dict[str, Any]:
+def train(context: BuildContext) -> TokenizerManifest:
     """Train the tokenizer unless that is done, counting first; return the manifest."""
     counted = count(context)
     output = context.output
@@ -41,8 +42,11 @@ def train(context: BuildContext) -> dict[str, Any]:
     if manifest is None:
         started = time.monotonic()
         begin_stage(output.tokenizer, identity)
-        result = _train_where_configured(context, counted, configuration)
-        manifest = finish(context, TRAIN, identity, result, started)
+        content, resumed = _train_where_configured(context, counted, configuration)
+        manifest = TokenizerManifest.seal(
+            configuration, inputs=dict(identity.inputs), **content.fields()
+        )
+        finish(context, TRAIN, identity, manifest, StageResult(resumed=resumed), started)
     context.report.add_warnings(
         remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, context.lock)
     )
@@ -54,26 +58,26 @@ def discard_tokenizer(output: Output, lock: OutputLock) -> list[str]:
     """Remove the files of the stage; return warnings."""
     lock.acquire()
     warnings: list[str] = []
-    if read_declaration(output.tokenizer):
+    if load_declaration(TRAIN, output.tokenizer) is not None:
         warnings = remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, lock)
-    discard_stage(output.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
+    discard_stage(TRAIN, output.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
     return warnings
 
 
 def _train_where_configured(
-    context: BuildContext, counted: Mapping[str, Any], configuration: Mapping[str, Any]
-) -> StageResult:
+    context: BuildContext, counted: CountsManifest, configuration: Mapping[str, Any]
+) -> tuple[TokenizerContent, bool]:
+    """Train; return the content of the manifest, and True if an earlier command had trained."""
     config, output = context.config.tokenizer, context.output
     content = find_trained(output.tokenizer, configuration, counted)
     if content is not None:
-        return StageResult(content=content, resumed=True)
+        return content, True
     if config.train_where == "launcher":
-        content = learn(config, output.counts, output.tokenizer, counted, configuration)
-        return StageResult(content=content)
+        return learn(config, output.counts, output.tokenizer, counted, configuration), False
     pipelines = context.pipelines
     if context.no_wait:
         submit(context, TRAIN, pipelines.begin)
     pipelines.run(pipelines.train(TrainJob(config=context.config, guard=context.lock.guard)))
     content = find_trained(output.tokenizer, configuration, counted)
     assert content is not None, "a finished pipeline has written the tokenizer and its entry"
-    return StageResult(content=content)
+    return content, False

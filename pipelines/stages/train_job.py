@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bpe_core import BPETokenizer
 from pipelines.config import BuildConfig
 from pipelines.counting.content import counts_content
 from pipelines.counting.jobs import CountJob
+from pipelines.manifest.models import CountsContent, Manifest, StagePlan, TokenizerContent
 from pipelines.manifest.names import BASE
 from pipelines.manifest.stage import (
+    COUNT,
     ENCODE,
-    MANIFEST,
     TRAIN,
     Identity,
     Stage,
     begin_stage,
     find_finished_manifest,
-    read_declaration,
+    load_manifest,
+    load_plan,
 )
 from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
 from pipelines.stages.learn import find_trained, keep_trained, learn, training_configuration
@@ -29,6 +31,8 @@ from pipelines.tasks.plan import plan_id
 from pipelines.tokenizers.files import Model
 from pipelines.writing.encoder import load_tokenizer
 from pipelines.writing.jobs import EncodeJob
+
+_M = TypeVar("_M", bound=Manifest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +66,7 @@ class TrainJob:
         output = self._output
         counted = self._read_counted(output)
         configuration = training_configuration(self.config, counted)
-        content = None
+        content: TokenizerContent | None = None
         if self.counting is not None:
             content = self._begin(TRAIN, output, configuration)
         if content is None:
@@ -72,7 +76,7 @@ class TrainJob:
                 self.config.tokenizer, output.counts, output.tokenizer, counted, configuration
             )
             keep_trained(output.tokenizer, configuration, content)
-        return str(content["fingerprint"])
+        return content.fingerprint
 
     def begin_encoding(self, fingerprint: str) -> None:
         """Begin the stage that encodes with the tokenizer of this fingerprint."""
@@ -98,26 +102,29 @@ class TrainJob:
             generation=BASE,
         )
 
-    def _read_counted(self, output: Output) -> Mapping[str, Any]:
+    def _read_counted(self, output: Output) -> CountsContent:
         """Return the manifest of the counts or, before the launcher writes it, its content."""
         if self.counting is not None:
             return counts_content(self.counting, self.config.input, self.planned_bytes)
-        counted = output.counts.read_json(MANIFEST)
+        counted = load_manifest(COUNT, output.counts)
         assert counted is not None, "counts are finished before training begins"
         return counted
 
     def _begin(
-        self, stage: Stage, output: Output, configuration: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
+        self, stage: Stage[_M], output: Output, configuration: Mapping[str, Any]
+    ) -> _M | None:
         """Begin a stage with the inputs of the one that the launcher has begun.
 
         Returns:
             The manifest, if the stage was finished before the launcher began the other one again.
         """
-        begun = read_declaration(output.counts if self.counting is not None else output.tokenizer)
-        identity = Identity(
-            configuration=configuration, inputs=begun["inputs"], marks=begun["marks"]
+        begun = (
+            load_plan(TRAIN, output.tokenizer)
+            if self.counting is None
+            else load_plan(COUNT, output.counts)
         )
+        assert isinstance(begun, StagePlan), "the launcher has begun the stage"
+        identity = Identity(configuration=configuration, inputs=begun.inputs, marks=begun.marks)
         directory = output.of_stage(stage)
         finished = find_finished_manifest(stage, directory, identity)
         if finished is None and stage == ENCODE:

@@ -42,6 +42,7 @@ from pipelines.errors import ConfigError
 
 URN = "beam:transforms:python:fully_qualified_named"
 NAMES = "pipelines.row_transforms"
+WRONG = "1 error in the configuration of CountPretokens:"
 DOCUMENTS = some_text(40)
 
 
@@ -151,8 +152,8 @@ def test_wrong_parameters_come_back_as_our_message(address: str) -> None:
     ("name", "parameters", "begins"),
     [
         ("EncodeDocuments", {"tokenzer": "t"}, "EncodeDocuments has no such parameter."),
-        ("CountPretokens", {"output": "o", "pattern": "gpt9"}, "unknown split pattern"),
-        ("CountPretokens", {"output": "o", "special_tokens": "<pad>"}, "CountPretokens has an"),
+        ("CountPretokens", {"output": "o", "pattern": "gpt9"}, f"{WRONG}\n\npattern\n"),
+        ("CountPretokens", {"output": "o", "special_tokens": "<pad>"}, f"{WRONG}\n\nspecial_t"),
         ("ReadDocuments", {"files": ["/no/such/file"]}, "No file matches"),
     ],
 )

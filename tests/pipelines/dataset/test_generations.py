@@ -235,7 +235,8 @@ def test_restart_leaves_files_of_others_with_names_of_that_form(
     manifest = manifest_of(tmp_path)
     tokens = tmp_path / "out/tokens"
     if not finished:
-        plan = {**manifest, "tasks": manifest["generations"][0]["tasks"]}
+        sizes = {file["name"]: file["size"] for file in manifest["inputs"]}
+        plan = {**manifest, "inputs": sizes, "tasks": manifest["generations"][0]["tasks"]}
         (tokens / "_plan.json").write_text(json.dumps({k: plan[k] for k in PLAN_KEYS}))
         (tokens / "manifest.json").unlink()
     for name in foreign:

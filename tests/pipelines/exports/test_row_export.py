@@ -325,7 +325,7 @@ def test_token_files_that_hold_less_than_the_manifest_says_are_found(
         output / "tokens" / "train-00002-of-00004.parquet",
         output / "tokens" / "train-00003-of-00004.parquet",
     )
-    with pytest.raises(InputError, match="is not what the manifest says"):
+    with pytest.raises(InputError, match="does not match the manifest"):
         exported(output, tmp_path / "made", **shape)
     assert not (tmp_path / "made" / "export.json").exists()
 
