@@ -260,7 +260,7 @@ def _check_workers(known: argparse.Namespace, portable: Any) -> None:
         )
     if known.serve_workers == bool(portable.environment_type):
         raise ConfigError(
-            "The workers that run the transforms are not uniquely given.",
+            "The choice of workers for the transforms is missing or ambiguous.",
             expected="either --serve_workers, or --environment_type with --environment_config",
             found="both" if known.serve_workers else "neither",
             hint="For DOCKER, give an image with this package; for EXTERNAL, the address of a "

@@ -122,6 +122,7 @@ class JsonLinesReader(SeparatedReader):
         yield from self._maker.make_batches(found, consumed=consumed, rejects=rejects)
 
     def _handle_long(self, start: int) -> Iterator[DocumentBatch]:
+        # Its text is unknown, so it is rejected without asking the selection.
         yield from self._skip_too_long(start, "a line")
 
     # --- many lines
