@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from bpe_core.errors import BpeError
-from pipelines.redaction import scrub
+from pipelines.redaction import redact
 
 CORE_ERROR_EXIT_CODE: Final = 9
 INTERRUPTED_EXIT_CODE: Final = 130
@@ -106,7 +106,7 @@ class PipelineError(BpeError):
             ("what to do", self.hint),
         )
         lines = [self.message, *(f"  {label}: {text}" for label, text in parts if text is not None)]
-        return scrub("\n".join(lines))
+        return redact("\n".join(lines))
 
 
 class ConfigError(PipelineError):
@@ -201,7 +201,7 @@ def shortened(
     return separator.join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
 
 
-def in_a_line(error: BaseException) -> str:
+def to_one_line(error: BaseException) -> str:
     """Return the text of an error in one line, without place and advice."""
     if not isinstance(error, PipelineError):
         return "; ".join(line.strip() for line in str(error).splitlines())

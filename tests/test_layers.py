@@ -53,7 +53,13 @@ LATE: dict[str, str] = {
         "a configuration with a pattern by name is read without compiling any",
     ),
     "pipelines/stages/context.py:BuildContext.pipelines": "plans and finished builds need no Beam",
-    "pipelines/exports/export.py:_check_pipeline_options": "formats without pipelines need no Beam",
+    **dict.fromkeys(
+        (
+            "pipelines/exports/export.py:_check_pipeline_options",
+            "pipelines/exports/row_export.py:_finish_tasks",
+        ),
+        "formats without pipelines need no Beam",
+    ),
     "pipelines/worker_process.py:main": "it filters the warnings of Beam's import first",
 }
 

@@ -25,7 +25,7 @@ from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.config import SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.readers.documents import BatchMaker, Texts
-from pipelines.readers.options import ReadOptions, different_cutting
+from pipelines.readers.options import ReadOptions, find_different_rules
 from pipelines.readers.tasks import source_readings
 from pipelines.rejects.reasons import MISSING_FIELD, NULL_FIELD, WRONG_FIELD_TYPE
 from pipelines.tasks.listing import InputFile
@@ -160,7 +160,7 @@ class Elements:
         self._start()
         if self._place_of is None:
             if texts or rejects:
-                yield from self._maker.record_batches(self._to_texts(texts, ids), rejects=rejects)
+                yield from self._maker.make_batches(self._to_texts(texts, ids), rejects=rejects)
             return
         # A batch has one source.
         order = sorted(range(len(texts)), key=places.__getitem__)
@@ -172,9 +172,9 @@ class Elements:
                 [places[i][1] for i in of_source],
             )
             maker = _ElementMaker(replace(_NO_FILE, name=source), self._options)
-            yield from maker.record_batches(found)
+            yield from maker.make_batches(found)
         if rejects:
-            yield from self._maker.record_batches(self._to_texts((), ()), rejects=rejects)
+            yield from self._maker.make_batches(self._to_texts((), ()), rejects=rejects)
 
     def _to_texts(
         self, texts: Sequence[bytes], ids: Sequence[str | None], offsets: Sequence[int] = ()
@@ -184,7 +184,7 @@ class Elements:
             data=np.frombuffer(b"".join(texts), np.uint8),
             starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(texts)],
             ends=ends,
-            places=np.array(offsets or [0] * len(texts), np.int64),
+            offsets=np.array(offsets or [0] * len(texts), np.int64),
             ids=None if self._id_field is None else pa.array(ids, pa.string()),
         )
 
@@ -263,13 +263,13 @@ class _ElementMaker(BatchMaker):
 
     _element = "an element"
 
-    def where(self, place: int, byte: int = 0) -> str:
+    def where(self, offset: int, byte: int = 0) -> str:
         """Return which element it is."""
         return f"{self._element} of the pipeline, byte {byte:,}"
 
     def reject_invalid(
         self,
-        place: int,
+        offset: int,
         length: int,
         valid: int,
         found: bytes,
@@ -279,7 +279,7 @@ class _ElementMaker(BatchMaker):
         """Return the reject of an element, or raise the error, with its id or its first bytes."""
         begins = f"an element that begins {head[:32]!r}"
         self._element = begins if record_id is None else f"the element with the id {record_id!r}"
-        return super().reject_invalid(place, length, valid, found, head, record_id)
+        return super().reject_invalid(offset, length, valid, found, head, record_id)
 
 
 def check_element_type(kind: Any, text_field: str, id_field: str | None) -> None:
@@ -416,7 +416,7 @@ class DocumentFn(VersionCheckedDoFn):
         return self._outputs(elements) if is_full else None
 
     def _different_cutting(self, batch: DocumentBatch) -> InputError:
-        names = different_cutting(batch.cutting, self.options.cutting)
+        names = find_different_rules(batch.cutting, self.options.cutting)
         return InputError(
             "A long document comes in pieces that were cut for another tokenizer.",
             expected=f"ReadDocuments with the {' and '.join(names)} of {self.consumer}",

@@ -15,7 +15,7 @@ import typer
 from pipelines.cli import build_commands, dataset_commands, tokenizer_commands
 from pipelines.cli.options import BuildCommand
 from pipelines.errors import EXIT_CODES
-from pipelines.redaction import scrubbed_output
+from pipelines.redaction import redacted_output
 
 _EXIT_CODES = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
 app = typer.Typer(
@@ -32,7 +32,7 @@ app = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with scrubbed_output():
+    with redacted_output():
         app(given, prog_name="beam-bpe", obj=given)
     raise AssertionError("the command line always leaves by SystemExit")
 

@@ -69,7 +69,7 @@ def convert(
 ) -> None:
     """Convert a tokenizer's files, and check them with the library that defines the format."""
     with report_errors(debug):
-        from pipelines.tokenizers.conversion import Request, convert, shown
+        from pipelines.tokenizers.conversion import Request, convert, format_conversion
 
         request = Request(
             source=source,
@@ -81,4 +81,4 @@ def convert(
             special_tokens=special or (),
             sample=sample,
         )
-        typer.echo(visible(shown(convert(request))))
+        typer.echo(visible(format_conversion(convert(request))))

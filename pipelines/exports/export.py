@@ -204,7 +204,7 @@ def _make(
     directory.write_json(BEGUN, identity)
     contents = {}
     total = sum(map(dataset.num_tokens, splits))
-    with progress.shown("exporting ids", total):
+    with progress.show("exporting ids", total):
         for split in splits:
             with current_task(f"export of {split} to {options.to}"):
                 written = options.format.writer(dataset, split, files, identity["options"])

@@ -143,7 +143,7 @@ def plan_repaired(
     works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
     located = [_locate(work, strict) for work in works]
     # Readers yield no offsets of documents that are not selected.
-    whole_files = [replace(r, options=r.options.of_all) for r in strict]
+    whole_files = [replace(r, options=r.options.without_selection) for r in strict]
     selected = [file.label for file in ordered if not sources[file.source].selection]
     everything = [
         found if all(label in selected for label in found) else _locate(work, whole_files)

@@ -125,7 +125,7 @@ def learn(
 
 def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
     wanted = config.vocab_size - 256 - len(config.special_tokens)
-    with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
         result = train_from_counts(
             counts,
             config.vocab_size,
@@ -153,7 +153,7 @@ def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Train
         special_tokens=config.special_tokens,
     )
     wanted = config.vocab_size - len(config.special_tokens)
-    with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
         tokenizer.train_from_counts(
             counts,
             config.vocab_size,

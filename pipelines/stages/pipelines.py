@@ -84,7 +84,7 @@ class Pipelines:
             title: of the display, such as "counting tasks".
             tasks: number of tasks that the steps do.
         """
-        with progress.shown(title, tasks):
+        with progress.show(title, tasks):
             result = self.run(steps)
         return read_metrics(result, tasks)
 

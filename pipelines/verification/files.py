@@ -9,7 +9,7 @@ import pyarrow as pa
 import xxhash
 
 from bpe_core.errors import BpeError
-from pipelines.errors import in_a_line
+from pipelines.errors import to_one_line
 from pipelines.manifest.models import MANIFESTS, FileEntry
 from pipelines.manifest.names import MANIFEST, RUN
 from pipelines.storage.directory import Directory
@@ -86,6 +86,6 @@ def check_file(
         try:
             check_content()
         except BpeError as error:
-            findings.note(where, in_a_line(error))
+            findings.note(where, to_one_line(error))
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             findings.note(where, f"unreadable content: {type(error).__name__}: {error}")

@@ -118,7 +118,7 @@ def check_software(
 def run_side_by_side(what: str, jobs: Sequence[Callable[[], None]]) -> None:
     """Run jobs in as many threads as there are cores; an error in one ends all."""
     with (
-        progress.shown(what, len(jobs)),
+        progress.show(what, len(jobs)),
         ThreadPoolExecutor(usable_cores()) as threads,
     ):
         running = [threads.submit(job) for job in jobs]

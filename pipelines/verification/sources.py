@@ -27,7 +27,7 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import BuildConfig, SourceConfig
 from pipelines.config.fingerprints import source_of
 from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
-from pipelines.errors import InputError, in_a_line
+from pipelines.errors import InputError, to_one_line
 from pipelines.manifest.generations import policy_of_generation, with_policy
 from pipelines.manifest.models import RunRecord, TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST, RUN, source_name
@@ -36,7 +36,7 @@ from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_r
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tasks.listing import InputFile, compression_of, list_files
 from pipelines.tasks.plan import COLUMN_FORMATS, is_splittable
-from pipelines.tokenizers.files import Model, cutting_rules, tokenizer_of
+from pipelines.tokenizers.files import Model, cutting_rules, make_tokenizer
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.verification.findings import Findings, run_side_by_side
 from pipelines.writing.encoder import DocumentEncoder
@@ -169,7 +169,7 @@ class _Sources:
 
     def __post_init__(self) -> None:
         self._vocabulary = Vocabulary(self.model)
-        self._tokenizer = tokenizer_of(self.model)
+        self._tokenizer = make_tokenizer(self.model)
         self._rules: dict[str, _Rules] = {}
         self._kinds = {made.name: made.kind for made in self.manifest.generations}
         self._repaired = {file.name for file in self.manifest.inputs if file.repaired}
@@ -403,7 +403,7 @@ class _WholeTask:
                         return
                 documents += len(kept) if kept.part == 0 else 0
         except BpeError as error:
-            self._findings.note(where, f"its source can't be read: {in_a_line(error)}")
+            self._findings.note(where, f"its source can't be read: {to_one_line(error)}")
             return
         finally:
             self._findings.add(documents=documents)
@@ -558,7 +558,7 @@ def _check_sample(
             if not wanted:
                 return
     except BpeError as error:
-        findings.note(where, f"its source can't be read: {in_a_line(error)}")
+        findings.note(where, f"its source can't be read: {to_one_line(error)}")
         return
     for (label, offset, part), (row, _, _) in wanted.items():
         findings.note(

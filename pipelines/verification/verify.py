@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bpe_core.errors import BpeError
 from pipelines.dataset.reading import TokenDataset, find_model
-from pipelines.errors import InputError, in_a_line
+from pipelines.errors import InputError, to_one_line
 from pipelines.exports.export import BEGUN
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.manifest.models import MANIFESTS, TokensManifest
@@ -126,7 +126,7 @@ def _find_model(
         if tokenizer is not None:
             raise
         where = "tokenizer" if (output / "tokenizer").sizes() else f"tokens/{RUN}"
-        findings.note(where, f"the rows were not verified (--tokenizer DIR): {in_a_line(error)}")
+        findings.note(where, f"the rows were not verified (--tokenizer DIR): {to_one_line(error)}")
     except (KeyError, TypeError) as error:
         where = f"tokens/{MANIFEST}"
         findings.note(where, f"the rows were not verified: configuration: no {error}")
@@ -141,5 +141,5 @@ def _token_files(
     try:
         return TokenFiles(output, manifest, model, findings)
     except (InputError, KeyError, TypeError) as error:
-        findings.note(f"tokens/{MANIFEST}", f"the rows were not verified: {in_a_line(error)}")
+        findings.note(f"tokens/{MANIFEST}", f"the rows were not verified: {to_one_line(error)}")
         return None

@@ -34,4 +34,4 @@ def test_native_code_that_aborts_ends_the_command_with_signal_stage_and_task(
     assert done.returncode == 8
     assert "SIGABRT" in done.stderr
     # Whichever came first: one of each source may.
-    assert re.search(r"at work on: count task \d+ of \d+ \(\S*/examples/data/", done.stderr)
+    assert re.search(r"tasks in progress: count task \d+ of \d+ \(\S*/examples/data/", done.stderr)

@@ -304,7 +304,7 @@ def build(config, restart, beam_args, **others):
         (
             "os.kill(os.getpid(), signal.SIGSEGV)",
             8,
-            r"error: .*died.*SIGSEGV.*at work on: task 7.*",
+            r"error: .*died.*SIGSEGV.*tasks in progress: task 7.*",
         ),
         ("os.kill(os.getpid(), signal.SIGKILL)", 8, r"error: .*SIGKILL.*task 7.*memory.*"),
         ("os._exit(0)", 8, r"error: .*code 0.*task 7.*"),

@@ -456,7 +456,7 @@ def test_special_tokens_in_text(
     if policy == "error":
         with pytest.raises(InputError) as error:
             write_all(job, works)
-        assert f"one at byte {len(filler) + 7:,} of the document" in str(error.value)
+        assert f"a special token at byte {len(filler) + 7:,} of the document" in str(error.value)
         assert "a.txt, document at offset 18" in str(error.value)
         assert not list(Path(job.tokens.url).glob("train-*"))
         return

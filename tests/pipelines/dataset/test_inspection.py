@@ -54,11 +54,11 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        from pipelines.readers import tasks as work
+        from pipelines.stages import jobs
 
-        readings = work.source_readings
+        readings = jobs.source_readings
         patch.setattr(
-            work,
+            jobs,
             "source_readings",
             lambda *args, **kwargs: with_small_pieces(
                 readings(*args, **kwargs), piece_bytes=4096, read_bytes=8192

@@ -16,7 +16,7 @@ from build_support import config_for
 from pipelines import build, runners
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.redaction import scrub
+from pipelines.redaction import redact
 from pipelines.runners import dataflow, flink
 from pipelines.runners.options import check_detaches
 from pipelines.runners.spec import is_this_machine
@@ -402,5 +402,5 @@ def test_a_password_in_the_address_of_a_cluster_is_told_to_nobody(scheme: str) -
         options_for("FlinkRunner", {"flink_master": master}, "/data/out")
     assert "flink.example:8081" in str(error.value)
     assert "horse" not in str(error.value)
-    assert scrub("refused: corr/ct-horse") == "refused: ***"
+    assert redact("refused: corr/ct-horse") == "refused: ***"
     assert flink._USER.sub("", master) == f"{scheme}flink.example:8081"

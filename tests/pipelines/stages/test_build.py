@@ -592,7 +592,7 @@ NOTE = "first = arguments[-1]; " + READ
             "counting.shards",
             "_write_shard",
             "True",
-            "at work on: merging shard 0 of 2 of the counts",
+            "tasks in progress: merging shard 0 of 2 of the counts",
             marks=pytest.mark.soak,
         ),
     ],
@@ -754,7 +754,7 @@ def test_a_damaged_compressed_file_is_named_with_the_byte(
     name = {"zstd": "b.txt.zst", "gzip": "b.txt.gz"}[kind]
     (tmp_path / "data" / name).write_bytes(data)
     config = config_for(tmp_path)
-    shown_by(run, config, 4, "corrupt or cut short", str(tmp_path / "data" / name), "up to byte")
+    shown_by(run, config, 4, "corrupt or truncated", str(tmp_path / "data" / name), "up to byte")
 
 
 def test_invalid_utf8_with_error_names_file_and_byte(tmp_path: Path, run: Run) -> None:
@@ -770,7 +770,7 @@ def test_special_tokens_in_text_with_error_names_file_and_byte(tmp_path: Path, r
         tokenizer={"special_tokens": [END, "<|x|>"]},
         encode={"special_tokens_in_text": "error"},
     )
-    shown_by(run, config, 4, "holds a special token", "a.txt, document at offset 17", "byte 3")
+    shown_by(run, config, 4, "contains a special token", "a.txt, document at offset 17", "byte 3")
 
 
 def test_a_pretoken_that_is_too_long_is_an_error_or_is_skipped_with_a_warning(
