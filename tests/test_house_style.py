@@ -18,8 +18,6 @@ _NOT_CONVERTED = (
     "pipelines/config/",
     "pipelines/counting/",
     "pipelines/exports/",
-    "pipelines/manifest/",
-    "pipelines/replay/",
     "pipelines/runners/",
     "pipelines/sorting/",
     "pipelines/stages/",

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.counting.shards import shard_name
-from pipelines.manifest.models import CountsContent
+from pipelines.manifest.models import CountsContent, ShardRecord
 
 if TYPE_CHECKING:
     from pipelines.config import SourceConfig
     from pipelines.counting.jobs import CountJob
 
 
-def shard_entries(job: CountJob) -> list[dict[str, Any]] | None:
+def shard_entries(job: CountJob) -> list[ShardRecord] | None:
     """Return the entries of all shards; None unless all entries and their files are there."""
     names = [f"{shard_name(shard, job.shards)}.json" for shard in range(job.shards)]
     if not job.runs.sizes().keys() >= set(names):
         return None
     sizes = job.counts.sizes()
-    entries = [entry for entry in job.runs.read_json_files(names) if entry is not None]
-    present = [entry for entry in entries if sizes.get(entry["name"]) == entry["bytes"]]
+    entries = [entry for entry in ShardRecord.load_files(job.runs, names) if entry is not None]
+    present = [entry for entry in entries if sizes.get(entry.name) == entry.bytes]
     return present if len(present) == job.shards else None
 
 
@@ -39,21 +39,20 @@ def counts_content(
     entries = shard_entries(job)
     assert entries is not None, "a finished pipeline has written every shard and its entry"
     # Only the first shard's entry has what is the same for all.
-    found = entries[0].pop("sources")
-    long_pretokens = entries[0].pop("long_pretokens")
-    totals = DocumentTotals.sum_of(map(DocumentTotals.from_json, found))
+    found = entries[0].sources
+    totals = DocumentTotals.sum_of(source.document_totals() for source in found)
     content = {
         "corpus": totals.corpus_fingerprint,
         "sources": [
-            {"name": source.name, "planned_bytes": planned, **of_source}
+            {"name": source.name, "planned_bytes": planned, **of_source.to_json()}
             for source, planned, of_source in zip(sources, planned_bytes, found, strict=True)
         ],
-        "shards": entries,
+        "shards": [entry.entry.to_json() for entry in entries],
         "totals": {
             **totals.to_json(),
-            "distinct_pretokens": sum(entry["rows"] for entry in entries),
-            "pretokens": sum(entry["pretokens"] for entry in entries),
-            "long_pretokens": long_pretokens,
+            "distinct_pretokens": sum(entry.rows for entry in entries),
+            "pretokens": sum(entry.pretokens for entry in entries),
+            "long_pretokens": entries[0].long_pretokens,
         },
     }
     return CountsContent.model_validate({**content, "fingerprint": fingerprint(content)})

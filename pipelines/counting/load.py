@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from bpe_core.counts import PretokenCounts
 from bpe_core.memory import available_memory, training_memory
 from pipelines.errors import TooLargeError
+from pipelines.manifest.models import ShardRecord
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
 
@@ -36,10 +37,13 @@ def load_counts(
     tables = []
     rows = key_bytes = 0
     available = available_memory()
-    for shard in manifest["shards"]:
+    for entry in manifest["shards"]:
+        shard = ShardRecord.model_validate(entry)
         data = listed_bytes(
             directory,
-            shard,
+            shard.name,
+            size=shard.bytes,
+            xxh3_128=shard.xxh3_128,
             what="A shard of the counts",
             hint="Count again: `beam-bpe count CONFIG --restart`.",
         )

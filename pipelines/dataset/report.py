@@ -47,7 +47,7 @@ def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
     vocabulary = Vocabulary(model)
     statistics = Statistics(vocabulary)
     for entry in manifest.files.statistics:
-        statistics.add_table(read_statistics(dataset.tokens, entry.to_json()))
+        statistics.add_table(read_statistics(dataset.tokens, entry))
     uses = np.zeros(len(vocabulary), np.int64)
     for split in statistics.splits:
         uses += statistics.uses(split)

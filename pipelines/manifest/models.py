@@ -12,7 +12,7 @@ are untrusted: names of files are plain names, and unknown keys and wrong types 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -68,26 +68,32 @@ class Record(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set}
 
     @classmethod
-    def parse(cls, data: bytes, where: str) -> Self:
-        """Return the record in the bytes of a file.
-
-        Args:
-            data: JSON.
-            where: path or URL of the file, for the error.
+    def load_file(cls, directory: Directory, name: str) -> Self | None:
+        """Return the record in a file, or None if there is no such file.
 
         Raises:
-            OutputError: the bytes are not JSON, or not such a record.
+            OutputError: the file is not such a record.
         """
+        data = directory.find_bytes(name)
+        if data is None:
+            return None
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
-            raise OutputError(
-                "A file of the output is damaged.",
-                expected="JSON as beam-bpe writes it",
-                found=first_problem(error),
-                where=where,
-                hint="Restore it, or start again with --restart.",
-            ) from None
+            raise _damaged(directory.path(name), error) from None
+
+    @classmethod
+    def load_files(cls, directory: Directory, names: Sequence[str]) -> Iterator[Self | None]:
+        """Yield the records in files, or None for files that do not exist.
+
+        Raises:
+            OutputError: a file is not such a record.
+        """
+        for name, value in zip(names, directory.read_json_files(names), strict=True):
+            try:
+                yield None if value is None else cls.model_validate(value)
+            except ValidationError as error:
+                raise _damaged(directory.path(name), error) from None
 
 
 def present(**fields: Any) -> dict[str, Any]:
@@ -97,6 +103,16 @@ def present(**fields: Any) -> dict[str, Any]:
     {'of': ['a']}
     """
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _damaged(where: str, error: ValidationError) -> OutputError:
+    return OutputError(
+        "A file of the output is damaged.",
+        expected="JSON as beam-bpe writes it",
+        found=first_problem(error),
+        where=where,
+        hint="Restore it, or start again with --restart.",
+    )
 
 
 def first_problem(error: ValidationError) -> str:
@@ -518,6 +534,44 @@ MANIFESTS: Final[Mapping[StageDirectory, type[Manifest]]] = {
 }
 
 
+# --- entries of workers ----------------------------------------------------------------------
+
+
+class ShardRecord(ShardEntry):
+    """The entry of a shard as a worker writes it; that of the first has totals of all."""
+
+    sources: list[CorpusTotals] = []
+    long_pretokens: Number = 0
+
+    @property
+    def entry(self) -> ShardEntry:
+        """The entry in the manifest."""
+        return ShardEntry.model_validate(self.to_json(*ShardEntry.model_fields))
+
+
+class TaskEntry(Record):
+    """The files and totals of an encoded task, as a worker writes them.
+
+    `source` is the index of its source, `refused` the corpus of the documents that were rejected
+    for special tokens, by input file.
+    """
+
+    index: Number
+    source: Number
+    totals: CorpusTotals
+    inputs: dict[str, DocumentNumbers]
+    refused: dict[str, Corpus]
+    train: TokenFileEntry
+    validation: TokenFileEntry | None
+    rejects: TableEntry | None
+    statistics: TableEntry
+
+    @property
+    def dataset_files(self) -> list[TableEntry]:
+        """The files of the dataset that the task has written."""
+        return [file for file in (self.train, self.validation, self.rejects) if file is not None]
+
+
 # --- _plan.json ------------------------------------------------------------------------------
 
 
@@ -602,8 +656,7 @@ class RunRecord(Record):
         Raises:
             OutputError: the record is damaged.
         """
-        data = directory.find_bytes(RUN)
-        return None if data is None else cls.parse(data, directory.path(RUN))
+        return cls.load_file(directory, RUN)
 
 
 # --- checksums -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ _FORMAT_VERSION: Final = "1"
 
 @dataclass(frozen=True, kw_only=True)
 class ShardFiles:
-    """Where the shards of a transform go; small, since it goes to every worker.
+    """The place of a transform's shards; small, because it is sent to every worker.
 
     Attributes:
         output: Directory of the shards.

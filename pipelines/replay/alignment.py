@@ -1,9 +1,9 @@
-"""Which documents of a repaired file a dataset does not have yet.
+"""The alignment of a repaired file with a dataset: the documents that the dataset lacks.
 
-Of the file as it was, the dataset knows where documents begin: those in its rows, with their
+The dataset records where the documents of the first file begin: those in its rows, with their
 lengths, and those in its rejects. The repaired file is read once for the same facts, and the two
-are laid side by side. Nothing is guessed: either every document of the dataset is found again,
-and every other one stands for a reject, or nothing is taken.
+are compared. Nothing is guessed: either every document of the dataset is found again and every
+other one corresponds to a reject, or nothing is replayed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 
 from pipelines.writing.replayed import IntArray, Intervals
 
-# The end of an interval that reaches to the end of a file.
+# The end of an interval that extends to the end of a file.
 END: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Known:
-    """What a dataset knows of a file; places are offsets as in its column `offset`.
+    """The documents of a file that a dataset has recorded, by their offsets.
 
     Attributes:
         rows: int64[n], ascending: documents in the dataset.
-        row_bytes: int64[n], their lengths in the source.
-        rejects: int64[m], ascending: documents that were rejected.
+        row_bytes: int64[n]: their lengths in the source.
+        rejects: int64[m], ascending: rejected documents.
         rests: int64[k], ascending: where reading ended because the file was damaged.
-        is_first: whether no repaired file took its place yet: places are those of one file.
-        reject_bytes: int64[m], their lengths; None if these are not known.
-        framing: bytes that stand between two documents at least.
+        is_first: True if no repaired file has replaced it yet, so offsets are those of one file.
+        reject_bytes: int64[m]: lengths of rejected documents; None if unknown.
+        framing: least number of bytes between two documents.
     """
 
     rows: IntArray
@@ -44,7 +44,7 @@ class Known:
     framing: int = 1
 
     def adjacent(self, begin: int, end: int) -> int:
-        """How many of rejects [begin, end) from the first on stand side by side for sure."""
+        """Return how many of rejects [begin, end), from the first on, are certainly adjacent."""
         if self.reject_bytes is None:
             return 1
         between = np.diff(self.rejects[begin:end]) - self.reject_bytes[begin : end - 1]
@@ -54,12 +54,13 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Located:
-    """The documents of a file, but for the empty ones and those that a selection leaves out.
+    """The documents of a file, except for the empty and the not selected ones.
 
     Attributes:
-        places, lengths: int64[n], ascending places, and lengths.
-        more_left_out: how many more are empty or not selected than of the file as it was.
-        all_places: of documents that are not selected too; None if some have become empty.
+        places, lengths: int64[n]: ascending offsets, and lengths.
+        more_left_out: how many more are empty or not selected than in the first file.
+        all_places: offsets with those of documents that are not selected; None if some documents
+            have become empty.
     """
 
     places: IntArray
@@ -69,10 +70,10 @@ class Located:
 
 
 class NotAlignedError(ValueError):
-    """A repaired file is not the one that a dataset knows, but for documents that were rejected.
+    """A repaired file that differs from the recorded one in more than rejected documents.
 
     Attributes:
-        expected, found: for a message.
+        expected, found: for the error message.
     """
 
     def __init__(self, expected: str, found: str) -> None:
@@ -82,20 +83,20 @@ class NotAlignedError(ValueError):
 
 
 def align(known: Known, found: Located, *, by_row: bool = False) -> Intervals:
-    """The documents of a repaired file that stand for what was rejected.
+    """Return the documents of a repaired file that correspond to rejects.
 
-    They are found by their places, if every document of the dataset is where it was; else by their
-    order, if there are as many as the dataset knows, rows and rejects together, or more and
-    reading had ended early; else between the documents of the dataset. What is rejected may have
-    become empty or be left out by the selection: there must be as many more as are missing.
+    They are found by offset if every document of the dataset is where it was; otherwise by order,
+    if there are as many as the dataset has recorded, rows and rejects together, or more and reading
+    had ended early; otherwise between the documents of the dataset. Rejected documents may have
+    become empty or not selected: there must be as many more of these as documents are missing.
 
     Args:
-        known: of the file as it was.
-        found: of the repaired file.
-        by_row: places are numbers of rows, which a repair does not change.
+        known: recorded documents of the first file.
+        found: documents of the repaired file.
+        by_row: offsets are numbers of rows, which a repair does not change.
 
     Raises:
-        NotAlignedError: neither is so.
+        NotAlignedError: the file can't be aligned in any of these ways.
 
     >>> def array(*values): return np.array(values, np.int64)
     >>> known = Known(rows=array(0, 20), row_bytes=array(9, 5), rejects=array(10), rests=array())
@@ -121,20 +122,20 @@ def _by_place(known: Known, found: Located) -> Intervals:
     other = np.ones(len(found.places), bool)
     other[index] = False
     places = found.places[other]
-    # The rest of a damaged file reaches to the next document that is in the dataset.
+    # The unread end of a damaged file extends to the next document in the dataset.
     following = np.append(known.rows, END)
     ends = following[np.searchsorted(known.rows, known.rests)]
-    _, one_each = np.unique(ends, return_index=True)  # of several that reach as far, the first
+    _, one_each = np.unique(ends, return_index=True)  # the first of several with one end
     firsts, ends = known.rests[one_each], ends[one_each]
     in_rest = _is_within(places, firsts, ends)
     rejects = known.rejects[~_is_within(known.rejects, firsts, ends)]
     missing = len(rejects) - int(np.count_nonzero(~in_rest))
     if not np.isin(places[~in_rest], rejects).all() or not _are_left_out(missing, known, found):
         raise NotAlignedError(
-            f"{len(rejects):,} rejected documents at their places among {len(known.rows):,} that "
-            "are in the dataset",
+            f"{len(rejects):,} rejected documents at their offsets among {len(known.rows):,} in "
+            "the dataset",
             f"{np.count_nonzero(~in_rest):,} documents that are not in the dataset, at other "
-            f"places, and {_more(found)}",
+            f"offsets, and {_more(found)}",
         )
     counts = np.searchsorted(places, ends) - np.searchsorted(places, firsts)
     exact = Intervals.at(places[~in_rest])
@@ -161,8 +162,8 @@ def _by_order(known: Known, found: Located) -> Intervals:
     )
     if damaged and len(places) and known.rests[0] <= places[-1]:
         raise NotAlignedError(
-            "every document of the dataset at its place, since the file was damaged before some",
-            "documents at other places",
+            "every document of the dataset at its offset, because the file was damaged before some",
+            "documents at other offsets",
         )
     if not damaged and _are_left_out(len(places) - len(found.places), known, found):
         if len(found.places) < len(places):
@@ -191,13 +192,13 @@ def _by_order(known: Known, found: Located) -> Intervals:
 
 
 def _by_gaps(known: Known, found: Located) -> Intervals:
-    """Of an undamaged file in which documents are missing: they are sought from row to row.
+    """Align an undamaged file in which documents are missing, from row to row.
 
-    Between rejects a file has not changed, so the documents of the dataset that follow each other
-    there do so again, and the first reject after them is as far from them as it was.
+    Between rejects a file has not changed, so consecutive documents of the dataset are still
+    consecutive, and the first reject after them is at the same distance.
     """
     before = np.searchsorted(known.rejects, known.rows)
-    begins = np.flatnonzero(np.diff(before, prepend=0))  # of rows that follow rejects
+    begins = np.flatnonzero(np.diff(before, prepend=0))  # rows that follow rejects
     cuts = np.unique(np.concatenate([[0], begins, [len(known.rows)]])).tolist()
     taken: list[tuple[int, int]] = []  # indices of documents and of rejects
     at, done, shift = 0, 0, 0
@@ -232,7 +233,7 @@ def _by_gaps(known: Known, found: Located) -> Intervals:
 
 
 def _there(known: Known, found: Located, done: int, upto: int, shift: int) -> NDArray[np.bool_]:
-    """Of the first of rejects [done, upto) whether they are there, as far as that is certain."""
+    """Return which of the first of rejects [done, upto) are present, as far as it is certain."""
     place = known.rejects[done] + shift
     if found.all_places is None:
         return np.isin(np.array([place]), found.places)
@@ -244,7 +245,7 @@ def _there(known: Known, found: Located, done: int, upto: int, shift: int) -> ND
 
 
 def _fits(known: Known, found: Located, first: int, end: int, at: int) -> bool:
-    """Whether rows [first, end) are the documents from number `at` on."""
+    """Return True if rows [first, end) are the documents from number `at` on."""
     until = at + end - first
     if until > len(found.places) or found.lengths[at] != known.row_bytes[first]:
         return False
@@ -257,16 +258,16 @@ def _fits(known: Known, found: Located, first: int, end: int, at: int) -> bool:
 def _not_between(known: Known, found: Located, done: int, upto: int, at: int) -> NotAlignedError:
     where = f"byte {found.places[at]:,}" if at < len(found.places) else "the end"
     rejects = known.rejects[done:upto]
-    said = f", the first one at {rejects[0]:,}" if len(rejects) else ""
+    first = f", the first one at {rejects[0]:,}" if len(rejects) else ""
     return NotAlignedError(
-        f"between two documents of the dataset {len(rejects):,} repaired ones{said}, of which it "
-        "is clear which are empty or left out by the selection (as where all keep their places)",
-        f"documents from {where} on that fit in several ways or in none",
+        f"between two documents of the dataset {len(rejects):,} repaired ones{first}, with no "
+        "doubt about which are empty or not selected (as if all keep their offsets)",
+        f"documents from {where} on that match in several ways or in none",
     )
 
 
 def _are_left_out(missing: int, known: Known, found: Located) -> bool:
-    """Whether so many documents may have become empty or be left out by a selection."""
+    """Return True if so many documents may have become empty or not selected."""
     if len(known.rests):
         return 0 <= missing <= max(found.more_left_out, 0)
     return missing == found.more_left_out >= 0
@@ -277,7 +278,7 @@ def _more(found: Located) -> str:
 
 
 def _check_rows(places: IntArray, lengths: IntArray, found: IntArray, at: IntArray) -> None:
-    """Raises for the first document of the dataset that is not there with its length."""
+    """Raise an error for the first document of the dataset that is missing or differs in length."""
     differing = np.flatnonzero(lengths != found)
     if not len(differing):
         return

@@ -19,7 +19,7 @@ from pipelines.config import SourceConfig
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError
 from pipelines.manifest import generations
-from pipelines.manifest.models import Generation, GenerationContent, TokensManifest, present
+from pipelines.manifest.models import Generation, TaskEntry, TokensManifest, present
 from pipelines.manifest.stage import Identity
 from pipelines.readers.tasks import SourceReading
 from pipelines.replay.content import content_after
@@ -107,7 +107,7 @@ class Replay:
         self,
         job: EncodeJob,
         work: Job,
-        entries: Mapping[int, Mapping[str, Any]],
+        entries: Mapping[int, TaskEntry],
         model: Model,
     ) -> TokensManifest:
         """Return the manifest after the replay: documents move between its numbers.
@@ -117,9 +117,8 @@ class Replay:
         """
         earlier = self.dataset.manifest
         files = [account.file for account in work.accounts.values()]
-        values = tokens_content(entries, files, self.sources, self.name)
-        values["files"]["statistics"] = [write_merged_statistics(job, entries, model)]
-        content = GenerationContent.model_validate(values)
+        statistics = write_merged_statistics(job, entries, model)
+        content = tokens_content(entries, files, self.sources, statistics, self.name)
         policy = generations.policy_of(self.configuration)
         is_first = policy == generations.policy_of(earlier.configuration)
         generation = Generation(

@@ -6,13 +6,12 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from pipelines.accounting import DocumentTotals, check_accounts
+from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
-from pipelines.manifest.models import GenerationContent, TokensManifest
+from pipelines.manifest.models import TaskEntry, TokensManifest
 from pipelines.manifest.names import BASE, ENTRY_FILES
 from pipelines.manifest.stage import (
     COUNT,
@@ -124,11 +123,10 @@ def _encode_generation(
         generation=name,
     )
     entries, result = write_tokens(context, job, works, model, earlier)
-    content = tokens_content(entries, plan.files, config.input, name)
-    content["files"]["statistics"] = [write_merged_statistics(job, entries, model)]
+    statistics = write_merged_statistics(job, entries, model)
     manifest = generations.add_generation(
         earlier,
-        GenerationContent.model_validate(content),
+        tokens_content(entries, plan.files, config.input, statistics, name),
         name=name,
         tasks=len(works),
         configuration=identity.configuration,
@@ -148,7 +146,7 @@ def write_tokens(
     works: Sequence[TaskWork],
     model: Model,
     earlier: TokensManifest | None,
-) -> tuple[dict[int, dict[str, Any]], StageResult]:
+) -> tuple[dict[int, TaskEntry], StageResult]:
     """Run the tasks that are not finished; return the entries of all, and a result of the rest.
 
     Args:
@@ -161,12 +159,7 @@ def write_tokens(
     rejects = context.output.rejects
     finished = finished_entries(job, len(works))
     if earlier is not None:
-        keep = [
-            entry[kind]["name"]
-            for entry in finished.values()
-            for kind in ("train", "validation", "rejects")
-            if entry[kind]
-        ]
+        keep = [file.name for entry in finished.values() for file in entry.dataset_files]
         unlisted = generations.find_unlisted(job.tokens, rejects, earlier, keep)
         generations.remove(unlisted)
     left = [work for work in works if work.index not in finished]
@@ -180,9 +173,9 @@ def write_tokens(
         measured = pipelines.run_tasks(steps, "encoding tasks", len(left))
     entries = finished_entries(job, len(works))
     _check_complete(job.tokens, len(entries), len(works))
-    if any(entry["rejects"] for entry in entries.values()):
+    if any(entry.rejects for entry in entries.values()):
         rejects.settle()
-    fresh = sum(DocumentTotals.from_json(entries[work.index]["totals"]).all_bytes for work in left)
+    fresh = sum(entries[work.index].totals.document_totals().all_bytes for work in left)
     result = StageResult(resumed=bool(finished), bytes=fresh, measured=measured)
     return entries, result
 

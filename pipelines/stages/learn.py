@@ -58,11 +58,9 @@ def find_trained(
     directory: Directory, configuration: Mapping[str, Any], counted: CountsContent
 ) -> TokenizerContent | None:
     """Return what `keep_trained` kept if it is of these counts and all its files are intact."""
-    scratch = directory / SCRATCH
-    data = scratch.find_bytes(_ENTRY)
-    if data is None:
+    entry = _Entry.load_file(directory / SCRATCH, _ENTRY)
+    if entry is None:
         return None
-    entry = _Entry.parse(data, scratch.path(_ENTRY))
     content = entry.content
     if entry.configuration != fingerprint(configuration) or content.counts != counted.fingerprint:
         return None
@@ -99,7 +97,9 @@ def learn(
         counted: manifest of the counts, or its content.
         configuration: canonical, of the training.
     """
-    pretokens = load_counts(counts, counted.to_json(), min_count=config.min_count)
+    pretokens = load_counts(
+        counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
+    )
     train = _train_bytes if config.unit == "byte" else _train_characters
     trained = train(config, pretokens)
     facts = {

@@ -118,26 +118,29 @@ def read_table(directory: Directory, name: str, columns: list[str] | None = None
     return pq.read_table(pa.BufferReader(directory.read_bytes(name)), columns=columns)
 
 
-def listed_bytes(directory: Directory, entry: Mapping[str, Any], *, what: str, hint: str) -> bytes:
-    """The bytes of a small file, which are those that its entry of a manifest says.
+def listed_bytes(
+    directory: Directory, name: str, *, size: int, xxh3_128: str, what: str, hint: str
+) -> bytes:
+    """Return the bytes of a small file, which must be those of its entry in a manifest.
 
     Args:
         directory: of the file.
-        entry: with `name`, `bytes` and `xxh3_128`.
-        what: it is, in the message.
-        hint: what to do where it is damaged.
+        name: of the file.
+        size, xxh3_128: in its entry.
+        what: kind of the file, for the error.
+        hint: what to do if the file is damaged.
 
     Raises:
-        OutputError: it is missing or damaged.
+        OutputError: the file is missing or damaged.
     """
-    data = directory.read_bytes(entry["name"])
+    data = directory.read_bytes(name)
     found = xxhash.xxh3_128_hexdigest(data)
-    if found != entry["xxh3_128"]:
+    if found != xxh3_128:
         raise OutputError(
             f"{what} is damaged.",
-            expected=f"{entry['bytes']:,} bytes with xxh3-128 {entry['xxh3_128']}",
+            expected=f"{size:,} bytes with xxh3-128 {xxh3_128}",
             found=f"{len(data):,} bytes with {found}",
-            where=directory.path(entry["name"]),
+            where=directory.path(name),
             hint=hint,
         )
     return data

@@ -189,7 +189,7 @@ class TokenFiles:
         splits = ["train"]
         if self._manifest.configuration["encode"]["validation_fraction"] > 0:
             splits.append("validation")
-        listed = read_statistics(self._dataset.tokens, entry.to_json())
+        listed = read_statistics(self._dataset.tokens, entry)
         listed = listed.replace_schema_metadata(None)
         found = pa.concat_tables(counted.tables(generation, splits=splits))
         for statistic in pc.unique(found["statistic"]).to_pylist():

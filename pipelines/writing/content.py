@@ -7,6 +7,16 @@ from typing import Any
 
 from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
 from pipelines.config import SourceConfig
+from pipelines.manifest.models import (
+    DatasetFiles,
+    GenerationContent,
+    InputEntry,
+    SourceEntry,
+    TableEntry,
+    TaskEntry,
+    TokensTotals,
+    present,
+)
 from pipelines.manifest.names import BASE, statistics_file_name
 from pipelines.tasks.listing import InputFile
 from pipelines.tokenizers.files import Model, counts_fingerprint
@@ -17,17 +27,19 @@ from pipelines.writing.statistics import Statistics, read_statistics, write_stat
 
 
 def tokens_content(
-    entries: Mapping[int, Mapping[str, Any]],
+    entries: Mapping[int, TaskEntry],
     files: Sequence[InputFile],
     sources: Sequence[SourceConfig],
+    statistics: TableEntry,
     generation: str = BASE,
-) -> dict[str, Any]:
+) -> GenerationContent:
     """Return the token files' part of the manifest of one generation.
 
     Args:
         entries: Entries of all tasks, by index.
         files: Files of the plan.
         sources: Sources of the configuration.
+        statistics: Entry of the merged statistics.
         generation: The generation.
     """
     ordered = [entries[index] for index in sorted(entries)]
@@ -35,57 +47,59 @@ def tokens_content(
     of_inputs = {file.label: DocumentTotals() for file in files}
     refused: dict[str, list[str]] = {}
     for entry in ordered:
-        of_sources[entry["source"]].add(DocumentTotals.from_json(entry["totals"]))
-        for label, numbers in entry["inputs"].items():
-            of_inputs[label].add(DocumentTotals(**numbers))
-        for label, corpus in entry["refused"].items():
+        of_sources[entry.source].add(entry.totals.document_totals())
+        for label, numbers in entry.inputs.items():
+            of_inputs[label].add(DocumentTotals(**numbers.to_json()))
+        for label, corpus in entry.refused.items():
             refused.setdefault(label, []).append(corpus)
     totals = DocumentTotals.sum_of(of_sources)
-    train = [entry["train"] for entry in ordered]
-    validation = [entry["validation"] for entry in ordered if entry["validation"]]
-    written = train + validation
     planned = planned_bytes_of_sources(files, sources)
-    return {
-        "corpus": totals.corpus_fingerprint,
-        "inputs": [
-            {
-                "name": file.label,
-                "size": file.size,
-                "generation": generation,
-                "unread": file.unread,
-                "planned_bytes": planned_bytes(file, sources[file.source].format),
-                **of_inputs[file.label].numbers(),
-                "bad": file.label in totals.bad_files,
-                **(
-                    {"refused": DocumentTotals.of_corpora(refused[file.label]).corpus_fingerprint}
-                    if file.label in refused
-                    else {}
-                ),
-            }
+    written = DatasetFiles(
+        train=[entry.train for entry in ordered],
+        validation=[entry.validation for entry in ordered if entry.validation],
+        rejects=[entry.rejects for entry in ordered if entry.rejects],
+        statistics=[statistics],
+    )
+    return GenerationContent(
+        corpus=totals.corpus_fingerprint,
+        inputs=[
+            _input_entry(
+                file,
+                of_inputs[file.label],
+                generation=generation,
+                planned_bytes=planned_bytes(file, sources[file.source].format),
+                bad=file.label in totals.bad_files,
+                **present(refused=_sum_corpora(refused.get(file.label))),
+            )
             for file in files
         ],
-        "sources": [
-            {"name": source.name, "planned_bytes": bytes_, **of_source.to_json()}
+        sources=[
+            SourceEntry(name=source.name, planned_bytes=bytes_, **of_source.to_json())
             for source, bytes_, of_source in zip(sources, planned, of_sources, strict=True)
         ],
-        "files": {
-            "train": train,
-            "validation": validation,
-            "rejects": [entry["rejects"] for entry in ordered if entry["rejects"]],
-        },
-        "totals": {
+        files=written,
+        totals=TokensTotals(
             **totals.to_json(),
-            "train_rows": sum(file["rows"] for file in train),
-            "validation_rows": sum(file["rows"] for file in validation),
-            "tokens": sum(file["tokens"] for file in written),
-            "text_bytes": sum(file["text_bytes"] for file in written),
-        },
-    }
+            train_rows=sum(file.rows for file in written.train),
+            validation_rows=sum(file.rows for file in written.validation),
+            tokens=sum(file.tokens for file in written.token_files),
+            text_bytes=sum(file.text_bytes for file in written.token_files),
+        ),
+    )
+
+
+def _input_entry(file: InputFile, totals: DocumentTotals, **fields: Any) -> InputEntry:
+    numbers: dict[str, Any] = totals.numbers()
+    return InputEntry(name=file.label, size=file.size, unread=file.unread, **numbers, **fields)
+
+
+def _sum_corpora(corpora: Sequence[str] | None) -> str | None:
+    return None if corpora is None else DocumentTotals.of_corpora(corpora).corpus_fingerprint
 
 
 def write_merged_statistics(
-    job: EncodeJob, entries: Mapping[int, Mapping[str, Any]], model: Model
-) -> dict[str, Any]:
+    job: EncodeJob, entries: Mapping[int, TaskEntry], model: Model
+) -> TableEntry:
     """Add up the statistics of all tasks and write them. Return the file's entry of the manifest.
 
     Raises:
@@ -93,7 +107,7 @@ def write_merged_statistics(
     """
     statistics = Statistics(Vocabulary(model))
     for entry in entries.values():
-        statistics.add_table(read_statistics(job.entries, entry["statistics"]))
+        statistics.add_table(read_statistics(job.entries, entry.statistics))
     splits = ["train", *(["validation"] if job.validation_fraction > 0 else [])]
     metadata = {
         "bpe.format": FORMAT_VERSION,
@@ -102,9 +116,10 @@ def write_merged_statistics(
         "bpe.counts": counts_fingerprint(job.tokenizer) or "",
         **software_metadata(),
     }
-    return write_statistics(
+    written = write_statistics(
         job.tokens,
         statistics_file_name(job.generation),
         statistics.tables(job.generation, splits=splits),
         metadata,
     )
+    return TableEntry.model_validate(written)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core._native import add_document_sums, add_id_counts
+from pipelines.manifest.models import TableEntry
 from pipelines.manifest.names import BASE
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
@@ -385,7 +386,7 @@ def write_statistics(
     return {"name": name, "rows": rows, "bytes": size, "xxh3_128": digest}
 
 
-def read_statistics(directory: Directory, entry: Mapping[str, Any]) -> pa.Table:
+def read_statistics(directory: Directory, entry: TableEntry) -> pa.Table:
     """Read a file that `write_statistics` wrote.
 
     Raises:
@@ -393,7 +394,9 @@ def read_statistics(directory: Directory, entry: Mapping[str, Any]) -> pa.Table:
     """
     data = listed_bytes(
         directory,
-        entry,
+        entry.name,
+        size=entry.bytes,
+        xxh3_128=entry.xxh3_128,
         what="A file of statistics",
         hint="Start encoding over: `beam-bpe encode CONFIG --restart`.",
     )

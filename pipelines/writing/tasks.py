@@ -15,6 +15,7 @@ import numpy as np
 
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
+from pipelines.manifest.models import TaskEntry
 from pipelines.manifest.names import task_name, token_file_name
 from pipelines.manifest.token_schema import schema
 from pipelines.metrics import Meter
@@ -98,7 +99,7 @@ def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> di
     return entry
 
 
-def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
+def finished_entries(job: EncodeJob, of: int) -> dict[int, TaskEntry]:
     """Return the entries of finished tasks by index: those whose files are all there.
 
     Args:
@@ -113,7 +114,7 @@ def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
         if {entry_name(index, of), task_statistics_name(index, of)} <= written.keys()
         and token_file_name("train", index, of, job.generation) in present
     ]
-    found = job.entries.read_json_files([entry_name(index, of) for index in likely])
+    found = TaskEntry.load_files(job.entries, [entry_name(index, of) for index in likely])
     return {
         index: entry
         for index, entry in zip(likely, found, strict=True)
@@ -197,6 +198,5 @@ def _metadata(job: EncodeJob, work: TaskWork) -> dict[str, str]:
     }
 
 
-def _is_present(entry: Mapping[str, Any], present: Mapping[str, int]) -> bool:
-    files = [entry[kind] for kind in ("train", "validation", "rejects") if entry[kind]]
-    return all(present.get(file["name"]) == file["bytes"] for file in files)
+def _is_present(entry: TaskEntry, present: Mapping[str, int]) -> bool:
+    return all(present.get(file.name) == file.bytes for file in entry.dataset_files)

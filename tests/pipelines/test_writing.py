@@ -36,6 +36,7 @@ from pipelines.accounting import NUMBERS
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError, InputError
 from pipelines.manifest import token_schema
+from pipelines.manifest.models import TaskEntry
 from pipelines.manifest.names import token_file_name
 from pipelines.readers.tasks import TaskWork
 from pipelines.storage.directory import Directory
@@ -390,9 +391,12 @@ def test_every_document_is_a_row_a_reject_or_empty(
         encode={"special_tokens_in_text": "reject", "validation_fraction": 0.3},
     )
     job = job_for(config, tokenizer_directory)
-    entries = dict(enumerate(write_all(job, works_of(config))))
+    written = [TaskEntry.model_validate(entry) for entry in write_all(job, works_of(config))]
+    entries = dict(enumerate(written))
     size = sum(map(len, documents)) + len(END) * len(documents)
-    content = writing.tokens_content(entries, plan_of(config).files, config.input)
+    content = writing.tokens_content(
+        entries, plan_of(config).files, config.input, written[0].statistics
+    ).to_json()
     totals = content["totals"]
     assert (totals["documents"], totals["empty"], totals["rejected"]) == (10, 10, 15)
     rows = totals["train_rows"] + totals["validation_rows"]

@@ -19,6 +19,7 @@ from bpe_core import BPETokenizer
 from bpe_core._native import add_id_counts
 from pipelines import build
 from pipelines.errors import OutputError
+from pipelines.manifest.models import TableEntry
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.statistics import (
@@ -194,8 +195,9 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     statistics = Statistics(DENSE)
     add(statistics, [[1, 2]])
     statistics.finish()
-    entry = write_statistics(directory, "s.parquet", statistics.tables(), {"bpe.format": "1"})
-    assert read_statistics(directory, entry).num_rows == entry["rows"]
+    written = write_statistics(directory, "s.parquet", statistics.tables(), {"bpe.format": "1"})
+    entry = TableEntry.model_validate(written)
+    assert read_statistics(directory, entry).num_rows == entry.rows
     path = tmp_path / "s.parquet"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(OutputError, match="statistics is damaged"):
