@@ -45,7 +45,7 @@ _LARGE_ROW_IDS: Final = 1 << 16
 _KEY: Final = "_key"
 _BEGINS: Final = "_begins"
 _OWN_COLUMNS: Final = (pa.field(_KEY, pa.uint64()), pa.field(_BEGINS, pa.bool_()))
-# Of a section: its place and length in the run, and how many documents or packed rows begin in it.
+# For each section: its offset and length in the run, and the documents or packed rows it begins.
 _INDEX_COLUMNS: Final = 3
 
 
@@ -61,8 +61,8 @@ class Run:
     Attributes:
         name: Name of the file.
         bytes: Size of the file.
-        index: Where in it the index begins: int64[buckets, flushes, 3], for each section its place,
-            its length, and how many documents or packed rows begin in it.
+        index: Where in the file the index begins: int64[buckets, flushes, 3], for each section its
+            offset, its length, and how many documents or packed rows begin in it.
         flushes: Number of sections of a bucket.
         format: Version of the format of runs.
     """
@@ -120,14 +120,14 @@ class RunFile:
             self._flush()
         empty = np.zeros((0, 0, _INDEX_COLUMNS), np.int64)
         index = np.stack(self._index, axis=1) if self._index else empty
-        place = self._file.size
+        begin = self._file.size
         if index.size:
             self._file.write(np.ascontiguousarray(index))
         return {
             "run": {
                 "name": self._name,
                 "bytes": self._file.size,
-                "index": place,
+                "index": begin,
                 "flushes": len(self._index),
                 "format": FORMAT_VERSION,
             },

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config import SourceConfig
-from pipelines.errors import BadFileLimitError, PipelineError, RejectLimitError
+from pipelines.errors import BadFileLimitError, PipelineError, RejectLimitError, shortened
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import open_parquet
@@ -21,13 +21,10 @@ def too_many_bad_files(
     limit: int, files: Sequence[str], number: int, where: str | None = None
 ) -> BadFileLimitError:
     """The error for more bad files in a source than allowed; `files` are some of them."""
-    more = number - len(files)
     return BadFileLimitError(
         "Too many input files are bad.",
         expected=f"at most {limit:,} of a source (input.max_bad_files)",
-        found=f"{number:,}\n    "
-        + "\n    ".join(files)
-        + (f"\n    and {more:,} more" * (more > 0)),
+        found=f"{number:,}\n    " + shortened(files, len(files), total=number, separator="\n    "),
         where=where,
         hint="Get them again or leave them out of input.files, or raise input.max_bad_files and "
         "run the same command again.",
@@ -63,7 +60,7 @@ def check_rejects(
         expected=f"at most {limit:.6g} of the kept and rejected documents "
         "(encode.max_reject_fraction)",
         found=f"{rejected:,} of {documents:,}, most of them in\n    "
-        + "\n    ".join(_most_rejects(rejects, names, rejected)),
+        + _most_rejects(rejects, names, rejected),
         where=rejects.path(_pattern(names)),
         hint="Look at the rejects and mend the input, set input.invalid_utf8: replace, or raise "
         "encode.max_reject_fraction and run the same command again.",
@@ -100,8 +97,8 @@ def _pattern(names: Sequence[str]) -> str:
     return "count-*.parquet" if names and names[0].startswith("count-") else "*.parquet"
 
 
-def _most_rejects(rejects: Directory, names: Sequence[str], rejected: int) -> Iterator[str]:
-    """The files with most rejects, in words: their number, their share of all, most for what."""
+def _most_rejects(rejects: Directory, names: Sequence[str], rejected: int) -> str:
+    """Describe the files with most rejects: their number, their share of all, the main reason."""
     numbers: Counter[str] = Counter()
     reasons: Counter[tuple[str, str]] = Counter()
     for rows in _rows(rejects, names, ["source", "reason"]):
@@ -115,11 +112,12 @@ def _most_rejects(rejects: Directory, names: Sequence[str], rejected: int) -> It
     for (label, reason), number in reasons.items():
         if label in most:
             most[label] = max(most[label], (number, reason))
-    for label, number in worst:
-        share = number / max(rejected, 1)
-        yield f"{label}: {number:,} rejected ({share:.1%} of all), mostly {most[label][1]}"
-    if len(numbers) > len(worst):
-        yield f"and {len(numbers) - len(worst):,} more files"
+    described = [
+        f"{label}: {number:,} rejected ({number / max(rejected, 1):.1%} of all), "
+        f"mostly {most[label][1]}"
+        for label, number in worst
+    ]
+    return shortened(described, _FILES_SHOWN, total=len(numbers), separator="\n    ")
 
 
 def _what_is_bad(

@@ -27,7 +27,7 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import BuildConfig, SourceConfig
 from pipelines.config.fingerprints import source_of
 from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
-from pipelines.errors import InputError, in_a_line
+from pipelines.errors import InputError, in_a_line, shortened
 from pipelines.manifest.generations import policy_of_generation, with_policy
 from pipelines.manifest.names import BASE, source_name
 from pipelines.manifest.stage import RUN
@@ -111,8 +111,7 @@ def _input_files(dataset: TokenDataset, config: BuildConfig | None) -> dict[str,
     if missing:
         raise InputError(
             "It is not known where an input file is.",
-            expected=f"the place of {missing[0]}"
-            + (f" and {len(missing) - 1:,} more" if missing[1:] else ""),
+            expected=f"the place of {shortened(missing, 1)}",
             where=f"{dataset.tokens.path(RUN)}" if config is None else "input.files",
             hint="Give the configuration that reads them: --config CONFIG.",
         )
