@@ -37,6 +37,7 @@ _HELD_BYTES: Final = 64 << 20
 _HELD_WINDOWS: Final = 1000
 # About the most that an element takes beside its text.
 _ELEMENT_BYTES: Final = 512
+_HEAD_SHOWN: Final = 32
 _KINDS: Final = "DocumentBatch, str, bytes, beam.Row, a NamedTuple or a dict"
 
 _OPEN_HINTS: Final = (
@@ -261,25 +262,15 @@ def _is_unicode(text: str) -> bool:
 class _ElementMaker(BatchMaker):
     """Names in errors the element, since there is no file."""
 
-    _element = "an element"
-
     def where(self, place: int, byte: int = 0) -> str:
-        """Return which element it is."""
-        return f"{self._element} of the pipeline, byte {byte:,}"
+        """Return where an unknown element has a byte."""
+        return f"an element of the pipeline, byte {byte:,}"
 
-    def reject_invalid(
-        self,
-        place: int,
-        length: int,
-        valid: int,
-        found: bytes,
-        head: bytes,
-        record_id: str | None,
-    ) -> Reject:
-        """Return the reject of an element, or raise the error, with its id or its first bytes."""
-        begins = f"an element that begins {head[:32]!r}"
-        self._element = begins if record_id is None else f"the element with the id {record_id!r}"
-        return super().reject_invalid(place, length, valid, found, head, record_id)
+    def where_document(self, place: int, byte: int, head: bytes, record_id: str | None) -> str:
+        """Return which element has a byte, by its id or its first bytes."""
+        if record_id is None:
+            return f"an element that begins {head[:_HEAD_SHOWN]!r}, byte {byte:,}"
+        return f"the element with the id {record_id!r}, byte {byte:,}"
 
 
 def check_element_type(kind: Any, text_field: str, id_field: str | None) -> None:

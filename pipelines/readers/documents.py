@@ -123,6 +123,10 @@ class BatchMaker:
             return f"{self._file.url}, line at byte {place:,}{of_text}"
         return f"{self._file.url}, byte {place + byte:,}{of_text}"
 
+    def where_document(self, place: int, byte: int, head: bytes, record_id: str | None) -> str:
+        """Return where a document is, which has this byte, begins like this, and has this id."""
+        return self.where(place, byte)
+
     def reject(
         self,
         place: int,
@@ -279,11 +283,9 @@ class BatchMaker:
         text = texts.data[texts.starts[i] : texts.ends[i]]
         found = text[valid : valid + LONGEST_CHARACTER].tobytes()
         head = text[:FIRST_BYTES].tobytes()
-        return self.reject_invalid(
-            int(texts.places[i]), len(text), valid, found, head, _id(texts, i)
-        )
+        return self._invalid(int(texts.places[i]), len(text), valid, found, head, _id(texts, i))
 
-    def reject_invalid(
+    def _invalid(
         self,
         place: int,
         length: int,
@@ -292,17 +294,13 @@ class BatchMaker:
         head: bytes,
         record_id: str | None,
     ) -> Reject:
-        """Return the reject of a document with the bytes `found` at byte `valid`.
-
-        Raises:
-            InvalidDocumentError: The policy asks for an error instead.
-        """
+        """The reject for a document with `found` at byte `valid`; an error if that is asked for."""
         shown = " ".join(f"0x{byte:02x}" for byte in found)
         if self._options.invalid_utf8 == "error":
             raise InvalidDocumentError(
                 "A document is not valid UTF-8.",
                 found=f"the bytes {shown} at byte {valid:,} of the document",
-                where=self.where(place, valid),
+                where=self.where_document(place, valid, head, record_id),
                 hint="Repair the text, or set invalid_utf8 (in a build input.invalid_utf8) to "
                 "reject or replace.",
             )
@@ -402,7 +400,7 @@ class BatchMaker:
     def _invalid_long(self, document: LongDocument) -> Reject:
         valid = document.invalid_at or 0
         found, head = document.invalid_bytes, document.head
-        return self.reject_invalid(
+        return self._invalid(
             document.place, document.length, valid, found, head, document.record_id
         )
 
