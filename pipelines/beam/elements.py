@@ -25,7 +25,7 @@ from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.config import SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.readers.documents import BatchMaker, Texts
-from pipelines.readers.options import ReadOptions, different_cutting
+from pipelines.readers.options import ReadOptions, find_different_rules
 from pipelines.readers.tasks import source_readings
 from pipelines.rejects.reasons import MISSING_FIELD, NULL_FIELD, WRONG_FIELD_TYPE
 from pipelines.tasks.listing import InputFile
@@ -161,7 +161,7 @@ class Elements:
         self._start()
         if self._origin_of is None:
             if texts or rejects:
-                yield from self._maker.record_batches(self._to_texts(texts, ids), rejects=rejects)
+                yield from self._maker.make_batches(self._to_texts(texts, ids), rejects=rejects)
             return
         # A batch has one source.
         order = sorted(range(len(texts)), key=origins.__getitem__)
@@ -173,9 +173,9 @@ class Elements:
                 [origins[i][1] for i in of_source],
             )
             maker = _ElementMaker(replace(_NO_FILE, name=source), self._options)
-            yield from maker.record_batches(found)
+            yield from maker.make_batches(found)
         if rejects:
-            yield from self._maker.record_batches(self._to_texts((), ()), rejects=rejects)
+            yield from self._maker.make_batches(self._to_texts((), ()), rejects=rejects)
 
     def _to_texts(
         self, texts: Sequence[bytes], ids: Sequence[str | None], offsets: Sequence[int] = ()
@@ -185,7 +185,7 @@ class Elements:
             data=np.frombuffer(b"".join(texts), np.uint8),
             starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(texts)],
             ends=ends,
-            places=np.array(offsets or [0] * len(texts), np.int64),
+            offsets=np.array(offsets or [0] * len(texts), np.int64),
             ids=None if self._id_field is None else pa.array(ids, pa.string()),
         )
 
@@ -262,11 +262,11 @@ def _is_unicode(text: str) -> bool:
 class _ElementMaker(BatchMaker):
     """Names in errors the element, since there is no file."""
 
-    def where(self, place: int, byte: int = 0) -> str:
+    def where(self, offset: int, byte: int = 0) -> str:
         """Return where an unknown element has a byte."""
         return f"an element of the pipeline, byte {byte:,}"
 
-    def where_document(self, place: int, byte: int, head: bytes, record_id: str | None) -> str:
+    def where_document(self, offset: int, byte: int, head: bytes, record_id: str | None) -> str:
         """Return which element has a byte, by its id or its first bytes."""
         if record_id is None:
             return f"an element that begins {head[:_HEAD_SHOWN]!r}, byte {byte:,}"
@@ -407,7 +407,7 @@ class DocumentFn(VersionCheckedDoFn):
         return self._outputs(elements) if is_full else None
 
     def _different_cutting(self, batch: DocumentBatch) -> InputError:
-        names = different_cutting(batch.cutting, self.options.cutting)
+        names = find_different_rules(batch.cutting, self.options.cutting)
         return InputError(
             "A long document comes in pieces that were cut for another tokenizer.",
             expected=f"ReadDocuments with the {' and '.join(names)} of {self.consumer}",

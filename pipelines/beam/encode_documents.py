@@ -14,7 +14,7 @@ from pipelines.beam.metrics import beam_meter
 from pipelines.config.values import UINT16_IDS
 from pipelines.errors import InputError
 from pipelines.storage.directory import Directory
-from pipelines.tokenizers.files import Model, cutting_rules, load_model, tokenizer_of
+from pipelines.tokenizers.files import Model, cutting_rules, load_model, make_tokenizer
 from pipelines.writing.encoder import DocumentEncoder
 
 
@@ -52,7 +52,7 @@ class EncodeBatches(DocumentFn):
         super().setup()
         model = self._load_model()
         self._encoder = DocumentEncoder(
-            tokenizer_of(model),
+            make_tokenizer(model),
             prepend=self._prepend,
             append=self._append,
             special_tokens_in_text=self._policy,
@@ -73,7 +73,7 @@ class EncodeBatches(DocumentFn):
         with meter.time("encode"):
             rows = self._encoder.encode(kept)
         meter.add(tokens=len(rows.ids))
-        meter.tell_times()
+        meter.report_times()
         yield rows
 
     def _load_model(self) -> Model:

@@ -59,7 +59,7 @@ def _measured(found: Mapping[str, Iterable[Any]]) -> Measured:
         )
     return Measured(
         counters=counters,
-        distributions={name: Distribution.of_all(parts) for name, parts in distributions.items()},
+        distributions={name: Distribution.merge(parts) for name, parts in distributions.items()},
     )
 
 

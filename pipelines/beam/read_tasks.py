@@ -46,7 +46,7 @@ class ReadTask(VersionCheckedDoFn):
         """Yield the batches of the task that a descriptor names."""
         meter = beam_meter()
         work = TaskWork.from_bytes(descriptor)
-        for batch in meter.timed("read", read_task(work, self._readings)):
+        for batch in meter.time_items("read", read_task(work, self._readings)):
             meter.add_batch(batch)
             yield batch
         meter.finish_task()

@@ -119,7 +119,7 @@ class MergeShard(VersionCheckedDoFn):
         with meter.time("merge"):
             entry = self._kind.merge(*element, totals)
         meter.add(**self._kind.measure(entry))
-        meter.tell_times()
+        meter.report_times()
         yield 0, json.dumps(entry).encode()
 
 

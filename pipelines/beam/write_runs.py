@@ -46,7 +46,7 @@ class WriteRuns(VersionCheckedDoFn):
         self._add(self._elements.rows())
         with self._meter.time("write"):
             sections = self._runs.finish()
-        self._meter.tell_times()
+        self._meter.report_times()
         for descriptor in describe_sections(sections):
             yield GlobalWindows.windowed_value_at_end_of_window(descriptor)
 

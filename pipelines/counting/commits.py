@@ -131,7 +131,7 @@ class TaskCounter(PretokenCounter):
                 },
             ) as rejects,
         ):
-            for batch in self._meter.timed("read", read_task(work, self._job.readings)):
+            for batch in self._meter.time_items("read", read_task(work, self._job.readings)):
                 totals.add_batch(batch)
                 rejects.add(batch.rejects)
                 self.add(batch)
@@ -158,7 +158,7 @@ class TaskCounter(PretokenCounter):
         )
         with self._meter.time("write"):
             self._job.runs.write_json(commit.name, commit.to_json())
-        self._meter.tell_times()
+        self._meter.report_times()
         self._start_commit()
         yield from commit.descriptors(self._job.shards)
 
@@ -239,7 +239,7 @@ def merge_commits(
     # The launcher looks for it by name: a listing may also show what a repeated bundle left.
     job.runs.write_json(f"{entry['name']}.json", entry)
     meter.add(distinct_pretokens=entry["rows"])
-    meter.tell_times()
+    meter.report_times()
     return entry
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.counting.shards import shard_name
+from pipelines.manifest.models import CountsContent
 
 if TYPE_CHECKING:
     from pipelines.config import SourceConfig
@@ -27,7 +28,7 @@ def shard_entries(job: CountJob) -> list[dict[str, Any]] | None:
 
 def counts_content(
     job: CountJob, sources: Sequence[SourceConfig], planned_bytes: Sequence[int | None]
-) -> dict[str, Any]:
+) -> CountsContent:
     """Return the counts' part of the manifest.
 
     Args:
@@ -55,4 +56,4 @@ def counts_content(
             "long_pretokens": long_pretokens,
         },
     }
-    return {**content, "fingerprint": fingerprint(content)}
+    return CountsContent.model_validate({**content, "fingerprint": fingerprint(content)})

@@ -130,7 +130,7 @@ class DocumentCounter:
     def finish(self) -> tuple[Iterator[tuple[int, bytes]], CountTotals]:
         """Write the last run. Return every shard's number with its `Descriptor`, and the totals."""
         self._counter.flush()
-        self._meter.tell_times()
+        self._meter.report_times()
         totals = CountTotals(
             documents=self._documents,
             pretokens=self._counter.pretokens,

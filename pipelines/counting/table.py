@@ -9,9 +9,10 @@ from weakref import WeakSet
 import xxhash
 
 from bpe_core._native import PretokenTable
-from bpe_core.counts import add_custom_pretokens
+from bpe_core.counting import add_custom_pretokens
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
+from bpe_core.special_tokens import special_set
 from pipelines.batches import DocumentBatch
 from pipelines.counting.jobs import CountRules, Section
 from pipelines.errors import InputError
@@ -36,6 +37,7 @@ class PretokenCounter:
         pattern = resolve_pattern(rules.pattern)
         self._custom = pattern.regex if pattern.native is None else None
         tokens = [token.encode() for token in rules.special_tokens]
+        self._specials = special_set(rules.special_tokens)
         self._normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
         self._table = PretokenTable(
             pattern.native, tokens, rules.max_pretoken_bytes, normalizer=self._normalizer
@@ -63,7 +65,7 @@ class PretokenCounter:
                     self._table,
                     (batch.data.tobytes(), batch.starts, batch.ends),
                     self._custom,
-                    self._rules.special_tokens,
+                    self._specials,
                     self._normalizer,
                     max_pretoken_bytes=self._rules.max_pretoken_bytes,
                 )

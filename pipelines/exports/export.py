@@ -204,7 +204,7 @@ def _make(
     directory.write_json(BEGUN, identity)
     contents = {}
     total = sum(map(dataset.num_tokens, splits))
-    with progress.shown("exporting ids", total):
+    with progress.show("exporting ids", total):
         for split in splits:
             with current_task(f"export of {split} to {options.to}"):
                 written = options.format.writer(dataset, split, files, identity["options"])
@@ -316,7 +316,7 @@ def _warnings_of_padding(dataset: TokenDataset, options: ExportOptions) -> Itera
 
 
 def _warnings_of_boundaries(dataset: TokenDataset, options: ExportOptions) -> tuple[str, ...]:
-    affixes = dataset.manifest["configuration"]["encode"]
+    affixes = dataset.configuration["encode"]
     if options.format.has_boundaries or affixes["prepend"] or affixes["append"]:
         return ()
     return (
@@ -328,7 +328,7 @@ def _warnings_of_boundaries(dataset: TokenDataset, options: ExportOptions) -> tu
 def _identity(
     dataset: TokenDataset, options: ExportOptions, resolved: Mapping[str, Any]
 ) -> dict[str, Any]:
-    configuration = dataset.manifest["configuration"]
+    configuration = dataset.configuration
     return {
         "format": _FORMAT_VERSION,
         "to": options.to,
@@ -336,7 +336,7 @@ def _identity(
         "options": resolved,
         "dataset": {
             "fingerprint": dataset.fingerprint,
-            "configuration": dataset.manifest["configuration_fingerprint"],
+            "configuration": dataset.configuration_fingerprint,
             "tokenizer": configuration["tokenizer"],
             "id_type": configuration["id_type"],
         },

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 import numpy as np
 
+from pipelines.choices import ExportFormat, IdType, Packing, Split
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import ConfigError
 from pipelines.exports import documents, llmc, mds, megatron, nanogpt, npy, packed
 from pipelines.exports.files import ExportFiles, Written
-
-FormatName: TypeAlias = Literal["megatron", "nanogpt", "llm.c", "npy", "mds", "documents", "packed"]
-Packing: TypeAlias = Literal["concatenate", "best-fit"]
-IdType: TypeAlias = Literal["uint16", "uint32", "int32"]
-Split: TypeAlias = Literal["train", "validation", "all"]
-
 
 # Writes the files of a split, and reports the ids that are done to `progress.advance`. It gets the
 # dataset, the split, which has rows, the destination, and the format's options, each with a value
@@ -152,7 +147,7 @@ class ExportOptions:
         ConfigError: An option does not belong to the format, or has an invalid value.
     """
 
-    to: FormatName
+    to: ExportFormat
     split: Split = "all"
     id_type: IdType | None = None
     max_tokens: int | None = None

@@ -58,7 +58,7 @@ def write_rows(
         OutputError: The destination can't be written, or a run is damaged.
     """
     job = RowJob(
-        dataset=replace(dataset, manifest={}, files=()),
+        dataset=dataset.without_listing(),
         destination=files.directory,
         split=split,
         shape=shape,
@@ -92,8 +92,8 @@ def _metadata(dataset: TokenDataset, split: str, options: Mapping[str, Any]) -> 
     export = {"dataset": dataset.fingerprint, "split": split, "options": dict(options)}
     return {
         "bpe.format": _FORMAT_VERSION,
-        "bpe.configuration": dataset.manifest["configuration_fingerprint"],
-        "bpe.tokenizer": dataset.manifest["configuration"]["tokenizer"],
+        "bpe.configuration": dataset.configuration_fingerprint,
+        "bpe.tokenizer": dataset.configuration["tokenizer"],
         "bpe.export": json.dumps(export, sort_keys=True),
     }
 

@@ -7,6 +7,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
+MANIFEST: Final = "manifest.json"
+RUN: Final = "run.json"
+PLAN: Final = "_plan.json"
+
 # The generation that a dataset begins with; those that follow are add001, add002, ….
 BASE: Final = "base"
 

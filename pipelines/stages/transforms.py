@@ -1,10 +1,8 @@
-"""The transforms of a build: descriptors of tasks, and what workers do for each.
-
-Each is a few lines over plain functions that work without Beam.
+"""The transforms of a build, each a few lines over plain functions that work without Beam.
 
 ::
 
-    descriptors = pipeline | ReadTasks(works=...)        # task descriptors, dealt to the workers
+    descriptors = pipeline | ReadTasks(works=...)        # descriptors of tasks, one an element
     descriptors | CountTasks(job=count_job)              # → entries of the shards of counts
     descriptors | WriteTasks(job=encode_job)             # → entries of the tasks' token files
 """
@@ -40,14 +38,14 @@ __all__ = ["CountTasks", "NoteFinished", "TrainTokenizer", "WriteTasks", "WriteT
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class CountTasks(beam.PTransform):  # type: ignore[misc]
-    """Task descriptors → shards of counts, one file each; gives their entries as JSON.
+    """Task descriptors → entries, as JSON, of the shards of counts that they add up to.
 
-    Exactly once: a shard is written only if its commits hold every task of the plan once. At most
-    as parallel as there are tasks, then shards.
+    Each task is counted exactly once: a shard is written only if its commits (checkpoints) have
+    every task of the plan once. Parallelism is limited by the number of tasks, then of shards.
 
     Attributes:
-        job: what to count and where to.
-        commits: names of those of an earlier run, which workers read.
+        job: of the counting.
+        commits: names of the commits of an earlier command, which workers read.
     """
 
     job: CountJob
@@ -72,7 +70,7 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
         )
 
     def display_data(self) -> dict[str, Any]:
-        """Where the counts go, and by which rules."""
+        """The destination and the rules of the counts."""
         job = self.job
         return {"output": job.counts.url, "pattern": job.pattern, "shards": job.shards}
 
@@ -81,10 +79,10 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class WriteTasks(beam.PTransform):  # type: ignore[misc]
-    """Task descriptors → one token file each; gives their entries as JSON.
+    """Task descriptors → entries, as JSON, of the token files of the tasks.
 
-    Idempotent: names and bytes follow from the task alone, and a file gets its name when it is
-    whole. At most as parallel as there are tasks.
+    Idempotent: names and bytes depend on the task alone, and a file gets its name when it is
+    complete. Parallelism is limited by the number of tasks.
     """
 
     job: EncodeJob
@@ -93,7 +91,7 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
         return tasks | "WriteTasks" >> beam.ParDo(_WriteTasks(self.job)).with_output_types(bytes)
 
     def display_data(self) -> dict[str, Any]:
-        """Where the token files go, and by which rules."""
+        """The destination and the rules of the token files."""
         job = self.job
         return {
             "output": job.tokens.url,
@@ -106,10 +104,10 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
-    """Entries of all shards of counts, or one element of any kind → the tokenizer's fingerprint.
+    """Entries of all shards of counts, or any one element → the tokenizer's fingerprint.
 
-    One step on one worker, after all elements that it is given. Idempotent: its files have the same
-    bytes whenever it is repeated.
+    One step on one worker, which waits for all elements. Idempotent: the files have the same bytes
+    whenever it is repeated.
     """
 
     job: TrainJob
@@ -122,7 +120,7 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
         )
 
     def display_data(self) -> dict[str, Any]:
-        """Where the tokenizer goes, and its size."""
+        """The destination and the size of the tokenizer."""
         job, tokenizer = self.job, self.job.config.tokenizer
         return {
             "output": (job.guard.output / "tokenizer").url,
@@ -136,11 +134,11 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
-    """As `WriteTasks`, with a tokenizer that is trained in the same pipeline.
+    """`WriteTasks` with a tokenizer that is trained in the same pipeline.
 
     Attributes:
         job: of the training.
-        trained: what `TrainTokenizer` gave; encoding begins when it is there.
+        trained: output of `TrainTokenizer`, which encoding waits for.
     """
 
     job: TrainJob
@@ -152,7 +150,7 @@ class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
         ).with_output_types(bytes)
 
     def display_data(self) -> dict[str, Any]:
-        """Where the token files go, and by which rules."""
+        """The destination and the rules of the token files."""
         output, encode = self.job.guard.output, self.job.config.encode
         return {
             "output": (output / "tokens").url,
@@ -165,7 +163,7 @@ class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class NoteFinished(beam.PTransform):  # type: ignore[misc]
-    """Notes, when all that it is given is there, that a job has finished which nobody waits for."""
+    """Record, after all elements, that a job has finished that no command waits for."""
 
     guard: Guard
 
@@ -182,7 +180,7 @@ class NoteFinished(beam.PTransform):  # type: ignore[misc]
 
 
 class _CountTasks(VersionCheckedDoFn):
-    """The table belongs to one bundle attempt; whatever becomes of it, only commits count."""
+    """Count tasks into a table that one attempt at a bundle owns: only its commits matter."""
 
     def __init__(self, job: CountJob) -> None:
         super().__init__()
@@ -197,7 +195,7 @@ class _CountTasks(VersionCheckedDoFn):
     def process(self, descriptor: bytes) -> Iterator[tuple[int, bytes]]:
         assert self._counter is not None
         if FAILURE.happened:
-            for _ in self._counter.commit():  # so that what is finished is kept
+            for _ in self._counter.commit():  # keeps the tasks that are finished
                 pass
         with FAILURE.task():
             yield from self._counter.count(TaskWork.from_bytes(descriptor))
@@ -244,7 +242,7 @@ class _WriteTasks(VersionCheckedDoFn):
 
 
 class _AfterAll(beam.PTransform):  # type: ignore[misc]
-    """One element, when all elements that it is given are there."""
+    """Any number of elements → one element, once all of them have arrived."""
 
     def expand(self, elements: beam.PCollection[Any]) -> beam.PCollection[bytes]:
         return (

@@ -15,7 +15,7 @@ from pipelines.batches import DocumentBatch
 from pipelines.errors import DifferentConfigurationError, InputError
 from pipelines.readers.tasks import refuse_special_tokens
 from pipelines.storage.directory import Directory
-from pipelines.tokenizers.files import Model, Tokenizer, load_model, tokenizer_of
+from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.jobs import EncodeJob
 from pipelines.writing.rows import TokenRows
@@ -128,7 +128,7 @@ def load_tokenizer(directory: Directory, fingerprint: str) -> Tokenizer:
 def keep_tokenizer(directory: Directory, model: Model) -> None:
     """Make the tokenizer of this process the one for later calls of `load_tokenizer`."""
     _LOADED.clear()
-    _LOADED[directory.url, model.fingerprint] = tokenizer_of(model)
+    _LOADED[directory.url, model.fingerprint] = make_tokenizer(model)
 
 
 def _affix_ids(special_tokens: Mapping[str, int], key: str, token: str | None) -> list[int]:

@@ -212,7 +212,7 @@ def _count_left_out(
 ) -> dict[str, DocumentTotals]:
     """Count by file the documents at these positions that are not selected, and all empty ones."""
     parts = tuple(part for part in work.parts if part[0].label in positions)
-    whole = [replace(reading, options=reading.options.of_all) for reading in readings]
+    whole = [replace(reading, options=reading.options.without_selection) for reading in readings]
     found = {label: DocumentTotals() for label in positions}
     for batch in read_task(replace(work, parts=parts), whole):
         totals, wanted = found[batch.source], positions[batch.source]

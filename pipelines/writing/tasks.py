@@ -18,7 +18,7 @@ from pipelines.batches import DocumentBatch
 from pipelines.manifest.names import task_name, token_file_name
 from pipelines.manifest.token_schema import schema
 from pipelines.metrics import Meter
-from pipelines.readers.selection import in_share
+from pipelines.readers.selection import select_share
 from pipelines.readers.tasks import TaskWork, read_task
 from pipelines.rejects.table import RejectFile
 from pipelines.supervisor import current_task
@@ -60,7 +60,7 @@ def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> di
                 files["validation"] = others.enter_context(_token_file(job, work, "validation"))
             name = task_name(work.index, work.of)
             replayed = ReplayFilter(job.entries, name) if job.is_replay else None
-            for batch in meter.timed("read", read_task(work, job.readings)):
+            for batch in meter.time_items("read", read_task(work, job.readings)):
                 selected = batch if replayed is None else replayed.filter(batch)
                 with meter.time("encode"):
                     kept = encoder.refuse(selected)
@@ -173,7 +173,7 @@ def _split(batch: DocumentBatch, fraction: float) -> list[tuple[str, DocumentBat
         return []
     if not fraction:
         return [("train", batch)]
-    chosen = in_share(batch.hashes[:, 1], fraction)
+    chosen = select_share(batch.hashes[:, 1], fraction)
     parts = [("train", batch.select(~chosen)), ("validation", batch.select(chosen))]
     return [(split, part) for split, part in parts if len(part)]
 

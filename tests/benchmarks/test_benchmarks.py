@@ -15,6 +15,8 @@ import pytest
 from bpe_core import BPETokenizer
 from pipelines.counting import shards
 
+pytestmark = [pytest.mark.nightly, pytest.mark.process]
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 MODULES = ("corpora", "peers", "measure", "table", "fetch_code", "short", "run", "install")
 

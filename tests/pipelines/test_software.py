@@ -76,6 +76,7 @@ STEPS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.beam
 def test_transforms_compare_the_versions_of_workers(
     tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -65,6 +65,8 @@ from pipelines.transforms import (
 from pipelines.writing.rows import TokenRows
 from pipelines.writing.token_shards import TokenShards
 
+pytestmark = pytest.mark.beam
+
 DOCUMENTS = {f"{name}.txt": some_text(20, start=20 * i) for i, name in enumerate("ab")}
 ALL = [document for name in sorted(DOCUMENTS) for document in DOCUMENTS[name]]
 

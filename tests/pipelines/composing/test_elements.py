@@ -287,6 +287,7 @@ def test_a_window_that_is_full_leaves_the_others(monkeypatch: pytest.MonkeyPatch
     assert [texts for _, texts in outputs_in(None, function.finish_bundle())] == ["b", "e", "f"]
 
 
+@pytest.mark.beam
 def test_documents_of_many_windows_stay_in_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HELD_WINDOWS", 3)
     with runners.pipeline(BeamConfig(workers=1)) as pipeline:

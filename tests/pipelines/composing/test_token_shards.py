@@ -18,6 +18,7 @@ import pytest
 from build_support import checksums
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.batches import Reject
 from pipelines.beam.coders import RejectCoder, TokenRowsCoder
@@ -100,7 +101,7 @@ documents = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(0.25))
 @given(
     documents=documents,
     order=st.randoms(use_true_random=False),

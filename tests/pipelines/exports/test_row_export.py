@@ -23,6 +23,7 @@ import pytest
 from export_support import Document, documents, write_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.config import BeamConfig
 from pipelines.dataset.reading import TokenDataset
@@ -97,8 +98,7 @@ def cut(ids: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
 a_document = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=3)
 a_dataset = st.lists(st.lists(a_document, max_size=8), min_size=1, max_size=4)
 quickly = settings(
-    max_examples=25,
-    deadline=None,
+    max_examples=times(0.25),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -325,7 +325,7 @@ def test_token_files_that_hold_less_than_the_manifest_says_are_found(
         output / "tokens" / "train-00002-of-00004.parquet",
         output / "tokens" / "train-00003-of-00004.parquet",
     )
-    with pytest.raises(InputError, match="is not what the manifest says"):
+    with pytest.raises(InputError, match="does not match the manifest"):
         exported(output, tmp_path / "made", **shape)
     assert not (tmp_path / "made" / "export.json").exists()
 
@@ -418,7 +418,11 @@ def kill_when_done(process: subprocess.Popen[str], work: Path, entries: int) -> 
     return False
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(2, marks=pytest.mark.nightly), pytest.param(25, marks=pytest.mark.soak)],
+)
 def test_a_command_that_is_killed_goes_on_and_gives_the_same_bytes(
     tmp_path: Path, kills: int
 ) -> None:
