@@ -59,7 +59,7 @@ MAIN: Final = "good"
 # With this pattern no document is cut into pieces, since it has no safe place to cut at.
 _WHOLE: Final = "none"
 InvalidUtf8 = Literal["reject", "replace", "error"]
-_PLACE_FIELDS: Final = ("source", "offset")
+_ORIGIN_FIELDS: Final = ("source", "offset")
 _WHOLE_NUMBERS: Final = (int, np.integer)
 
 
@@ -201,10 +201,10 @@ class _Batches(beam.PTransform):  # type: ignore[misc]
         id_field = self._id_field or ("id" if is_id else None)
         check_element_type(rows.element_type, self._text_field, id_field)
         # A user's own columns may have these names, too.
-        source, offset = map(found.get, _PLACE_FIELDS)
-        is_place = _is_one_of(source, str) and _is_one_of(offset, *_WHOLE_NUMBERS)
-        place_fields = _PLACE_FIELDS if is_place else None
-        make = _MakeBatches(self._text_field, id_field, place_fields, self._invalid_utf8)
+        source, offset = map(found.get, _ORIGIN_FIELDS)
+        has_origin = _is_one_of(source, str) and _is_one_of(offset, *_WHOLE_NUMBERS)
+        origin_fields = _ORIGIN_FIELDS if has_origin else None
+        make = _MakeBatches(self._text_field, id_field, origin_fields, self._invalid_utf8)
         return rows | "Make" >> beam.ParDo(make).with_output_types(DocumentBatch)
 
 
@@ -331,10 +331,10 @@ class _MakeBatches(DocumentFn):
         self,
         text_field: str,
         id_field: str | None,
-        place_fields: tuple[str, str] | None,
+        origin_fields: tuple[str, str] | None,
         invalid_utf8: InvalidUtf8,
     ) -> None:
-        super().__init__(text_field, id_field, place_fields)
+        super().__init__(text_field, id_field, origin_fields)
         self._invalid_utf8 = invalid_utf8
 
     def setup(self) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from pipelines.errors import OutputError, WorkerDiedError
+from pipelines.errors import OutputError, WorkerDiedError, shortened
 
 STATUS_VARIABLE = "BEAM_BPE_STATUS_DIR"
 _PARENT_PIPE_VARIABLE = "BEAM_BPE_PARENT_PIPE"
@@ -269,9 +269,7 @@ def _kill(processes: Sequence[int]) -> None:
 
 def _death_error(code: int, status: Path) -> WorkerDiedError:
     tasks = sorted(note.read_text("utf-8", "replace") for note in status.glob(f"{_TASK_PREFIX}*"))
-    shown = "; ".join(tasks[:_TASKS_SHOWN])
-    if len(tasks) > _TASKS_SHOWN:
-        shown += f"; and {len(tasks) - _TASKS_SHOWN} more"
+    shown = shortened(tasks, _TASKS_SHOWN, separator="; ")
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         explanation = signal.strsignal(-code)

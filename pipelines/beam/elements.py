@@ -37,6 +37,7 @@ _HELD_BYTES: Final = 64 << 20
 _HELD_WINDOWS: Final = 1000
 # About the most that an element takes beside its text.
 _ELEMENT_BYTES: Final = 512
+_HEAD_SHOWN: Final = 32
 _KINDS: Final = "DocumentBatch, str, bytes, beam.Row, a NamedTuple or a dict"
 
 _OPEN_HINTS: Final = (
@@ -86,7 +87,7 @@ class Elements:
         options: How documents are read (`element_options`).
         text_field: Field of records that is the text.
         id_field: Field of records that is the document's own id; None if there is none.
-        place_fields: Fields of records that are the source and the offset of the document, which
+        origin_fields: Fields of records that are the source and the offset of the document, which
             keeps them; None if there are none.
 
     Example:
@@ -104,11 +105,11 @@ class Elements:
         *,
         text_field: str = "text",
         id_field: str | None = None,
-        place_fields: tuple[str, str] | None = None,
+        origin_fields: tuple[str, str] | None = None,
     ) -> None:
         self._options = options
         self._maker = _ElementMaker(_NO_FILE, options)
-        self._place_of = None if place_fields is None else attrgetter(*place_fields)
+        self._origin_of = None if origin_fields is None else attrgetter(*origin_fields)
         self._text_field = text_field
         self._id_field = id_field
         self._values: dict[type, _Values] = {}
@@ -117,7 +118,7 @@ class Elements:
     def _start(self) -> None:
         self._texts: list[bytes] = []
         self._ids: list[str | None] = []
-        self._places: list[tuple[str, int]] = []
+        self._origins: list[tuple[str, int]] = []
         self._rejects: list[Reject] = []
         self._bytes = 0
 
@@ -133,14 +134,14 @@ class Elements:
             values = self._values.get(kind)
             if values is None:
                 values = self._values[kind] = self._values_of(element)
-            place = ("", 0) if self._place_of is None else self._place_of(element)
+            origin = ("", 0) if self._origin_of is None else self._origin_of(element)
             element, record_id = values(element)
             if element is None:
-                reject = replace(record_id, source=place[0] or "", offset=place[1] or 0)
+                reject = replace(record_id, source=origin[0] or "", offset=origin[1] or 0)
                 self._rejects.append(reject)
                 return len(self._rejects) >= _BATCH_ELEMENTS
-            if self._place_of is not None:
-                self._places.append((place[0] or "", place[1] or 0))
+            if self._origin_of is not None:
+                self._origins.append((origin[0] or "", origin[1] or 0))
         if self._id_field is not None:
             self._ids.append(record_id)
         # UTF-8 has no lone surrogates: they become bytes that are rejected as invalid.
@@ -156,20 +157,20 @@ class Elements:
 
     def batches(self) -> Iterator[DocumentBatch]:
         """Yield the elements added since the last call, long documents in pieces."""
-        texts, ids, places, rejects = self._texts, self._ids, self._places, self._rejects
+        texts, ids, origins, rejects = self._texts, self._ids, self._origins, self._rejects
         self._start()
-        if self._place_of is None:
+        if self._origin_of is None:
             if texts or rejects:
                 yield from self._maker.make_batches(self._to_texts(texts, ids), rejects=rejects)
             return
         # A batch has one source.
-        order = sorted(range(len(texts)), key=places.__getitem__)
-        for source, same in groupby(order, key=lambda i: places[i][0]):
+        order = sorted(range(len(texts)), key=origins.__getitem__)
+        for source, same in groupby(order, key=lambda i: origins[i][0]):
             of_source = list(same)
             found = self._to_texts(
                 [texts[i] for i in of_source],
                 [ids[i] for i in of_source] if ids else (),
-                [places[i][1] for i in of_source],
+                [origins[i][1] for i in of_source],
             )
             maker = _ElementMaker(replace(_NO_FILE, name=source), self._options)
             yield from maker.make_batches(found)
@@ -261,25 +262,15 @@ def _is_unicode(text: str) -> bool:
 class _ElementMaker(BatchMaker):
     """Names in errors the element, since there is no file."""
 
-    _element = "an element"
-
     def where(self, offset: int, byte: int = 0) -> str:
-        """Return which element it is."""
-        return f"{self._element} of the pipeline, byte {byte:,}"
+        """Return where an unknown element has a byte."""
+        return f"an element of the pipeline, byte {byte:,}"
 
-    def reject_invalid(
-        self,
-        offset: int,
-        length: int,
-        valid: int,
-        found: bytes,
-        head: bytes,
-        record_id: str | None,
-    ) -> Reject:
-        """Return the reject of an element, or raise the error, with its id or its first bytes."""
-        begins = f"an element that begins {head[:32]!r}"
-        self._element = begins if record_id is None else f"the element with the id {record_id!r}"
-        return super().reject_invalid(offset, length, valid, found, head, record_id)
+    def where_document(self, offset: int, byte: int, head: bytes, record_id: str | None) -> str:
+        """Return which element has a byte, by its id or its first bytes."""
+        if record_id is None:
+            return f"an element that begins {head[:_HEAD_SHOWN]!r}, byte {byte:,}"
+        return f"the element with the id {record_id!r}, byte {byte:,}"
 
 
 def check_element_type(kind: Any, text_field: str, id_field: str | None) -> None:
@@ -348,7 +339,7 @@ class DocumentFn(VersionCheckedDoFn):
     Whole documents may have been read for any tokenizer, pieces only for the same one.
 
     Args:
-        text_field, id_field, place_fields: Fields of records (`Elements`).
+        text_field, id_field, origin_fields: Fields of records (`Elements`).
 
     Attributes:
         options: How documents are read.
@@ -363,13 +354,13 @@ class DocumentFn(VersionCheckedDoFn):
         self,
         text_field: str,
         id_field: str | None,
-        place_fields: tuple[str, str] | None = None,
+        origin_fields: tuple[str, str] | None = None,
     ) -> None:
         super().__init__()
         self._fields: dict[str, Any] = {
             "text_field": text_field,
             "id_field": id_field,
-            "place_fields": place_fields,
+            "origin_fields": origin_fields,
         }
 
     def process_documents(self, batch: DocumentBatch) -> Iterator[Any]:

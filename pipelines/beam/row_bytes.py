@@ -1,8 +1,8 @@
-"""Whether bytes hold a row of a schema, for bytes from elsewhere.
+"""Check that bytes from elsewhere hold a row of a schema before Beam decodes them.
 
-Beam's native decoder believes the lengths that it reads: bytes that were cut off or made up make it
-read memory that is not theirs, or end the process. What comes from a network is looked through here
-first, by the rules of `RowCoder`: https://beam.apache.org/documentation/programming-guide/#schemas
+Beam's native decoder trusts the lengths that it reads: bytes that are cut short or made up make it
+read memory out of bounds, or end the process. So bytes from a network are parsed here first, by the
+rules of `RowCoder`: https://beam.apache.org/documentation/programming-guide/#schemas
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SIZES: Final = {
 
 
 def check_row(schema: Any, data: bytes) -> None:
-    """Whether a row of the schema, which has no logical types, ends within the bytes.
+    """Check that a row of the schema, which has no logical types, ends within the bytes.
 
     Raises:
-        ValueError: it does not, or has a type or a number that there is not.
+        ValueError: It does not, or has an unknown type or an impossible number.
 
     Example:
         >>> text = schema_pb2.FieldType(atomic_type=schema_pb2.STRING)
@@ -39,13 +39,13 @@ def check_row(schema: Any, data: bytes) -> None:
 
 
 class _Bytes:
-    """Bytes that are gone through."""
+    """Bytes, read from the beginning to the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         left = len(self._data) - self._at
         if not 0 <= size <= left:
             raise ValueError(f"{size:,} bytes where there are {left:,}")
@@ -55,7 +55,7 @@ class _Bytes:
     def varint(self) -> int:
         value = 0
         for shift in range(0, 64, 7):
-            byte = self.take(1)[0]
+            byte = self.read(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >> 64:
@@ -64,11 +64,11 @@ class _Bytes:
         raise ValueError("a number of more than 64 bits")
 
     def int32(self) -> int:
-        return int.from_bytes(self.take(4), signed=True)
+        return int.from_bytes(self.read(4), signed=True)
 
 
 def _skip_row(schema: Any, data: _Bytes) -> None:
-    number, nulls = data.varint(), data.take(data.varint())
+    number, nulls = data.varint(), data.read(data.varint())
     fields = list(enumerate(schema.fields))
     if schema.encoding_positions_set:
         fields.sort(key=lambda field: field[1].encoding_position)
@@ -79,14 +79,14 @@ def _skip_row(schema: Any, data: _Bytes) -> None:
 
 
 def _skip(kind: Any, data: _Bytes) -> None:
-    """Goes over a value that is not null; every value has at least a byte."""
+    """Skip a value that is not null. Every value has at least a byte."""
     name = kind.WhichOneof("type_info")
     if name == "atomic_type":
         _skip_atom(kind.atomic_type, data)
     elif name in ("array_type", "iterable_type"):
         element = getattr(kind, name).element_type
         count = data.int32()
-        # A length that was not known: parts, each with its own, up to one without elements.
+        # An unknown length: parts follow, each with its own length, up to one without elements.
         in_parts = count < 0
         if in_parts:
             count = data.varint()
@@ -106,15 +106,15 @@ def _skip(kind: Any, data: _Bytes) -> None:
 
 def _skip_atom(kind: int, data: _Bytes) -> None:
     if kind in (schema_pb2.STRING, schema_pb2.BYTES):
-        data.take(data.varint())
+        data.read(data.varint())
     elif kind in (schema_pb2.INT32, schema_pb2.INT64):
         data.varint()
     elif kind in _SIZES:
-        data.take(_SIZES[kind])
+        data.read(_SIZES[kind])
     else:
         raise ValueError(f"a field of the atomic type {kind}")
 
 
 def _skip_element(kind: Any, data: _Bytes) -> None:
-    if not kind.nullable or data.take(1) != b"\0":
+    if not kind.nullable or data.read(1) != b"\0":
         _skip(kind, data)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pipelines.accounting import NUMBERS
 from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
+from pipelines.errors import shortened
 from pipelines.manifest.models import MANIFESTS, RunRecord, TokensManifest, parse_sealed
 from pipelines.manifest.names import RUN, source_name
 from pipelines.metrics import Measured
@@ -274,9 +275,9 @@ def _vocabulary(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[st
         return visible(vocabulary.token(token_id) or b"").replace("\n", "⏎").replace("\t", "→")
 
     yield f"  {found['used']:,} ids are used, {found['unused']:,} never"
-    unused = [f"{i} '{token(i)}'" for i in found["unused_ids"][:_TOKENS_SHOWN]]
+    unused = found["unused_ids"]
     if unused:
-        more = len(found["unused_ids"]) - len(unused)
-        yield f"  never: {', '.join(unused)}" + (f" and {more:,} more" if more else "")
+        shown = [f"{i} '{token(i)}'" for i in unused[:_TOKENS_SHOWN]]
+        yield f"  never: {shortened(shown, _TOKENS_SHOWN, total=len(unused))}"
     most = [(token(m["id"]), m["uses"]) for m in found["most_frequent"] if m["uses"]]
     yield "  most:  " + ", ".join(f"'{text}' {uses:,}" for text, uses in most)

@@ -197,7 +197,8 @@ def scatter_task(job: RowJob, task: ReadTask) -> dict[str, Any]:
     assert job.seed is not None
     documents = tokens = 0
     name = f"{job.split}-{task.index:05d}-of-{task.of:05d}.run"
-    with RunFile(job.work, name, job.bits) as run:
+    with job.work.write(name) as file:
+        run = RunFile(file, name, job.bits)
         for rows in _read_rows(job, task):
             run.add(rows.table, order_keys(job.seed, job.split, rows.numbers), rows.begins)
             documents += rows.documents

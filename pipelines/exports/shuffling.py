@@ -10,10 +10,8 @@ and no row goes through a shuffle of Beam.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +26,7 @@ from pipelines.sorting.spill import (
     read_section,
     restore_rows,
 )
-from pipelines.storage.directory import Directory
+from pipelines.storage.directory import Directory, HashingFile
 
 # Ids of a bucket to aim at, and the largest number of buckets: beyond it, sections would be too
 # small to be worth a read each.
@@ -45,7 +43,7 @@ _LARGE_ROW_IDS: Final = 1 << 16
 _KEY: Final = "_key"
 _BEGINS: Final = "_begins"
 _OWN_COLUMNS: Final = (pa.field(_KEY, pa.uint64()), pa.field(_BEGINS, pa.bool_()))
-# Of a section: its place and length in the run, and how many documents or packed rows begin in it.
+# For each section: its offset and length in the run, and the documents or packed rows it begins.
 _INDEX_COLUMNS: Final = 3
 
 
@@ -61,8 +59,8 @@ class Run:
     Attributes:
         name: Name of the file.
         bytes: Size of the file.
-        index: Where in it the index begins: int64[buckets, flushes, 3], for each section its place,
-            its length, and how many documents or packed rows begin in it.
+        index: Where in the file the index begins: int64[buckets, flushes, 3], for each section its
+            offset, its length, and how many documents or packed rows begin in it.
         flushes: Number of sections of a bucket.
         format: Version of the format of runs.
     """
@@ -80,20 +78,19 @@ class Run:
 
 
 class RunFile:
-    """A run that gets its name when it is complete.
+    """A run while it is written.
 
     Args:
-        directory: Directory of the runs.
+        file: The file.
         name: Name of the file.
         bits: Number of bits of a key that name its bucket.
     """
 
-    def __init__(self, directory: Directory, name: str, bits: int) -> None:
+    def __init__(self, file: HashingFile, name: str, bits: int) -> None:
+        self._file = file
         self._name = name
         self._bits = bits
-        self._stack = ExitStack()
-        self._file = self._stack.enter_context(directory.write(name))
-        self._spill = SpillWriter(self._file, name, _LARGE_ROW_IDS, _BLOCK_BYTES)
+        self._spill = SpillWriter(file, name, _LARGE_ROW_IDS, _BLOCK_BYTES)
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
         self._index: list[NDArray[np.int64]] = []
@@ -120,30 +117,19 @@ class RunFile:
             self._flush()
         empty = np.zeros((0, 0, _INDEX_COLUMNS), np.int64)
         index = np.stack(self._index, axis=1) if self._index else empty
-        place = self._file.size
+        begin = self._file.size
         if index.size:
             self._file.write(np.ascontiguousarray(index))
         return {
             "run": {
                 "name": self._name,
                 "bytes": self._file.size,
-                "index": place,
+                "index": begin,
                 "flushes": len(self._index),
                 "format": FORMAT_VERSION,
             },
             "buckets": index[:, :, 2].sum(axis=1).tolist() or [0] * (1 << self._bits),
         }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
 
     def _flush(self) -> None:
         table = pa.concat_tables(self._pending).combine_chunks()

@@ -24,7 +24,13 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from pipelines.config.fingerprints import Difference, differences, fingerprint
-from pipelines.errors import DifferentConfigurationError, InputError, OutputError, PipelineError
+from pipelines.errors import (
+    DifferentConfigurationError,
+    InputError,
+    OutputError,
+    PipelineError,
+    shortened,
+)
 from pipelines.manifest import generations
 from pipelines.manifest.models import (
     FORMAT_VERSION,
@@ -474,12 +480,10 @@ def _check_same(
         ]
     )
     differing = [*configuration, *shown]
-    more = len(differing) - _DIFFERENCES_SHOWN
     raise DifferentConfigurationError(
         "The output belongs to another configuration or other inputs; nothing was changed.",
         found="these differences (there → now)\n    "
-        + "\n    ".join(differing[:_DIFFERENCES_SHOWN])
-        + (f"\n    and {more} more" if more > 0 else ""),
+        + shortened(differing, _DIFFERENCES_SHOWN, separator="\n    "),
         where=directory.url,
         hint=_choices_after_adding(directory)
         if added and not configuration and not changed and stage == COUNT

@@ -138,6 +138,10 @@ class BatchMaker:
             return f"{self._file.url}, line at byte {offset:,}{of_text}"
         return f"{self._file.url}, byte {offset + byte:,}{of_text}"
 
+    def where_document(self, offset: int, byte: int, head: bytes, record_id: str | None) -> str:
+        """Describe the position of a document, which begins with `head` and has this id."""
+        return self.where(offset, byte)
+
     def reject(
         self,
         offset: int,
@@ -296,11 +300,11 @@ class BatchMaker:
         text = texts.data[texts.starts[i] : texts.ends[i]]
         found = text[valid : valid + LONGEST_CHARACTER].tobytes()
         head = text[:FIRST_BYTES].tobytes()
-        return self.reject_invalid(
+        return self._reject_invalid(
             int(texts.offsets[i]), len(text), valid, found, head, _get_id(texts, i)
         )
 
-    def reject_invalid(
+    def _reject_invalid(
         self,
         offset: int,
         length: int,
@@ -309,17 +313,13 @@ class BatchMaker:
         head: bytes,
         record_id: str | None,
     ) -> Reject:
-        """Return the reject of a document with the bytes `found` at byte `valid`.
-
-        Raises:
-            InvalidDocumentError: The policy asks for an error instead.
-        """
+        """The reject for a document with `found` at byte `valid`; an error if that is asked for."""
         shown = " ".join(f"0x{byte:02x}" for byte in found)
         if self._options.invalid_utf8 == "error":
             raise InvalidDocumentError(
                 "A document is not valid UTF-8.",
                 found=f"the bytes {shown} at byte {valid:,} of the document",
-                where=self.where(offset, valid),
+                where=self.where_document(offset, valid, head, record_id),
                 hint="Repair the text, or set invalid_utf8 (input.invalid_utf8 in a build) to "
                 "reject or replace.",
             )
@@ -421,7 +421,7 @@ class BatchMaker:
     def _reject_invalid_document(self, document: LongDocument) -> Reject:
         valid = document.invalid_at or 0
         found, head = document.invalid_bytes, document.head
-        return self.reject_invalid(
+        return self._reject_invalid(
             document.offset, document.length, valid, found, head, document.record_id
         )
 

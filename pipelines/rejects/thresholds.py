@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config import SourceConfig
-from pipelines.errors import BadFileLimitError, PipelineError, RejectLimitError
+from pipelines.errors import BadFileLimitError, PipelineError, RejectLimitError, shortened
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import open_parquet
@@ -21,13 +21,10 @@ def too_many_bad_files(
     limit: int, files: Sequence[str], number: int, where: str | None = None
 ) -> BadFileLimitError:
     """Return the error for too many bad files in a source; `files` are some of `number`."""
-    more = number - len(files)
     return BadFileLimitError(
         "Too many input files are bad.",
         expected=f"at most {limit:,} per source (input.max_bad_files)",
-        found=f"{number:,}\n    "
-        + "\n    ".join(files)
-        + (f"\n    and {more:,} more" * (more > 0)),
+        found=f"{number:,}\n    " + shortened(files, len(files), total=number, separator="\n    "),
         where=where,
         hint="Download them again or exclude them from input.files, or raise input.max_bad_files "
         "and run the same command again.",
@@ -62,7 +59,7 @@ def check_rejects(
         expected=f"at most {limit:.6g} of the kept and rejected documents "
         "(encode.max_reject_fraction)",
         found=f"{rejected:,} of {documents:,}, most of them in\n    "
-        + "\n    ".join(_describe_worst(rejects, names, rejected)),
+        + _describe_worst(rejects, names, rejected),
         where=rejects.path(_pattern(names)),
         hint="Inspect the rejects and fix the input, set input.invalid_utf8: replace, or raise "
         "encode.max_reject_fraction and run the same command again.",
@@ -99,7 +96,7 @@ def _pattern(names: Sequence[str]) -> str:
     return "count-*.parquet" if names and names[0].startswith("count-") else "*.parquet"
 
 
-def _describe_worst(rejects: Directory, names: Sequence[str], rejected: int) -> Iterator[str]:
+def _describe_worst(rejects: Directory, names: Sequence[str], rejected: int) -> str:
     """Describe the files with the most rejects: number, share of all, most frequent reason."""
     numbers: Counter[str] = Counter()
     reasons: Counter[tuple[str, str]] = Counter()
@@ -114,11 +111,12 @@ def _describe_worst(rejects: Directory, names: Sequence[str], rejected: int) -> 
     for (label, reason), number in reasons.items():
         if label in most:
             most[label] = max(most[label], (number, reason))
-    for label, number in worst:
-        share = number / max(rejected, 1)
-        yield f"{label}: {number:,} rejected ({share:.1%} of all), mostly {most[label][1]}"
-    if len(numbers) > len(worst):
-        yield f"and {len(numbers) - len(worst):,} more files"
+    described = [
+        f"{label}: {number:,} rejected ({number / max(rejected, 1):.1%} of all), "
+        f"mostly {most[label][1]}"
+        for label, number in worst
+    ]
+    return shortened(described, _FILES_SHOWN, total=len(numbers), separator="\n    ")
 
 
 def _find_faults(

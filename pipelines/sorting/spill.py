@@ -81,11 +81,11 @@ class SpillWriter:
         ids, offsets = flatten_lists(table[_IDS])
         lengths = np.diff(offsets)
         large = lengths > self._large_row_ids
-        places = np.zeros(len(table), np.int64)
+        begins = np.zeros(len(table), np.int64)
         digests = np.zeros(len(table), np.uint64)
         for row in np.flatnonzero(large).tolist():
             row_ids = np.ascontiguousarray(ids[offsets[row] : offsets[row + 1]])
-            places[row] = self._file.size
+            begins[row] = self._file.size
             digests[row] = xxhash.xxh3_64_intdigest(row_ids.data)
             self._file.write(row_ids)
         if large.any():
@@ -93,7 +93,7 @@ class SpillWriter:
             table = replace_lists(table, _IDS, *kept)
         columns = (
             pc.if_else(pa.array(large), pa.scalar(self._run), pa.scalar(None, pa.string())),
-            pa.array(places),
+            pa.array(begins),
             pa.array(lengths),
             pa.array(np.where(large, ids.itemsize, 0).astype(np.uint8)),
             pa.array(digests),
@@ -207,11 +207,11 @@ def restore_rows(directory: Directory, table: pa.Table) -> Iterator[pa.Table]:
     first = 0
     for row in np.flatnonzero(table[_RUN].is_valid().to_numpy()).tolist():
         if first < row:
-            yield _without_places(table.slice(first, row - first))
-        yield _without_places(_read_large_row(directory, table.slice(row, 1)))
+            yield _drop_fields(table.slice(first, row - first))
+        yield _drop_fields(_read_large_row(directory, table.slice(row, 1)))
         first = row + 1
     if first < len(table):
-        yield _without_places(table.slice(first))
+        yield _drop_fields(table.slice(first))
 
 
 def damaged_run(directory: Directory, run: str) -> OutputError:
@@ -226,8 +226,8 @@ def damaged_run(directory: Directory, run: str) -> OutputError:
 
 
 def _read_large_row(directory: Directory, row: pa.Table) -> pa.Table:
-    run, place, length, itemsize, digest = (row[field.name][0].as_py() for field in _FIELDS)
-    data = directory.read_bytes(run, place, place + length * itemsize)
+    run, begin, length, itemsize, digest = (row[field.name][0].as_py() for field in _FIELDS)
+    data = directory.read_bytes(run, begin, begin + length * itemsize)
     if xxhash.xxh3_64_intdigest(data) != digest:
         raise damaged_run(directory, run)
     # Merged rows have the widest type of their sections.
@@ -236,7 +236,7 @@ def _read_large_row(directory: Directory, row: pa.Table) -> pa.Table:
     return replace_lists(row, _IDS, ids, np.array([0, length], np.int64))
 
 
-def _without_places(table: pa.Table) -> pa.Table:
+def _drop_fields(table: pa.Table) -> pa.Table:
     return table.drop_columns([field.name for field in _FIELDS])
 
 

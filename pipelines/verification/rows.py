@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.dataset.reading import TokenChunk
+from pipelines.errors import shortened
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.verification.findings import Findings
 
@@ -112,8 +113,8 @@ class Rows:
         wrong = np.flatnonzero(self._vocabulary.rows_of(chunk.ids) < 0)
         if len(wrong):
             row = int(np.searchsorted(chunk.offsets, wrong[0], side="right")) - 1
-            more = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
-            self._note(row, f"id {int(chunk.ids[wrong[0]])} is not in the vocabulary{more}")
+            message = f"id {int(chunk.ids[wrong[0]])} is not in the vocabulary"
+            self._note(row, shortened([message], 1, total=len(wrong)))
             is_fit = False
         for name in ("num_bytes", "offset", "part"):
             negative = chunk.column(name) < 0
@@ -150,9 +151,8 @@ class Rows:
 
     def _note_first(self, wrong: NDArray[np.bool_], message: str) -> None:
         if wrong.any():
-            more = int(wrong.sum()) - 1
-            also = f" (and {more:,} more)" if more else ""
-            self._note(int(np.argmax(wrong)), message + also)
+            total = int(wrong.sum())
+            self._note(int(np.argmax(wrong)), shortened([message], 1, total=total))
 
     def _note(self, row: int, message: str) -> None:
         self._findings.note(self._where, f"row {self._row + row:,}: {message}")

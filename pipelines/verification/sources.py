@@ -27,7 +27,7 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import BuildConfig, SourceConfig
 from pipelines.config.fingerprints import source_of
 from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
-from pipelines.errors import InputError, to_one_line
+from pipelines.errors import InputError, shortened, to_one_line
 from pipelines.manifest.generations import policy_of_generation, with_policy
 from pipelines.manifest.models import RunRecord, TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST, RUN, source_name
@@ -115,8 +115,7 @@ def _input_files(
     if missing:
         raise InputError(
             "The location of an input file is unknown.",
-            expected=f"the location of {missing[0]}"
-            + (f" and {len(missing) - 1:,} more" if missing[1:] else ""),
+            expected=f"the location of {shortened(missing, 1)}",
             where=f"{dataset.tokens.path(RUN)}" if config is None else "input.files",
             hint="Give the configuration that reads them: --config CONFIG.",
         )

@@ -398,7 +398,7 @@ def test_too_many_rejects_name_the_worst_files(tmp_path: Path) -> None:
     worst = [line.strip() for line in lines if ".txt:" in line]
     assert worst[0] == "12.txt: 13 rejected (16.5% of all), mostly invalid_utf8"
     assert [line[:2] for line in worst] == [f"{i:02}" for i in range(12, 2, -1)]
-    assert "    and 2 more files" in lines
+    assert "    and 2 more" in lines
     assert any(line.endswith("rejects/*.parquet") for line in lines)
 
 
