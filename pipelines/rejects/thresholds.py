@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config import SourceConfig
+from pipelines.config import BuildConfig, SourceConfig
 from pipelines.errors import BadFileLimitError, PipelineError, RejectLimitError
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory
@@ -36,6 +36,25 @@ def too_many_bad_files(
 
 _FILES_SHOWN: Final = 10
 _ROWS_AT_ONCE: Final = 1 << 14
+
+
+def check_thresholds(
+    content: Mapping[str, Any], config: BuildConfig, rejects: Directory, names: Sequence[str]
+) -> None:
+    """Check that no more is bad or rejected than the configuration allows.
+
+    Args:
+        content: of the manifest of a stage.
+        config: of the build.
+        rejects: the directory of the files of rejects.
+        names: of the stage's files of rejects.
+
+    Raises:
+        BadFileLimitError: too many files of a source are bad.
+        RejectLimitError: too many documents are rejected.
+    """
+    check_bad_files(content["sources"], config.input, rejects, names)
+    check_rejects(content["totals"], config.encode.max_reject_fraction, rejects, names)
 
 
 def check_rejects(

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from pipelines.accounting import DocumentTotals, check_accounts, planned_bytes_of_sources
+from pipelines.accounting import DocumentTotals, check_accounts
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
 from pipelines.counting.commits import usable_commits
@@ -21,15 +21,11 @@ from pipelines.manifest.stage import (
     discard_stage,
     read_declaration,
 )
+from pipelines.rejects.thresholds import check_thresholds
 from pipelines.stages.context import BuildContext
 from pipelines.stages.jobs import count_job, list_works
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
-from pipelines.stages.output import (
-    Output,
-    check_thresholds,
-    discard_count_rejects,
-    remove_scratch,
-)
+from pipelines.stages.output import Output, discard_count_rejects, remove_scratch
 from pipelines.stages.submit import submit
 from pipelines.storage.locks import OutputLock
 
@@ -90,19 +86,18 @@ def _count_tasks(context: BuildContext, identity: Identity) -> StageResult:
         commits.append(commit.name)
         done.update(commit.tasks)
         bytes_before += commit.totals.all_bytes
-    planned = planned_bytes_of_sources(inputs.plan.files, config.input)
     measured = None
     if shard_entries(job) is None:
         pipelines = context.pipelines
         left = [work for work in works if work.index not in done]
         steps = pipelines.count(left, job, commits)
         if context.no_wait:
-            submit(context, COUNT, steps, job, planned)
+            submit(context, COUNT, steps, job)
         measured = pipelines.run_tasks(steps, "counting tasks", len(left))
-    content = counts_content(job, config.input, planned)
+    content = counts_content(job, config.input, inputs.planned_bytes)
     ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
     names = sorted(filter(ours.fullmatch, output.rejects.sizes()))
-    check_thresholds(config, output.rejects, content, names)
+    check_thresholds(content, config, output.rejects, names)
     check_accounts({**content, "inputs": identity.inputs, "configuration": identity.configuration})
     return StageResult(
         content=content,

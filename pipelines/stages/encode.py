@@ -23,6 +23,7 @@ from pipelines.manifest.stage import (
     read_declaration,
 )
 from pipelines.readers.tasks import TaskWork
+from pipelines.rejects.thresholds import check_thresholds
 from pipelines.stages.context import BuildContext
 from pipelines.stages.jobs import (
     check_affixes,
@@ -34,7 +35,6 @@ from pipelines.stages.jobs import (
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
 from pipelines.stages.output import (
     Output,
-    check_thresholds,
     discard_count_rejects,
     remove_scratch,
     remove_unlisted,
@@ -128,7 +128,7 @@ def _encode_generation(
         "counts": counts_fingerprint(job.tokenizer),
     }
     names = [file["name"] for file in content["files"]["rejects"]]
-    check_thresholds(config, output.rejects, content, names)
+    check_thresholds(content, config, output.rejects, names)
     check_accounts({"configuration": identity.configuration, **content})
     run = {"limits": inputs.limits, "tokenizer": job.tokenizer.url}
     return replace(result, content=content, run=run)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from pipelines.config import BuildConfig
 from pipelines.manifest import generations
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, read_number_of_tasks
-from pipelines.rejects.thresholds import check_bad_files, check_rejects
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import protocol_of
 from pipelines.storage.locks import Guard, OutputLock
@@ -66,25 +65,6 @@ class Output:
     def rejects(self) -> Directory:
         """The directory of rejected documents."""
         return self.root / "rejects"
-
-
-def check_thresholds(
-    config: BuildConfig, rejects: Directory, content: Mapping[str, Any], names: Sequence[str]
-) -> None:
-    """Check that no more is bad or rejected than the configuration allows.
-
-    Args:
-        config: of the build.
-        rejects: directory of the files of rejects.
-        content: of the stage's manifest.
-        names: of the stage's files of rejects.
-
-    Raises:
-        BadFileLimitError: too many files of a source are bad.
-        RejectLimitError: too many documents are rejected.
-    """
-    check_bad_files(content["sources"], config.input, rejects, names)
-    check_rejects(content["totals"], config.encode.max_reject_fraction, rejects, names)
 
 
 def remove_scratch(scratch: Directory, ours: str, lock: OutputLock) -> list[str]:
