@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from pipelines.accounting import check_accounts, planned_bytes_of_sources
+from pipelines.accounting import check_accounts
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
 from pipelines.counting.commits import usable_commits
@@ -89,19 +89,18 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
         commits.append(commit.name)
         done.update(commit.tasks)
         bytes_before += commit.totals.all_bytes
-    planned = planned_bytes_of_sources(inputs.plan.files, config.input)
     measured = None
     if shard_entries(job) is None:
         pipelines = context.pipelines
         left = [work for work in works if work.index not in done]
         steps = pipelines.count(left, job, commits)
         if context.no_wait:
-            submit(context, COUNT, steps, job, planned)
+            submit(context, COUNT, steps, job)
         measured = pipelines.run_tasks(steps, "counting tasks", len(left))
     manifest = CountsManifest.seal(
         identity.configuration,
         inputs=dict(identity.inputs),
-        **counts_content(job, config.input, planned).fields(),
+        **counts_content(job, config.input, inputs.planned_bytes).fields(),
     )
     ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
     names = sorted(filter(ours.fullmatch, output.rejects.sizes()))

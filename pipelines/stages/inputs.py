@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pipelines.accounting import planned_bytes_of_sources
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError
 from pipelines.manifest.models import TokensManifest
@@ -56,6 +57,11 @@ class Inputs:
         """The plan up to the limits of sources."""
         files, limits = self._limited
         return plan_tasks(files, self.config.input) if limits else self.listed
+
+    @property
+    def planned_bytes(self) -> tuple[int | None, ...]:
+        """The bytes of each source that a stage must account for; None: not known before."""
+        return tuple(planned_bytes_of_sources(self.plan.files, self.config.input))
 
     def check(self) -> None:
         """Check that there are inputs, and not too many to be counted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipelines.counting.jobs import CountJob
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def submit(
-    context: BuildContext,
-    stage: Stage[Any],
-    steps: Steps,
-    counting: CountJob | None = None,
-    planned_bytes: Sequence[int | None] = (),
+    context: BuildContext, stage: Stage[Any], steps: Steps, counting: CountJob | None = None
 ) -> NoReturn:
     """Submit a stage, with the stages that workers can do after it, and end the command.
 
@@ -31,7 +27,6 @@ def submit(
         stage: the first one of the job.
         steps: of that stage; of training, those that it begins with.
         counting: the job of the stage, if it counts.
-        planned_bytes: bytes of each source that its counts must account for.
 
     Raises:
         ConfigError: the runner can't leave a job behind, or did not accept it.
@@ -44,7 +39,7 @@ def submit(
         config=context.config,
         guard=context.lock.guard,
         counting=counting,
-        planned_bytes=tuple(planned_bytes),
+        planned_bytes=context.inputs.planned_bytes,
         plan=plan.digest if encodes else "",
         tasks=len(plan.tasks) if encodes else 0,
         limits=context.inputs.limits if encodes else {},

@@ -7,6 +7,7 @@ that really go on elsewhere are in tests/engines/test_detached.py.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,19 @@ def test_a_configuration_that_was_changed_meanwhile_is_refused(tmp_path: Path) -
     )
     with pytest.raises(DifferentConfigurationError, match=r"encode\.validation_fraction"):
         build.build(changed)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_refusal_of_a_later_stage_precedes_the_job(tmp_path: Path) -> None:
+    """Nothing is begun, let alone submitted, if a stage of the command would be refused."""
+    build.build(corpus(tmp_path))
+    for stage in ("counts", "tokenizer"):
+        shutil.rmtree(tmp_path / "out" / stage)
+    config = corpus(tmp_path, encode={"validation_fraction": 0.5})
+    with pytest.raises(DifferentConfigurationError, match=r"encode\.validation_fraction"):
+        build.build(config, no_wait=True)
+    assert not (tmp_path / "out/counts").exists()
+    assert states(build.train(config, no_wait=True)) == [("count", "submitted")]
 
 
 @pytest.mark.usefixtures("at_once")
