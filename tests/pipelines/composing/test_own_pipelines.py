@@ -150,6 +150,7 @@ def test_pieces_that_were_cut_for_another_tokenizer_are_refused(
 
 
 @pytest.mark.beam
+@pytest.mark.slow
 def test_counts_are_the_same_from_any_elements_order_and_bundles(tmp_path: Path) -> None:
     shuffled = random.Random(3).sample(ALL, len(ALL))
     routes: dict[str, tuple[list[Any], tuple[str, ...]]] = {
