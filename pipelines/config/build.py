@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines.choices import Runner
 from pipelines.config.source import SourceConfig
 from pipelines.config.tokenizer import TokenizerConfig
 from pipelines.config.validation import did_you_mean, problems_of, refusal
@@ -94,9 +95,7 @@ class EncodeConfig(Section):
 class BeamConfig(Section):
     """Runner and parallelism of the pipelines. Does not affect any output."""
 
-    runner: Literal[
-        "DirectRunner", "FlinkRunner", "PrismRunner", "PortableRunner", "DataflowRunner"
-    ] = Field(default="DirectRunner", description="Name of the Beam runner.")
+    runner: Runner = Field(default="DirectRunner", description="Name of the Beam runner.")
     workers: Annotated[int, Field(ge=0)] = Field(
         default=0,
         description="Number of workers; 0: all cores with DirectRunner, otherwise the runner's "

@@ -1,4 +1,10 @@
-"""Why a document, or the rest of a file, is rejected: the column `reason` in files of rejects."""
+"""Reasons for rejecting a document or the rest of a file: the column `reason` of reject files.
+
+A fault of a file is a `BadFileError` (`pipelines.errors`). With `input.max_bad_files` above 0 it
+becomes a reject for the unreadable rest of the range, which is not a document: it only adds its
+file to `bad_files`, a union over ranges, tasks and bundles. A failing storage is nobody's fault and
+ends the build.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ WRONG_FIELD_TYPE: Final = "wrong_field_type"
 TOO_LONG: Final = "too_long"
 SPECIAL_TOKEN: Final = "special_token"
 
-# Such a reject stands for what could not be read of a file: it is no document.
+# Rejects with these reasons stand for the unreadable rest of a file; they are not documents.
 REASONS_OF_FILES: Final = frozenset({DAMAGED_FILE, VANISHED_FILE, CHANGED_FILE, UNREADABLE_FILE})
 REASONS: Final = {
     INVALID_UTF8: "the text is not valid UTF-8, and `input.invalid_utf8` is `reject`",

@@ -819,7 +819,7 @@ MERGE = {"id": 2, "bytes": b"ab", "left": 0, "right": 1}
         ([A], {"format": "other"}, "expected 'bpe-beam tokenizer', version 1"),
         ([A], {"format_version": "2"}, "expected 'bpe-beam tokenizer', version 1"),
         ([A], {"pattern": None}, "expected the key 'pattern'"),
-        ([A], {"pattern": "("}, "no valid regular expression"),
+        ([A], {"pattern": "("}, "not a valid regular expression"),
     ],
 )
 def test_rows_that_contradict_each_other_are_format_errors(

@@ -472,6 +472,48 @@ def test_what_is_no_pattern_is_refused_with_what_to_do(pattern: str, parts: list
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(?r)[a-z]+", r"searches backwards \(flag r\)"),
+        (r"\d+(?#then)(?r:\w)", r"searches backwards \(flag r\)"),
+        (r"(?L)\w+", r"depends on the locale of the machine \(flag L\)"),
+        ("(?V0)(?V1)a", "VERSION0 and VERSION1 flags are mutually incompatible"),
+        ("(" * 3000 + "a" + ")" * 3000, "is too large or nested too deeply"),
+        ("a{10000000}", r"repeats its parts more than 100,000 times, \{10000000\}"),
+        (r"[])]|(?:\w(?:b{99}\)){99,}?c){99}", r"more than 100,000 times, \{99\}"),
+        ("(?R)|a", "calls its groups without end"),
+        (r"(?P<x>(?=\d)(?&x))", "calls its groups without end"),
+        ("a|\ud800", "found a lone surrogate"),
+        (None, "expected a name or a regular expression as str, found None"),
+        (["a"], r"found \['a'\]"),
+        (b"a", "found b'a'"),
+    ],
+)
+def test_refuses_expressions_that_cannot_split_text(pattern: Any, message: str) -> None:
+    with pytest.raises(InvalidPatternError, match=message):
+        resolve_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\((?:[^()]|(?R))*\)",
+        r"(?P<word>\p{L}+)(?:-(?&word))*",
+        "[0-9a-f]{64}|[0-9a-f]{40}|(?:b{99}){99}|a{0,99999999}",
+        "(?p)a|ab",
+        "(?:ab){e<=1}",
+        r"\G.",
+        "a(*SKIP)b|a",
+        r"a\Kb",
+        r"\b",
+    ],
+)
+def test_unusual_expressions_split_text(pattern: str) -> None:
+    assert resolve_pattern(pattern).native is None
+    assert "".join(pieces(pattern, "(ab(a)b) ab-ba é\n12")) == "(ab(a)b) ab-ba é\n12"
+
+
 # Custom expressions
 
 

@@ -451,6 +451,13 @@ def test_unusable_inputs_are_refused(text_file: Path, tmp_path: Path) -> None:
     for missing in ("none.txt", tmp_path):
         with pytest.raises(TrainingError, match="input_path: expected a file, found none at"):
             train_bpe([text_file, missing], 300)
+    for text in ("x" * 5000, "a\0", "\ud800"):
+        for path in (text, [text], Path(text), [text_file, text]):
+            with pytest.raises(TrainingError, match="input_path: expected a path, found '"):
+                train_bpe(path, 300)
+    for other in (5, None, b"text", [text_file, b"text"], [None]):
+        with pytest.raises(TrainingError, match="input_path: expected a path as str"):
+            train_bpe(other, 300)  # type: ignore[arg-type]
     for special_tokens in (["<s>", "<s>"], [""], ["\ud800"], "<s>", [b"<s>"]):
         with pytest.raises(SpecialTokenError):
             train_bpe(text_file, 300, special_tokens)  # type: ignore[arg-type]

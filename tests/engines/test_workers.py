@@ -141,7 +141,7 @@ def test_workers_with_other_versions_fail_the_build_with_what_differs(
     done = command(work.configuration, tmp_path / "out", *engine)
     assert done.returncode == 13, done.stderr
     said = message_of(done)
-    assert said.startswith("error: A worker has other versions than the command.\n")
+    assert said.startswith("error: A worker has other versions than the launcher.\n")
     known = versions.worker_versions()
     assert f"  expected: pyarrow {known['pyarrow']}, python {known['python']}\n" in said
     assert "  found: pyarrow 0.1, python unknown\n" in said

@@ -31,8 +31,7 @@ from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import build, runners
 from pipelines.beam.metrics import read_metrics
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
-from pipelines.counting.commits import TaskCounter
-from pipelines.counting.shards import merge_shard
+from pipelines.counting.commits import TaskCounter, merge_commits
 from pipelines.metrics import (
     COUNTERS,
     DISTRIBUTIONS,
@@ -151,12 +150,12 @@ def test_times_of_parts_within_others_are_told_once() -> None:
         with meter.time("read"):
             time.sleep(0.01)
     whole = (time.perf_counter() - begun) * 1e6
-    meter.tell_times()
+    meter.report_times()
     assert told.values["encode_microseconds"][0] >= 30_000
     assert told.values["write_microseconds"][0] >= 20_000
     assert told.values["read_microseconds"][0] >= 20_000
     assert sum(told.sums.values()) <= whole
-    meter.tell_times()
+    meter.report_times()
     assert all(len(values) == 1 for values in told.values.values())
 
 
@@ -171,10 +170,10 @@ def test_only_getting_items_is_timed_and_an_error_is_passed_on() -> None:
     meter = Meter(told)
     got = []
     with pytest.raises(KeyError):
-        for item in meter.timed("read", items()):
+        for item in meter.time_items("read", items()):
             got.append(item)
             time.sleep(0.05)
-    meter.tell_times()
+    meter.report_times()
     assert got == [1, 2]
     assert 20_000 <= told.sums["read_microseconds"] < 90_000
 
@@ -188,7 +187,7 @@ def test_items_that_are_not_wanted_any_more_are_closed() -> None:
         finally:
             closed.append(True)
 
-    timed = Meter().timed("read", items())
+    timed = Meter().time_items("read", items())
     next(timed)
     timed.close()  # type: ignore[attr-defined]
     assert closed
@@ -212,7 +211,7 @@ def test_functions_without_beam_measure_what_they_did(
 
     told = Told()
     shards = [
-        merge_shard(job, shard, [d for at, d in descriptors if at == shard], Meter(told))
+        merge_commits(job, shard, [d for at, d in descriptors if at == shard], Meter(told))
         for shard in range(job.shards)
     ]
     assert told.sums["distinct_pretokens"] == sum(entry["rows"] for entry in shards)

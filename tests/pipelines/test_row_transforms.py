@@ -185,7 +185,7 @@ def test_parameters_that_other_sdks_send_as_rows_are_mappings(corpus: str) -> No
         ({}, "files\n  expected: this key: it has no default"),
         ({"files": ["a"], "storage_options": {"key": "${NOT_SET}"}}, "NOT_SET to be set"),
         ({"files": ["a"], "error_handling": {"tag": "bad"}}, "the one key `output`"),
-        ({"files": ["a"], "error_handling": {"output": "good"}}, "another than good"),
+        ({"files": ["a"], "error_handling": {"output": "good"}}, "other than good"),
     ],
 )
 def test_wrong_sources_are_refused(parameters: dict[str, Any], message: str) -> None:
@@ -205,7 +205,7 @@ def test_wrong_parameters_are_refused(tokenizer_directory: str) -> None:
         WriteTokenShards(output="out")
     pipeline = beam.Pipeline()
     numbers = pipeline | "Numbers" >> beam.Create([1, 2])
-    with pytest.raises(ConfigError, match="no rows with a schema"):
+    with pytest.raises(ConfigError, match="not rows with a schema"):
         _ = numbers | EncodeDocuments(tokenizer=tokenizer_directory)
     rows = pipeline | "Rows" >> beam.Create([beam.Row(text="a", n=1)])
     with pytest.raises(ConfigError, match="'body'"):

@@ -109,8 +109,8 @@ def test_a_kill_is_explained_with_memory_and_what_to_change() -> None:
 
 
 def test_leaving_without_an_orderly_end_is_reported_even_with_code_0() -> None:
-    assert "left with code 0 without saying why" in str(death("os._exit(0)"))
-    assert "left with code 3" in str(death("os._exit(3)"))
+    assert "exited with code 0 and reported no reason" in str(death("os._exit(0)"))
+    assert "exited with code 3" in str(death("os._exit(3)"))
 
 
 def test_noting_a_task_outside_a_child_does_nothing() -> None:

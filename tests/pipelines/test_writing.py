@@ -317,10 +317,10 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
                         ids=np.arange(sum(lengths), dtype=np.uint16),
                         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
                         num_bytes=np.ones(end - begin, np.int64),
-                        places=np.arange(begin, end),
+                        positions=np.arange(begin, end),
                         hashes=np.zeros((end - begin, 2), np.uint64),
-                        source="s",
-                        part=0,
+                        parts=np.zeros(end - begin, np.int32),
+                        sources=pa.array(["s"] * (end - begin)).dictionary_encode(),
                     )
                 )
             file.finish()
@@ -452,7 +452,7 @@ def test_special_tokens_in_text(
     if policy == "error":
         with pytest.raises(InputError) as error:
             write_all(job, works)
-        assert f"one at byte {len(filler) + 7:,} of the document" in str(error.value)
+        assert f"a special token at byte {len(filler) + 7:,} of the document" in str(error.value)
         assert "a.txt, document at offset 18" in str(error.value)
         assert not list(Path(job.tokens.url).glob("train-*"))
         return

@@ -20,9 +20,9 @@ import pipelines
 from pipelines import supervisor
 from pipelines.cli import main
 from pipelines.config import BuildConfig
-from pipelines.counting.commits import count_tasks, usable_commits
+from pipelines.counting.commits import count_tasks, merge_commits, usable_commits
 from pipelines.counting.jobs import CountJob
-from pipelines.counting.shards import merge_shard
+from pipelines.manifest.names import RUNS
 from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import InputFile, list_files
@@ -113,6 +113,7 @@ def count_job(config: BuildConfig, works: Sequence[TaskWork], plan_id: str = "pl
     tokenizer, counts = config.tokenizer, config.counts
     return CountJob(
         counts=output / "counts",
+        runs=output / "counts" / RUNS / plan_id,
         rejects=output / "rejects",
         configuration="configuration",
         plan_id=plan_id,
@@ -134,7 +135,7 @@ def merge_all(job: CountJob, descriptors: Iterable[tuple[int, bytes]]) -> list[d
     by_shard: dict[int, list[bytes]] = {shard: [] for shard in range(job.shards)}
     for shard, descriptor in descriptors:
         by_shard[shard].append(descriptor)
-    return [merge_shard(job, shard, found) for shard, found in by_shard.items()]
+    return [merge_commits(job, shard, found) for shard, found in by_shard.items()]
 
 
 def finish_counting(job: CountJob, works: Sequence[TaskWork]) -> list[dict[str, Any]]:

@@ -31,9 +31,9 @@ from pipelines import (
     ReadDocuments,
     WriteTokenShards,
     runners,
-    transforms,
 )
 from pipelines.batches import DocumentBatch
+from pipelines.beam.count_documents import CountDocuments
 from pipelines.config import BeamConfig, SourceConfig
 from pipelines.errors import BpeError, ConfigError, OutputError
 
@@ -137,12 +137,12 @@ def test_pieces_that_were_cut_for_another_tokenizer_are_refused(
         encoded = batches | EncodeDocuments(tokenizer=tokenizer, as_rows=True)
         assert_that(encoded.tokens | beam.Map(lambda row: row.part), equal_to([0, 1]))
     with (
-        pytest.raises(Exception, match="with the special_tokens that the tokenizer of Encode"),
+        pytest.raises(Exception, match="with the special_tokens of the tokenizer of Encode"),
         local_pipeline() as pipeline,
     ):
         _ = pipeline | ReadDocuments(sources=sources) | EncodeDocuments(tokenizer=tokenizer)
     with (
-        pytest.raises(Exception, match="with the pattern and normalizer that CountPretokens has"),
+        pytest.raises(Exception, match="with the pattern and normalizer of CountPretokens"),
         local_pipeline() as pipeline,
     ):
         batches = pipeline | ReadDocuments(sources=sources, pattern="cl100k", normalizer="nfc")
@@ -301,7 +301,7 @@ def test_what_a_failed_bundle_left_is_in_no_shard(
     real = beam.ParDo
 
     def twice(function: Any, *arguments: Any) -> Any:
-        tried_twice = isinstance(function, transforms._CountDocuments)
+        tried_twice = isinstance(function, CountDocuments)
         return real(_Catch(function) if tried_twice else function, *arguments)
 
     monkeypatch.setattr(beam, "ParDo", twice)
@@ -319,11 +319,11 @@ def test_what_a_failed_bundle_left_is_in_no_shard(
 @pytest.mark.parametrize(
     ("transform", "says"),
     [
-        (CountPretokens(output="o", shards=0), "above 0"),
-        (CountPretokens(output="o", invalid_utf8="drop"), "'reject' or 'replace' or 'error'"),
+        (CountPretokens(output="o", shards=0), "shards\n  expected: at least 1"),
+        (CountPretokens(output="o", invalid_utf8="drop"), "'reject', 'replace' or 'error'"),
         (CountPretokens(output="o", pattern="gpt9"), "gpt9"),
         (CountPretokens(output="o", special_tokens="<pad>"), "found: '<pad>'"),
-        (CountPretokens(output="o", special_tokens=["a", "b", "a"]), "'a' more than once"),
+        (CountPretokens(output="o", special_tokens=["a", "b", "a"]), "every special token once"),
         (CountPretokens(output="o", id_field="id"), "'text' and 'id'"),
         (EncodeDocuments(tokenizer="t", special_tokens_in_text="drop"), "special_tokens_in_text"),
         (EncodeDocuments(tokenizer="t", text_field="body"), "'body'"),
@@ -343,7 +343,7 @@ def test_what_is_wrong_is_said_when_the_pipeline_is_built(transform: Any, says: 
         ({"sources": SourceConfig(files=("x",))}, "found: SourceConfig"),
         ({"sources": ["/x*"]}, "found: a list with str"),
         ({"sources": "/x*"}, "found: str"),
-        ({"sources": [SourceConfig(files=("x",))], "special_tokens": "<pad>"}, "a list of texts"),
+        ({"sources": [SourceConfig(files=("x",))], "special_tokens": "<pad>"}, "expected: a list"),
     ],
 )
 def test_wrong_attributes_of_reading_are_said_when_the_pipeline_is_built(
@@ -450,7 +450,7 @@ def test_an_output_that_has_shards_is_refused(tmp_path: Path) -> None:
         CountPretokens(output=str(tmp_path)),
         WriteTokenShards(output=str(tmp_path), num_shards=1),
     ):
-        with pytest.raises(OutputError, match="such files already"):
+        with pytest.raises(OutputError, match="already contains files"):
             beam.Pipeline() | beam.Create([{}]) | transform
 
 

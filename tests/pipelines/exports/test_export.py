@@ -29,7 +29,7 @@ from pipelines.errors import (
 )
 from pipelines.exports import export as export_module
 from pipelines.exports import formats
-from pipelines.exports.export import Exported, export, shown
+from pipelines.exports.export import Exported, export, format_export
 from pipelines.exports.formats import FORMATS, ExportOptions
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
@@ -75,7 +75,7 @@ def test_the_manifest_says_what_was_made_from_what(output: Path, target: Path) -
         (target / name).stat().st_size for name in names
     ]
     assert set(contents(target)) == {*names, "export.json"}
-    assert str(target) in shown(exported)
+    assert str(target) in format_export(exported)
 
 
 @pytest.mark.parametrize("to", FORMATS)
@@ -90,7 +90,7 @@ def test_a_finished_export_is_not_made_again(output: Path, target: Path) -> None
     times = {path: path.stat().st_mtime_ns for path in target.iterdir()}
     again = run(output, target)
     assert again.was_there
-    assert shown(again).startswith("already finished")
+    assert format_export(again).startswith("already finished")
     assert {path: path.stat().st_mtime_ns for path in target.iterdir()} == times
 
 
@@ -209,13 +209,13 @@ def test_options_of_other_formats_are_refused_with_their_owner() -> None:
     with pytest.raises(ConfigError, match="--to megatron"):
         ExportOptions(to="tfrecord")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="uint16 or int32"):
-        ExportOptions(to="megatron", id_type="uint32").resolved("uint32")
+        ExportOptions(to="megatron", id_type="uint32").resolve("uint32")
 
 
 def test_documents_that_run_into_each_other_are_told(output: Path, target: Path) -> None:
     assert run(output, target / "megatron").warnings == ()
     [warning] = run(output, target / "nanogpt", to="nanogpt").warnings
-    assert "nothing stands between documents" in warning
+    assert "nothing separates documents" in warning
     manifest = json.loads((output / "tokens/manifest.json").read_text())
     manifest["configuration"]["encode"]["append"] = "<|endoftext|>"
     change_manifest(output, **manifest)
@@ -270,7 +270,7 @@ def test_options_that_a_runner_cannot_have_are_refused_before_anything_is_writte
 
 def test_fewer_files_than_asked_for_are_told(output: Path, target: Path) -> None:
     [warning] = run(output, target, to="documents", files=100_000, split="train").warnings
-    assert warning.startswith("50 files were made of the training split, not 100,000")
+    assert warning.startswith("the training split has 50 files, not the 100,000 of --files")
 
 
 def test_padding_above_the_vocabulary_is_told(

@@ -30,7 +30,7 @@ from pipelines.errors import ConfigError, InputError
 from pipelines.readers import InvalidDocumentError, ReadOptions, read_range
 from pipelines.readers import source_limits as limits
 from pipelines.readers.long_documents import LongDocument, Specials
-from pipelines.readers.selection import Selection, in_share
+from pipelines.readers.selection import Selection, select_share
 from pipelines.readers.source_limits import limit_files
 from pipelines.readers.tasks import TaskWork, read_task, source_readings
 from pipelines.tasks.listing import InputFile, NoInputError, list_files
@@ -230,7 +230,7 @@ def test_sample_and_validation_split_are_independent(folder: Path) -> None:
     file = make_file(folder, data)
     batches = list(read_range(file, Range(file=0, start=0, end=file.size), options))
     hashes = np.concatenate([batch.hashes for batch in batches])
-    sampled, validation = in_share(hashes[:, 0], 0.3), in_share(hashes[:, 1], 0.1)
+    sampled, validation = select_share(hashes[:, 0], 0.3), select_share(hashes[:, 1], 0.1)
     table = np.array(
         [[np.count_nonzero(a & b) for b in (validation, ~validation)] for a in (sampled, ~sampled)]
     )
@@ -238,7 +238,7 @@ def test_sample_and_validation_split_are_independent(folder: Path) -> None:
     assert ((table - expected) ** 2 / expected).sum() < 10.83  # one in a thousand
     assert abs(sampled.mean() - 0.3) < 0.01
     assert abs(validation.mean() - 0.1) < 0.01
-    smaller = in_share(hashes[:, 0], 0.2)
+    smaller = select_share(hashes[:, 0], 0.2)
     assert not (smaller & ~sampled).any()
 
 

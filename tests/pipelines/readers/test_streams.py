@@ -116,7 +116,7 @@ def test_what_is_read_ahead_is_bounded(recorded: tuple[Recorded, _ReadAhead]) ->
     source, stream = recorded
     for wanted in range(0, 330, 10):
         taken(stream, 10)
-        stream._await()
+        stream._await_chunk()
         assert source.furthest <= wanted + 10 + 2 * 100
         assert source.furthest <= 330
     assert source.furthest == 330
@@ -130,7 +130,7 @@ def test_nothing_is_read_ahead_until_one_read_follows_another(
     for offset in (200, 150, 30):
         stream.skip_to(offset)
         taken(stream, 5)
-        stream._await()
+        stream._await_chunk()
         assert source.position == offset + 5
 
 

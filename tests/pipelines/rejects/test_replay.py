@@ -606,7 +606,7 @@ def test_it_is_told_that_no_reject_could_be_taken(configure: Configure, tmp_path
     path = tmp_path / "build.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True)))
     done = command("replay", path)
-    assert "No reject could be taken without a repaired file (--source)." in done.stdout
+    assert "No reject can be replayed without a repaired file (--source)." in done.stdout
     assert "--source b.txt=PATH" in done.stdout
     assert "already finished" not in done.stdout
 

@@ -8,7 +8,6 @@ import pickle
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest import mock
 from urllib.parse import quote
 
@@ -20,8 +19,8 @@ from werkzeug.wrappers import Response
 
 from pipelines import build
 from pipelines.config import BuildConfig, load_config
-from pipelines.stages.context import Run
-from pipelines.stages.jobs import _count_job
+from pipelines.stages.context import BuildContext
+from pipelines.stages.jobs import count_job
 
 OPTIONS = {
     "key": "${TEST_S3_KEY}",
@@ -97,7 +96,7 @@ def test_a_build_from_s3_to_s3_makes_the_bytes_of_a_local_one(
 
 
 def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3) -> None:
-    with mock.patch("pipelines.writing.content.tokens_content", lambda *_: 1 / 0):
+    with mock.patch("pipelines.stages.encode.tokens_content", lambda *_: 1 / 0):
         done = command("build", config, here=True)
     assert done.returncode == 1
     assert "out/tokens/manifest.json" not in s3.names
@@ -161,17 +160,16 @@ def test_a_tokenizer_beside_the_output_is_opened_with_its_options(config: Path) 
         ("https://host/tokenizer", {}),
     ):
         tokenizer = type(loaded.tokenizer)(path=path)
-        running = Run(loaded.model_copy(update={"tokenizer": tokenizer}))
-        assert running.tokenizer_directory.url == path
-        assert running.tokenizer_directory.storage_options == options
+        context = BuildContext.of(loaded.model_copy(update={"tokenizer": tokenizer}))
+        assert context.output.encoder.url == path
+        assert context.output.encoder.storage_options == options
 
 
 def test_no_credential_travels(config: Path) -> None:
     loaded = load_config(config)
-    running = Run(loaded)
+    context = BuildContext.of(loaded)
     works = works_of(loaded)
-    identity = type("Identity", (), {"configuration_fingerprint": "x"})
-    job: Any = _count_job(running, identity, [work.hash for work in works])  # type: ignore[arg-type]
+    job = count_job(loaded, context.output, context.inputs.plan, works, "x")
     job.counts.sizes()
     for value in (job, works, loaded):
         check_no_credential(pickle.dumps(value).decode("latin-1"), "a pickle")
