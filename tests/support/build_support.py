@@ -231,6 +231,7 @@ def _command_here(
         mock.patch.dict(os.environ, {supervisor.STATUS_VARIABLE: status, **variables}),
         mock.patch.object(supervisor, "enter_child", lambda: None),
         mock.patch.object(supervisor, "leave", sys.exit),
+        mock.patch("faulthandler.enable"),  # it needs a file for what is printed
         chdir(cwd or Path.cwd()),
         redirect_stdout(out),
         redirect_stderr(err),
