@@ -44,7 +44,7 @@ quickstart: $(VENV)/installed
 ## make check        in under a minute: lint, types, layers, tests without Beam and processes
 check: $(VENV)/installed-lint
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint types
-	$(PYTEST) $(IN_TWO) -m "$(CHANGE) and not beam and not process and not slow"
+	TESTS=check $(PYTEST) $(IN_TWO) -m "$(CHANGE) and not beam and not process and not slow"
 
 ## make test         what a change must pass: every test but those of `make nightly`
 test: $(VENV)/installed

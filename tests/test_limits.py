@@ -33,12 +33,14 @@ def run(test: Any, what: str = "") -> None:
     limits.forget_started()
     with limits.limited(test):
         if what:
-            limits.note_started(what)
+            limits.note_started(what, "name")
 
 
 @pytest.mark.parametrize(("what", "mark"), [(limits.BEAM, "beam"), (limits.PROCESS, "process")])
 def test_what_a_test_starts_needs_a_mark(what: str, mark: str) -> None:
-    with pytest.raises(pytest.fail.Exception, match=f"It starts {what}: mark it `{mark}`"):
+    with pytest.raises(
+        pytest.fail.Exception, match=rf"It starts {what} \(name\): mark it `{mark}`"
+    ):
         run(FakeTest("slow"), what)
     run(FakeTest(mark), what)
     limits.forget_started()

@@ -58,6 +58,8 @@ def table(directory: Path, name: str) -> pa.Table:
 
 
 @pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_reads_filters_encodes_and_writes_rows(
     tokenizer_directory: Path, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def external(where: Any, name: str, **parameters: Any) -> ExternalTransform:
 
 
 @pytest.mark.process
+@pytest.mark.beam
 def test_a_pipeline_is_made_of_transforms_that_the_service_expands(
     address: str, tokenizer_directory: Path, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def test_rejects_go_where_error_handling_says(tmp_path: Path, tokenizer_director
         )
 
 
+@pytest.mark.beam
 def test_without_error_handling_a_reject_is_an_error(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": [b"good", b"\xff"]})
     with (
@@ -122,6 +123,7 @@ def test_without_error_handling_a_reject_is_an_error(tmp_path: Path) -> None:
         _ = pipeline | ReadDocuments(files=[str(tmp_path / "data" / "*")])
 
 
+@pytest.mark.beam
 def test_fields_may_have_other_names(tokenizer_directory: str) -> None:
     tokenizer = BPETokenizer.load(tokenizer_directory)
     with local_pipeline() as pipeline:
@@ -153,6 +155,7 @@ class Place(NamedTuple):
     id: Optional[np.int64]  # noqa: UP045
 
 
+@pytest.mark.beam
 def test_columns_of_other_types_are_no_places_and_no_ids(tokenizer_directory: str) -> None:
     for kind, page, expected in (
         (Page, Page("one", 7, "far", 1.5), ("", 0, None)),

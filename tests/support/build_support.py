@@ -187,6 +187,7 @@ def command(
     directory: Path | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    here: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run `beam-bpe`: in this process, as its child does, or at night and with a hook in its own.
 
@@ -196,10 +197,11 @@ def command(
         directory: for the hook.
         cwd: where it runs.
         env: variables beside those of this process.
+        here: also at night in this process, for tests that replace a part of it.
     """
     given = [*map(str, arguments)]
     variables = {"COLUMNS": "200", **(env or {})}
-    if hook is None and profiles.PROFILE != "nightly":
+    if here or (hook is None and profiles.PROFILE != "nightly"):
         return _command_here(given, cwd, variables)
     path = [str(PACKAGES)]
     if hook is not None:
@@ -229,6 +231,7 @@ def _command_here(
         mock.patch.dict(os.environ, {supervisor.STATUS_VARIABLE: status, **variables}),
         mock.patch.object(supervisor, "enter_child", lambda: None),
         mock.patch.object(supervisor, "leave", sys.exit),
+        mock.patch("faulthandler.enable"),  # it needs a file for what is printed
         chdir(cwd or Path.cwd()),
         redirect_stdout(out),
         redirect_stderr(err),

@@ -36,7 +36,7 @@ _run_pipeline = beam.Pipeline.run
 
 
 def _noted_run(*arguments: Any, **keywords: Any) -> Any:
-    limits.note_started(limits.BEAM)
+    limits.note_started(limits.BEAM, type(arguments[0].runner).__name__)
     return _run_pipeline(*arguments, **keywords)
 
 

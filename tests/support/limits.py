@@ -20,17 +20,22 @@ PROCESS: Final = "a process"
 _PROCESS_EVENTS: Final = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 _MARKERS: Final = {BEAM: "beam", PROCESS: "process"}
 _STATISTICS: Final = Path("/proc/stat")
-_started: set[str] = set()
+_started: dict[str, str] = {}
 
 
-def note_started(kind: str) -> None:
-    """Note that the test that runs has started `BEAM` or `PROCESS`."""
-    _started.add(kind)
+def note_started(kind: str, name: str) -> None:
+    """Note that the test that runs has started `BEAM` or `PROCESS`, and its name."""
+    _started[kind] = name
 
 
 def watch_processes() -> None:
     """Have Python note every process that it starts, for good."""
-    sys.addaudithook(lambda event, _: event in _PROCESS_EVENTS and note_started(PROCESS))
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if event in _PROCESS_EVENTS:
+            note_started(PROCESS, " ".join(map(str, arguments[:2])))
+
+    sys.addaudithook(note)
 
 
 @contextmanager
@@ -42,9 +47,9 @@ def limited(test: pytest.Item) -> Iterator[None]:
     """
     begun, used, idle = time.monotonic(), _processor_seconds(), _idle_seconds()
     yield
-    for kind in _started:
+    for kind, name in _started.items():
         if test.get_closest_marker(_MARKERS[kind]) is None:
-            pytest.fail(f"It starts {kind}: mark it `{_MARKERS[kind]}`, or do without.")
+            pytest.fail(f"It starts {kind} ({name}): mark it `{_MARKERS[kind]}`, or do without.")
     counted = _processor_seconds() - used + _idle_seconds() - idle
     seconds = min(time.monotonic() - begun, counted)
     if seconds > SECONDS and test.get_closest_marker("slow") is None:

@@ -1,4 +1,7 @@
-"""How many examples property tests try: few of the same for a change, many others at night."""
+"""How much tests try: little for `make check`, the same for every change, much at night.
+
+The variable TESTS names the profile: `check`, `change` (the default) or `nightly`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from hypothesis import settings
 T = TypeVar("T")
 
 # An example's time says little where tests share their cores.
+settings.register_profile("check", deadline=None, max_examples=8, derandomize=True)
 settings.register_profile("change", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("nightly", deadline=None, max_examples=100)
 PROFILE: Final = os.environ.get("TESTS", "change")

@@ -37,6 +37,8 @@ from pipelines.beam.count_documents import CountDocuments
 from pipelines.config import BeamConfig, SourceConfig
 from pipelines.errors import BpeError, ConfigError, OutputError
 
+pytestmark = pytest.mark.beam
+
 DOCUMENTS = [text.decode().replace("\n", " ").strip() for text in some_text(60)]
 # Some documents are there twice; one becomes so long that it comes in pieces.
 ALL = [*DOCUMENTS, *DOCUMENTS[:7], "long"]
@@ -70,8 +72,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+# Not inline, whatever replaces it later.
+pipeline_of = runners.pipeline
+
+
 def local_pipeline(*arguments: str, **config: Any) -> Any:
-    return runners.pipeline(BeamConfig.model_validate({"workers": 2, **config}), arguments)
+    return pipeline_of(BeamConfig.model_validate({"workers": 2, **config}), arguments)
 
 
 @pytest.mark.process
@@ -91,7 +97,6 @@ def is_short(batch: DocumentBatch) -> DocumentBatch:
     return batch.select(np.array([len(text) % 2 == 0 for text in batch.documents()], np.bool_))
 
 
-@pytest.mark.beam
 def test_documents_that_are_read_and_filtered_are_counted(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(30), "b.txt": [*some_text(9), b"\xff"]})
     source = SourceConfig(files=(f"{tmp_path}/data/*",), range_bytes=1000)
@@ -126,7 +131,6 @@ def test_documents_that_are_read_and_filtered_are_counted(tmp_path: Path) -> Non
     assert ours.merges == train_from_counts(expected, 400, [SEPARATOR]).merges
 
 
-@pytest.mark.beam
 def test_pieces_that_were_cut_for_another_tokenizer_are_refused(
     tokenizer: str, tmp_path: Path
 ) -> None:
@@ -149,7 +153,7 @@ def test_pieces_that_were_cut_for_another_tokenizer_are_refused(
         _ = batches | CountPretokens(output=str(tmp_path / "counts"))
 
 
-@pytest.mark.beam
+@pytest.mark.slow
 def test_counts_are_the_same_from_any_elements_order_and_bundles(tmp_path: Path) -> None:
     shuffled = random.Random(3).sample(ALL, len(ALL))
     routes: dict[str, tuple[list[Any], tuple[str, ...]]] = {
@@ -172,7 +176,6 @@ def test_counts_are_the_same_from_any_elements_order_and_bundles(tmp_path: Path)
     )
 
 
-@pytest.mark.beam
 def test_records_of_parquet_files_are_encoded_to_rows(
     corpus: Path, tokenizer: str, tmp_path: Path
 ) -> None:
@@ -193,7 +196,6 @@ def test_records_of_parquet_files_are_encoded_to_rows(
     assert {row["num_bytes"] for row in found} == {len(text.encode()) for text in DOCUMENTS}
 
 
-@pytest.mark.beam
 def test_lines_are_encoded_and_written_to_shards(
     corpus: Path, tokenizer: str, tmp_path: Path
 ) -> None:
@@ -255,7 +257,6 @@ def test_token_shards_have_the_same_bytes_by_every_route(
     assert checksums(tmp_path) == expected
 
 
-@pytest.mark.beam
 def test_ids_of_batches_are_as_wide_as_the_tokenizer_needs(tokenizer: str, tmp_path: Path) -> None:
     for as_rows, bits in ((False, 16), (True, 32)):
         output = tmp_path / str(bits)
@@ -293,7 +294,6 @@ class _Catch(beam.DoFn):  # type: ignore[misc]
         yield from bundle(self._function, elements)
 
 
-@pytest.mark.beam
 def test_what_a_failed_bundle_left_is_in_no_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,7 +424,6 @@ def test_files_are_of_whole_collections(windows: Any, found: str, transform: Any
         documents | transform
 
 
-@pytest.mark.beam
 def test_a_trigger_upstream_is_undone_as_the_error_says(tmp_path: Path) -> None:
     with local_pipeline() as pipeline:
         texts = (
@@ -483,7 +482,6 @@ def test_transforms_show_their_attributes_but_no_storage_options(tmp_path: Path)
     assert "hidden" not in repr(everything(tmp_path))
 
 
-@pytest.mark.beam
 def test_storage_options_come_from_the_environment_of_the_workers(
     tokenizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,8 +94,8 @@ NIGHTLY = pytest.mark.nightly
         pytest.param([*workers, "--", *options], id=name, marks=marks)
         for name, workers, options, marks in [
             ("in_memory", ONE, ["--direct_running_mode=in_memory"], NIGHTLY),
-            ("multi_threading", TWO, ["--direct_running_mode=multi_threading"], NIGHTLY),
-            ("multi_processing", TWO, ["--direct_running_mode=multi_processing"], ()),
+            ("multi_threading", TWO, ["--direct_running_mode=multi_threading"], ()),
+            ("multi_processing", TWO, ["--direct_running_mode=multi_processing"], NIGHTLY),
             ("loopback", PORTABLE, [*LOOPBACK, "--environment_type=LOOPBACK"], NIGHTLY),
         ]
     ],

@@ -12,14 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from build_support import EXAMPLES, PACKAGES, ROOT
 
-pytestmark = pytest.mark.process
-
 MiB = 1 << 20
 MB = 1_000_000
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="needs /proc for the peak of memory"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not Path("/proc/self/status").exists(), reason="needs /proc for the peak of memory"
+    ),
+]
 
 # Counts and encodes without Beam, in one worker; prints the peak before and after, in KiB.
 _CHILD = """
@@ -127,6 +129,7 @@ def growth_of_lines(tmp_path: Path, tokenizer: Path, form: str, lines: int) -> i
 
 
 @pytest.mark.parametrize("form", ["jsonl", pytest.param("txt", marks=pytest.mark.soak)])
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_number_of_lines_of_10_mb(
     form: str, tmp_path: Path, tokenizer: Path
 ) -> None:
@@ -148,6 +151,7 @@ def growth_of_a_row_group(tmp_path: Path, tokenizer: Path, rows: int, **options:
 @pytest.mark.parametrize(
     ("small", "large"), [(6000, 24_000), pytest.param(40_000, 200_000, marks=pytest.mark.soak)]
 )
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_a_row_group(
     small: int, large: int, tmp_path: Path, tokenizer: Path
 ) -> None:
@@ -159,6 +163,7 @@ def test_memory_does_not_grow_with_a_row_group(
 @pytest.mark.parametrize(
     ("few", "many"), [(200, 3000), pytest.param(1000, 100_000, marks=pytest.mark.soak)]
 )
+@pytest.mark.nightly
 def test_a_file_more_takes_a_few_kilobytes(
     few: int, many: int, tmp_path: Path, tokenizer: Path
 ) -> None:

@@ -502,6 +502,8 @@ def write_bad_data(data: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_everything_that_may_be_wrong_is_counted_and_has_its_place(tmp_path: Path) -> None:
     data = tmp_path / "data"
     sources = write_bad_data(data)
@@ -561,6 +563,8 @@ def test_everything_that_may_be_wrong_is_counted_and_has_its_place(tmp_path: Pat
         assert inputs[name]["documents"] == 10, name
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_by_default_a_file_without_permission_fails_the_build_and_is_named(tmp_path: Path) -> None:
     write_bad_data(tmp_path / "data")
     values = {"output": "out", "input": {"files": ["data/forbidden.txt"]}}

@@ -76,6 +76,8 @@ def test_our_errors_come_back_whole_and_nothing_else_is_shown(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_of_an_error_in_a_process_of_its_own_the_message_alone_comes_back(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

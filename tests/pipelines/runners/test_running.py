@@ -51,6 +51,7 @@ def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
         raise KeyError
 
 
+@pytest.mark.process
 def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
     code = (
         "from pipelines.cli.process import silence_apitools_warning\n"
@@ -177,6 +178,9 @@ def test_of_a_flink_cluster_only_the_running_job_of_the_command_is_cancelled(nam
     assert _Cluster.cancelled == ([] if named else ["/jobs/b?mode=cancel"])
 
 
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_of_workers_say_nothing_of_their_beginning_and_end(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -66,6 +66,7 @@ def check_no_credential(text: str, place: str) -> None:
         assert value not in text, place
 
 
+@pytest.mark.slow
 def test_a_build_from_s3_to_s3_makes_the_bytes_of_a_local_one(
     config: Path, s3: S3, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_header_from_the_environment_is_sent_and_not_shown(
             check_no_credential(path.read_bytes().decode("latin-1"), str(path))
 
 
+@pytest.mark.slow
 def test_added_files_and_replays_on_s3_make_the_bytes_of_a_local_dataset(
     config: Path, s3: S3, tmp_path: Path
 ) -> None:

@@ -366,6 +366,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("room", [0, 12 << 10, 28 << 10, 44 << 10])
+@pytest.mark.process
 def test_a_disk_of_20_mb_that_fills_up_is_told_and_the_build_goes_on_with_room(
     room: int, small_disk: Path, undisturbed: Path, expected: dict[str, str]
 ) -> None:

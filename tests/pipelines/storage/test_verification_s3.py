@@ -42,6 +42,7 @@ def problems(found: Verification) -> dict[str, str]:
     return {problem.file: problem.message for problem in found.problems}
 
 
+@pytest.mark.slow
 def test_verifying_finds_the_same_there_as_here(s3: S3, output: Directory, built: Path) -> None:
     here, there = verify(Directory(url=str(built)), sources=True), verify(output, sources=True)
     assert not there.problems
