@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bpe_core._native import MergeLearner, separator_problem
-from bpe_core.counts import Errors, PretokenCounts, check_path, count_files
+from bpe_core.counting import Errors, check_path, count_files
+from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 from bpe_core.extending import check_counted_as_encoded, learner_after, with_new_special_tokens
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import xxhash
 
 from bpe_core._native import PretokenTable
-from bpe_core.counts import add_custom_pretokens
+from bpe_core.counting import add_custom_pretokens
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set

@@ -359,7 +359,7 @@ def test_text_between_special_tokens_is_normalized_before_it_is_split(
 def test_encode_iterable_gives_the_ids_of_the_whole_wherever_it_is_cut(
     form: str | None, quotes: bool, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bpe_core.tokenizer._STREAM_BYTES", 1)
+    monkeypatch.setattr("bpe_core.streaming._STREAM_BYTES", 1)
     encoder = tokenizer(form, quotes, pattern)
     rng = random.Random(f"{form} {quotes} {pattern}")
     for _ in range(100):
@@ -501,7 +501,7 @@ def test_a_long_file_is_counted_in_pieces_as_the_whole(
     (tmp_path / "long.txt").write_bytes(text.encode())
     options: dict[str, Any] = {"normalizer": "nfkc", "normalize_quotes": True}
     whole = count_pretokens([text], **options)
-    monkeypatch.setattr("bpe_core.counts._BATCH_BYTES", 100)
+    monkeypatch.setattr("bpe_core.counting._BATCH_BYTES", 100)
     assert count_pretokens(tmp_path / "long.txt", **options) == whole
 
 

@@ -26,7 +26,7 @@ from core_support import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import BPETokenizer, reference, tokenizer
+from bpe_core import BPETokenizer, reference, streaming
 from bpe_core.errors import (
     InvalidPatternError,
     InvalidTokenizerError,
@@ -408,7 +408,7 @@ def test_parts_have_the_ids_of_the_whole_wherever_they_are_cut(
     text = "it's WE'LL  \n\n 1234567 <s><s>x the théatre日本<s\r\n \t !!?<e>é\u0301 a"
     expected = ours.encode(text)
     for stream_bytes in (1, 5, 1000):
-        monkeypatch.setattr(tokenizer, "_STREAM_BYTES", stream_bytes)
+        monkeypatch.setattr(streaming, "_STREAM_BYTES", stream_bytes)
         for parts in cut_everywhere(text):
             assert list(ours.encode_iterable(parts)) == expected, parts
 
@@ -427,7 +427,7 @@ def test_random_parts_have_the_ids_of_the_whole(
     places = sorted(min(cut, len(text)) for cut in cuts)
     parts = [text[a:b] for a, b in pairwise([0, *places, len(text)])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokenizer, "_STREAM_BYTES", stream_bytes)
+        patch.setattr(streaming, "_STREAM_BYTES", stream_bytes)
         assert list(ours.encode_iterable(parts)) == ours.encode(text)
 
 
@@ -455,9 +455,9 @@ def test_parts_are_taken_as_ids_are_asked_for(pattern: str) -> None:
     assert taken == 0
     expected = ours.encode("some words, then<s>")
     assert list(islice(ids, 3 * len(expected))) == expected * 3
-    assert taken * 19 < 2 * tokenizer._STREAM_BYTES
-    assert list(islice(ids, 10 * tokenizer._STREAM_BYTES))[-1] in expected
-    assert taken * 19 < 15 * tokenizer._STREAM_BYTES
+    assert taken * 19 < 2 * streaming._STREAM_BYTES
+    assert list(islice(ids, 10 * streaming._STREAM_BYTES))[-1] in expected
+    assert taken * 19 < 15 * streaming._STREAM_BYTES
 
 
 def test_parts_without_any_place_to_cut_are_gathered() -> None:

@@ -83,7 +83,7 @@ def test_bytes_in_parts_have_the_ids_of_the_whole(
     pattern: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = trained(pattern)
-    monkeypatch.setattr("bpe_core.tokenizer._STREAM_BYTES", step)
+    monkeypatch.setattr("bpe_core.streaming._STREAM_BYTES", step)
     dirty = dirty_bytes if pattern != CUSTOM else texts.map(str.encode)
 
     @settings(max_examples=60)
@@ -111,7 +111,7 @@ def test_overlapping_special_tokens_are_found_wherever_they_are_cut(
     parts: list[str], step: int, pattern: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bpe_core.tokenizer._STREAM_BYTES", step)
+        patch.setattr("bpe_core.streaming._STREAM_BYTES", step)
         ours = trained(pattern)
         assert list(ours.encode_iterable(parts)) == ours.encode("".join(parts))
 
