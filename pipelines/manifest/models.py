@@ -1,30 +1,42 @@
-"""The form of `manifest.json` and `run.json`: what is documented, and what is read is held against.
+"""The records that a build leaves on disk: `manifest.json` and `run.json` of each stage.
 
-Each is a JSON object with a `checksum` of all else in it, written in one form (sorted keys, two
-spaces), so that no byte of it can change unnoticed.
+These models are the records: code reads their attributes, and JSON exists only in the files. The
+published JSON schema is generated from them (`python -m pipelines.manifest`).
 
-    python -m pipelines.manifest.models > configs/manifest.schema.json
+A manifest lists every file of its stage with size and xxh3-128 and has a checksum of its own
+content; `run.json` names that checksum. Both files have one canonical form (sorted keys, two
+spaces), so that a change of any byte shows in the checksum or in the form. Manifests from elsewhere
+are untrusted: names of files are plain names, and unknown keys and wrong types are errors.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
+from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
-from pipelines.storage.directory import json_bytes
+from pipelines.errors import OutputError
+from pipelines.manifest.names import RUN
+from pipelines.storage.directory import Directory, json_bytes
+from pipelines.versions import deciding_versions
 
 FORMAT_VERSION: Final = 2
-Stage: TypeAlias = Literal["counts", "tokenizer", "tokens"]
+StageDirectory: TypeAlias = Literal["counts", "tokenizer", "tokens"]
+Split: TypeAlias = Literal["train", "validation"]
 
-# Plain names: nothing that leads out of the directory, and nothing hidden.
+# Plain names: no path that leaves the directory, and no hidden file.
 FileName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$", description="In the directory.")
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$",
+        description="Name of a file in its directory.",
+    ),
 ]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="xxh3-128, in hexadecimal.")]
 Number = Annotated[int, Field(ge=0)]
@@ -34,121 +46,208 @@ Corpus = Annotated[
     str,
     Field(
         pattern=r"^[0-9]+-[0-9a-f]{32}$",
-        description="Number of kept documents and sum of their hashes.",
+        description="Number of kept documents, `-`, sum of their hashes modulo 2^128.",
     ),
 ]
 
 
-class _Part(BaseModel):
+class Record(BaseModel):
+    """A JSON object in a file, or a part of one.
+
+    A key with the default None is absent from the JSON unless it was given.
+    """
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    def to_json(self, *keys: str) -> dict[str, Any]:
+        """Return the JSON values of all keys that were given, or of these keys."""
+        return self.model_dump(by_alias=True, exclude_unset=True, include=set(keys) or None)
 
-class ListedFile(_Part):
-    """A file of the output: its name, its size in bytes, and the xxh3-128 of its bytes."""
+    def fields(self) -> dict[str, Any]:
+        """Return the values of the fields that were given, for a record with more fields."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Self:
+        """Return the record in the bytes of a file.
+
+        Args:
+            data: JSON.
+            where: path or URL of the file, for the error.
+
+        Raises:
+            OutputError: the bytes are not JSON, or not such a record.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise OutputError(
+                "A file of the output is damaged.",
+                expected="JSON as beam-bpe writes it",
+                found=first_problem(error),
+                where=where,
+                hint="Restore it, or start again with --restart.",
+            ) from None
+
+
+def present(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not None, for keys that are absent rather than null.
+
+    >>> present(policy=None, of=["a"])
+    {'of': ['a']}
+    """
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a record in one line: the key and what is wrong."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    key = ".".join(map(str, first["loc"]))
+    return f"{key}: {first['msg']}" if key else first["msg"]
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+class FileEntry(Record):
+    """A file of the output: name, size in bytes, xxh3-128 of the bytes."""
 
     name: FileName
     bytes: Number
     xxh3_128: Digest
 
 
-class TableFile(ListedFile):
+class TableEntry(FileEntry):
     """A Parquet file of the output."""
 
     rows: Number
 
 
-class ShardFile(TableFile):
-    """A shard of the counts; `pretokens` is the sum of its counts."""
+class ShardEntry(TableEntry):
+    """A shard of the counts; `pretokens` is the sum of the counts."""
 
     pretokens: Number
 
 
-class TokenFile(TableFile):
-    """A token file; `documents` are rows with part 0, `text_bytes` those of the source text."""
+class TokenFileEntry(TableEntry):
+    """A token file; `documents` counts rows with part 0, `text_bytes` the source text."""
 
     documents: Number
     tokens: Number
     text_bytes: Number
 
 
-class DocumentNumbers(_Part):
-    """What became of documents, and of the bytes of their source text.
+class DatasetFiles(Record):
+    """The files in `tokens/` and `rejects/`."""
 
-    Documents in the input are the kept (`documents`), the empty, the rejected and the not
-    selected ones. For text and JSON lines the four numbers of bytes are together the decompressed
-    files.
+    train: list[TokenFileEntry]
+    validation: list[TokenFileEntry]
+    rejects: list[TableEntry]
+    statistics: list[TableEntry]
+
+    @property
+    def token_files(self) -> list[TokenFileEntry]:
+        """The token files of both splits."""
+        return [*self.train, *self.validation]
+
+    def of_split(self, split: Split) -> list[TokenFileEntry]:
+        """Return the token files of a split."""
+        return self.train if split == "train" else self.validation
+
+
+# --- numbers ---------------------------------------------------------------------------------
+
+
+class DocumentNumbers(Record):
+    """Numbers of documents and of bytes of source text, by outcome.
+
+    A document of the input is kept (`documents`), empty, rejected or not selected. For text and
+    JSON lines the four numbers of bytes add up to the size of the decompressed files.
     """
 
     documents: Number
     empty: Number
     rejected: Number
     not_selected: Number
-    bytes: Annotated[int, Field(ge=0, description="Of the kept documents.")]
+    bytes: Annotated[int, Field(ge=0, description="Source text of the kept documents.")]
     rejected_bytes: Number
     not_selected_bytes: Number
-    framing_bytes: Annotated[int, Field(description="What stands between and around documents.")]
+    framing_bytes: Annotated[int, Field(description="Separators and markup around documents.")]
     rows: Annotated[
-        int, Field(ge=0, description="Of Parquet and Arrow files, as their footers say; else 0.")
+        int, Field(ge=0, description="Rows of Parquet and Arrow files by their footers; else 0.")
     ]
 
 
 PlannedBytes = Annotated[
     int | None,
-    Field(description="What the bytes must add up to; null: not known before, or no such form."),
+    Field(
+        description="Expected sum of the bytes; null if it is unknown in advance, or if the format "
+        "has no such sum."
+    ),
 ]
 
 
-class RepairedFile(_Part):
-    """A repaired input file; `generation` is what was made of it."""
+class RepairedInput(Record):
+    """A repaired input file; `generation` contains its replayed documents."""
 
     size: Number
     generation: str
 
 
-class InputFile(DocumentNumbers):
-    """An input file, by its label in the column `source`."""
+class InputEntry(DocumentNumbers):
+    """An input file; `name` is its label in the column `source`."""
 
     name: str
-    size: Annotated[int, Field(ge=0, description="Bytes, as stored.")]
+    size: Annotated[int, Field(ge=0, description="Bytes as stored, compressed or not.")]
     generation: str
     planned_bytes: PlannedBytes
-    unread: Annotated[bool, Field(description="Left out by a selection without being read.")]
-    bad: Annotated[bool, Field(description="Damaged; what could be read of it was used.")]
+    unread: Annotated[bool, Field(description="Not read, because a selection ends before it.")]
+    bad: Annotated[bool, Field(description="Damaged; its readable part was used.")]
     repaired: Annotated[
-        RepairedFile | None, Field(description="What took its place in a replay.")
+        RepairedInput | None, Field(description="The file that replaced it in a replay.")
     ] = None
     refused: Annotated[
-        Corpus | None, Field(description="Of documents rejected for special tokens, if any are.")
+        Corpus | None,
+        Field(description="Its documents rejected for special tokens; present if there are any."),
     ] = None
 
+    @property
+    def possible_sizes(self) -> tuple[int, ...]:
+        """The size of the file as it was read first and, if it was repaired, as it was then."""
+        return (self.size,) if self.repaired is None else (self.size, self.repaired.size)
 
-class Totals(DocumentNumbers):
-    """Of several files; `hash_sum` is of the kept documents' xxh3-128, modulo 2^128."""
+
+class CorpusTotals(DocumentNumbers):
+    """Numbers of several files; `hash_sum` is the sum of the kept documents' xxh3-128 mod 2^128."""
 
     hash_sum: Digest
     bad_files: list[str]
     reasons: Annotated[
-        dict[str, Number], Field(description="Of rejects: numbers by reason (docs/bad-data.md).")
+        dict[str, Number], Field(description="Number of rejects by reason (docs/bad-data.md).")
     ]
 
+    def document_totals(self) -> DocumentTotals:
+        """Return the totals as numbers to add up."""
+        return DocumentTotals.from_json(self.to_json())
 
-class Source(Totals):
-    """What became of one configured source."""
+
+class SourceEntry(CorpusTotals):
+    """Numbers of one configured source."""
 
     name: str | None
     planned_bytes: PlannedBytes
 
 
-class CountsTotals(Totals):
-    """Of all inputs, and of the shards."""
+class CountsTotals(CorpusTotals):
+    """Numbers of all inputs and of the shards."""
 
     distinct_pretokens: Number
     pretokens: Number
-    long_pretokens: Annotated[int, Field(ge=0, description="Not counted: too long.")]
+    long_pretokens: Annotated[int, Field(ge=0, description="Too long, not counted.")]
 
 
-class TokensTotals(Totals):
-    """Of all inputs, and of the token files."""
+class TokensTotals(CorpusTotals):
+    """Numbers of all inputs and of the token files."""
 
     train_rows: Number
     validation_rows: Number
@@ -156,41 +255,42 @@ class TokensTotals(Totals):
     text_bytes: Number
 
 
-class TokensFiles(_Part):
-    """The files of `tokens/`, and those of `rejects/`."""
-
-    train: list[TokenFile]
-    validation: list[TokenFile]
-    rejects: list[TableFile]
-    statistics: list[TableFile]
+# --- manifests -------------------------------------------------------------------------------
 
 
-class Generation(_Part):
-    """Inputs that were encoded together: `base`, then those added later."""
+class Generation(Record):
+    """An increment of the dataset: inputs that were encoded together."""
 
     name: Annotated[str, Field(pattern=r"^(base|add[0-9]{3,9})$")]
     kind: Annotated[
-        Literal["base", "added", "replay"], Field(description="Of what: all files, more, rejects.")
+        Literal["base", "added", "replay"],
+        Field(description="base: the first inputs; added: inputs added later; replay: rejects."),
     ]
     tasks: Number
     configuration_fingerprint: Digest
     corpus: Corpus
     corpus_read: Annotated[
         Corpus | None,
-        Field(description="With the documents that were refused for special tokens, if any were."),
+        Field(
+            description="Kept documents and those rejected for special tokens; present if there "
+            "are such rejects."
+        ),
     ] = None
     policy: Annotated[
         dict[str, Any] | None,
-        Field(description="What became of wrong documents, where that was not as for the first."),
+        Field(
+            description="Rules for invalid documents, if they differ from those of the first "
+            "generation."
+        ),
     ] = None
     of: Annotated[
         list[str] | None,
-        Field(description="Of a replay: the files of rejects that its own take the place of."),
+        Field(description="For a replay: the reject files that its own files replace."),
     ] = None
 
 
-class Software(_Part):
-    """Versions of what decides the bytes of the output."""
+class Software(Record):
+    """Versions that determine the bytes of the output."""
 
     bpe_beam: Annotated[str, Field(alias="bpe-beam")]
     pyarrow: str
@@ -199,10 +299,15 @@ class Software(_Part):
     regex: str
 
 
-class _Manifest(_Part):
+class Manifest(Record):
+    """The keys of every manifest."""
+
+    directory_name: ClassVar[StageDirectory]
+
     format: Literal[2]
     configuration: Annotated[
-        dict[str, Any], Field(description="Canonical: what has no influence is left out.")
+        dict[str, Any],
+        Field(description="Settings that determine the bytes, with defaults filled in."),
     ]
     configuration_fingerprint: Digest
     software: Software
@@ -214,65 +319,231 @@ class _Manifest(_Part):
         ),
     ]
 
+    @classmethod
+    def seal(cls, configuration: Mapping[str, Any], **fields: Any) -> Self:
+        """Return a manifest with the keys that follow from others, the checksum last.
 
-Sizes = Annotated[dict[str, Number], Field(description="Of each input file, by its label.")]
+        Args:
+            configuration: in canonical form.
+            fields: keys of the stage.
+        """
+        unsealed = cls.model_validate(
+            {
+                "stage": cls.directory_name,
+                "format": FORMAT_VERSION,
+                "configuration": dict(configuration),
+                "configuration_fingerprint": fingerprint(configuration),
+                "software": dict(deciding_versions()),
+                "checksum": "0" * 32,
+                **fields,
+            }
+        )
+        content = unsealed.to_json()
+        content.pop("checksum")
+        return unsealed.model_copy(update={"checksum": fingerprint(content)})
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes that each input file may have, by label: as read, and as repaired."""
+        raise NotImplementedError
+
+    @property
+    def configured_sources(self) -> list[dict[str, Any]]:
+        """The sources in the configuration."""
+        sources: list[dict[str, Any]] = self.configuration["input"]
+        return sources
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the files of the stage, each with the name of its directory."""
+        raise NotImplementedError
 
 
-class CountsManifest(_Manifest):
+Sizes = Annotated[
+    dict[str, Number], Field(description="Size in bytes of each input file, by its label.")
+]
+
+
+class _StageOfSizes(Manifest):
+    """The key of a stage that lists only the sizes of its inputs."""
+
+    inputs: Sizes
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The size of each input file, by label."""
+        return {label: (size,) for label, size in self.inputs.items()}
+
+
+class CountsContent(Record):
+    """The content of the counts, without inputs and configuration."""
+
+    sources: Annotated[list[SourceEntry], Field(min_length=1)]
+    corpus: Corpus
+    shards: list[ShardEntry]
+    totals: CountsTotals
+    fingerprint: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
+    ]
+
+
+class CountsManifest(CountsContent, _StageOfSizes):
     """`counts/manifest.json`."""
 
+    directory_name: ClassVar[StageDirectory] = "counts"
+
     stage: Literal["counts"]
-    inputs: Sizes
-    sources: list[Source]
-    corpus: Corpus
-    shards: list[ShardFile]
-    totals: CountsTotals
-    fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="Of the counts.")]
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the shards."""
+        return (("counts", shard) for shard in self.shards)
 
 
-class TokenizerManifest(_Manifest):
-    """`tokenizer/manifest.json`."""
+class TokenizerContent(Record):
+    """The result of training, without inputs and configuration."""
 
-    stage: Literal["tokenizer"]
-    inputs: Sizes
-    counts: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="Their fingerprint.")]
-    fingerprint: Annotated[
-        str, Field(pattern=r"^[0-9a-f]{32}$", description="Of what decides the ids of a text.")
+    counts: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
     ]
-    files: list[ListedFile]
+    fingerprint: Annotated[
+        str,
+        Field(
+            pattern=r"^[0-9a-f]{32}$",
+            description="Fingerprint of everything that determines the ids of a text.",
+        ),
+    ]
+    files: list[FileEntry]
     merges: Number
     vocab_size: Number
     vocab_size_asked_for: Number
     stop_reason: str
     stopped_because: str
     not_written: Annotated[
-        dict[str, str], Field(description="Formats that can't hold the tokenizer, and why.")
+        dict[str, str],
+        Field(
+            description="Files of formats that cannot represent the tokenizer, with the reasons."
+        ),
     ]
 
 
-class TokensManifest(_Manifest):
-    """`tokens/manifest.json`."""
+class TokenizerManifest(TokenizerContent, _StageOfSizes):
+    """`tokenizer/manifest.json`."""
 
-    stage: Literal["tokens"]
-    tokenizer: Annotated[
-        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of what encoded.")
-    ]
-    counts: Annotated[
-        str | None,
-        Field(description="Fingerprint of the counts; null: the tokenizer does not say."),
-    ]
-    generations: list[Generation]
-    inputs: list[InputFile]
-    sources: list[Source]
+    directory_name: ClassVar[StageDirectory] = "tokenizer"
+
+    stage: Literal["tokenizer"]
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the files of the tokenizer."""
+        return (("tokenizer", file) for file in self.files)
+
+
+class GenerationContent(Record):
+    """The inputs and files of a dataset, or of one generation of it."""
+
+    inputs: list[InputEntry]
+    sources: Annotated[list[SourceEntry], Field(min_length=1)]
     corpus: Corpus
-    files: TokensFiles
+    files: DatasetFiles
     totals: TokensTotals
 
 
-class Distribution(BaseModel):
-    """The values of a metric that tells times: their number, sum, least and greatest."""
+class TokensManifest(GenerationContent, Manifest):
+    """`tokens/manifest.json`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    directory_name: ClassVar[StageDirectory] = "tokens"
+
+    stage: Literal["tokens"]
+    tokenizer: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the tokenizer.")
+    ]
+    counts: Annotated[
+        str | None,
+        Field(description="Fingerprint of the counts; null if the tokenizer does not name them."),
+    ]
+    generations: Annotated[list[Generation], Field(min_length=1)]
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes that each input file may have, by label: as read, and as repaired."""
+        return {file.name: file.possible_sizes for file in self.inputs}
+
+    @cached_property
+    def inputs_by_label(self) -> dict[str, InputEntry]:
+        """The input files by label."""
+        return {file.name: file for file in self.inputs}
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the token files, the statistics and the files of rejects."""
+        yield from (("tokens", file) for file in self.files.token_files)
+        yield from (("tokens", file) for file in self.files.statistics)
+        yield from (("rejects", file) for file in self.files.rejects)
+
+
+class FirstTokensFiles(Record):
+    """The token files in a manifest of format 1."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    train: list[TokenFileEntry]
+    validation: list[TokenFileEntry] = []
+
+    @property
+    def token_files(self) -> list[TokenFileEntry]:
+        """The token files of both splits."""
+        return [*self.train, *self.validation]
+
+
+class FirstTokensTotals(Record):
+    """The totals in a manifest of format 1."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    tokens: Number
+
+
+class FirstTokensManifest(Record):
+    """`tokens/manifest.json` of format 1: the keys needed to read its token files."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    format: Literal[1]
+    configuration: dict[str, Any]
+    configuration_fingerprint: Digest
+    files: FirstTokensFiles
+    totals: FirstTokensTotals
+
+
+MANIFESTS: Final[Mapping[StageDirectory, type[Manifest]]] = {
+    model.directory_name: model for model in (CountsManifest, TokenizerManifest, TokensManifest)
+}
+
+
+# --- _plan.json ------------------------------------------------------------------------------
+
+
+class StagePlan(Record):
+    """`_plan.json`: what an unfinished stage was begun with."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Literal[2]
+    configuration: dict[str, Any]
+    inputs: Sizes
+    marks: dict[str, str] = {}
+    limits: dict[str, Any] = {}
+    tasks: Number | None = None
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The size of each input file, by label."""
+        return {label: (size,) for label, size in self.inputs.items()}
+
+
+# --- run.json --------------------------------------------------------------------------------
+
+
+class DistributionEntry(Record):
+    """Number, sum, minimum and maximum of the values of a distribution metric."""
 
     count: Number
     sum: Number
@@ -280,43 +551,69 @@ class Distribution(BaseModel):
     max: Number
 
 
-class RunRecord(BaseModel):
-    """`run.json`: what depends on the machine and the moment; no output depends on it."""
+class RunRecord(Record):
+    """`run.json`: facts of one run, which depend on the machine and the moment."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow")
 
-    stage: Stage
+    stage: StageDirectory
     manifest: Annotated[
-        str, Field(pattern=r"^[0-9a-f]{32}$", description="The checksum of the manifest.")
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Checksum of the manifest.")
     ]
-    finished: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
+    finished: Annotated[str, Field(description="Time of the end in UTC, ISO 8601.")]
     seconds: float | int
     runner: str
     workers: Annotated[
-        int | None, Field(description="How many there were; null: the engine decided.")
+        int | None, Field(description="Number of workers; null if the engine decided.")
     ]
     output: str
     metrics: Annotated[
-        dict[str, int | Distribution] | None,
-        Field(description="What the workers did and how long it took; null: nobody told."),
+        dict[str, int | DistributionEntry] | None,
+        Field(description="Work of the workers and its duration; null if it was not reported."),
     ] = None
-    marks: Annotated[dict[str, str], Field(description="ETag or time of change of each input.")]
+    marks: Annotated[dict[str, str], Field(description="ETag or modification time of each input.")]
     locations: Annotated[
-        dict[str, str], Field(description="Path or URL of each input, without credentials.")
+        dict[str, str],
+        Field(description="Path or URL of each input, if it contains no credentials."),
     ]
     software: dict[str, str]
+    tokenizer: Annotated[
+        str | None, Field(description="In `tokens/`: path or URL of the tokenizer.")
+    ] = None
+    tasks: Annotated[
+        int | None, Field(description="In `counts/`: number of tasks, which rejects are named by.")
+    ] = None
+    limits: Annotated[
+        dict[str, Any], Field(description="Places in files at which the limits of sources end.")
+    ] = {}
+    repaired_marks: Annotated[
+        dict[str, str], Field(description="`marks` of repaired files, by the label of the input.")
+    ] = {}
+    repaired_locations: Annotated[
+        dict[str, str],
+        Field(description="`locations` of repaired files, by the label of the input."),
+    ] = {}
     checksum: Digest
 
+    @classmethod
+    def load(cls, directory: Directory) -> Self | None:
+        """Return the run record in a stage's directory, or None if there is none.
 
-MANIFESTS: Final[Mapping[Stage, type[_Manifest]]] = {
-    "counts": CountsManifest,
-    "tokenizer": TokenizerManifest,
-    "tokens": TokensManifest,
-}
+        Raises:
+            OutputError: the record is damaged.
+        """
+        data = directory.find_bytes(RUN)
+        return None if data is None else cls.parse(data, directory.path(RUN))
+
+
+# --- checksums -------------------------------------------------------------------------------
+
+
+_R = TypeVar("_R", bound=Record)
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with its checksum.
+    """Return the content with its checksum.
 
     >>> sealed({"a": 1})["checksum"] == fingerprint({"a": 1})
     True
@@ -324,63 +621,62 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "checksum": fingerprint(content)}
 
 
-def problem_of_seal(data: bytes) -> str | None:
-    """What is wrong with the bytes of a JSON object with a checksum, None if nothing is.
+def load_json(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in the bytes of a file.
 
-    >>> problem_of_seal(b"{}"), problem_of_seal(json_bytes(sealed({"a": 1})))
-    ('no checksum', None)
+    Raises:
+        ValueError: the bytes are not a JSON object.
     """
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        return f"no JSON: {error}"
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(value, dict):
-        return f"no JSON object, but {type(value).__name__}"
-    content = {key: item for key, item in value.items() if key != "checksum"}
-    if "checksum" not in value:
-        return "no checksum"
-    if value["checksum"] != fingerprint(content):
-        return f"checksum {fingerprint(content)} of its content, where it says {value['checksum']}"
-    if json_bytes(value) != data:
-        return "its content is whole, but not written as builds write it"
-    return None
+        raise ValueError(f"{type(value).__name__} instead of a JSON object")
+    return value
 
 
-def problem_of(data: bytes, model: type[BaseModel]) -> str | None:
-    """What is wrong with the bytes of a `manifest.json` or `run.json`, None if nothing is.
+def load_sealed(data: bytes) -> dict[str, Any]:
+    """Return the JSON object with a checksum in the bytes of a file.
 
-    >>> problem_of(b"{}", CountsManifest)
-    'no checksum'
+    Raises:
+        ValueError: it has another checksum or form than builds write; names the problem.
+
+    >>> load_sealed(json_bytes(sealed({"a": 1})))["a"]
+    1
     """
-    problem = problem_of_seal(data)
-    if problem is not None:
-        return problem
+    value = load_json(data)
+    if "checksum" not in value:
+        raise ValueError("no checksum")
+    expected = fingerprint({key: item for key, item in value.items() if key != "checksum"})
+    if value["checksum"] != expected:
+        raise ValueError(f"checksum {value['checksum']}, but its content has {expected}")
+    if json_bytes(value) != data:
+        raise ValueError("its content is intact, but not in the form that builds write")
+    return value
+
+
+def parse_sealed(model: type[_R], data: bytes) -> _R:
+    """Return the record in the bytes of a `manifest.json` or `run.json`, with all checks.
+
+    Raises:
+        ValueError: the bytes are not exactly what a build writes; names the problem.
+    """
+    value = load_sealed(data)
     try:
-        model.model_validate(json.loads(data))
+        return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return None
+        raise ValueError(first_problem(error)) from None
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of the three manifests and of `run.json`."""
+    """Return the JSON schema of the three manifests and of `run.json`."""
     models: list[type[BaseModel]] = [*MANIFESTS.values(), RunRecord]
     _, schema = models_json_schema([(model, "validation") for model in models])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "manifest.json and run.json of beam-bpe",
-        "description": "See docs/manifest.md. $defs has each by its name.",
+        "description": "See docs/manifest.md. $defs contains each model by its name.",
         "oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in models],
         "$defs": schema["$defs"],
     }
-
-
-def main() -> None:
-    """Write the JSON schema to standard output."""
-    json.dump(json_schema(), sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,12 +9,13 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import fsspec
 from fsspec.utils import glob_translate
 
-from pipelines.errors import InputError
+from pipelines.config import SourceConfig
+from pipelines.errors import InputError, shortened
 from pipelines.storage import archives
 from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, mark_of
 from pipelines.storage.remote_files import local_mark
@@ -37,54 +38,6 @@ _SHOWN_NEIGHBOURS: Final = 8
 
 class NoInputError(InputError):
     """A pattern of the input matches no file."""
-
-
-class Form(Protocol):
-    """What decides whether a file can be cut into ranges."""
-
-    @property
-    def format(self) -> str:
-        """ "text", "jsonl", "parquet" or "arrow"."""
-
-    @property
-    def separator(self) -> object:
-        """Of text, what separates documents; None: every file is one."""
-
-
-class Source(Form, Protocol):
-    """What this module needs to know of a configured source."""
-
-    @property
-    def name(self) -> str | None:
-        """Its name in the output; None for an only source without one."""
-
-    @property
-    def files(self) -> Sequence[str]:
-        """Patterns of its files."""
-
-    @property
-    def include(self) -> Sequence[str]:
-        """Globs of which a name must match one; none: any name will do."""
-
-    @property
-    def exclude(self) -> Sequence[str]:
-        """Globs of which a name must match none."""
-
-    @property
-    def compression(self) -> str:
-        """Of all files, or "none", or "infer": by extension."""
-
-    @property
-    def range_bytes(self) -> int:
-        """Size of a range and limit of a task."""
-
-    @property
-    def max_bad_files(self) -> int:
-        """How many of its files may be bad."""
-
-    @property
-    def storage_options(self) -> Mapping[str, Any]:
-        """Options of the file system."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +80,7 @@ class InputFile:
 
 
 def list_files(
-    source: Source, *, index: int = 0, resolve: Callable[[str], str] = str
+    source: SourceConfig, *, index: int = 0, resolve: Callable[[str], str] = str
 ) -> list[InputFile]:
     """The files that the patterns of a source match, sorted by path, each once.
 
@@ -162,7 +115,7 @@ def list_files(
     return files
 
 
-def _chosen(source: Source, files: Collection[InputFile], index: int) -> list[InputFile]:
+def _chosen(source: SourceConfig, files: Collection[InputFile], index: int) -> list[InputFile]:
     """The files that `include` and `exclude` leave."""
     included = [re.compile(glob_translate(pattern)).match for pattern in source.include]
     excluded = [re.compile(glob_translate(pattern)).match for pattern in source.exclude]
@@ -177,7 +130,7 @@ def _chosen(source: Source, files: Collection[InputFile], index: int) -> list[In
             "include and exclude leave no file of a source.",
             expected="at least one file",
             found=f"{len(files):,} that match input.files, such as "
-            + _shortened(sorted(file.name for file in files)),
+            + shortened(sorted(file.name for file in files), _SHOWN_NEIGHBOURS),
             where=f"input[{index}].include" if source.include else f"input[{index}].exclude",
             hint="The globs must match the whole of these names; `**/` stands for any folders.",
         )
@@ -383,17 +336,16 @@ def _nothing_found(pattern: _Pattern, options: Mapping[str, Any], where: str) ->
     try:
         if (parts := archives.split_url(pattern.text)) is not None:
             members = archives.contents(parts[0], parts[2], archives.archive_options(options))
-            return _no_match(pattern, where, f"it holds {_shortened(sorted(members.members))}")
+            return _no_match(pattern, where, f"it holds {_list_names(members.members)}")
         filesystem, path = locate(folder or ".", options)
         literal = None if pattern.literal is None else filesystem._strip_protocol(pattern.literal)
         if literal is not None and filesystem.isdir(literal):
             found = f"{pattern.literal} is a folder"
             hint = "Name its files: add /* for those in it, /**/* for all below it."
         elif filesystem.isdir(path):
-            names = sorted(
-                entry.rstrip("/").rpartition("/")[2] for entry in filesystem.ls(path, detail=False)
-            )
-            found = f"{folder} holds {_shortened(names)}"
+            entries = filesystem.ls(path, detail=False)
+            names = [entry.rstrip("/").rpartition("/")[2] for entry in entries]
+            found = f"{folder} holds {_list_names(names)}"
         else:
             found = f"there is no folder {folder}"
     except (OSError, ValueError) as error:
@@ -413,11 +365,8 @@ def _no_match(
     )
 
 
-def _shortened(names: list[str]) -> str:
-    if not names:
-        return "nothing"
-    more = len(names) - _SHOWN_NEIGHBOURS
-    return ", ".join(names[:_SHOWN_NEIGHBOURS]) + (f" and {more} more" if more > 0 else "")
+def _list_names(names: Iterable[str]) -> str:
+    return shortened(sorted(names), _SHOWN_NEIGHBOURS) or "nothing"
 
 
 def _check_names(files: Iterable[InputFile], index: int) -> None:

@@ -14,6 +14,7 @@ import zstandard
 from core_support import INVALID_UTF8, SPECIALS, dirty_bytes, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import PretokenCounts, count_pretokens, counting, reference
 from bpe_core.counting import ordered_pretokens
@@ -82,7 +83,7 @@ def test_counts_of_a_corpus_equal_the_reference(kjv_documents: list[bytes]) -> N
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, r"\w+|\s"])
-@settings(max_examples=60)
+@settings(max_examples=times(0.6))
 @given(contents=st.lists(texts, min_size=1, max_size=3), batch_bytes=st.integers(1, 40))
 def test_counts_of_files_equal_the_reference_whatever_is_read_at_once(
     pattern: str, contents: list[str], batch_bytes: int, text_file: Path
@@ -98,7 +99,7 @@ def test_counts_of_files_equal_the_reference_whatever_is_read_at_once(
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, r"\w+|\s"])
-@settings(max_examples=60)
+@settings(max_examples=times(0.6))
 @given(contents=st.lists(texts, min_size=1, max_size=3), batch_bytes=st.integers(1, 40))
 def test_ordered_pretokens_stand_where_they_first_occur(
     pattern: str, contents: list[str], batch_bytes: int, text_file: Path
@@ -204,7 +205,7 @@ def test_a_long_pretoken_is_counted_whole(
 
 
 @pytest.mark.parametrize("errors", ["replace", "ignore"])
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(data=dirty_bytes, batch_bytes=st.integers(1, 20))
 def test_invalid_utf8_of_files_is_repaired_as_python_does(
     errors: str, data: bytes, batch_bytes: int, text_file: Path
@@ -221,7 +222,7 @@ def test_invalid_utf8_of_files_is_repaired_as_python_does(
     assert documents == found
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(data=dirty_bytes, batch_bytes=st.integers(1, 20))
 def test_the_first_invalid_byte_of_a_file_is_named(
     data: bytes, batch_bytes: int, text_file: Path

@@ -12,9 +12,10 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from equal_bytes_support import Pair, merged, pair_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_equal_bytes import Pair, merged, pair_lists
+from profiles import times
 
 import bpe_core.formats.minbpe
 from bpe_core import (
@@ -323,7 +324,7 @@ def test_gpt4s_shuffled_bytes_are_refused(published_vocabulary: Callable[[str], 
     assert BPETokenizer.from_model(model).encode("hello world") == [15339, 1917]
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(0.6))
 @given(
     pair_lists(),
     st.dictionaries(st.text('<|s>é"', min_size=1), st.integers(300, 400), max_size=3),
