@@ -4,7 +4,7 @@
     tokenizer = BPETokenizer(vocab, merges, ["<|endoftext|>"])
     tokenizer.decode(tokenizer.encode("Hello, world!"))
 
-Nothing here knows Beam: see `pipelines` for whole corpora.
+This package does not depend on Beam; `pipelines` builds whole corpora with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ __all__ = [
     "train_from_counts",
 ]
 
-# Modules are imported at the first use of their names: the command line needs BpeError alone.
+# Modules are imported when one of their names is first used: the command line needs only BpeError,
+# and numpy and pyarrow would delay each of its answers.
 _MODULES = {
     "PATTERNS": "patterns",
     "BPETokenizer": "tokenizer",

@@ -1,4 +1,4 @@
-"""Text as bytes, and many byte strings as one buffer with the offsets in it."""
+"""Text as bytes, and many byte strings as one buffer with offsets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["joined", "to_utf8"]
+__all__ = ["concatenate", "to_utf8"]
 
 
-def joined(parts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
-    """(buffer, offsets int64[n + 1]): part i is buffer[offsets[i]:offsets[i + 1]].
+def concatenate(parts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
+    """Return (buffer, offsets int64[n + 1]): part i is buffer[offsets[i]:offsets[i + 1]].
 
     Example:
-        >>> buffer, offsets = joined([b"ab", b"", b"c"])
+        >>> buffer, offsets = concatenate([b"ab", b"", b"c"])
         >>> buffer, offsets.tolist()
         (b'abc', [0, 2, 2, 3])
     """
@@ -24,10 +24,10 @@ def joined(parts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
 
 
 def to_utf8(text: str | bytes | bytearray | memoryview) -> bytes:
-    """The text in UTF-8. Of a str, lone surrogates become U+FFFD and pairs their character.
+    """Return the text in UTF-8; lone surrogates become U+FFFD, surrogate pairs their character.
 
     Raises:
-        TypeError: it is neither str nor bytes.
+        TypeError: the text is neither str nor bytes.
 
     Example:
         >>> to_utf8("a\\ud800").decode()
@@ -41,5 +41,5 @@ def to_utf8(text: str | bytes | bytearray | memoryview) -> bytes:
         raise TypeError(f"expected a text as str or bytes, found {type(text).__name__}")
     try:
         return text.encode()
-    except UnicodeEncodeError:  # lone surrogates become U+FFFD, pairs their character
+    except UnicodeEncodeError:  # UTF-16 joins pairs of surrogates
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

@@ -1,4 +1,4 @@
-"""Counting pre-tokens of files and documents."""
+"""Counting the pre-tokens of files and documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bpe_core._native import (
     safe_cut,
     utf8_valid_prefix,
 )
-from bpe_core.buffers import joined
+from bpe_core.buffers import concatenate
 from bpe_core.cores import usable_cores
 from bpe_core.counts import PretokenCounts, columns_to_arrow, normalization_metadata
 from bpe_core.errors import InvalidUtf8Error, TrainingError
@@ -55,30 +55,30 @@ def count_pretokens(
     errors: Errors = "strict",
     num_threads: int = 0,
 ) -> PretokenCounts:
-    """Counts the pre-tokens of files or documents.
+    """Count the pre-tokens of files or documents.
 
-    Text is cut at special tokens, which are not counted. Memory depends on the number of distinct
-    pre-tokens, not on the size of the text.
+    Text is cut at special tokens, which are not counted. Memory use depends on the number of
+    distinct pre-tokens, not on the size of the text.
 
     Args:
         source: a path (a str is one) or a list of paths, or else documents (str or bytes). A list
-            or tuple of str whose items all name existing files is a list of paths, one item or
-            many; if some of them do, it is refused. bytes, and what an iterator gives, are always
-            documents. A file is one document; its bytes are read as they are.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-        special_tokens: where text is cut, the longest first where one begins another.
-        normalizer: "nfc" or "nfkc": text between special tokens is brought into this Unicode
-            normalization form before it is split; None: it stays as it is.
-        normalize_quotes: typographic quotes become ' and " after that.
+            or tuple of str is a list of paths if all of its items name existing files; if only some
+            of them do, it is an error. bytes, and the items of an iterator, are always documents. A
+            file is one document; its bytes are read without conversion.
+        pattern: a name in `bpe_core.PATTERNS` or a regular expression.
+        special_tokens: texts at which the text is cut, the longest first if one begins another.
+        normalizer: "nfc" or "nfkc": Unicode normalization form that text between special tokens
+            is converted to before it is split; None: the text is not changed.
+        normalize_quotes: replace typographic quotes by ' and " after that.
         split_categories, max_digits: rules for the pattern; see `pattern_with_rules`.
-        errors: what invalid UTF-8 does: "strict" raises, "replace" puts U+FFFD, "ignore" leaves
-            the bytes out.
+        errors: for invalid UTF-8: "strict" raises an error, "replace" inserts U+FFFD, "ignore"
+            leaves the bytes out.
         num_threads: 0 for all cores.
 
     Raises:
         InvalidUtf8Error: invalid UTF-8, with errors="strict"; names the file or document and byte.
-        TrainingError: a list of texts of which some name files, or documents of another type.
-        OSError: a file that cannot be read.
+        TrainingError: only some texts of a list name files, or a document has another type.
+        OSError: a file cannot be read.
         InvalidPatternError, InvalidTokenizerError, SpecialTokenError: unusable arguments.
 
     Example:
@@ -87,8 +87,8 @@ def count_pretokens(
     """
     specials = check_special_tokens(special_tokens)
     pattern = pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits)
-    how = _How(pattern, specials, (), normalizer, normalize_quotes)
-    return _count(source, how, errors, num_threads)
+    rules = _SplitRules(pattern, specials, (), normalizer, normalize_quotes)
+    return _count(source, rules, errors, num_threads)
 
 
 def ordered_pretokens(
@@ -102,10 +102,11 @@ def ordered_pretokens(
     max_digits: int | None = None,
     errors: Errors = "strict",
 ) -> PretokenCounts:
-    """Counts as `count_pretokens` does, in one thread; `columns` has them in order.
+    """Count as `count_pretokens` does, in one thread, and keep the order.
 
-    The pre-tokens stand in the order in which they first occur in the text, which training with
-    the tie-break `first_seen` needs. Arguments and errors are those of `count_pretokens`.
+    `PretokenCounts.columns` of the result has the pre-tokens in the order in which they first occur
+    in the text, which training with the tie-break `first_seen` needs. Arguments and errors are
+    those of `count_pretokens`.
 
     Example:
         >>> keys, offsets, counts = ordered_pretokens(["low new low"]).columns()
@@ -114,8 +115,8 @@ def ordered_pretokens(
     """
     specials = check_special_tokens(special_tokens)
     pattern = pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits)
-    how = _How(pattern, specials, (), normalizer, normalize_quotes)
-    return _count(source, how, errors, in_order=True)
+    rules = _SplitRules(pattern, specials, (), normalizer, normalize_quotes)
+    return _count(source, rules, errors, in_order=True)
 
 
 def count_files(
@@ -130,14 +131,14 @@ def count_files(
     num_threads: int,
     in_order: bool = False,
 ) -> PretokenCounts:
-    """As `count_pretokens` of files, or `ordered_pretokens`, cut at `separator` as well."""
-    cuts = () if separator is None or separator in special_tokens else (separator,)
-    how = _How(pattern, special_tokens, cuts, normalizer, normalize_quotes)
-    return _count(paths, how, errors, num_threads, in_order)
+    """Count files as `count_pretokens` or `ordered_pretokens` does, cut at `separator` as well."""
+    separators = () if separator is None or separator in special_tokens else (separator,)
+    rules = _SplitRules(pattern, special_tokens, separators, normalizer, normalize_quotes)
+    return _count(paths, rules, errors, num_threads, in_order)
 
 
-class _How(NamedTuple):
-    """How text becomes pre-tokens."""
+class _SplitRules(NamedTuple):
+    """Rules by which text becomes pre-tokens."""
 
     pattern: str
     special_tokens: tuple[str, ...]
@@ -148,7 +149,7 @@ class _How(NamedTuple):
 
 def _count(
     source: Source,
-    how: _How,
+    rules: _SplitRules,
     errors: Errors,
     num_threads: int = 1,
     in_order: bool = False,
@@ -157,33 +158,33 @@ def _count(
         raise TrainingError(f"errors: expected strict, replace or ignore, found {errors!r}")
     if num_threads < 0:
         raise TrainingError(f"num_threads: expected 0 (all cores) or more, found {num_threads}")
-    resolved = resolve_pattern(how.pattern)
-    cuts = (*how.special_tokens, *how.separators)
-    normalizer = native_normalizer(how.normalizer, how.normalize_quotes)
+    resolved = resolve_pattern(rules.pattern)
+    cuts = (*rules.special_tokens, *rules.separators)
+    normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
     specials = special_set(cuts)
     counter = _Counter(resolved, cuts, specials, normalizer, num_threads, in_order)
-    paths = _paths_of(source)
+    paths = _find_paths(source)
     if paths is None:
         batches = _document_batches(source, errors)  # type: ignore[arg-type]
     else:
         cut = resolved.has_safe_cuts
         batches = _file_batches(paths, specials, normalizer, cut, errors)
     metadata = {
-        "pattern": how.pattern,
-        "special_tokens": json.dumps(how.special_tokens, ensure_ascii=False),
+        "pattern": rules.pattern,
+        "special_tokens": json.dumps(rules.special_tokens, ensure_ascii=False),
         "unicode_version": resolved.unicode_version,
-        **normalization_metadata(how.normalizer, how.normalize_quotes),
+        **normalization_metadata(rules.normalizer, rules.normalize_quotes),
     }
     return PretokenCounts(columns_to_arrow(*counter.count(batches).columns()), metadata)
 
 
 class _Counter:
-    """Counts batches in threads that share nothing: a table each, added up at the end."""
+    """Counts batches in threads that share nothing: each has a table, added up at the end."""
 
     def __init__(
         self,
         pattern: Pattern,
-        cuts: tuple[str, ...],
+        cut_at: tuple[str, ...],
         specials: SpecialSet,
         normalizer: Normalizer | None,
         num_threads: int,
@@ -191,7 +192,7 @@ class _Counter:
     ) -> None:
         self._native = pattern.native
         self._regex = pattern.regex
-        self._cuts = cuts
+        self._cut_at = [text.encode() for text in cut_at]
         self._specials = specials
         self._normalizer = normalizer
         self._threads = num_threads or usable_cores()
@@ -201,7 +202,7 @@ class _Counter:
 
     def count(self, batches: Iterator[_Batch]) -> PretokenTable | OrderedPretokens:
         if self._in_order:
-            ordered = OrderedPretokens(self._native, self._encoded_cuts(), self._normalizer)
+            ordered = OrderedPretokens(self._native, self._cut_at, self._normalizer)
             for batch in batches:
                 self._add(ordered, batch)
             return ordered
@@ -228,11 +229,8 @@ class _Counter:
             for future in pending:
                 future.result()
 
-    def _encoded_cuts(self) -> list[bytes]:
-        return [token.encode() for token in self._cuts]
-
     def _new_table(self) -> PretokenTable:
-        return PretokenTable(self._native, self._encoded_cuts(), normalizer=self._normalizer)
+        return PretokenTable(self._native, self._cut_at, normalizer=self._normalizer)
 
     def _add_to_own_table(self, batch: _Batch) -> None:
         table: PretokenTable | None = getattr(self._local, "table", None)
@@ -256,12 +254,12 @@ def add_custom_pretokens(
     normalizer: Normalizer | None = None,
     max_pretoken_bytes: int = 0,
 ) -> list[tuple[int, int, int]]:
-    """Counts a batch by a custom pattern: `regex` finds the pre-tokens, the table counts them.
+    """Count a batch by a custom pattern: `regex` finds the pre-tokens, the table counts them.
 
     Returns:
-        (document, place in it, bytes) of the pre-tokens longer than max_pretoken_bytes (0: no
-        limit), which are not counted. A place in normalized text is counted from where its part
-        begins.
+        (document, offset in it, bytes) of each pre-token longer than max_pretoken_bytes (0: no
+        limit), which is not counted. With a normalizer, the offset is that of the text between
+        special tokens, plus the offset in its normalized form.
     """
     data, starts, ends = batch
     too_long: list[tuple[int, int, int]] = []
@@ -282,8 +280,8 @@ def add_custom_pretokens(
     return too_long
 
 
-def _paths_of(source: Source) -> list[Path] | None:
-    """The paths, if the source is files; None if it is documents."""
+def _find_paths(source: Source) -> list[Path] | None:
+    """Return the paths if the source is files; None if it is documents."""
     if isinstance(source, (str, os.PathLike)):
         return [check_path(source, "source")]
     if not isinstance(source, Iterable):
@@ -300,15 +298,15 @@ def _paths_of(source: Source) -> list[Path] | None:
     if not any(are_files):
         return None
     if not all(are_files):
-        raise _some_are_files(source, are_files)
+        raise _mixed_source_error(source, are_files)
     return [Path(item) for item in source]
 
 
 def check_path(path: object, where: str) -> Path:
-    """Return a path that the operating system can look up, whether or not the file exists.
+    """Return a path that the operating system can look up; the file need not exist.
 
     Raises:
-        TrainingError: it is not a str or an `os.PathLike` of one, or cannot name a file.
+        TrainingError: the path is not a str or an `os.PathLike` of one, or cannot name a file.
     """
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise TrainingError(
@@ -333,7 +331,7 @@ def _shorten(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:60]}…")
 
 
-def _some_are_files(items: Sequence[str], are_files: list[bool]) -> TrainingError:
+def _mixed_source_error(items: Sequence[str], are_files: list[bool]) -> TrainingError:
     missing = [item for item, is_file in zip(items, are_files, strict=True) if not is_file]
     shown = ", ".join(map(_shorten, missing[:5]))
     more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
@@ -358,45 +356,46 @@ def _document_batches(documents: Iterable[str | bytes], errors: Errors) -> Itera
                 f"document {index}: expected str or bytes, found {type(document).__name__}"
             )
         raw = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
-        parts.append(_repaired(raw, errors, f"document {index}", 0))
+        parts.append(_repair(raw, errors, f"document {index}", 0))
         size += len(parts[-1])
         if size >= _BATCH_BYTES:
-            yield _batch_of(parts)
+            yield _make_batch(parts)
             parts, size = [], 0
     if parts:
-        yield _batch_of(parts)
+        yield _make_batch(parts)
 
 
-def _batch_of(documents: list[bytes]) -> _Batch:
-    data, offsets = joined(documents)
+def _make_batch(documents: list[bytes]) -> _Batch:
+    data, offsets = concatenate(documents)
     return data, offsets[:-1], offsets[1:]
 
 
 def _file_batches(
     paths: list[Path],
-    cuts: SpecialSet,
+    specials: SpecialSet,
     normalizer: Normalizer | None,
     may_cut: bool,
     errors: Errors,
 ) -> Iterator[_Batch]:
     for path in paths:
-        for piece in _file_pieces(path, cuts, normalizer, may_cut, errors):
-            yield piece, np.array([0], np.int64), np.array([len(piece)], np.int64)
+        for chunk in _file_chunks(path, specials, normalizer, may_cut, errors):
+            yield chunk, np.array([0], np.int64), np.array([len(chunk)], np.int64)
 
 
-def _file_pieces(
-    path: Path, cuts: SpecialSet, normalizer: Normalizer | None, may_cut: bool, errors: Errors
+def _file_chunks(
+    path: Path, specials: SpecialSet, normalizer: Normalizer | None, may_cut: bool, errors: Errors
 ) -> Iterator[bytearray]:
-    """The file's text in pieces that have the same pre-tokens as the whole."""
-    lookahead = cut_lookahead(cuts)
+    """Yield the file's text in chunks that together have the pre-tokens of the whole file."""
+    lookahead = cut_lookahead(specials)
     text = bytearray()
     wanted = _BATCH_BYTES
     for block in _valid_blocks(path, errors):
         text += block
         while may_cut and len(text) >= wanted + lookahead:
-            cut = safe_cut(text, False, len(text) - lookahead, cuts, normalizer)
+            cut = safe_cut(text, False, len(text) - lookahead, specials, normalizer)
             if cut is None:
-                wanted = 2 * len(text)  # no place yet: look again when there is as much more
+                # Twice the text, so that looking again takes linear time in all.
+                wanted = 2 * len(text)
                 break
             yield text[:cut]
             del text[:cut]
@@ -406,7 +405,7 @@ def _file_pieces(
 
 
 def _valid_blocks(path: Path, errors: Errors) -> Iterator[bytes]:
-    """The file's bytes, valid UTF-8 after repair, in blocks of whole characters."""
+    """Yield the file's bytes in blocks of complete characters, repaired where they are invalid."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
     offset = 0
     rest = b""
@@ -414,21 +413,21 @@ def _valid_blocks(path: Path, errors: Errors) -> Iterator[bytes]:
         while block := file.read(_BATCH_BYTES):
             text = rest + block
             valid = utf8_valid_prefix(text)
-            if len(text) - valid < 4:  # at most a character that goes on in the next block
+            if len(text) - valid < 4:  # at most a character that continues in the next block
                 yield text[:valid]
                 rest = text[valid:]
             else:
                 if errors == "strict":
-                    _repaired(text, errors, str(path), offset)
+                    _repair(text, errors, str(path), offset)
                 yield decoder.decode(text).encode()
                 rest = decoder.getstate()[0]
                 decoder.reset()
             offset += len(text) - len(rest)
     if rest:
-        yield _repaired(rest, errors, str(path), offset)
+        yield _repair(rest, errors, str(path), offset)
 
 
-def _repaired(text: bytes, errors: Errors, where: str, offset: int) -> bytes:
+def _repair(text: bytes, errors: Errors, where: str, offset: int) -> bytes:
     valid = utf8_valid_prefix(text)
     if valid == len(text):
         return text

@@ -1,4 +1,4 @@
-"""PretokenCounts: how often each pre-token occurs; counted from files or documents."""
+"""PretokenCounts: pre-tokens with the number of times that each occurs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PretokenCounts:
     """Distinct pre-tokens with their counts, as Arrow columns.
 
     Attributes:
-        metadata: what was counted and how (pattern, special_tokens as JSON, unicode_version, …).
+        metadata: how and what text was counted (pattern, special_tokens as JSON, …).
 
     Example:
         >>> counts = PretokenCounts.from_mapping({b"low": 5, b" lower": 2})
@@ -52,11 +52,11 @@ class PretokenCounts:
     def from_mapping(
         cls, mapping: Mapping[bytes, int], metadata: Mapping[str, str] | None = None
     ) -> PretokenCounts:
-        """Counts from a mapping of bytes to counts above 0.
+        """Create counts from a mapping of bytes to counts above 0.
 
         Raises:
-            TrainingError: a pre-token that is not bytes or is empty, or a count that is not a
-                positive 64-bit integer.
+            TrainingError: a pre-token is not bytes or is empty, or a count is not a positive
+                64-bit integer.
         """
         if not isinstance(mapping, Mapping):
             raise TrainingError(
@@ -82,35 +82,35 @@ class PretokenCounts:
             ],
             schema=_SCHEMA,
         )
-        return cls(_sorted(table), metadata)
+        return cls(_sort(table), metadata)
 
     @classmethod
     def from_arrow(cls, table: pa.Table) -> PretokenCounts:
-        """Counts from a table with the columns pretoken (binary) and count (integers above 0).
+        """Create counts from a table with the columns pretoken (binary) and count (int, above 0).
 
-        Rows of equal pre-tokens are added up.
+        The counts of equal pre-tokens are added up.
 
         Raises:
-            FormatError: a column is missing, has another type, nulls, or counts below 1.
+            FormatError: a column is missing, has another type, or has nulls or counts below 1.
         """
         if not isinstance(table, pa.Table):
             raise FormatError(f"the table: expected a pyarrow.Table, found {type(table).__name__}")
-        table, metadata = _checked(table, "the table")
+        table, metadata = _check_table(table, "the table")
         distinct = PretokenTable(None, [])
-        keys, offsets = _bytes_column(table["pretoken"])
+        keys, offsets = _split_column(table["pretoken"])
         distinct.add_counts(keys, offsets, table["count"].to_numpy())
         return cls(columns_to_arrow(*distinct.columns()), metadata)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
-        """Counts from a file that `save` wrote, or from a `counts/` directory of a build.
+        """Load counts from a file that `save` wrote, or from the `counts/` directory of a build.
 
         Raises:
-            FormatError: the directory lacks shards, or a file is damaged or holds something else.
-            OSError: a file that cannot be read.
+            FormatError: the directory lacks shards, or a file is damaged or is not such a file.
+            OSError: a file cannot be read.
         """
         path = Path(path)
-        files = _shard_files(path) if path.is_dir() else [path]
+        files = _find_shards(path) if path.is_dir() else [path]
         tables = []
         metadata: dict[str, str] = {}
         for number, file in enumerate(files):
@@ -125,58 +125,60 @@ class PretokenCounts:
         return cls(pa.concat_tables(tables), metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one Parquet file, sorted by pre-token; equal counts give equal bytes."""
+        """Write one Parquet file, sorted by pre-token; equal counts give equal bytes."""
         table = self.to_arrow()
         temporary = f"{os.fspath(path)}.tmp"
         pq.write_table(table, temporary, compression="zstd", write_statistics=False)
         Path(temporary).replace(path)
 
     def to_arrow(self) -> pa.Table:
-        """A table of pretoken (large_binary) and count (int64), sorted by pretoken."""
-        metadata = {"bpe.format": FORMAT_VERSION, **_prefixed(self.metadata)}
-        return _sorted(self._table).replace_schema_metadata(metadata)
+        """Return a table of pretoken (large_binary) and count (int64), sorted by pretoken."""
+        metadata = {"bpe.format": FORMAT_VERSION, **_add_prefix(self.metadata)}
+        return _sort(self._table).replace_schema_metadata(metadata)
 
     def columns(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-        """(bytes, offsets, counts): pre-token i is bytes[offsets[i]:offsets[i + 1]].
+        """Return (bytes, offsets, counts): pre-token i is bytes[offsets[i]:offsets[i + 1]].
 
-        In the order of the table or text these counts were made of.
+        The order is that of the table or text from which the counts were made.
         """
-        keys, offsets = _bytes_column(self._table["pretoken"])
+        keys, offsets = _split_column(self._table["pretoken"])
         return keys, offsets, self._table["count"].to_numpy()
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """(pre-token, count), sorted by pre-token."""
-        for batch in _sorted(self._table).to_batches():
+        """Yield (pre-token, count), sorted by pre-token."""
+        for batch in _sort(self._table).to_batches():
             yield from zip(batch["pretoken"].to_pylist(), batch["count"].to_pylist(), strict=True)
 
     def total(self) -> int:
-        """The number of pre-tokens counted, repeats included."""
-        # As Python integers: the sum of many int64 may need more bits.
+        """Return the number of pre-tokens that were counted, repetitions included."""
+        # In two halves, as Python integers: the sum of many int64 may need more than 64 bits.
         counts = self._table["count"].to_numpy()
         return int((counts >> 32).sum()) * 2**32 + int((counts & 0xFFFFFFFF).sum())
 
     def prune(self, min_count: int) -> PretokenCounts:
-        """Without the pre-tokens that occur less than `min_count` times."""
+        """Return the counts without pre-tokens that occur fewer than `min_count` times."""
         kept = self._table.filter(pc.greater_equal(self._table["count"], min_count))
         return PretokenCounts(kept, self.metadata)
 
     def __len__(self) -> int:
-        """The number of distinct pre-tokens."""
+        """Return the number of distinct pre-tokens."""
         return int(self._table.num_rows)
 
     def __add__(self, other: PretokenCounts) -> PretokenCounts:
-        """The counts of both; of the metadata what says how both were counted, not of what.
+        """Add up the counts of both.
+
+        The metadata of the sum describes how both were counted, but not from which text.
 
         Raises:
             TrainingError: they were counted with different patterns or special tokens.
-            CountOverflowError: a sum does not fit 64 bits.
+            CountOverflowError: a sum does not fit into 64 bits.
         """
         if not isinstance(other, PretokenCounts):
             return NotImplemented
         metadata = {}
         for key in _HOW_COUNTED:
             mine, theirs = self.metadata.get(key), other.metadata.get(key)
-            if mine is not None and theirs is not None and not _counted_alike(key, mine, theirs):
+            if mine is not None and theirs is not None and not _agree(key, mine, theirs):
                 raise TrainingError(
                     f"counts: expected the same {key} on both sides, found {mine} and {theirs}; "
                     "count one of them again"
@@ -191,7 +193,7 @@ class PretokenCounts:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PretokenCounts):
             return NotImplemented
-        return bool(_sorted(self._table).equals(_sorted(other._table)))
+        return bool(_sort(self._table).equals(_sort(other._table)))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -199,7 +201,7 @@ class PretokenCounts:
         return f"PretokenCounts({len(self)} distinct, {self.total()} in all)"
 
 
-def _counted_alike(key: str, mine: str, theirs: str) -> bool:
+def _agree(key: str, mine: str, theirs: str) -> bool:
     if key != "pattern" or mine == theirs:
         return mine == theirs
     # The regular expressions, not their names: llama3 and cl100k are one pattern.
@@ -207,14 +209,14 @@ def _counted_alike(key: str, mine: str, theirs: str) -> bool:
 
 
 def normalization_metadata(normalizer: str | None, normalize_quotes: bool) -> dict[str, str]:
-    """What the metadata of counts say of normalization."""
+    """Return the metadata that describe how counted text was normalized."""
     return {
         "normalizer": checked_normalizer(normalizer) or "null",
         "normalize_quotes": json.dumps(normalize_quotes),
     }
 
 
-def _shard_files(directory: Path) -> list[Path]:
+def _find_shards(directory: Path) -> list[Path]:
     files = sorted(directory.glob("shard-*-of-*.parquet"))
     number = files[0].stem.rsplit("-", 1)[1] if files else ""
     expected = int(number) if number.isascii() and number.isdigit() else 0
@@ -232,14 +234,14 @@ def _shard_files(directory: Path) -> list[Path]:
 
 def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
     try:
-        # A file of its own: given a path, pyarrow takes names of folders for columns too.
+        # From an open file: given a path, pyarrow also makes columns of folders named key=value.
         with pa.OSFile(str(file)) as source:
             found = pq.read_table(source, columns=["pretoken", "count"])
-        table, metadata = _checked(found, str(file))
+        table, metadata = _check_table(found, str(file))
     except FormatError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        # What is wrong with the contents pyarrow reports as an OSError too, without a number.
+        # pyarrow also raises OSError, without an errno, if the contents are damaged.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise FormatError(
@@ -258,11 +260,11 @@ def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
     return table, metadata
 
 
-def _checked(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str]]:
+def _check_table(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str]]:
     names = set(table.column_names)
     if not {"pretoken", "count"} <= names:
         raise FormatError(f"{where}: expected the columns pretoken and count, found {names}")
-    metadata = _checked_metadata(table.schema.metadata or {}, where)
+    metadata = _parse_metadata(table.schema.metadata or {}, where)
     try:
         table = table.select(["pretoken", "count"]).cast(_SCHEMA)
     except (pa.ArrowException, ValueError, KeyError) as error:
@@ -277,7 +279,7 @@ def _checked(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str]]:
     return table, metadata
 
 
-def _checked_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
+def _parse_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
     try:
         metadata = {
             key.decode().removeprefix("bpe."): value.decode()
@@ -301,7 +303,7 @@ def _checked_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str
     return metadata
 
 
-def _bytes_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _split_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -316,16 +318,16 @@ def _bytes_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[n
 def columns_to_arrow(
     keys: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> pa.Table:
-    """The columns as a table, without copying."""
+    """Return the columns as a table, without copying them."""
     pretokens = pa.Array.from_buffers(
         pa.large_binary(), len(counts), [None, pa.py_buffer(offsets), pa.py_buffer(keys)]
     )
     return pa.table([pretokens, pa.array(counts)], schema=_SCHEMA)
 
 
-def _sorted(table: pa.Table) -> pa.Table:
+def _sort(table: pa.Table) -> pa.Table:
     return table.take(pc.sort_indices(table, [("pretoken", "ascending")])).combine_chunks()
 
 
-def _prefixed(metadata: Mapping[str, str]) -> dict[str, str]:
+def _add_prefix(metadata: Mapping[str, str]) -> dict[str, str]:
     return {f"bpe.{key}": value for key, value in metadata.items()}

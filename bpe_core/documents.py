@@ -1,4 +1,4 @@
-"""Documents as one buffer with the offsets in it: what users may give, checked."""
+"""Documents as one buffer with offsets, made from the forms that users may give."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe_core.buffers import joined, to_utf8
+from bpe_core.buffers import concatenate, to_utf8
 
-__all__ = ["Documents", "buffer_of", "check_spans"]
+__all__ = ["Documents", "check_spans", "to_buffer"]
 
 Documents: TypeAlias = (
     "Sequence[str] | Sequence[bytes] | tuple[bytes | memoryview | NDArray[np.uint8], "
@@ -18,13 +18,13 @@ Documents: TypeAlias = (
 )
 
 
-def buffer_of(
+def to_buffer(
     documents: Documents,
 ) -> tuple[bytes | memoryview | NDArray[np.uint8], NDArray[np.int64]]:
     """Return the documents as one buffer and the offsets in it.
 
     Raises:
-        TypeError: documents of another type, or offsets that are not integers.
+        TypeError: documents have another type, or offsets are not integers.
     """
     if isinstance(documents, (str, bytes, np.ndarray)):
         raise TypeError(f"documents: expected a list of them, found one {type(documents).__name__}")
@@ -32,9 +32,9 @@ def buffer_of(
         buffer, second = documents
         is_buffer = isinstance(buffer, (bytes, bytearray, memoryview, np.ndarray))
         if is_buffer and not isinstance(second, (str, bytes, bytearray, memoryview)):
-            return buffer, _checked_offsets(second)  # type: ignore[return-value]
+            return buffer, _check_offsets(second)  # type: ignore[return-value]
     try:
-        return joined([to_utf8(document) for document in documents])  # type: ignore[arg-type]
+        return concatenate([to_utf8(document) for document in documents])  # type: ignore[arg-type]
     except TypeError as error:
         raise TypeError(f"documents: {error}") from None
 
@@ -49,7 +49,7 @@ def check_spans(size: int, starts: NDArray[np.int64], ends: NDArray[np.int64]) -
         )
 
 
-def _checked_offsets(offsets: object) -> NDArray[np.int64]:
+def _check_offsets(offsets: object) -> NDArray[np.int64]:
     array = np.asarray(offsets)
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "iu":
         raise TypeError(

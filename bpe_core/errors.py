@@ -2,20 +2,20 @@
 
 ::
 
-    BpeError                      everything this project raises on purpose
-    ├── InvalidPatternError       a split pattern that does not compile
+    BpeError                      root of the errors that this project raises deliberately
+    ├── InvalidPatternError       a split pattern that does not compile or cannot split text
     ├── InvalidTokenizerError     a vocabulary, merges or special tokens that contradict each
     │                             other, or an unknown normalizer
-    ├── InvalidUtf8Error          text that must be UTF-8 and is not
+    ├── InvalidUtf8Error          text that must be UTF-8 but is not
     ├── SpecialTokenError         a special token in text where it is not allowed
     ├── UnknownTokenError         a byte without an id, or an id without bytes
     │   └── UnknownCharacterError a character without an id
-    ├── TrainingError             training that cannot start or go on
-    │   └── CountOverflowError    a count that does not fit 64 bits
-    └── FormatError               a file that is not what it should be
+    ├── TrainingError             training that cannot start or continue
+    │   └── CountOverflowError    a count that does not fit into 64 bits
+    └── FormatError               a damaged file, or one of another format
 
-All but BpeError itself are ValueErrors too. Messages say what was expected, what was found, where,
-and what to do.
+All of them except BpeError are also ValueErrors. A message contains what was expected, what was
+found, where, and what to do.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
 
 
 class BpeError(Exception):
-    """Root of the exceptions that this project raises on purpose."""
+    """Root of the errors that this project raises deliberately."""
 
 
 class InvalidPatternError(BpeError, ValueError):
-    """A split pattern that does not compile."""
+    """A split pattern that does not compile or cannot split text."""
 
 
 class InvalidTokenizerError(BpeError, ValueError):
@@ -47,7 +47,7 @@ class InvalidTokenizerError(BpeError, ValueError):
 
 
 class InvalidUtf8Error(BpeError, ValueError):
-    """Text that must be UTF-8 and is not."""
+    """Text that must be UTF-8 but is not."""
 
 
 class SpecialTokenError(BpeError, ValueError):
@@ -62,8 +62,8 @@ class UnknownCharacterError(UnknownTokenError):
     """A character without an id.
 
     Attributes:
-        found: the character and its word, in words.
-        document: the number of the document that has it.
+        found: description of the character and its word.
+        document: number of the document that contains it.
     """
 
     def __init__(self, message: str, found: str = "", document: int = 0) -> None:
@@ -76,12 +76,12 @@ class UnknownCharacterError(UnknownTokenError):
 
 
 class TrainingError(BpeError, ValueError):
-    """Training that cannot start or go on."""
+    """Training that cannot start or continue."""
 
 
 class CountOverflowError(TrainingError):
-    """A count that does not fit 64 bits."""
+    """A count that does not fit into 64 bits."""
 
 
 class FormatError(BpeError, ValueError):
-    """A file that is not what it should be."""
+    """A damaged file, or one of another format."""

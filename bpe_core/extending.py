@@ -1,11 +1,10 @@
-"""Extending a tokenizer: training that begins with another tokenizer's tokens.
+"""Extending a tokenizer: training that starts from another tokenizer's tokens.
 
-Every pre-token begins as the tokens that the tokenizer makes of it, by its merges or, with
-`ignore_merges`, whole. New merges come after all of its own, so what they join is what its own
-leave. A pair that would make one of its tokens is passed over: that token is made otherwise, or its
-bytes never merge into it, and a merge that made it now could set off old merges of lower rank. So
-encoding with the result is encoding with the old merges and then with the new ones in order, and
-where no new merge applies the ids are the old ones.
+Each pre-token starts as the tokens into which the old tokenizer encodes it. New merges rank after
+all old ones, so they join what the old merges leave. A pair is skipped if its bytes are an old
+token: the old tokenizer makes that token in another way or never, and a new merge that made it
+could trigger old merges of lower rank. Therefore encoding with the extended tokenizer means to
+apply the old merges and then the new ones in order, and ids change only where a new merge applies.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, MergeLearner
-from bpe_core.buffers import joined
+from bpe_core.buffers import concatenate
 from bpe_core.counts import PretokenCounts, normalization_metadata
 from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 
-__all__ = ["check_counted_as_encoded", "learner_after", "with_new_special_tokens"]
+__all__ = ["add_special_tokens", "check_counted_as_encoded", "make_learner"]
 
 
-def with_new_special_tokens(base: TokenizerModel, special_tokens: Sequence[str]) -> TokenizerModel:
-    """The tokenizer with the special tokens that it lacks, under the ids after its largest."""
+def add_special_tokens(base: TokenizerModel, special_tokens: Sequence[str]) -> TokenizerModel:
+    """Return the tokenizer with the special tokens that it lacks; their ids follow its largest."""
     missing = [token for token in special_tokens if token not in base.special_tokens]
     new_ids = {token: base.max_id + 1 + i for i, token in enumerate(missing)}
     return replace(base, special_tokens={**base.special_tokens, **new_ids})
 
 
 def check_counted_as_encoded(base: TokenizerModel, counts: PretokenCounts) -> None:
-    """Raises TrainingError if text was split or normalized otherwise than the tokenizer does."""
+    """Raise TrainingError unless the counted text was split and normalized as by the tokenizer."""
     found = counts.metadata.get("pattern", base.pattern)
     if resolve_pattern(found).regex != resolve_pattern(base.pattern).regex:
         raise TrainingError(
@@ -50,7 +49,7 @@ def check_counted_as_encoded(base: TokenizerModel, counts: PretokenCounts) -> No
             )
 
 
-def learner_after(
+def make_learner(
     base: TokenizerModel,
     counts: PretokenCounts,
     *,
@@ -60,14 +59,16 @@ def learner_after(
     forbidden_tokens: Sequence[bytes],
     forbid_whitespace_tokens: bool,
 ) -> MergeLearner:
-    """A learner whose symbols are the ordinary tokens by id, and its words what they make of them.
+    """Return a learner that starts from the tokenizer's ordinary tokens, in order of id.
+
+    Its words are the counted pre-tokens, encoded by the tokenizer.
 
     Raises:
-        TrainingError: a byte of the counted pre-tokens that the tokenizer has no token for.
+        TrainingError: the tokenizer has no token for a byte of the counted pre-tokens.
     """
     tokens = [token for _, token in base.tokens]
     keys, offsets, numbers = counts.columns()
-    words, bounds = _encoded(base, tokens, keys, offsets)
+    words, bounds = _encode_pretokens(base, tokens, keys, offsets)
     return MergeLearner.from_symbols(
         tokens,
         words,
@@ -81,10 +82,10 @@ def learner_after(
     )
 
 
-def _encoded(
+def _encode_pretokens(
     base: TokenizerModel, tokens: list[bytes], keys: NDArray[np.uint8], offsets: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """The pre-tokens, each taken as one, as places of tokens in the list."""
+    """Return (indices of tokens, bounds of the pre-tokens in them); none is split further."""
     byte_ids = base.byte_ids
     byte_rows = np.where(byte_ids < 0, -1, np.searchsorted(base.token_ids, byte_ids))
     used = np.bincount(keys[offsets[0] : offsets[-1]], minlength=256) > 0
@@ -98,6 +99,6 @@ def _encoded(
     left, right, result = rows.T.copy()
     encoder = Encoder(byte_rows, left, right, result, pattern=None)
     if base.ignore_merges:
-        encoder.set_whole_tokens(*joined(tokens), np.arange(len(tokens), dtype=np.uint32))
+        encoder.set_whole_tokens(*concatenate(tokens), np.arange(len(tokens), dtype=np.uint32))
     no_specials = np.full(len(offsets) - 1, -1, np.int64)
     return encoder.encode_spans(keys, offsets[:-1], offsets[1:], no_specials)

@@ -1,4 +1,4 @@
-"""How much memory training takes and how much there is, to refuse early what does not fit."""
+"""Memory that training takes, and memory that is available, to refuse early what does not fit."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from pathlib import Path
 
 __all__ = ["available_memory", "training_memory"]
 
-# Measured with 32,000 merges: 12.7 bytes on 458,000 pre-tokens of English, 13.4 on 418,000 of many
-# languages; the rest is rounding up.
+# Measured with 32,000 merges: 12.7 bytes for each byte of 458,000 English pre-tokens, 13.4 for
+# 418,000 pre-tokens of many languages; rounded up.
 _LEARNER_BYTES = 14
 _FIXED_BYTES = 16 << 20
-# A count, an offset, and both once more while columns are joined.
+# A count and an offset, and a copy of both while columns are joined.
 _COLUMN_BYTES = 32
 
 
 def training_memory(pretokens: int, pretoken_bytes: int) -> int:
-    """About how many bytes of memory learning merges takes.
+    """Estimate the bytes of memory that learning merges takes.
 
     Args:
-        pretokens: distinct ones.
-        pretoken_bytes: their bytes together.
+        pretokens: number of distinct pre-tokens.
+        pretoken_bytes: sum of their lengths.
     """
     learner = _LEARNER_BYTES * (pretoken_bytes + pretokens)
     return _FIXED_BYTES + learner + 2 * pretoken_bytes + _COLUMN_BYTES * pretokens
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that this process could still take; None where the system does not say.
+    """Return the bytes of memory that this process could still take; None if unknown.
 
-    The smaller of what the machine and what the control group has left.
+    The limit is that of the machine or of the control group, whichever is lower.
     """
     found = [_machine_memory(), _group_memory()]
     return min((value for value in found if value is not None), default=None)

@@ -1,4 +1,4 @@
-"""What a tokenizer is, apart from how it encodes: ids, bytes, merges, special tokens, pattern."""
+"""A tokenizer as data, without its encoder: ids, bytes, merges, special tokens, pattern."""
 
 from __future__ import annotations
 
@@ -22,56 +22,57 @@ from bpe_core.patterns import resolve_pattern
 __all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel", "check_vocab"]
 
 MAX_ID = 2**31 - 1
-_LONG_TOKEN = 256  # bytes
+_LONG_TOKEN = 256  # bytes; longer tokens are compared by their hashes
 _CHECKED_BYTES = 1 << 24  # of the results of merges that are checked together
-MOST_TOKEN_BYTES = 2**31 - 1  # of all ordinary tokens together: what a BinaryArray holds
+MOST_TOKEN_BYTES = 2**31 - 1  # of all ordinary tokens together: the limit of a BinaryArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenizerModel:
-    """A byte-level BPE tokenizer as data; valid as soon as it exists.
+    """A byte-level BPE tokenizer as data, checked when it is created.
 
-    Ordinary tokens are bytes and the results of merges: one id per byte sequence, or one for each
-    merge that makes it, as minbpe numbers them. Special tokens are a space of their own: one may
-    have the bytes of an ordinary token, under its own id.
+    Ordinary tokens are single bytes and the results of merges. A byte sequence has one id, or one
+    for each merge that makes it, as in minbpe. Special tokens are separate: one may have the bytes
+    of an ordinary token, under another id.
 
-    Encoding a pre-token starts with its single bytes and applies, as long as there is one, the
-    merge of lowest rank, the leftmost place first. Of several merges that make the same bytes,
-    only one can ever apply (`bpe_core.formats.ranks` has the proof).
+    Encoding starts with the single bytes of a pre-token and repeatedly applies the merge of lowest
+    rank, at its leftmost position, until none applies. Of several merges that make the same bytes,
+    only one can ever apply (see the proof in `bpe_core.formats.ranks`).
 
     Attributes:
-        token_ids: int64[n], the ids of the ordinary tokens, ascending.
-        token_bytes: their bytes, n binary values.
-        merges: int64[m, 3], the ids (left, right, result) in order of rank. No pair comes twice; a
-            result may come again.
+        token_ids: int64[n], ids of the ordinary tokens, ascending.
+        token_bytes: n binary values, bytes of the ordinary tokens.
+        merges: int64[m, 3], ids (left, right, result) in order of rank. Pairs are distinct; results
+            may repeat.
         special_tokens: text to id, in order of id.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-        ignore_merges: a pre-token that is itself a token is that token, whatever the merges make of
-            it. It matters only where some token is not what its own bytes merge into.
-        tie_break: how training chose between equally frequent pairs; None if unknown.
-        merge_counts: int64[m], how often each merge's pair occurred when it was learned (0 where
-            that is unknown), or None.
-        stop_reason: why training stopped, or None.
-        counts_fingerprint: fingerprint of the counts it was trained on, or None.
-        training_options: the other options of the training, JSON values by name (min_frequency,
+        pattern: a name in `bpe_core.PATTERNS` or a regular expression.
+        ignore_merges: a pre-token that is a token becomes that token, whatever its merges make.
+            This matters only if some token is not the result of merging its own bytes.
+        tie_break: rule by which training chose between equally frequent pairs; None if unknown.
+        merge_counts: int64[m], number of occurrences of each merge's pair when it was learned (0 if
+            unknown), or None.
+        stop_reason: reason for which training stopped, or None.
+        counts_fingerprint: fingerprint of the counts used for training, or None.
+        training_options: other options of the training, JSON values by name (min_frequency,
             max_token_bytes, forbidden_tokens, ...), or None.
-        normalizer: "nfc" or "nfkc": the Unicode normalization form into which text between special
-            tokens is brought before it is split; None: text stays as it is.
-        normalize_quotes: typographic quotes become ' and " after that.
+        normalizer: "nfc" or "nfkc": Unicode normalization form that text between special tokens is
+            converted to before it is split; None: the text is not changed.
+        normalize_quotes: replace typographic quotes by ' and " after that.
         prepend, append: ids of special tokens that belong around a single text. Encoding does not
-            add them; they are kept for who does, and for tokenizer.json.
+            add them; they are kept for callers that do, and for tokenizer.json.
         nonspecial_tokens: those of `special_tokens` that tokenizer.json lists with `"special":
-            false`; decoders that leave out special tokens keep them.
-        unknown_id: given to bytes without an id, a token's or not; None: such bytes are an error.
+            false`; decoders that leave out special tokens keep these.
+        unknown_id: id for bytes that have none; another token may have the same id. None: such
+            bytes are an error.
 
     Raises:
-        InvalidTokenizerError: ids out of 0 ... 2**31 - 1 or given twice, equal bytes under two
-            ordinary ids that are not each the result of a merge, or under any two with
-            `ignore_merges`, a merge of unknown tokens or one whose parts do not make its result,
-            an empty special token, counts of another length than the merges, an unknown normalizer,
-            an unknown_id out of that range, an id to prepend or append or a nonspecial token that
-            is no special token's.
-        InvalidPatternError: a pattern that is no name and does not compile.
+        InvalidTokenizerError: ids out of 0 ... 2**31 - 1, or an id given twice; equal bytes under
+            two ordinary ids, unless each is the result of a merge and `ignore_merges` is false; a
+            merge of unknown tokens, or one whose parts do not make its result; an empty special
+            token; merge_counts of another length than the merges; an unknown normalizer; an
+            unknown_id out of that range; prepend, append or nonspecial_tokens that are not special
+            tokens.
+        InvalidPatternError: the pattern is neither a name nor a usable regular expression.
 
     Example:
         >>> model = TokenizerModel.from_tokens(
@@ -138,7 +139,7 @@ class TokenizerModel:
         nonspecial_tokens: Iterable[str] = (),
         unknown_id: int | None = None,
     ) -> TokenizerModel:
-        """A model from plain Python values.
+        """Create a model from plain Python values.
 
         Args:
             tokens: (id, bytes) of the ordinary tokens, in any order.
@@ -148,20 +149,20 @@ class TokenizerModel:
         The other arguments are the attributes of the class.
 
         Raises:
-            InvalidTokenizerError: as the class does.
+            InvalidTokenizerError, InvalidPatternError: see the class.
         """
         tokens = list(tokens)
         check_vocab(tokens)
         ordered = sorted(tokens)
         return cls(
-            token_ids=_int64([token_id for token_id, _ in ordered], "token ids"),
+            token_ids=_to_int64([token_id for token_id, _ in ordered], "token ids"),
             token_bytes=pa.array([token for _, token in ordered], pa.binary()),
-            merges=_int64(list(merges), "merges").reshape(-1, 3),
+            merges=_to_int64(list(merges), "merges").reshape(-1, 3),
             special_tokens=special_tokens or {},
             pattern=pattern,
             ignore_merges=ignore_merges,
             tie_break=tie_break,
-            merge_counts=None if merge_counts is None else _int64(list(merge_counts), "counts"),
+            merge_counts=None if merge_counts is None else _to_int64(list(merge_counts), "counts"),
             stop_reason=stop_reason,
             counts_fingerprint=counts_fingerprint,
             training_options=training_options,
@@ -186,19 +187,20 @@ class TokenizerModel:
         normalize_quotes: bool = False,
         unknown_id: int | None = None,
     ) -> TokenizerModel:
-        """A model from a vocabulary and merges of bytes, in order of rank.
+        """Create a model from a vocabulary and merges of bytes, in order of rank.
 
         Args:
-            vocab: id to bytes; ids that are special tokens' are passed over.
-            merges: pairs of the bytes of ordinary tokens. Of a pair given twice the last place
+            vocab: id to bytes; entries with the ids of special tokens are skipped.
+            merges: pairs of the bytes of ordinary tokens. The last position of a repeated pair
                 counts, as in GPT-2's and Hugging Face's encoders.
             special_tokens: text to id.
-            pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-            ignore_merges, normalizer, normalize_quotes, unknown_id: as the attributes of the
+            pattern: a name in `bpe_core.PATTERNS` or a regular expression.
+            ignore_merges, normalizer, normalize_quotes, unknown_id: see the attributes of the
                 class.
 
         Raises:
-            InvalidTokenizerError: a merge of bytes that have no id; otherwise as the class does.
+            InvalidTokenizerError: a merge of bytes that have no id; see also the class.
+            InvalidPatternError: see the class.
         """
         special_ids = set(special_tokens.values())
         tokens = [(i, token) for i, token in vocab.items() if i not in special_ids]
@@ -209,8 +211,8 @@ class TokenizerModel:
                 row = (ids[left], ids[right], ids[left + right])
             except KeyError as error:
                 raise InvalidTokenizerError(
-                    f"merge {rank}, {_shown(left)} + {_shown(right)}: expected bytes of ordinary "
-                    f"tokens, found no id for {_shown(error.args[0])}; add it to the vocabulary"
+                    f"merge {rank}, {_show(left)} + {_show(right)}: expected bytes of ordinary "
+                    f"tokens, found no id for {_show(error.args[0])}; add it to the vocabulary"
                 ) from None
             rows.pop((left, right), None)
             rows[left, right] = row
@@ -226,11 +228,11 @@ class TokenizerModel:
         )
 
     def with_special_tokens(self, special_tokens: Mapping[str, int]) -> TokenizerModel:
-        """The same with these special tokens; ordinary tokens that have their ids are left out.
+        """Return the tokenizer with these special tokens, without ordinary tokens of their ids.
 
         Raises:
-            InvalidTokenizerError: a merge has one of these ids, or none of them is one that the
-                tokenizer prepends or appends; otherwise as the class does.
+            InvalidTokenizerError: a merge uses one of these ids, or an id that the tokenizer
+                prepends or appends is not among them; see also the class.
         """
         special_ids = np.array(list(special_tokens.values()), np.int64)
         kept = ~np.isin(self.token_ids, special_ids)
@@ -244,54 +246,54 @@ class TokenizerModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """XXH3-128, in hex, of all that decides the ids of `encode`, and of nothing else."""
+        """XXH3-128, in hex, of everything that affects the ids of `encode`, and nothing else."""
         digest = xxhash.xxh3_128()
-        for part in self._fingerprinted():
+        for part in self._fingerprint_parts():
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
         return digest.hexdigest()
 
     @cached_property
     def equal_ids(self) -> tuple[int, int] | None:
-        """Two ordinary ids of the same bytes, or None: formats keyed by bytes cannot hold such."""
+        """Two ordinary ids of equal bytes, which formats keyed by bytes cannot hold; or None."""
         if _count_distinct(self.token_bytes) == len(self.token_bytes):
             return None
-        codes = _codes(self.token_bytes)
-        first, second = self.token_ids[codes == codes[_first_repeated(codes)]][:2].tolist()
+        codes = _number_distinct(self.token_bytes)
+        first, second = self.token_ids[codes == codes[_find_repeated(codes)]][:2].tolist()
         return first, second
 
     @property
     def gives_unknown_id(self) -> bool:
-        """Whether there is an `unknown_id` and some byte without an id, so that it decides ids."""
+        """True if there is an `unknown_id`, and some byte has no other id."""
         return self.unknown_id is not None and _count_single_bytes(self.token_bytes) < 256
 
     @property
     def tokens(self) -> list[tuple[int, bytes]]:
         """The ordinary tokens, (id, bytes), ascending by id."""
-        return list(zip(self.token_ids.tolist(), _listed(self.token_bytes), strict=True))
+        return list(zip(self.token_ids.tolist(), _to_list(self.token_bytes), strict=True))
 
     @property
     def vocab(self) -> dict[int, bytes]:
-        """Id to bytes of all tokens, special ones too, ascending by id."""
+        """Id to bytes of all tokens, special tokens included, ascending by id."""
         specials = [(i, text.encode()) for text, i in self.special_tokens.items()]
         return dict(sorted([*self.tokens, *specials]))
 
     @property
     def merge_bytes(self) -> list[tuple[bytes, bytes]]:
-        """The bytes of each merge's left and right side, in order of rank."""
-        left, right = (_listed(self.bytes_of(self.merges[:, i])) for i in (0, 1))
+        """Bytes of each merge's left and right side, in order of rank."""
+        left, right = (_to_list(self.bytes_of(self.merges[:, i])) for i in (0, 1))
         return list(zip(left, right, strict=True))
 
     @cached_property
     def max_id(self) -> int:
-        """The largest id that a token has or unknown bytes get, -1 if there is none."""
+        """The largest id, `unknown_id` included; -1 if there is none."""
         ordinary = int(self.token_ids[-1]) if len(self.token_ids) else -1
         unknown = -1 if self.unknown_id is None else self.unknown_id
         return max(ordinary, unknown, *self.special_tokens.values(), -1)
 
     @property
     def byte_ids(self) -> NDArray[np.int64]:
-        """int64[256], the id of each single byte; -1 where there is none."""
+        """int64[256], id of each single byte; -1 if it has none."""
         ids = np.full(256, -1, np.int64)
         single = pc.equal(pc.binary_length(self.token_bytes), 1).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(single):
@@ -299,20 +301,20 @@ class TokenizerModel:
         return ids
 
     def __len__(self) -> int:
-        """The number of tokens, special ones too."""
+        """Return the number of tokens, special tokens included."""
         return len(self.token_ids) + len(self.special_tokens)
 
     def bytes_of(self, ids: NDArray[np.int64]) -> pa.BinaryArray:
-        """The bytes of ordinary tokens, by id.
+        """Return the bytes of ordinary tokens, by id.
 
         Raises:
-            InvalidTokenizerError: an id that no ordinary token has.
+            InvalidTokenizerError: no ordinary token has one of the ids.
         """
-        return self.token_bytes.take(self._known_rows(ids))
+        return self.token_bytes.take(self._find_known_rows(ids))
 
-    def _known_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where each id stands in token_ids."""
-        rows = self._rows_of(ids)
+    def _find_known_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the index of each id in token_ids; raise InvalidTokenizerError if it has none."""
+        rows = self._find_rows(ids)
         known = rows < len(self.token_ids)
         known[known] = self.token_ids[rows[known]] == ids[known]
         if not known.all():
@@ -322,11 +324,11 @@ class TokenizerModel:
             )
         return rows
 
-    def _rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where each id stands in token_ids, or where it would."""
+    def _find_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the index of each id in token_ids; any index for an id that is not in it."""
         if self.max_id >= 4 * len(self) or not len(ids) or ids.min() < 0 or ids.max() > self.max_id:
             return np.searchsorted(self.token_ids, ids)
-        # Ids almost without gaps: a table is several times faster than a search.
+        # With few gaps between ids, a table is several times faster than a search.
         rows = np.full(self.max_id + 1, len(self.token_ids), np.int64)
         rows[self.token_ids] = np.arange(len(self.token_ids))
         return rows[ids]
@@ -335,7 +337,8 @@ class TokenizerModel:
         if not isinstance(other, TokenizerModel):
             return NotImplemented
         return all(
-            _same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
+            _are_equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
         )
 
     def __hash__(self) -> int:
@@ -347,7 +350,7 @@ class TokenizerModel:
             f"{len(self.merges)} merges, pattern {self.pattern!r})"
         )
 
-    def _fingerprinted(self) -> Iterator[bytes | memoryview]:
+    def _fingerprint_parts(self) -> Iterator[bytes | memoryview]:
         # The regular expression, not its name: llama3 and cl100k are one pattern.
         settings: dict[str, object] = {
             "pattern": resolve_pattern(self.pattern).regex,
@@ -355,7 +358,8 @@ class TokenizerModel:
             "ignore_merges": self.ignore_merges,
             "special_tokens": dict(self.special_tokens),
         }
-        if self.normalize_quotes:  # only then: tokenizers without it keep their fingerprints
+        # Added later, and only where it is set: older tokenizers keep their fingerprints.
+        if self.normalize_quotes:
             settings["normalize_quotes"] = True
         if self.gives_unknown_id:
             settings["unknown_id"] = self.unknown_id
@@ -363,21 +367,21 @@ class TokenizerModel:
         yield json.dumps(settings, sort_keys=True).encode()
         yield self.token_ids.astype("<i8").tobytes()
         yield pc.binary_length(self.token_bytes).to_numpy().astype("<i8").tobytes()
-        yield _joined(self.token_bytes)
+        yield _concatenate(self.token_bytes)
         yield self.merges.astype("<i8").tobytes()
 
     def _check_results(self) -> None:
-        """That what each merge joins makes its result."""
+        """Raise InvalidTokenizerError unless both sides of each merge make its result."""
         sides = []
         for column, name in enumerate(("left", "right", "result")):
             try:
-                sides.append(self._known_rows(self.merges[:, column]))
+                sides.append(self._find_known_rows(self.merges[:, column]))
             except InvalidTokenizerError as error:
                 raise InvalidTokenizerError(f"merges, {name}: {error}") from None
         lengths = pc.binary_length(self.token_bytes).to_numpy(zero_copy_only=False)
-        # A few at a time: tokens may be as long as a text.
-        piles = np.cumsum(lengths[sides[2]], dtype=np.int64) // _CHECKED_BYTES
-        cuts = [0, *np.flatnonzero(np.diff(piles)) + 1, len(piles)]
+        # In groups of limited size: tokens may be as long as a text.
+        groups = np.cumsum(lengths[sides[2]], dtype=np.int64) // _CHECKED_BYTES
+        cuts = [0, *np.flatnonzero(np.diff(groups)) + 1, len(groups)]
         for begin, end in pairwise(cuts):
             left, right, result = (self.token_bytes.take(rows[begin:end]) for rows in sides)
             no_separator = pa.repeat(pa.scalar(b"", pa.binary()), len(left))
@@ -386,9 +390,9 @@ class TokenizerModel:
             if len(wrong):
                 i = int(wrong[0])
                 raise InvalidTokenizerError(
-                    f"merge {begin + i}: {_shown(left[i].as_py())} + {_shown(right[i].as_py())} "
-                    f"makes {_shown(made[i].as_py())}, but its result, id "
-                    f"{self.merges[begin + i, 2]}, is {_shown(result[i].as_py())}"
+                    f"merge {begin + i}: {_show(left[i].as_py())} + {_show(right[i].as_py())} "
+                    f"makes {_show(made[i].as_py())}, but its result, id "
+                    f"{self.merges[begin + i, 2]}, is {_show(result[i].as_py())}"
                 )
 
     def _check_merges(self) -> None:
@@ -403,37 +407,33 @@ class TokenizerModel:
             )
         self._check_results()
         pairs = self.merges[:, 0] << 32 | self.merges[:, 1]
-        twice = _first_repeated(pairs)
+        twice = _find_repeated(pairs)
         if twice is not None:
             ranks = np.flatnonzero(pairs == pairs[twice]).tolist()
             left, right = self.bytes_of(self.merges[twice, :2]).to_pylist()
             raise InvalidTokenizerError(
                 f"merges {ranks[0]} and {ranks[1]} are the same pair, "
-                f"{_shown(left)} + {_shown(right)}; leave one out"
+                f"{_show(left)} + {_show(right)}; leave one out"
             )
 
     def _check_equal_bytes(self) -> None:
-        """Several ids of the same bytes must be told apart by the merges that make them."""
+        """Raise InvalidTokenizerError if ids of equal bytes are not made by different merges."""
         if self.equal_ids is None:
             return
-        codes = _codes(self.token_bytes)
-        told_apart = np.isin(self.token_ids, self.merges[:, 2]) & (not self.ignore_merges)
-        wrong = np.flatnonzero((np.bincount(codes)[codes] > 1) & ~told_apart)
+        codes = _number_distinct(self.token_bytes)
+        is_distinct = np.isin(self.token_ids, self.merges[:, 2]) & (not self.ignore_merges)
+        wrong = np.flatnonzero((np.bincount(codes)[codes] > 1) & ~is_distinct)
         if len(wrong):
             rows = np.flatnonzero(codes == codes[wrong[0]])
             raise InvalidTokenizerError(
                 f"token ids {self.token_ids[rows[0]]} and {self.token_ids[rows[1]]} have the same "
-                f"bytes, {_shown(self.token_bytes[rows[0]].as_py())}; expected one ordinary id for "
-                "them, or a merge for each and no ignore_merges"
+                f"bytes, {_show(self.token_bytes[rows[0]].as_py())}; expected one ordinary id "
+                "for them, or a merge for each without ignore_merges"
             )
 
 
 def check_vocab(tokens: Iterable[tuple[int, bytes]]) -> None:
-    """Refuses what is not ids and bytes.
-
-    Raises:
-        InvalidTokenizerError: a value of another type; shows it.
-    """
+    """Raise InvalidTokenizerError if a vocabulary has other types than ids and bytes."""
     for token_id, token in tokens:
         if not isinstance(token_id, (int, np.integer)) or not isinstance(token, bytes):
             raise InvalidTokenizerError(
@@ -495,7 +495,7 @@ def _check_ids(token_ids: NDArray[np.int64], specials: Mapping[str, int]) -> Non
             f"token ids: expected 0 ... {MAX_ID}, found {token_ids.min()} ... {token_ids.max()}"
         )
     ids = np.concatenate([token_ids, np.array(list(specials.values()), np.int64)])
-    twice = _first_repeated(ids)
+    twice = _find_repeated(ids)
     if twice is not None:
         names = [repr(text) for text, i in specials.items() if i == ids[twice]]
         whose = ""
@@ -520,7 +520,8 @@ def _check_token_bytes(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> 
 
 
 def _count_distinct(tokens: pa.BinaryArray) -> int:
-    """The number of different ones; long ones, some as long as a text, by their hashes."""
+    """Return the number of distinct tokens."""
+    # Hashing long tokens avoids a dictionary of values that may be as long as a text.
     long = pc.binary_length(tokens).to_numpy(zero_copy_only=False) > _LONG_TOKEN
     hashes = {xxhash.xxh3_128_digest(tokens[i].as_buffer()) for i in np.flatnonzero(long)}
     short = tokens.filter(pa.array(~long)) if hashes else tokens
@@ -528,18 +529,18 @@ def _count_distinct(tokens: pa.BinaryArray) -> int:
 
 
 def _count_single_bytes(tokens: pa.BinaryArray) -> int:
-    """The number of bytes that are tokens; no two ids have the same one, as no merge makes it."""
+    """Return the number of bytes that are tokens: each has one id, since no merge makes it."""
     return int(np.count_nonzero(pc.binary_length(tokens).to_numpy(zero_copy_only=False) == 1))
 
 
-def _codes(tokens: pa.BinaryArray) -> NDArray[np.int64]:
-    """A number for each token, the same for equal bytes."""
+def _number_distinct(tokens: pa.BinaryArray) -> NDArray[np.int64]:
+    """Return a number for each token, the same for equal bytes."""
     codes: NDArray[np.int64] = tokens.dictionary_encode().indices.to_numpy().astype(np.int64)
     return codes
 
 
-def _first_repeated(values: NDArray[np.integer]) -> int | None:
-    """An index whose value stands at another index too, or None."""
+def _find_repeated(values: NDArray[np.integer]) -> int | None:
+    """Return an index whose value occurs at another index too, or None."""
     ascending = np.sort(values)
     if not np.any(ascending[1:] == ascending[:-1]):
         return None
@@ -547,19 +548,19 @@ def _first_repeated(values: NDArray[np.integer]) -> int | None:
     return int(order[np.argmax(values[order[1:]] == values[order[:-1]])])
 
 
-def _int64(values: list[int] | list[tuple[int, int, int]], what: str) -> NDArray[np.int64]:
+def _to_int64(values: list[int] | list[tuple[int, int, int]], what: str) -> NDArray[np.int64]:
     try:
         return np.array(values, dtype=np.int64)
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidTokenizerError(f"{what}: expected integers below 2**63: {error}") from None
 
 
-def _listed(values: pa.BinaryArray) -> list[bytes]:
+def _to_list(values: pa.BinaryArray) -> list[bytes]:
     return cast("list[bytes]", values.to_pylist())
 
 
-def _joined(values: pa.BinaryArray) -> memoryview:
-    """The bytes of all values, one after another."""
+def _concatenate(values: pa.BinaryArray) -> memoryview:
+    """Return the bytes of all values, one after another."""
     _, offsets, data = values.buffers()
     if offsets is None or data is None or not len(values):
         return memoryview(b"")
@@ -567,7 +568,7 @@ def _joined(values: pa.BinaryArray) -> memoryview:
     return memoryview(data)[bounds[0] : bounds[-1]]
 
 
-def _same(a: object, b: object) -> bool:
+def _are_equal(a: object, b: object) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return np.array_equal(a, b)
     if isinstance(a, pa.Array) and isinstance(b, pa.Array):
@@ -575,6 +576,6 @@ def _same(a: object, b: object) -> bool:
     return bool(a == b)
 
 
-def _shown(token: bytes) -> str:
-    """The bytes for a message, shortened."""
+def _show(token: bytes) -> str:
+    """Return the bytes as a message shows them."""
     return repr(token) if len(token) <= 40 else f"{token[:40]!r}... ({len(token)} bytes)"

@@ -1,11 +1,11 @@
-"""Normalization: what text goes through before it is split into pre-tokens.
+"""Normalization of text before it is split into pre-tokens.
 
-Special tokens are found in the text as it is; the text between them is normalized, each part on
-its own. So a special token keeps its spelling and its id, and ordinary text that comes to spell
-one by being normalized stays ordinary text.
+Special tokens are found in the original text; each part between them is normalized separately. So
+a special token keeps its spelling and its id, and ordinary text stays ordinary even if its
+normalized form spells a special token.
 
-First the Unicode normalization form, of Unicode 16.0 whatever Python's version is, then quotes.
-The work is done by native code (`native/normalizer.hpp`).
+The Unicode normalization form is applied first, then quotes are replaced. The form is that of
+Unicode 16.0, whatever Python's version is: native code does the work (`native/normalizer.hpp`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ QUOTES: dict[str, str] = {
     **dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\uff07", "'"),
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2e42\u301d\u301e\u301f\uff02", '"'),
 }
-"""What `normalize_quotes` makes of each quotation mark.
+"""Replacements that `normalize_quotes` makes.
 
-These are the characters with the Unicode property Quotation_Mark except the corner brackets of
+The characters are those with the Unicode property Quotation_Mark except the corner brackets of
 East Asian text. Primes (\u2032 \u2033), which mark minutes and feet, and letters that look like
-apostrophes (\u02bc \u02bb) stay.
+apostrophes (\u02bc \u02bb) are not replaced.
 """
 
 
 def checked_normalizer(normalizer: str | None) -> str | None:
-    """The normalizer; None also for "none", as configurations call it.
+    """Return the normalizer; None also for "none", its name in configurations.
 
     Raises:
         InvalidTokenizerError: it is neither None, "none" nor one of `NORMALIZERS`.
@@ -46,10 +46,10 @@ def checked_normalizer(normalizer: str | None) -> str | None:
 
 
 def native_normalizer(normalizer: str | None, normalize_quotes: bool) -> Normalizer | None:
-    """The normalizer that native code takes; None if it would change nothing.
+    """Return the normalizer for native code; None if it would change nothing.
 
     Raises:
-        InvalidTokenizerError: as `checked_normalizer` does.
+        InvalidTokenizerError: an unknown normalizer.
 
     Example:
         >>> native = native_normalizer("nfc", normalize_quotes=True)

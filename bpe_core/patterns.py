@@ -1,24 +1,23 @@
-r"""Split patterns: how text is cut into pre-tokens before merges apply.
+r"""Split patterns, by which text is cut into pre-tokens before merges apply.
 
-A pattern has a name, or is a regular expression in the syntax of the package ``regex``. The named
-ones are scanned by native code over Unicode 16.0, the version of tiktoken 0.14 and tokenizers 0.23:
+A pattern is a name, or a regular expression in the syntax of the package ``regex``. The named ones
+are scanned by native code over Unicode 16.0, the version of tiktoken 0.14 and tokenizers 0.23:
 
 ================  =============================================================================
-gpt2              GPT-2's; r50k and p50k use it too (``r50k`` is another name of it)
-cl100k            GPT-4's in its published form, as Hugging Face's tokenizers have it; Llama 3's
-                  is the same (``llama3`` is another name of it)
+gpt2              GPT-2's; r50k and p50k use it too (``r50k`` is another name for it)
+cl100k            GPT-4's in its published form, as in Hugging Face's tokenizers; Llama 3's is
+                  the same (``llama3`` is another name for it)
 cl100k_tiktoken   cl100k as tiktoken rewrote it for speed. It differs in one case: white space
-                  that ends the text is one pre-token, also where a line break is in it
+                  at the end of a text is one pre-token, even if it contains a line break
 o200k             GPT-4o's
 qwen2             cl100k with digits one by one
 none              no splitting: a text is one pre-token
 ================  =============================================================================
 
 Rules for categories and digits (``pattern_with_rules``) make further patterns, which native code
-scans too. Any other regular expression runs through ``regex``, whose version of Unicode is that of
-the installed package. Several of them joined by ``(?#then)`` are a chain, as some published
-tokenizers have it: each splits the pieces that the ones before it left, and sees no text beyond
-its piece.
+scans too. The package ``regex`` runs any other regular expression, with its own version of Unicode.
+Several expressions joined by ``(?#then)`` are a chain, as in some published tokenizers: each splits
+the chunks that the previous ones left, and sees no text beyond its chunk.
 
 Example:
     >>> resolve_pattern("llama3").native
@@ -56,7 +55,7 @@ __all__ = [
     "split_custom",
 ]
 
-# A comment to `regex`; such as no one writes by chance.
+# To `regex` a comment, which nobody writes by accident.
 THEN = "(?#then)"
 
 UNICODE_VERSION = "16.0.0"
@@ -66,7 +65,7 @@ _GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WHITE_SPACE = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-# tiktoken writes the end of the text as `$`, which means the end of a line to other engines.
+# tiktoken writes the end of the text as `$`, which other engines read as the end of a line.
 _TIKTOKEN_WHITE_SPACE = r"\s+(?![\s\S])|" + _WHITE_SPACE
 
 
@@ -111,18 +110,18 @@ PATTERNS: dict[str, str] = {
 r"""The named patterns as regular expressions, in their published forms.
 
 They have no possessive quantifiers, which Hugging Face's engine reads differently (``{1,3}+`` is a
-repeated group there), so exports can hold them as they are.
+repeated group there), so exported files can contain them unchanged.
 """
 
 WHITESPACE_WORDS = "whitespace_words"
-"""White space and what is between it, for tokenizers that take the latter alone: not in `PATTERNS`.
+"""Runs of white space and the words between them, for tokenizers that use only the words.
 
-White space is what it is to ``str.split``.
+White space is defined as by ``str.split``. This pattern is not in `PATTERNS`.
 """
 
 _UNLISTED = {WHITESPACE_WORDS: r"[^\s\x1c-\x1f]+|[\s\x1c-\x1f]+"}
 
-# Three of them with a place for their numbers, as they are and with `split_categories`.
+# Named patterns with a placeholder for numbers, without and with `split_categories`.
 _RULED: dict[str, tuple[str, str]] = {
     "gpt2": (
         _GPT2.replace(r"\p{N}+", "{numbers}"),
@@ -138,7 +137,7 @@ _RULED: dict[str, tuple[str, str]] = {
 
 _OTHER_NAMES = {"r50k": "gpt2", "llama3": "cl100k"}
 
-# As earlier releases of tiktoken had them, and minbpe has them, by these names.
+# From earlier releases of tiktoken, and from minbpe, under these names.
 GPT2_SPLIT_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 GPT4_SPLIT_PATTERN = (
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"""
@@ -150,7 +149,7 @@ _REWRITTEN: dict[str, str] = {
     # tiktoken, r50k_base
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""": "gpt2",
     GPT2_SPLIT_PATTERN: "gpt2",
-    # the comment in tiktoken that cites GPT-2's release
+    # a comment in tiktoken that cites GPT-2's release
     r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""": "gpt2",
     # tiktoken, cl100k_base
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
@@ -159,7 +158,7 @@ _REWRITTEN: dict[str, str] = {
 }
 
 
-# How many digits a pattern has in a pre-token at most, if no rule says so; 0: any number.
+# Most digits in a pre-token if no rule sets it; 0: any number.
 _OWN_MAX_DIGITS = {"gpt2": 0, "cl100k": 3, "cl100k_tiktoken": 3, "o200k": 3, "qwen2": 1}
 
 
@@ -168,24 +167,24 @@ def pattern_with_rules(
 ) -> str:
     r"""Return the pattern that splits as a named one does, with these rules.
 
-    ``split_categories``: letters, numbers and other characters are never in one pre-token. What
-    the named patterns allow beyond that goes: contractions (``'s``), and in cl100k and o200k a
-    symbol or a tab in front of a word. A space in front of a word or of symbols stays with them,
-    as do line breaks after symbols in cl100k and o200k; the latter has marks with the letters.
+    ``split_categories``: no pre-token mixes letters, numbers and other characters. This removes
+    contractions (``'s``) and, in cl100k and o200k, a symbol or a tab in front of a word. A space in
+    front of a word or of symbols stays with them, as do line breaks after symbols in cl100k and
+    o200k. In o200k, marks belong to the letters.
 
-    ``max_digits``: numbers are cut into groups of at most so many digits, from the left. It takes
-    the place of the limit that cl100k, o200k (3) and qwen2 (1) have of themselves; gpt2 has none.
+    ``max_digits``: numbers are cut into groups of at most so many digits, from the left. This
+    replaces the limit of cl100k and o200k (3) and of qwen2 (1); gpt2 has no limit.
 
     Args:
-        pattern: A name of ``PATTERNS``; with no rule also a regular expression.
+        pattern: A name in ``PATTERNS``; without rules also a regular expression.
 
     Returns:
-        The pattern itself if the rules change nothing, another one's name if they make it, else a
-        regular expression that ``resolve_pattern`` knows: native code scans it.
+        The pattern itself if the rules change nothing, the name of another one if the rules turn it
+        into that one, else a regular expression that native code scans too.
 
     Raises:
-        InvalidPatternError: A rule for ``none``, which does not split, or for a regular expression
-            of one's own, which says itself how it splits; ``max_digits`` below 1.
+        InvalidPatternError: A rule for ``none``, which does not split, or for a custom regular
+            expression, which already defines the splits; ``max_digits`` below 1.
 
     Example:
         >>> pattern_with_rules("cl100k", max_digits=1)
@@ -200,32 +199,32 @@ def pattern_with_rules(
         raise InvalidPatternError(f"max_digits: expected at least 1, or None, found {max_digits}")
     name = resolve_pattern(pattern).name
     if name not in _OWN_MAX_DIGITS:
-        reason = "splits nothing" if name == "none" else "says itself how text is split"
+        reason = "splits nothing" if name == "none" else "already defines how text is split"
         raise InvalidPatternError(
             "split_categories, max_digits: expected one of the patterns "
-            f"{', '.join(_OWN_MAX_DIGITS)} for them, found {pattern!r}, which {reason}; leave the "
-            "rules out, or choose one of those"
+            f"{', '.join(_OWN_MAX_DIGITS)} for them, found {_shorten(pattern)}, which {reason}; "
+            "leave the rules out, or choose one of those"
         )
     digits = _OWN_MAX_DIGITS[name] if max_digits is None else max_digits
-    ruled = _with_rules("cl100k" if name == "qwen2" else name, split_categories, digits)
-    return pattern if ruled == PATTERNS[name] else _name_of(ruled) or ruled
+    ruled = _apply_rules("cl100k" if name == "qwen2" else name, split_categories, digits)
+    return pattern if ruled == PATTERNS[name] else _find_name(ruled) or ruled
 
 
-def _with_rules(family: str, split_categories: bool, max_digits: int) -> str:
+def _apply_rules(family: str, split_categories: bool, max_digits: int) -> str:
     counts = {0: "+", 1: ""}
     numbers = r"\p{N}" + counts.get(max_digits, f"{{1,{max_digits}}}")
     return _RULED[family][split_categories].replace("{numbers}", numbers)
 
 
-def _native_with_rules(pattern: str) -> str | None:
-    """The native scanner of what `pattern_with_rules` returned, or None if it did not."""
+def _find_native(pattern: str) -> str | None:
+    """Return the native scanner of a pattern made by `pattern_with_rules`, or None."""
     found = regex.search(r"\\p\{N\}(\+|\{1,([1-9]\d{0,8})\})?\|", pattern)
     if found is None:
         return None
     max_digits = 0 if found[1] == "+" else int(found[2] or 1)
     for family in _RULED:
         for split_categories in (False, True):
-            if pattern == _with_rules(family, split_categories, max_digits):
+            if pattern == _apply_rules(family, split_categories, max_digits):
                 split = "/split_categories" if split_categories else ""
                 return f"{family}{split}/max_digits={max_digits}"
     return None
@@ -236,13 +235,12 @@ class Pattern:
     """A split pattern that is known to be valid.
 
     Attributes:
-        name: The name among ``PATTERNS``, one per way of splitting (never ``llama3``, which is
+        name: The name in ``PATTERNS``, one for each way of splitting (never ``llama3``, which is
             ``cl100k``); None for any other regular expression.
         regex: The regular expression; for a named pattern its published form.
-        native: The name under which the native scanners know it, with its rules if it has some;
-            None where ``split_custom`` has to do it.
-        unicode_version: The version of Unicode that says what a letter is: ``16.0.0`` or, where the
-            package ``regex`` decides, ``regex`` and its version.
+        native: The name of its native scanner, rules included; None if ``split_custom`` splits.
+        unicode_version: The version of Unicode that defines letters: ``16.0.0``, or ``regex`` and
+            its version if that package splits.
     """
 
     name: str | None
@@ -252,17 +250,17 @@ class Pattern:
 
     @property
     def has_safe_cuts(self) -> bool:
-        """Whether long texts may be cut where ``_native.safe_cut`` says."""
+        """True if long texts may be cut at the offsets that ``_native.safe_cut`` returns."""
         return self.native not in (None, "none", WHITESPACE_WORDS)
 
     @property
     def has_cuts_before_white_space(self) -> bool:
-        """Whether long texts may be cut there, but not at all places of ``has_safe_cuts``."""
+        """True if long texts may be cut, but only before white space."""
         return self.native == WHITESPACE_WORDS
 
     @property
     def steps(self) -> list[str]:
-        """The regular expressions of a chain; of any other pattern its one."""
+        """The regular expressions of a chain; one if the pattern is not a chain."""
         return self.regex.split(THEN)
 
 
@@ -293,17 +291,17 @@ def resolve_pattern(pattern: str) -> Pattern:
 def _resolve(pattern: str) -> Pattern:
     if pattern in _UNLISTED:
         return Pattern(pattern, _UNLISTED[pattern], pattern, UNICODE_VERSION)
-    name = _name_of(pattern)
+    name = _find_name(pattern)
     if name is not None:
         return Pattern(name, PATTERNS[name], name, UNICODE_VERSION)
-    native = _native_with_rules(pattern)
+    native = _find_native(pattern)
     if native is not None:
         return Pattern(None, pattern, native, UNICODE_VERSION)
     _check_custom(pattern)
     return Pattern(None, pattern, None, f"regex {regex.__version__}")
 
 
-def _name_of(pattern: str) -> str | None:
+def _find_name(pattern: str) -> str | None:
     if pattern in PATTERNS or pattern in _OTHER_NAMES:
         return _OTHER_NAMES.get(pattern, pattern)
     for name, published in PATTERNS.items():
@@ -323,7 +321,7 @@ def _check_custom(pattern: str) -> None:
         raise InvalidPatternError(
             f"empty split pattern: {choices}; 'none' takes each text as one pre-token"
         )
-    # A plain word would be a valid expression that matches itself alone: more likely a wrong name.
+    # A plain word is a valid expression that matches only itself, but more likely a wrong name.
     if regex.fullmatch(r"[A-Za-z][\w-]+", pattern, flags=regex.ASCII):
         near = difflib.get_close_matches(pattern.lower(), names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -350,26 +348,26 @@ def _check_custom(pattern: str) -> None:
 def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
     r"""Split a text with a regular expression that the native scanners do not know.
 
-    Matches are pre-tokens. Text between them that the pattern leaves unmatched is a pre-token of
-    its own, so nothing is lost; empty matches are ignored.
+    Matches are pre-tokens. Unmatched text between them is a pre-token too, so nothing is lost.
+    Empty matches are ignored.
 
     Args:
         pattern: A regular expression that ``resolve_pattern`` accepted.
-        text: The text of one segment.
+        text: Text without special tokens.
 
     Returns:
-        int64[n + 1], ascending byte offsets into the UTF-8 form of ``text``, the first 0, the last
-        its length: pre-token i is bytes ``[cuts[i], cuts[i + 1])``. ``[0]`` for the empty text.
+        int64[n + 1], ascending byte offsets into the UTF-8 form of ``text``, from 0 to its length:
+        pre-token i is bytes ``[cuts[i], cuts[i + 1])``. ``[0]`` for the empty text.
 
     Example:
         >>> split_custom(r"\d+", "año 2024").tolist()
         [0, 5, 9]
     """
     first, *others = (regex.compile(step) for step in pattern.split(THEN))
-    ends = _ends(first, text)
+    ends = _find_ends(first, text)
     for step in others:
-        pieces = itertools.pairwise([0, *ends])
-        ends = [start + end for start, stop in pieces for end in _ends(step, text[start:stop])]
+        chunks = itertools.pairwise([0, *ends])
+        ends = [start + end for start, stop in chunks for end in _find_ends(step, text[start:stop])]
     cuts = [0, *ends]
     if text.isascii():
         return np.array(cuts, dtype=np.int64)
@@ -378,8 +376,8 @@ def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
     return np.append(offsets, len(data)).astype(np.int64, copy=False)[cuts]
 
 
-def _ends(compiled: regex.Pattern[str], text: str) -> list[int]:
-    """Where matches that are not empty, and what stands between them, end."""
+def _find_ends(compiled: regex.Pattern[str], text: str) -> list[int]:
+    """Return the ends of non-empty matches and of the text between them."""
     ends = []
     last = 0
     for match in compiled.finditer(text):

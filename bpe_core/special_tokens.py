@@ -1,4 +1,4 @@
-"""Special tokens: checked, and found in text, the longest first where one begins another."""
+"""Special tokens: checks, and finding them in text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["check_special_tokens", "special_set", "split_special_tokens"]
 
 
 def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
-    """The special tokens as a tuple, in the order given.
+    """Return the special tokens as a tuple, in the order given.
 
     Raises:
         SpecialTokenError: one is empty, is given twice, is not a str or is not valid Unicode.
@@ -43,14 +43,14 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
 
 
 def special_set(tokens: Sequence[str], ids: Sequence[int] | None = None) -> SpecialSet:
-    """The tokens as the native code searches them; ids are their places unless given."""
+    """Return the tokens as the native code searches them; ids default to their indices."""
     return SpecialSet([t.encode() for t in tokens], range(len(tokens)) if ids is None else ids)
 
 
 def split_special_tokens(text: bytes, specials: SpecialSet) -> list[tuple[bytes, bool]]:
     """Cut a text at its special tokens: (part, is a special token), without empty parts.
 
-    Of occurrences that overlap the leftmost counts, of those that begin at one place the longest.
+    Of overlapping occurrences the leftmost counts; of those that begin together, the longest.
 
     Example:
         >>> split_special_tokens(b"a<s><s>>b", special_set(["<s>", "<s>>"]))

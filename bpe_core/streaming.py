@@ -18,14 +18,15 @@ _STREAM_BYTES = 1 << 12  # of the text (of str: characters) that are encoded at 
 
 
 class TextStream:
-    """The ids of a text that comes in parts.
+    """Encodes a text that comes in parts.
 
     Args:
-        encoder: the native encoder.
+        encoder: native encoder.
         specials: special tokens that become their ids.
-        normalizer: of the tokenizer.
-        has_safe_cuts: whether text may be cut elsewhere than after special tokens.
-        encode_custom: gives the ids of a piece of text; None if the encoder has a native pattern.
+        normalizer: native normalizer, or None.
+        has_safe_cuts: true if text may be cut elsewhere than after special tokens.
+        encode_custom: returns the ids of a chunk of text by a custom pattern; None if the encoder
+            has a native pattern.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class TextStream:
         """Yield the ids of the parts joined.
 
         Raises:
-            TypeError: a part that is neither str nor bytes, when it is reached.
+            TypeError: a part is neither str nor bytes; raised when it is reached.
         """
         return chain.from_iterable(self._encode_steps(parts))
 
@@ -62,7 +63,8 @@ class TextStream:
                 while len(text) >= wanted + lookahead:
                     cut = self._find_cut(text, wanted)
                     if cut is None:
-                        wanted = 2 * len(text)  # look again when there is as much more
+                        # Twice the text, so that looking again takes linear time in all.
+                        wanted = 2 * len(text)
                         break
                     yield self._encode_step(bytes(memoryview(text)[:cut]))
                     del text[:cut]
@@ -78,9 +80,9 @@ class TextStream:
         return array("I", self._encode_custom(text).tobytes())
 
     def _find_cut(self, text: bytearray, limit: int) -> int | None:
-        """Return a place where a cut changes no ids: the last up to `limit`, or else the first.
+        """Return the last offset up to `limit`, else the first one, where a cut changes no ids.
 
-        As many bytes as `cut_lookahead` asks for must follow the limit.
+        At least `cut_lookahead` bytes must follow the limit.
         """
         if self._has_safe_cuts:
             return safe_cut(text, False, limit, self._specials, self._normalizer)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet
-from bpe_core.buffers import joined, to_utf8
+from bpe_core.buffers import concatenate, to_utf8
 from bpe_core.cores import check_num_threads
-from bpe_core.documents import Documents, buffer_of, check_spans
+from bpe_core.documents import Documents, check_spans, to_buffer
 from bpe_core.errors import (
     InvalidTokenizerError,
     InvalidUtf8Error,
@@ -28,7 +28,7 @@ from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, split_custom
 from bpe_core.special_tokens import check_special_tokens, special_set
 from bpe_core.streaming import TextStream
-from bpe_core.token_lengths import TokenLengths, character_places
+from bpe_core.token_lengths import TokenLengths, to_character_offsets
 
 __all__ = ["AllowedSpecial", "BPETokenizer"]
 
@@ -39,30 +39,30 @@ _Ids: TypeAlias = "NDArray[np.uint16] | NDArray[np.uint32]"
 class BPETokenizer:
     """A byte-level BPE tokenizer.
 
-    A pre-token's bytes are merged by rank: the merge of lowest rank first, of equal ranks the
-    leftmost. Special tokens are found in text first, the longest where one begins another, and
-    become their ids.
+    Special tokens in the text become their ids first, the longest if one begins another. The bytes
+    of each pre-token between them are then merged by rank: the merge of lowest rank first, of
+    equal ranks the leftmost.
 
-    A tokenizer never changes; many threads may use one at the same time. It can be pickled and
-    copied; two are equal if their models are.
+    A tokenizer never changes, and many threads may use one at the same time. It can be pickled and
+    copied. Two tokenizers are equal if their models are.
 
     Args:
-        vocab: id to bytes; may hold special tokens too.
+        vocab: id to bytes; may contain special tokens too.
         merges: pairs of bytes in order of rank.
-        special_tokens: texts, or texts with their ids. Those that the vocabulary lacks get the ids
-            max(id) + 1, … in the order given. A special token whose bytes are a byte or a merge's
-            result has an id of its own, which ordinary text never gets.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-        unknown_id: given to bytes without an id; None: they are an error.
-        normalizer: "nfc" or "nfkc": text between special tokens is brought into this Unicode
-            normalization form (of Unicode 16.0) before it is split; None: it stays as it is.
-        normalize_quotes: typographic quotes become ' and " after that.
+        special_tokens: texts, or texts with their ids. Texts that the vocabulary lacks get the ids
+            max(id) + 1, … in the order given. A special token whose bytes are a single byte or the
+            result of a merge gets a separate id, which ordinary text never gets.
+        pattern: a name in `bpe_core.PATTERNS` or a regular expression.
+        unknown_id: id for bytes that have none; None: such bytes are an error.
+        normalizer: "nfc" or "nfkc": Unicode normalization form (of Unicode 16.0) that text between
+            special tokens is converted to before it is split; None: the text is not changed.
+        normalize_quotes: replace typographic quotes by ' and " after that.
 
     Raises:
-        InvalidTokenizerError: vocabulary, merges and special tokens that contradict each other, or
-            an unknown normalizer.
-        SpecialTokenError: an empty special token, or one given twice.
-        InvalidPatternError: a pattern that does not compile.
+        InvalidTokenizerError: vocabulary, merges and special tokens contradict each other, or the
+            normalizer is unknown.
+        SpecialTokenError: a special token is empty or given twice.
+        InvalidPatternError: the pattern is neither a name nor a usable regular expression.
 
     Example:
         >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"hi"}
@@ -86,7 +86,7 @@ class BPETokenizer:
     ) -> None:
         check_vocab(vocab.items())
         merges = list(merges)
-        specials = _special_ids(vocab, merges, special_tokens or ())
+        specials = _assign_special_ids(vocab, merges, special_tokens or ())
         model = TokenizerModel.from_vocab(
             vocab,
             merges,
@@ -100,7 +100,7 @@ class BPETokenizer:
 
     @classmethod
     def from_model(cls, model: TokenizerModel, *, unknown_id: int | None = None) -> BPETokenizer:
-        """A tokenizer from a tokenizer as data, with its `unknown_id` unless another is given."""
+        """Create a tokenizer from a model, with the model's `unknown_id` unless one is given."""
         if unknown_id is not None:
             model = dataclasses.replace(model, unknown_id=unknown_id)
         tokenizer = cls.__new__(cls)
@@ -116,11 +116,11 @@ class BPETokenizer:
         *,
         pattern: str = "gpt2",
     ) -> BPETokenizer:
-        """From GPT-2's vocab.json and merges.txt.
+        """Load a tokenizer from GPT-2's vocab.json and merges.txt.
 
         Raises:
-            FormatError: a file that is not what it should be.
-            OSError: a file that cannot be read.
+            FormatError: a file is damaged or has another format.
+            OSError: a file cannot be read.
         """
         return cls.from_model(
             formats.read_vocab_merges(
@@ -136,56 +136,56 @@ class BPETokenizer:
         pattern: str,
         special_tokens: Iterable[str] | Mapping[str, int] | None = None,
     ) -> BPETokenizer:
-        """From a .tiktoken file of ranks.
+        """Load a tokenizer from a .tiktoken file of ranks.
 
         Args:
-            path: the file.
-            pattern: a name of `bpe_core.PATTERNS` or a regular expression; the file does not say.
-                `cl100k` is taken as tiktoken has it, `cl100k_tiktoken`.
-            special_tokens: texts with their ids, or texts alone, which get the ids max(id) + 1, ….
+            path: path of the file.
+            pattern: a name in `bpe_core.PATTERNS` or a regular expression, since the file contains
+                none. `cl100k` means tiktoken's variant of it, `cl100k_tiktoken`.
+            special_tokens: texts with their ids, or only texts, which get the ids max(id) + 1, ….
 
         Raises:
-            FormatError: a file that is not what it should be.
-            OSError: a file that cannot be read.
+            FormatError: the file is damaged or has another format.
+            OSError: the file cannot be read.
         """
         model = formats.read_tiktoken(
             path, pattern="cl100k_tiktoken" if pattern == "cl100k" else pattern
         )
         if not isinstance(special_tokens, Mapping):
             specials = check_special_tokens(special_tokens or ())
-            special_tokens = {text: model.max_id + 1 + i for i, text in enumerate(specials)}
+            special_tokens = {text: i for i, text in enumerate(specials, model.max_id + 1)}
         return cls.from_model(dataclasses.replace(model, special_tokens=special_tokens))
 
     @classmethod
     def from_huggingface(cls, path: str | os.PathLike[str]) -> BPETokenizer:
-        """From a tokenizer.json of Hugging Face tokenizers that is byte-level BPE.
+        """Load a byte-level BPE tokenizer from a tokenizer.json of Hugging Face tokenizers.
 
         Args:
-            path: the file, or a directory with a tokenizer.json.
+            path: path of the file, or of a directory with a tokenizer.json.
 
         Raises:
-            FormatError: a file that is not what it should be, or that asks for what a byte-level
-                BPE tokenizer does not do; names it.
-            OSError: a file that cannot be read.
+            FormatError: the file is damaged, has another format, or has a feature that this class
+                does not support, which the message names.
+            OSError: the file cannot be read.
         """
         file = formats.find_tokenizer(path, "huggingface")
         return cls.from_model(formats.read_huggingface(file.location))
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
-        """From a directory that `save` or a build wrote.
+        """Load a tokenizer from a directory that `save` or a build wrote.
 
         Raises:
-            FormatError: a file that is not what it should be.
-            OSError: a file that cannot be read.
+            FormatError: a file is damaged or has another format.
+            OSError: a file cannot be read.
         """
         return cls.from_model(formats.load_tokenizer(directory))
 
     def save(self, directory: str | os.PathLike[str]) -> dict[str, str]:
-        """Writes the tokenizer in all formats that can hold it.
+        """Write the tokenizer in all formats that can hold it.
 
         Returns:
-            The formats that cannot, each with the reason.
+            Each format that cannot, with the reason.
         """
         return formats.save_tokenizer(self.model, directory)
 
@@ -196,7 +196,7 @@ class BPETokenizer:
 
     @cached_property
     def vocab(self) -> dict[int, bytes]:
-        """Id to bytes, special tokens too: a copy, which decoding does not use."""
+        """Id to bytes, special tokens included: a copy, so changing it has no effect."""
         return dict(self._bytes_by_id)
 
     @cached_property
@@ -211,36 +211,36 @@ class BPETokenizer:
 
     @property
     def prepend(self) -> tuple[int, ...]:
-        """The ids that belong before a text, as a tokenizer.json said; `encode` adds none."""
+        """Ids that a tokenizer.json puts before a text; `encode` does not add them."""
         return self._model.prepend
 
     @property
     def append(self) -> tuple[int, ...]:
-        """The ids that belong after a text, as a tokenizer.json said; `encode` adds none."""
+        """Ids that a tokenizer.json puts after a text; `encode` does not add them."""
         return self._model.append
 
     @property
     def pattern(self) -> str:
-        """The split pattern: a name of `bpe_core.PATTERNS` or a regular expression."""
+        """The split pattern: a name in `bpe_core.PATTERNS` or a regular expression."""
         return self._model.pattern
 
     @property
     def unknown_id(self) -> int | None:
-        """The id given to bytes without one; None: they are an error."""
+        """The id for bytes that have none; None: such bytes are an error."""
         return self._model.unknown_id
 
     @property
     def normalizer(self) -> str | None:
-        """The Unicode normalization form of text before it is split: "nfc", "nfkc" or None."""
+        """The Unicode normalization form applied before text is split: "nfc", "nfkc" or None."""
         return self._model.normalizer
 
     @property
     def normalize_quotes(self) -> bool:
-        """Whether typographic quotes become ' and " before text is split."""
+        """True if typographic quotes become ' and " before text is split."""
         return self._model.normalize_quotes
 
     def __len__(self) -> int:
-        """The number of tokens, special ones too."""
+        """Return the number of tokens, special tokens included."""
         return len(self._model)
 
     def __eq__(self, other: object) -> bool:
@@ -252,7 +252,7 @@ class BPETokenizer:
         return hash(self._model)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Native tables are made anew where it is unpickled, in another process for example.
+        # Native tables cannot be pickled; they are built again from the model.
         return type(self).from_model, (self._model,)
 
     def __repr__(self) -> str:
@@ -260,17 +260,17 @@ class BPETokenizer:
         return f"BPETokenizer({self._model!r}{unknown})"
 
     def encode(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> list[int]:
-        """The ids of a text.
+        """Return the ids of a text.
 
         Args:
             text: str (lone surrogates become U+FFFD) or UTF-8 bytes.
-            allowed_special: which special tokens of the text become their ids: "all", "none", or a
-                set of them; others are ordinary text. "none_raise": one in the text is an error.
+            allowed_special: special tokens that become their ids: "all", "none", or a set of them;
+                the others are ordinary text. "none_raise": a special token in the text is an error.
 
         Raises:
-            SpecialTokenError: a special token in the text with "none_raise"; an unknown one in
-                the set.
-            UnknownTokenError: a byte without an id.
+            SpecialTokenError: the text contains a special token, with "none_raise"; the set
+                contains an unknown one.
+            UnknownTokenError: a byte has no id.
 
         Example:
             >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
@@ -287,13 +287,13 @@ class BPETokenizer:
             return self._encoder.encode_text(to_utf8(text), specials)
 
     def encode_ordinary(self, text: str | bytes) -> list[int]:
-        """The ids of a text in which special tokens are ordinary text."""
+        """Return the ids of a text in which special tokens are ordinary text."""
         return self.encode(text, "none")
 
     def encode_to_numpy(
         self, text: str | bytes, allowed_special: AllowedSpecial = "all"
     ) -> NDArray[np.uint32]:
-        """As `encode`, as uint32[n]."""
+        """Encode as `encode` does; return uint32[n]."""
         data = to_utf8(text)
         bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
         ids, _ = self._encode(data, *bounds, allowed_special)
@@ -306,21 +306,21 @@ class BPETokenizer:
         allowed_special: AllowedSpecial = "all",
         num_threads: int = 0,
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The ids of many documents in one array.
+        """Return the ids of many documents in one array.
 
         Args:
             documents: a list of str or of bytes, or (buffer, offsets): document i is
                 buffer[offsets[i]:offsets[i + 1]], offsets int64[n + 1] or a list of ints.
-            allowed_special: as in `encode`.
+            allowed_special: see `encode`.
             num_threads: 0 for all cores.
 
         Returns:
             (ids uint32[m], offsets int64[n + 1]): document i has ids[offsets[i]:offsets[i + 1]].
 
         Raises:
-            SpecialTokenError, UnknownTokenError: as in `encode`.
-            TypeError: documents of another type, or offsets that are not integers.
-            ValueError: `num_threads` is negative, or offsets lie outside of the buffer.
+            SpecialTokenError, UnknownTokenError: see `encode`.
+            TypeError: documents have another type, or offsets are not integers.
+            ValueError: `num_threads` is negative, or offsets are outside of the buffer.
 
         Example:
             >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
@@ -328,7 +328,7 @@ class BPETokenizer:
             >>> ids.tolist(), offsets.tolist()
             ([97, 98, 99], [0, 2, 2, 3])
         """
-        data, bounds = buffer_of(documents)
+        data, bounds = to_buffer(documents)
         ids, offsets = self._encode(
             data, bounds[:-1], bounds[1:], allowed_special, num_threads=num_threads
         )
@@ -346,23 +346,23 @@ class BPETokenizer:
         dtype: type[np.uint16] | type[np.uint32] = np.uint32,
         num_threads: int = 1,
     ) -> tuple[_Ids, NDArray[np.int64]]:
-        """The ids of documents data[starts[i]:ends[i]], which must be UTF-8.
+        """Return the ids of documents data[starts[i]:ends[i]], which must be UTF-8.
 
         Args:
-            data: one buffer.
-            starts, ends: int64[n].
-            allowed_special: as in `encode`.
-            prepend, append: ids put before and after each document.
-            dtype: of the ids; uint16 needs all of them below 65,536.
+            data: a buffer with the texts of all documents.
+            starts, ends: int64[n], bounds of the documents.
+            allowed_special: see `encode`.
+            prepend, append: ids to put before and after each document.
+            dtype: type of the ids; uint16 requires that all are below 65,536.
             num_threads: 0 for all cores.
 
         Returns:
             (ids dtype[m], offsets int64[n + 1]).
 
         Raises:
-            InvalidTokenizerError: uint16 with larger ids.
+            InvalidTokenizerError: an id does not fit into uint16.
             ValueError: `num_threads` is negative, or a document lies outside of the data.
-            SpecialTokenError, UnknownTokenError: as in `encode`.
+            SpecialTokenError, UnknownTokenError: see `encode`.
         """
         largest = max([self._model.max_id, *prepend, *append])
         if dtype is np.uint16 and largest > 0xFFFF:
@@ -381,47 +381,48 @@ class BPETokenizer:
         )
 
     def encode_iterable(self, iterable: Iterable[str] | Iterable[bytes]) -> Iterator[int]:
-        """The ids of a text that comes in parts, such as an open file, lazily.
+        """Yield the ids of a text that comes in parts, such as an open file.
 
         The ids are those of the parts joined, wherever the parts were cut: in the middle of a
         special token, of a run of spaces, of a surrogate pair or of a character's UTF-8. Text is
-        held back until a place at which a cut changes nothing. Memory is that of the tokenizer and
-        of some 1 MB more, unless a stretch without such a place is longer than that; for pattern
-        none and custom patterns these are ends of special tokens only.
+        held back up to an offset where a cut changes no ids. This takes about 1 MB of memory, or
+        more if a stretch of text without such an offset is longer. For pattern none and custom
+        patterns only the ends of special tokens are such offsets.
 
         Args:
             iterable: str or UTF-8 bytes, as in `encode`.
 
         Raises:
-            TypeError: no iterable, or a part that is neither str nor bytes; when it is reached.
-            UnknownTokenError: a byte without an id; when it is reached.
+            TypeError: the argument is not iterable; a part is neither str nor bytes, raised when it
+                is reached.
+            UnknownTokenError: a byte has no id; raised when it is reached.
 
         Example:
             >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
             >>> list(tokenizer.encode_iterable(["a<", "s>b"]))
             [97, 256, 98]
         """
-        parts: Iterator[str | bytes] = iter(iterable)  # at once: what is no iterable is refused
+        parts: Iterator[str | bytes] = iter(iterable)  # here, so that a TypeError comes at once
         return self._stream(self._all_specials).encode(parts)
 
     def encode_with_offsets(
         self, text: str | bytes, allowed_special: AllowedSpecial = "all"
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The ids of a text, and where their tokens begin and end in it.
+        """Return the ids of a text, and the offsets at which their tokens begin and end in it.
 
-        The offsets are in what was given: characters of a str, bytes of UTF-8 bytes. Token i is
-        text[offsets[i]:offsets[i + 1]], and these slices joined are the text. Of a character that
-        several tokens share, the whole belongs to the one with its first byte; the slices of the
-        others that end or lie inside of it have nothing of it, and may be empty.
+        Offsets count characters of a str, or bytes of UTF-8 bytes. Token i is
+        text[offsets[i]:offsets[i + 1]], and these slices joined are the text. A character that
+        several tokens share belongs to the token with its first byte; the slices of the others do
+        not contain it and may be empty.
 
         Args:
-            text, allowed_special: as in `encode`.
+            text, allowed_special: see `encode`.
 
         Returns:
             (ids uint32[n], offsets int64[n + 1]).
 
         Raises:
-            SpecialTokenError, UnknownTokenError: as in `encode`.
+            SpecialTokenError, UnknownTokenError: see `encode`.
             ValueError: the normalizer changes the text.
 
         Example:
@@ -433,31 +434,31 @@ class BPETokenizer:
             [0, 1, 2, 5, 6]
         """
         data = to_utf8(text)
-        self._check_is_normal(data)
+        self._check_normalized(data)
         ids = self._marking.encode_to_numpy(data, allowed_special)
-        bounds = self._places(ids)
+        bounds = self._find_bounds(ids)
         if (unknown_id := self.unknown_id) is not None:
             ids = np.where(ids == self._marking.unknown_id, unknown_id, ids)
             ids = ids.astype(np.uint32)
-        return ids, character_places(text, data, bounds) if isinstance(text, str) else bounds
+        return ids, to_character_offsets(text, data, bounds) if isinstance(text, str) else bounds
 
     def truncate(self, text: str, max_tokens: int, allowed_special: AllowedSpecial = "all") -> str:
-        """The longest beginning of a text that consists of its first tokens, at most `max_tokens`.
+        """Return the longest prefix of a text that consists of its first `max_tokens` tokens.
 
-        It never ends inside a character, and encoded again it has at most `max_tokens` ids. For
-        that it may end some tokens earlier: before a character whose bytes are several tokens, or
-        where the text that follows decided how the beginning was split. Encoding stops soon after
-        `max_tokens` tokens, but for pattern none and custom patterns, which look at the whole text.
+        The prefix never ends inside a character, and encoded again it has at most `max_tokens` ids.
+        For this it may end some tokens earlier: before a character whose bytes are several tokens,
+        or if the following text affected how the prefix was split. Encoding stops soon after
+        `max_tokens` tokens, except for pattern none and custom patterns, which need the whole text.
 
         Args:
             text: a str.
             max_tokens: 0 or more.
-            allowed_special: as in `encode`.
+            allowed_special: see `encode`.
 
         Raises:
-            TypeError: the text is no str.
+            TypeError: the text is not a str.
             ValueError: `max_tokens` is negative, or the normalizer changes the text.
-            SpecialTokenError, UnknownTokenError: as in `encode`.
+            SpecialTokenError, UnknownTokenError: see `encode`.
 
         Example:
             >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
@@ -468,7 +469,7 @@ class BPETokenizer:
             raise TypeError(f"expected a text as str, found {type(text).__name__}")
         if max_tokens < 0:
             raise ValueError(f"max_tokens: expected 0 or more, found {max_tokens}")
-        self._check_is_normal(text)
+        self._check_normalized(text)
         specials = self._specials(allowed_special)
         if allowed_special == "none_raise":
             data = to_utf8(text)
@@ -476,19 +477,19 @@ class BPETokenizer:
         ids = list(islice(self._marking._stream(specials).encode([text]), max_tokens + 1))
         if len(ids) <= max_tokens:
             return text
-        bounds = self._places(np.array(ids[:max_tokens], np.int64))
-        head = text[: bounds[-1] + 1]  # no character has less than a byte
+        bounds = self._find_bounds(np.array(ids[:max_tokens], np.int64))
+        head = text[: bounds[-1] + 1]  # a character has at least one byte
         data = to_utf8(head)
         between = (np.frombuffer(data, np.uint8)[bounds] & 0xC0) != 0x80
-        for end in character_places(head, data, bounds[between])[::-1].tolist():
+        for end in to_character_offsets(head, data, bounds[between])[::-1].tolist():
             if self.count_tokens(text[:end], allowed_special) <= max_tokens:
                 return text[:end]
         return ""
 
     def normalize(self, text: str | bytes) -> str:
-        """The text as it is encoded: normalized, but for the special tokens in it.
+        """Return the text as it is encoded: normalized except for the special tokens in it.
 
-        It is what `decode` gives for the ids of `text`.
+        `decode` returns the same text for the ids of `text`.
 
         Example:
             >>> vocab = {i: bytes([i]) for i in range(256)}
@@ -499,13 +500,13 @@ class BPETokenizer:
         parts: list[str] = []
         done = 0
         for begin, end, _ in [*self._all_specials.find_all(data), (len(data), len(data), -1)]:
-            parts.append(self._normalized(data[done:begin].decode("utf-8", "replace")))
+            parts.append(self._normalize(data[done:begin].decode("utf-8", "replace")))
             parts.append(data[begin:end].decode())
             done = end
         return "".join(parts)
 
     def count_tokens(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> int:
-        """The number of ids of a text; arguments and errors are those of `encode`."""
+        """Return the number of ids of a text; arguments and errors are those of `encode`."""
         return len(self.encode_to_numpy(text, allowed_special))
 
     def count_tokens_batch(
@@ -515,7 +516,7 @@ class BPETokenizer:
         allowed_special: AllowedSpecial = "all",
         num_threads: int = 0,
     ) -> NDArray[np.int64]:
-        """int64[n], the number of ids of each document.
+        """Return int64[n], the number of ids of each document.
 
         Arguments and errors are those of `encode_batch_to_numpy`.
 
@@ -530,13 +531,13 @@ class BPETokenizer:
         return np.diff(offsets)
 
     def token_to_id(self, token: str | bytes) -> int | None:
-        """The id of one token, None if there is no such token.
+        """Return the id of one token, None if there is no such token.
 
-        A str is a special token if there is one of this text, or else an ordinary token; bytes are
-        an ordinary token, or else a special one. It matters only where both have the same bytes.
+        A str is looked up among the special tokens first, bytes among the ordinary ones. This
+        matters only if a special and an ordinary token have the same bytes.
 
         Raises:
-            TypeError: neither str nor bytes.
+            TypeError: the token is neither str nor bytes.
 
         Example:
             >>> tokenizer = BPETokenizer({0: b"a", 1: b"\\xff"}, [], ["<s>", "a"])
@@ -552,10 +553,10 @@ class BPETokenizer:
         return second if first is None else first
 
     def id_to_bytes(self, token_id: int) -> bytes:
-        """The bytes of one id.
+        """Return the bytes of one id.
 
         Raises:
-            UnknownTokenError: an id that the vocabulary does not have.
+            UnknownTokenError: the vocabulary does not have the id.
 
         Example:
             >>> BPETokenizer({0: b"a", 1: b"\\xff"}, []).id_to_bytes(1)
@@ -564,13 +565,13 @@ class BPETokenizer:
         return self.decode_bytes((token_id,))
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
-        """The bytes of ids.
+        """Return the bytes of ids.
 
         Raises:
-            UnknownTokenError: an id that the vocabulary does not have.
-            TypeError: an array that is not of integers in one dimension.
+            UnknownTokenError: the vocabulary does not have an id.
+            TypeError: an array is not one of integers in one dimension.
         """
-        values = _listed_ids(ids) if isinstance(ids, np.ndarray) else ids
+        values = _to_list(ids) if isinstance(ids, np.ndarray) else ids
         try:
             return b"".join(map(self._bytes_by_id.__getitem__, values))
         except KeyError as error:
@@ -580,12 +581,12 @@ class BPETokenizer:
             ) from None
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
-        """The text of ids; bytes that are not UTF-8 become U+FFFD, or as `errors` says.
+        """Return the text of ids; `errors` is that of `bytes.decode`.
 
-        With a normalizer it is the normalized text (`normalize`), not the text as it was.
+        With a normalizer the text is the normalized one (see `normalize`), not the original.
 
         Raises:
-            UnknownTokenError, TypeError: as in `decode_bytes`.
+            UnknownTokenError, TypeError: see `decode_bytes`.
         """
         return self.decode_bytes(ids).decode("utf-8", errors)
 
@@ -595,7 +596,7 @@ class BPETokenizer:
 
     @cached_property
     def _ordinary_ids(self) -> dict[bytes, int]:
-        """The ids of ordinary tokens; of equal ones the least."""
+        """Ids of ordinary tokens; the smallest one for equal bytes."""
         return {token: token_id for token_id, token in reversed(self._model.tokens)}
 
     @cached_property
@@ -608,15 +609,15 @@ class BPETokenizer:
 
     @cached_property
     def _marking(self) -> BPETokenizer:
-        """This tokenizer; if it gives unknown bytes an id that a token has, one that doesn't."""
+        """This tokenizer with an `unknown_id` that no token has, to recognize unknown bytes."""
         if self.unknown_id is None:
             return self
         free = next(i for i in count() if i not in self._bytes_by_id)
         return BPETokenizer.from_model(self._model, unknown_id=free)
 
-    def _places(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
-        """int64[n + 1], where the tokens of ids that `_marking` gave begin and end in bytes."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths.of(ids))])
+    def _find_bounds(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return int64[n + 1], byte offsets at which tokens encoded by `_marking` begin and end."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths.look_up(ids))])
 
     def _set_model(self, model: TokenizerModel) -> None:
         self._model = model
@@ -634,7 +635,7 @@ class BPETokenizer:
             normalizer=self._normalizer,
         )
         if model.ignore_merges:
-            keys, offsets = joined(model.token_bytes.to_pylist())
+            keys, offsets = concatenate(model.token_bytes.to_pylist())
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
         self._all_specials = self._special_set(frozenset(model.special_tokens))
@@ -667,14 +668,14 @@ class BPETokenizer:
         starts: NDArray[np.int64],
         ends: NDArray[np.int64],
     ) -> None:
-        places = self._all_specials.find_first(data, starts, ends)
-        if not (places >= 0).any():
+        offsets = self._all_specials.find_first(data, starts, ends)
+        if not (offsets >= 0).any():
             return
-        document = int(np.argmax(places >= 0))
-        place = int(places[document])
-        rest = bytes(data[starts[document] + place : ends[document]])
+        document = int(np.argmax(offsets >= 0))
+        offset = int(offsets[document])
+        rest = bytes(data[starts[document] + offset : ends[document]])
         _, length, _ = self._all_specials.find_all(rest)[0]
-        where = f"document {document}, byte {place}" if len(places) > 1 else f"byte {place}"
+        where = f"document {document}, byte {offset}" if len(offsets) > 1 else f"byte {offset}"
         raise SpecialTokenError(
             f"{where} of the text: expected no special token, found {rest[:length].decode()!r}; "
             "allow it, or encode it as ordinary text"
@@ -712,7 +713,7 @@ class BPETokenizer:
         prepend: Sequence[int] = (),
         append: Sequence[int] = (),
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """By a custom pattern: `regex` finds the pre-tokens, the encoder merges them."""
+        """Encode by a custom pattern: `regex` finds the pre-tokens, the encoder merges them."""
         check_spans(len(data), starts, ends)
         texts: list[bytes] = []
         bounds: list[NDArray[np.int64]] = []
@@ -735,7 +736,7 @@ class BPETokenizer:
             add_ids(prepend)
             done = 0
             for begin, stop, index in [*specials.find_all(text), (len(text), len(text), -1)]:
-                part = self._normalized(_decoded(text, done, begin))
+                part = self._normalize(_decode(text, done, begin))
                 cuts = split_custom(self._split_regex or "", part)
                 add(cuts[:-1] + at, np.full(len(cuts) - 1, -1, np.int64))
                 texts.append(part.encode())
@@ -751,18 +752,18 @@ class BPETokenizer:
         ids, offsets = self._encoder.encode_spans(b"".join(texts), begins[:-1], begins[1:], all_ids)
         return ids, offsets[np.array([0, *spans_after], np.int64)]
 
-    def _check_is_normal(self, text: str | bytes) -> None:
+    def _check_normalized(self, text: str | bytes) -> None:
         if self._normalizer is None:
             return
         data = to_utf8(text)
         if self._normalizer.normalize(data) != data:
             raise ValueError(
-                "text: expected one that the normalizer leaves as it is, since tokens are of the "
-                "normalized text, found another; give `tokenizer.normalize(text)`"
+                "text: expected normalized text, since tokens are parts of that, found text that "
+                "the normalizer changes; give `tokenizer.normalize(text)`"
             )
 
-    def _normalized(self, part: str) -> str:
-        """Text without special tokens, normalized."""
+    def _normalize(self, part: str) -> str:
+        """Normalize text without special tokens."""
         if self._normalizer is None:
             return part
         return self._normalizer.normalize(part.encode()).decode()
@@ -781,7 +782,7 @@ class BPETokenizer:
         )
 
 
-def _listed_ids(ids: NDArray[np.integer]) -> list[int]:
+def _to_list(ids: NDArray[np.integer]) -> list[int]:
     if ids.ndim != 1 or (ids.dtype.kind not in "iu" and len(ids)):
         raise TypeError(
             f"ids: expected an array of integers in one dimension, found {ids.dtype}"
@@ -791,31 +792,31 @@ def _listed_ids(ids: NDArray[np.integer]) -> list[int]:
     return values
 
 
-def _decoded(text: bytes, begin: int, end: int) -> str:
+def _decode(text: bytes, begin: int, end: int) -> str:
     try:
         return text[begin:end].decode()
     except UnicodeDecodeError as error:
         at = begin + error.start
         raise InvalidUtf8Error(
             f"byte {at} of the text: expected UTF-8, found 0x{text[at : at + 4].hex().upper()}; "
-            "repair the text: a regular expression splits characters"
+            "repair the text: a regular expression needs characters"
         ) from None
 
 
-def _special_ids(
+def _assign_special_ids(
     vocab: Mapping[int, bytes],
     merges: Iterable[tuple[bytes, bytes]],
     special_tokens: Iterable[str] | Mapping[str, int],
 ) -> dict[str, int]:
-    """The id of each special token: its own entry of the vocabulary, or a new id."""
+    """Return the id of each special token: that of its entry in the vocabulary, or a new one."""
     if isinstance(special_tokens, Mapping):
         check_special_tokens(special_tokens)
         for text, token_id in special_tokens.items():
             found = vocab.get(token_id)
             if found is not None and found != text.encode():
                 raise InvalidTokenizerError(
-                    f"special token {text!r}: expected an id of its own, found {token_id}, which "
-                    f"the vocabulary has as {found!r}"
+                    f"special token {text!r}: expected an id that no other token has, found "
+                    f"{token_id}, which is {found!r} in the vocabulary"
                 )
         return dict(special_tokens)
     specials = check_special_tokens(special_tokens)
@@ -828,7 +829,7 @@ def _special_ids(
     ids: dict[str, int] = {}
     for text in specials:
         own = sorted(entries[text.encode()])
-        # Where ordinary text can become these bytes too, one entry is that of ordinary text.
+        # If ordinary text can be merged into these bytes, one entry belongs to ordinary text.
         if len(own) > (text.encode() in ordinary):
             ids[text] = own[0]
         else:

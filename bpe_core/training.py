@@ -20,7 +20,7 @@ from bpe_core._native import MergeLearner, separator_problem
 from bpe_core.counting import Errors, check_path, count_files
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
-from bpe_core.extending import check_counted_as_encoded, learner_after, with_new_special_tokens
+from bpe_core.extending import add_special_tokens, check_counted_as_encoded, make_learner
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
 from bpe_core.patterns import pattern_with_rules
 from bpe_core.special_tokens import check_special_tokens
@@ -138,11 +138,11 @@ def train_bpe(
     Example:
         vocab, merges = train_bpe("corpus.txt", 32_000, ["<|endoftext|>"])
     """
-    paths = _checked_paths(input_path)
+    paths = _check_paths(input_path)
     specials = check_special_tokens(special_tokens)
-    start = _start(specials, {"pattern": pattern})
+    start = _make_start(specials, {"pattern": pattern})
     _check_vocab_size(vocab_size, start)
-    options = _Options.checked(
+    options = _Options.check(
         tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens
     )
     counts = count_files(
@@ -153,7 +153,7 @@ def train_bpe(
         special_tokens=specials,
         normalizer=normalizer,
         normalize_quotes=normalize_quotes,
-        separator=_checked_separator(separator),
+        separator=_check_separator(separator),
         errors=errors,
         num_threads=num_threads,
         in_order=tie_break == "first_seen",
@@ -253,15 +253,15 @@ def train_from_counts(
             "tie_break: first_seen needs the order of the text, which counts do not keep; expected "
             "lexicographic, first_id or huggingface, or train_bpe"
         )
-    options = _Options.checked(
+    options = _Options.check(
         tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, base
     )
     if options.base is None:
-        start = _start(specials, counts.metadata)
+        start = _make_start(specials, counts.metadata)
     else:
         check_counted_as_encoded(options.base, counts)
-        start = with_new_special_tokens(options.base, specials)
-    _warn_of_tokens_not_cut_out(specials, counts)
+        start = add_special_tokens(options.base, specials)
+    _warn_of_uncut_tokens(specials, counts)
     sizes = list(vocab_size) if isinstance(vocab_size, Iterable) else [vocab_size]
     for size in sizes:
         _check_vocab_size(size, start)
@@ -269,7 +269,7 @@ def train_from_counts(
     return found if isinstance(vocab_size, Iterable) else found[0]
 
 
-def _warn_of_tokens_not_cut_out(specials: tuple[str, ...], counts: PretokenCounts) -> None:
+def _warn_of_uncut_tokens(specials: tuple[str, ...], counts: PretokenCounts) -> None:
     if "special_tokens" not in counts.metadata:
         return
     cut_out = set(json.loads(counts.metadata["special_tokens"]))
@@ -292,7 +292,7 @@ class _Options:
     base: TokenizerModel | None
 
     @classmethod
-    def checked(
+    def check(
         cls,
         tie_break: TieBreak,
         min_frequency: int,
@@ -313,14 +313,14 @@ class _Options:
             tie_break=tie_break,
             min_frequency=min_frequency,
             max_token_bytes=max_token_bytes,
-            forbidden_tokens=_checked_forbidden(forbidden_tokens),
+            forbidden_tokens=_check_forbidden(forbidden_tokens),
             forbid_whitespace_tokens=forbid_whitespace_tokens,
-            base=None if base is None else _model_of(base),
+            base=None if base is None else _get_model(base),
         )
 
     def learner(self, counts: PretokenCounts) -> MergeLearner:
         if self.base is not None:
-            return learner_after(
+            return make_learner(
                 self.base,
                 counts,
                 tie_break=self.tie_break,
@@ -338,33 +338,33 @@ class _Options:
             forbid_whitespace_tokens=self.forbid_whitespace_tokens,
         )
 
-    def recorded(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """What the tokenizer's files say of them, beside the tie-break."""
         base = self.base
         return {
             "min_frequency": self.min_frequency,
             "max_token_bytes": self.max_token_bytes,
-            "forbidden_tokens": [_text_or_hex(token) for token in self.forbidden_tokens],
+            "forbidden_tokens": [_to_json(token) for token in self.forbidden_tokens],
             "forbid_whitespace_tokens": self.forbid_whitespace_tokens,
             "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
         }
 
 
-def _model_of(base: BPETokenizer) -> TokenizerModel:
+def _get_model(base: BPETokenizer) -> TokenizerModel:
     model = getattr(base, "model", None)
     if not isinstance(model, TokenizerModel):
         raise TrainingError(f"base: expected a BPETokenizer, found {type(base).__name__}")
     return model
 
 
-def _text_or_hex(token: bytes) -> str | dict[str, str]:
+def _to_json(token: bytes) -> str | dict[str, str]:
     try:
         return token.decode()
     except UnicodeDecodeError:
         return {"hex": token.hex()}
 
 
-def _start(specials: tuple[str, ...], counted: Mapping[str, str]) -> TokenizerModel:
+def _make_start(specials: tuple[str, ...], counted: Mapping[str, str]) -> TokenizerModel:
     """What a new tokenizer has before the first merge; `counted` says how text was counted."""
     first = len(specials)
     normalizer = counted.get("normalizer")
@@ -389,14 +389,14 @@ def _train(
     progress: Progress,
 ) -> list[TrainingResult]:
     results: dict[int, TrainingResult] = {}
-    with shown(progress, max(sizes, default=len(start)) - len(start)) as show:
+    with report_progress(progress, max(sizes, default=len(start)) - len(start)) as report:
         for size in sorted(set(sizes)):
-            _learn(learner, len(start.token_ids), size - len(start), show)
-            results[size] = _result(learner, start, counts, options)
+            _learn(learner, len(start.token_ids), size - len(start), report)
+            results[size] = _make_result(learner, start, counts, options)
     return [results[size] for size in sizes]
 
 
-def _checked_paths(
+def _check_paths(
     given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
 ) -> list[Path]:
     is_one = isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable)
@@ -408,7 +408,7 @@ def _checked_paths(
     return paths
 
 
-def _checked_separator(separator: str | bytes | None) -> str | None:
+def _check_separator(separator: str | bytes | None) -> str | None:
     if separator is None:
         return None
     try:
@@ -438,7 +438,7 @@ def _check_vocab_size(vocab_size: int, start: TokenizerModel) -> None:
         )
 
 
-def _checked_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
+def _check_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
     listed = list(tokens)
     for token in listed:
         if not isinstance(token, bytes):
@@ -461,7 +461,7 @@ def _learn(learner: MergeLearner, first: int, wanted: int, show: Callable[[int],
         show(learner.num_symbols - first)
 
 
-def _result(
+def _make_result(
     learner: MergeLearner, start: TokenizerModel, counts: PretokenCounts, options: _Options
 ) -> TrainingResult:
     tokens, offsets = learner.symbols()
@@ -469,7 +469,7 @@ def _result(
     new_ids = np.arange(num_tokens - len(start.token_ids), dtype=np.int64) + start.max_id + 1
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
-    merge_counts = np.concatenate([_counts_of(start), new_counts])
+    merge_counts = np.concatenate([_get_merge_counts(start), new_counts])
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = replace(
         start,
@@ -482,7 +482,7 @@ def _result(
         merge_counts=merge_counts,
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
-        training_options=options.recorded(),
+        training_options=options.to_json(),
     )
     return TrainingResult(
         model=model,
@@ -491,14 +491,14 @@ def _result(
     )
 
 
-def _counts_of(model: TokenizerModel) -> NDArray[np.int64]:
+def _get_merge_counts(model: TokenizerModel) -> NDArray[np.int64]:
     if model.merge_counts is None:
         return np.zeros(len(model.merges), np.int64)
     return model.merge_counts
 
 
 @contextmanager
-def shown(progress: Progress, wanted: int) -> Iterator[Callable[[int], None]]:
+def report_progress(progress: Progress, wanted: int) -> Iterator[Callable[[int], None]]:
     """Tells `progress` of the merges made, or shows a bar, or does nothing."""
     if callable(progress):
         yield lambda made: progress(made, wanted)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import SpecialSet, mark_words
-from bpe_core.buffers import joined
+from bpe_core.buffers import concatenate
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
 
@@ -147,7 +147,7 @@ class Settings:
             self._marked_normalized(bytes(data[start:end]), specials)
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
-        buffer, offsets = joined(documents)
+        buffer, offsets = concatenate(documents)
         return np.frombuffer(buffer, np.uint8), offsets
 
     def split_special_tokens(self, text: bytes) -> list[tuple[bytes, bool]]:

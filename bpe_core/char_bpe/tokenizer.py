@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe_core.buffers import joined, to_utf8
+from bpe_core.buffers import concatenate, to_utf8
 from bpe_core.char_bpe import files
 from bpe_core.char_bpe.encoder import UNKNOWN
 from bpe_core.char_bpe.settings import (
@@ -41,7 +41,7 @@ from bpe_core.errors import (
 )
 from bpe_core.formats.files import Location
 from bpe_core.patterns import WHITESPACE_WORDS
-from bpe_core.training import STOP_REASONS, Progress, shown
+from bpe_core.training import STOP_REASONS, Progress, report_progress
 
 __all__ = ["CharBPETokenizer"]
 
@@ -289,7 +289,7 @@ class CharBPETokenizer:
                 f"texts: expected str or an iterable of str, found {type(texts).__name__}"
             )
         for segments in self._segments(texts):
-            data, offsets = joined(segments)
+            data, offsets = concatenate(segments)
             bounds = offsets[:-1], offsets[1:]
             counter.add(*self._settings.marked(data, *bounds, find_specials=False))
         self._learn(counter.counted(), options, verbose)
@@ -387,8 +387,8 @@ class CharBPETokenizer:
             pair = f"{left!r} + {right!r} -> {left + right!r}"
             print(f"merge {made}: {pair} ({count:,} times), {tokens:,} tokens")
 
-        with shown(progress, options.vocab_size) as show:
-            learned = learn(words, settings, options, log if verbose else None, show)
+        with report_progress(progress, options.vocab_size) as report:
+            learned = learn(words, settings, options, log if verbose else None, report)
         state = Vocabulary(
             settings=settings,
             vocab=learned.vocab,
@@ -608,7 +608,7 @@ class CharBPETokenizer:
 
     def _unknown_among(self, segments: Sequence[bytes]) -> str:
         """The first character without an id, and its word, in words."""
-        data, offsets = joined(segments)
+        data, offsets = concatenate(segments)
         marked, _ = self._settings.marked(data, offsets[:-1], offsets[1:], find_specials=False)
         for word in marked.tobytes().split(bytes([WORD_END])):
             ids = self._encode_word(word)

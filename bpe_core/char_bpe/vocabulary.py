@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import LongestMatcher
-from bpe_core.buffers import joined
+from bpe_core.buffers import concatenate
 from bpe_core.char_bpe.encoder import UNKNOWN, MergeEncoder
 from bpe_core.char_bpe.settings import WORD_END, Method, Settings
 from bpe_core.char_bpe.training import CountedWords, longest_first_order, token_length
@@ -98,7 +98,7 @@ class Vocabulary:
         return self.vocab.keys() - set(self.settings.reserved)
 
     def _matcher(self, tokens: list[str]) -> LongestMatcher:
-        keys, offsets = joined([self._marked_token(token) for token in tokens])
+        keys, offsets = concatenate([self._marked_token(token) for token in tokens])
         ids = np.array([self.vocab[token] for token in tokens], np.int64)
         return LongestMatcher(keys, offsets, ids, self.settings.word_end)
 

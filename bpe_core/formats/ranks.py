@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, last_joins
-from bpe_core.buffers import joined
+from bpe_core.buffers import concatenate
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
@@ -156,7 +156,7 @@ def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
         return False
     left, right, result = model.merges.astype(np.uint32).T.copy()
     encoder = Encoder(model.byte_ids, left, right, result, MAX_ID, None)
-    data, offsets = joined([token for _, token in longer])
+    data, offsets = concatenate([token for _, token in longer])
     no_specials = np.full(len(longer), -1, np.int64)
     ids, _ = encoder.encode_spans(data, offsets[:-1], offsets[1:], no_specials)
     return bool(np.array_equal(ids, [i for i, _ in longer]))
@@ -178,7 +178,7 @@ def merges_of_ranks(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> NDA
         >>> merges_of_ranks(np.arange(5), tokens).tolist()
         [[0, 1, 2], [2, 2, 3], [1, 1, 4]]
     """
-    left, right = last_joins(*joined(cast("list[bytes]", tokens.to_pylist())))
+    left, right = last_joins(*concatenate(cast("list[bytes]", tokens.to_pylist())))
     reached = left >= 0
     return np.stack([token_ids[left[reached]], token_ids[right[reached]], token_ids[reached]], 1)
 

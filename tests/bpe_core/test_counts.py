@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import times
 
-from bpe_core import PretokenCounts, count_pretokens, counts, reference
+from bpe_core import PretokenCounts, count_pretokens, counting, reference
 from bpe_core.counting import ordered_pretokens
 from bpe_core.errors import (
     CountOverflowError,
@@ -47,7 +47,7 @@ def in_order(counted: PretokenCounts) -> list[tuple[bytes, int]]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    return lambda size: monkeypatch.setattr(counts, "_BATCH_BYTES", size)
+    return lambda size: monkeypatch.setattr(counting, "_BATCH_BYTES", size)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_counts_of_files_equal_the_reference_whatever_is_read_at_once(
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        patch.setattr(counting, "_BATCH_BYTES", batch_bytes)
         found = count_pretokens(paths, pattern=pattern, special_tokens=SPECIALS, num_threads=2)
     expected = reference.count_pretokens(contents, pattern=pattern, special_tokens=SPECIALS)
     assert dict(found.items()) == expected
@@ -111,7 +111,7 @@ def test_ordered_pretokens_stand_where_they_first_occur(
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        patch.setattr(counting, "_BATCH_BYTES", batch_bytes)
         found = ordered_pretokens(paths, pattern=pattern, special_tokens=SPECIALS)
     assert in_order(found) == list(expected.items())
 
@@ -215,7 +215,7 @@ def test_invalid_utf8_of_files_is_repaired_as_python_does(
     # Every cut is at a special token: how the pre-tokens split is tested elsewhere.
     expected = reference.count_pretokens([text], pattern="none")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        patch.setattr(counting, "_BATCH_BYTES", batch_bytes)
         found = count_pretokens(text_file, pattern="none", errors=errors)  # type: ignore[arg-type]
     assert dict(found.items()) == expected
     documents = count_pretokens([data], pattern="none", errors=errors)  # type: ignore[arg-type]
@@ -229,7 +229,7 @@ def test_the_first_invalid_byte_of_a_file_is_named(
 ) -> None:
     text_file.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        patch.setattr(counting, "_BATCH_BYTES", batch_bytes)
         try:
             data.decode()
         except UnicodeDecodeError as error:

@@ -388,7 +388,7 @@ def test_rules_that_change_nothing_leave_the_name() -> None:
 @pytest.mark.parametrize(
     ("pattern", "rules", "message"),
     [
-        (r"\w+|\W+", {"split_categories": True}, "which says itself how text is split"),
+        (r"\w+|\W+", {"split_categories": True}, "which already defines how text is split"),
         ("none", {"max_digits": 3}, "found 'none', which splits nothing"),
         ("gpt2", {"max_digits": 0}, "max_digits: expected at least 1, or None, found 0"),
         ("gpt2", {"max_digits": True}, "expected at least 1, or None, found True"),

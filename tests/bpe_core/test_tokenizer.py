@@ -581,7 +581,7 @@ def test_a_merge_may_make_bytes_that_have_an_id() -> None:
         (({-1: b"a"}, []), "token ids: expected 0 ..."),
         (({2**31: b"a"}, []), "token ids: expected 0 ..."),
         (({0: b""}, []), "token id 0: expected bytes, found none"),
-        ((BYTES, [], {"<s>": 97}), "'<s>': expected an id of its own, found 97"),
+        ((BYTES, [], {"<s>": 97}), "'<s>': expected an id that no other token has, found 97"),
         ((BYTES, [], {"<s>": 300, "<t>": 300}), "found 300 twice"),
         ((BYTES, [], {"<s>": -1}), "'<s>': expected an id of 0 ..."),
         ((BYTES | {256: b"ab"}, [(b"a", b"b")], {"ab": 256}), "no id for b'ab'"),

@@ -21,7 +21,7 @@ from bpe_core import (
     PretokenCounts,
     TrainingResult,
     count_pretokens,
-    counts,
+    counting,
     reference,
     train_bpe,
     train_from_counts,
@@ -153,7 +153,7 @@ def test_ties_broken_by_first_place_equal_the_reference(
     options: dict[str, Any] = {"pattern": pattern, "tie_break": "first_seen"}
     expected = reference.train(documents, 290, SPECIALS, **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "_BATCH_BYTES", batch_bytes)
+        patch.setattr(counting, "_BATCH_BYTES", batch_bytes)
         assert quietly(paths, 290, SPECIALS, **options) == expected
 
 
@@ -185,7 +185,7 @@ def test_the_order_of_counts_changes_nothing(kjv_counts: PretokenCounts) -> None
 def test_threads_change_nothing(
     num_threads: int, kjv_path: Path, kjv_counts: PretokenCounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counts, "_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(counting, "_BATCH_BYTES", 100_000)
     expected = train_from_counts(kjv_counts, 800, [END])
     found = train_bpe(kjv_path, 800, [END], num_threads=num_threads)
     assert found == (expected.vocab, expected.merges)
