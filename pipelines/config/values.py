@@ -27,6 +27,7 @@ BYTE_TOKENS: Final = 256
 UINT16_IDS: Final = 1 << 16
 LARGEST_VOCABULARY: Final = (1 << 31) - 1
 SMALLEST_MEMORY: Final = 1 << 16
+LARGEST_SIZE: Final = (1 << 63) - 1
 LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
 
 # Keys of `tokenizer` that mean something for one unit alone.
@@ -46,6 +47,7 @@ _UNITS: Final = {
     "TiB": 1 << 40,
 }
 _SIZE_PATTERN: Final = r"^\d+(\.\d+)? ?(" + "|".join(_UNITS) + r")$"
+_LONGEST_SIZE: Final = 100
 _SIZE_EXPECTED: Final = "a size in bytes: a whole number, or a number and a unit such as 64MiB, 1MB"
 TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface"]
 _TIE_BREAK_HINTS: Final = {
@@ -68,7 +70,11 @@ def parse_size(value: object) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and re.fullmatch(_SIZE_PATTERN, value):
+    if (
+        isinstance(value, str)
+        and len(value) <= _LONGEST_SIZE
+        and re.fullmatch(_SIZE_PATTERN, value)
+    ):
         number, unit = re.split(r" ?(?=[A-Za-z])", value, maxsplit=1)
         whole, _, fraction = number.partition(".")
         divisor: int = 10 ** len(fraction)
@@ -235,15 +241,16 @@ def check_special_tokens(tokens: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_no_repetition(texts: tuple[str, ...], key: str, what: str) -> None:
+    first: dict[str, int] = {}
     repeated = [
         Problem(
             (index,),
             expected=f"every {what} once",
-            found=f"{describe_value(text)}, also {key}[{texts.index(text)}]",
+            found=f"{describe_value(text)}, also {key}[{first[text]}]",
             hint="Remove one of the two.",
         )
         for index, text in enumerate(texts)
-        if text in texts[:index]
+        if first.setdefault(text, index) != index
     ]
     if repeated:
         raise refusal(*repeated)
@@ -256,9 +263,9 @@ _Bytes = BeforeValidator(
     json_schema_input_type=Annotated[int, Field(ge=1)]
     | Annotated[str, Field(pattern=_SIZE_PATTERN)],
 )
-Size = Annotated[int, Field(ge=1), _Bytes]
+Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Bytes]
 Patterns = Annotated[tuple[Text, ...], Strict(False)]
-MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY), _Bytes]
+MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY, le=LARGEST_SIZE), _Bytes]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 # Not in any repr: options of file systems and of Beam may hold credentials.
 Options = Annotated[dict[str, Any], Field(repr=False)]
