@@ -57,7 +57,8 @@ _TIE_BREAK_HINTS: Final = {
     "and characters have theirs by code point.",
 }
 # A wildcard, or a character that is escaped by standing alone in brackets.
-_WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
+_WILDCARD: Final = re.compile(r"\[([*?\[:])\]|[*?\[]")
+_PROTOCOL: Final = re.compile(r"(?!(?:file|local)::)([A-Za-z][A-Za-z0-9+_-]*)(?:://|::)")
 
 
 def parse_size(value: object) -> int:
@@ -296,9 +297,25 @@ class Section(BaseModel):
     )
 
 
+def protocol_of(path: str) -> str:
+    """Return the protocol of a URL, the first of a chained one; "file" for a path.
+
+    A URL begins with a protocol. Anything else is a path of the local disk, whatever is in it.
+
+    >>> protocol_of("s3://bucket/a"), protocol_of("/data/a::b"), protocol_of("simplecache::s3://b")
+    ('s3', 'file', 'simplecache')
+    """
+    found = _PROTOCOL.match(path)
+    return found[1] if found else "file"
+
+
 def is_url(path: str) -> bool:
-    """Whether a path is an fsspec URL, also a chained one, and no path of the local disk."""
-    return "://" in path or "::" in path
+    """Return whether a path is an fsspec URL, also a chained one, and not a path of this disk.
+
+    >>> is_url("s3://bucket/a"), is_url("./s3://bucket/a")
+    (True, False)
+    """
+    return _PROTOCOL.match(path) is not None
 
 
 def split_glob(pattern: str) -> tuple[str, str]:
@@ -307,7 +324,29 @@ def split_glob(pattern: str) -> tuple[str, str]:
     >>> split_glob("../corpus/part-*/a.txt"), split_glob("../corpus/a.txt")
     (('../corpus', 'part-*/a.txt'), ('../corpus', 'a.txt'))
     """
-    wildcard = next((found for found in _WILDCARD.finditer(pattern) if not found[1]), None)
-    end = len(pattern) if wildcard is None else wildcard.start()
+    end = wildcard_in(pattern)
     directory, _, _ = pattern[:end].rpartition("/")
     return directory, pattern[len(directory) :].lstrip("/")
+
+
+def wildcard_in(pattern: str) -> int | None:
+    """Return the position of the first wildcard, if there is one.
+
+    >>> wildcard_in("a[*]b*"), wildcard_in("a[?]")
+    (5, None)
+    """
+    return next((found.start() for found in _WILDCARD.finditer(pattern) if not found[1]), None)
+
+
+def escape(name: str) -> str:
+    """Return the pattern that matches this name alone.
+
+    >>> escape("a[1]::b*"), unescape(escape("a[1]::b*"))
+    ('a[[]1][:][:]b[*]', 'a[1]::b*')
+    """
+    return "".join(f"[{char}]" if char in "*?[:" else char for char in name)
+
+
+def unescape(pattern: str) -> str:
+    """Return the name that a pattern without wildcards matches."""
+    return _WILDCARD.sub(lambda found: found[1] or found[0], pattern)

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
-from pipelines.config.values import UINT16_IDS
+from pipelines.config.values import UINT16_IDS, protocol_of
 from pipelines.console.summary import BuildSummary, StageSummary
 from pipelines.errors import (
     ConfigError,
     DifferentConfigurationError,
 )
 from pipelines.storage.directory import Directory
-from pipelines.storage.filesystems import protocol_of
 from pipelines.storage.locks import OutputLock
 from pipelines.tasks import (
     InputFile,
