@@ -73,7 +73,7 @@ types: $(VENV)/installed-lint
 schema: $(VENV)/installed
 	$(BIN)/python -m pipelines.config.schema > configs/.build.schema.json
 	mv configs/.build.schema.json configs/build.schema.json
-	$(BIN)/python -m pipelines.manifest_schema > configs/.manifest.schema.json
+	$(BIN)/python -m pipelines.manifest.models > configs/.manifest.schema.json
 	mv configs/.manifest.schema.json configs/manifest.schema.json
 
 ## make tables       write the Unicode tables of the native scanners and of normalization

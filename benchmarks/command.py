@@ -20,8 +20,8 @@ from corpora import SEPARATOR
 from measure import Case
 
 if TYPE_CHECKING:
-    from pipelines.counting import CountJob
-    from pipelines.readers.work import TaskWork
+    from pipelines.counting.jobs import CountJob
+    from pipelines.readers.tasks import TaskWork
 
 _POLL_SECONDS = 0.02
 _QUICK_TASKS = 8  # of little text
@@ -67,10 +67,11 @@ def count_job(
 ) -> tuple[CountJob, list[TaskWork]]:
     """What counts a source into a directory, as a build would, and its tasks."""
     from pipelines.config import BuildConfig
-    from pipelines.counting import CountJob
-    from pipelines.readers.work import TaskWork, source_readings
+    from pipelines.counting.jobs import CountJob
+    from pipelines.readers.tasks import TaskWork, source_readings
     from pipelines.storage.directory import Directory
-    from pipelines.tasks import list_files, plan_tasks
+    from pipelines.tasks.listing import list_files
+    from pipelines.tasks.plan import plan_tasks
 
     config = BuildConfig.model_validate(
         {"output": directory, "input": source, "counts": counts or {}}

@@ -35,8 +35,11 @@ from scale_tables import MERGED_AT_ONCE, render
 from bpe_core import PretokenCounts, count_pretokens, train_from_counts
 from bpe_core._native import PretokenTable
 from bpe_core.memory import available_memory, training_memory
-from pipelines.counting import CountJob, Section, count_tasks, load_counts, write_shard
-from pipelines.readers.work import TaskWork
+from pipelines.counting.commits import count_tasks
+from pipelines.counting.jobs import CountJob, Section
+from pipelines.counting.load import load_counts
+from pipelines.counting.shards import write_shard
+from pipelines.readers.tasks import TaskWork
 from pipelines.storage.directory import Directory
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from corpora import Text
 from measure import OURS, Case, Outcome, Target, script_main
 
 from bpe_core._native import JsonFields, split_documents, unescape_json
-from pipelines.counting import TaskCounter, usable_commits
+from pipelines.counting.commits import TaskCounter, usable_commits
 from pipelines.supervisor import MEMORY_SETTINGS
 
 _FORMS = ("txt.zst", "jsonl", "jsonl.zst", "zstd.parquet", "snappy.parquet")

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from pipelines.errors import AccountingError
 from pipelines.rejects.reasons import REASONS_OF_FILES
-from pipelines.tasks import COLUMN_FORMATS, Form, InputFile
+from pipelines.tasks.listing import Form, InputFile
+from pipelines.tasks.plan import COLUMN_FORMATS
 
 if TYPE_CHECKING:
     from pipelines.batches import DocumentBatch, Reject

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from pipelines.config import BuildConfig
-from pipelines.console.summary import BuildPlan, BuildSummary
+from pipelines.stages.context import Run, Submitted
 from pipelines.stages.count import check_trains, discard_counts
 from pipelines.stages.count import count as count_stage
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.encode import encode as encode_stage
 from pipelines.stages.plan import describe
 from pipelines.stages.replay import replay as replay_stage
-from pipelines.stages.run import Run, Submitted
+from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.train import discard_tokenizer
 from pipelines.stages.train import train as train_stage
 

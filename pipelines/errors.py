@@ -21,14 +21,20 @@ by SIGTERM.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from bpe_core.errors import BpeError
-from pipelines.scrubbing import scrub
+from pipelines.redaction import scrub
 
 CORE_ERROR_EXIT_CODE = 9
 INTERRUPTED_EXIT_CODE = 130
 TERMINATED_EXIT_CODE = 143
+
+# Reasons of rejects for files that can't be read, or not to their end.
+DAMAGED_FILE: Final = "damaged_file"
+VANISHED_FILE: Final = "vanished_file"
+CHANGED_FILE: Final = "changed_file"
+UNREADABLE_FILE: Final = "unreadable_file"
 
 
 class PipelineError(BpeError):
@@ -161,3 +167,43 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, PipelineError):
         return error.exit_code
     return CORE_ERROR_EXIT_CODE if isinstance(error, BpeError) else 1
+
+
+class BadFileError(InputError):
+    """A file can't be read, or not to its end, and that is the file's fault."""
+
+    reason: ClassVar[str]
+
+
+class DamagedFileError(BadFileError):
+    """A file is not what its form or its compression says, or is cut short."""
+
+    reason = DAMAGED_FILE
+
+
+class ChangedFileError(BadFileError):
+    """A file is not what it was when the work was planned."""
+
+    reason = CHANGED_FILE
+
+
+class VanishedFileError(ChangedFileError):
+    """A file that was there when the work was planned is gone."""
+
+    reason = VANISHED_FILE
+
+
+class UnreadableFileError(InputError):
+    """A file can't be read. Where its storage fails again and again, that is not the file's fault:
+    the build ends, and goes on when the storage is back.
+    """
+
+
+class ForbiddenFileError(BadFileError, UnreadableFileError):
+    """A file may not be read."""
+
+    reason = UNREADABLE_FILE
+
+
+class BadFileLimitError(InputError):
+    """More files of a source are bad than `input.max_bad_files` allows."""

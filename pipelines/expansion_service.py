@@ -48,8 +48,8 @@ from apache_beam.utils import thread_pool_executor
 
 from bpe_core.errors import BpeError
 from pipelines import row_transforms, supervisor
+from pipelines.beam.row_bytes import check_row
 from pipelines.errors import ConfigError, PipelineError
-from pipelines.row_bytes import check_row
 
 # Their names, in full.
 TRANSFORMS: Final = frozenset(

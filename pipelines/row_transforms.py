@@ -33,11 +33,11 @@ from pydantic import ValidationError
 
 from pipelines import transforms
 from pipelines.batches import DocumentBatch
-from pipelines.composing.elements import DocumentFn, check_element_type, element_options
-from pipelines.composing.rows import REJECT_ROW, reject_row
+from pipelines.beam.elements import DocumentFn, check_element_type, element_options
+from pipelines.beam.rows import REJECT_ROW, reject_row
 from pipelines.config import SourceConfig
-from pipelines.config.problems import did_you_mean, problems_of
-from pipelines.config.yaml_source import ConfigSource, describe_value, raise_problems
+from pipelines.config.validation import did_you_mean, problems_of
+from pipelines.config.yaml_document import ConfigSource, describe_value, raise_problems
 from pipelines.errors import ConfigError, InputError
 
 # What other SDKs and Beam YAML may name.

@@ -23,11 +23,11 @@ from apache_beam.typehints import with_output_types
 
 from bpe_core.errors import BpeError
 from pipelines.batches import DocumentBatch, Reject
-from pipelines.beam_metrics import beam_meter
-from pipelines.composing import (
-    coders,  # noqa: F401  registers them
-)
-from pipelines.composing.attributes import (
+from pipelines.beam import coders  # noqa: F401  registers them
+from pipelines.beam.dofn import Work
+from pipelines.beam.elements import DocumentFn, check_element_type, element_options
+from pipelines.beam.metrics import beam_meter
+from pipelines.beam.parameters import (
     check_choices,
     check_name,
     check_positive,
@@ -35,9 +35,8 @@ from pipelines.composing.attributes import (
     shown,
     wrong_value,
 )
-from pipelines.composing.counts import DocumentCounter, DocumentCounting, total_of_counts
-from pipelines.composing.elements import DocumentFn, check_element_type, element_options
-from pipelines.composing.rows import (
+from pipelines.beam.read_tasks import ReadTasks
+from pipelines.beam.rows import (
     COUNT_ROW,
     REJECT_ROW,
     SHARD_ROW,
@@ -47,31 +46,23 @@ from pipelines.composing.rows import (
     reject_row,
     token_rows,
 )
-from pipelines.composing.shard_steps import write_shards
-from pipelines.composing.shards import check_global, check_vacant, claim, new_runs
-from pipelines.composing.token_runs import RowRuns
-from pipelines.composing.token_shards import (
-    RowTotals,
-    ShardJob,
-    descriptors,
-    total_of_rows,
-)
-from pipelines.composing.token_table import TokenTable
+from pipelines.beam.shards import check_global, check_vacant, claim, new_runs, write_shards
 from pipelines.config import SourceConfig
 from pipelines.config.values import UINT16_IDS
+from pipelines.counting.documents import DocumentCounter, DocumentCounting, total_of_counts
 from pipelines.errors import InputError
 from pipelines.readers.options import ReadOptions
-from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
-from pipelines.runners.work import Work
-from pipelines.stages.limits import limit_files
-from pipelines.stages.transforms import ReadTasks
+from pipelines.readers.source_limits import limit_files
+from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_readings
 from pipelines.storage.directory import Directory
-from pipelines.tasks import list_files, plan_tasks
+from pipelines.tasks.listing import list_files
+from pipelines.tasks.plan import plan_tasks
 from pipelines.tokenizers.files import cutting_rules, load_model, tokenizer_of
-from pipelines.writing import (
-    DocumentEncoder,
-    TokenRows,
-)
+from pipelines.writing.encoder import DocumentEncoder
+from pipelines.writing.rows import TokenRows
+from pipelines.writing.token_order import TokenTable
+from pipelines.writing.token_runs import RowRuns
+from pipelines.writing.token_shards import RowTotals, ShardJob, descriptors, total_of_rows
 
 __all__ = ["CountPretokens", "EncodeDocuments", "ReadDocuments", "WriteTokenShards"]
 

@@ -6,13 +6,7 @@ at once, each problem with its key, file, line and column.
 
 from __future__ import annotations
 
-from pipelines.config.build import (
-    BeamConfig,
-    BuildConfig,
-    CountsConfig,
-    EncodeConfig,
-    load_config,
-)
+from pipelines.config.build import BeamConfig, BuildConfig, CountsConfig, EncodeConfig, load_config
 from pipelines.config.source import SourceConfig
 from pipelines.config.tokenizer import RulesConfig, TokenizerConfig
 

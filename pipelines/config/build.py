@@ -19,9 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from pipelines.config.problems import did_you_mean, problems_of, refusal
 from pipelines.config.source import SourceConfig
 from pipelines.config.tokenizer import TokenizerConfig
+from pipelines.config.validation import did_you_mean, problems_of, refusal
 from pipelines.config.values import (
     UINT16_IDS,
     Fraction,
@@ -34,12 +34,7 @@ from pipelines.config.values import (
     options_key,
     size_key,
 )
-from pipelines.config.yaml_source import (
-    ConfigSource,
-    Problem,
-    describe_value,
-    raise_problems,
-)
+from pipelines.config.yaml_document import ConfigSource, Problem, describe_value, raise_problems
 
 
 class CountsConfig(Section):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.errors import ConfigError
-from pipelines.scrubbing import remember
+from pipelines.redaction import remember
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 # What messages may show: it says where, not who. The values are words of gcsfs.

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    PlainValidator,
-    Strict,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PlainValidator, Strict, model_validator
 
-from pipelines.config.problems import refusal
+from pipelines.config.validation import refusal
 from pipelines.config.values import (
     LONGEST_WHOLE_DOCUMENT,
     Fraction,
@@ -32,10 +26,7 @@ from pipelines.config.values import (
     several,
     size_key,
 )
-from pipelines.config.yaml_source import (
-    Problem,
-    describe_value,
-)
+from pipelines.config.yaml_document import Problem, describe_value
 
 # Keys of a source that only some formats have.
 _RECORDS: Final = ("jsonl", "parquet", "arrow")

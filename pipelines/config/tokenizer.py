@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    Strict,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from bpe_core.errors import InvalidPatternError
-from pipelines.config.problems import refusal
+from pipelines.config.validation import refusal
 from pipelines.config.values import (
     BYTE_KEYS,
     BYTE_TOKENS,
@@ -29,10 +23,7 @@ from pipelines.config.values import (
     check_special_tokens,
     check_tie_break,
 )
-from pipelines.config.yaml_source import (
-    Problem,
-    describe_value,
-)
+from pipelines.config.yaml_document import Problem, describe_value
 
 
 class RulesConfig(Section):

@@ -6,21 +6,11 @@ import itertools
 import re
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Strict,
-    ValidationInfo,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
 from bpe_core.errors import InvalidPatternError
-from pipelines.config.problems import did_you_mean, refusal
-from pipelines.config.yaml_source import (
-    Problem,
-    describe_value,
-)
+from pipelines.config.validation import did_you_mean, refusal
+from pipelines.config.yaml_document import Problem, describe_value
 
 PATTERN_NAMES: Final = ("gpt2", "cl100k", "cl100k_tiktoken", "o200k", "llama3", "qwen2", "none")
 BYTE_TOKENS: Final = 256

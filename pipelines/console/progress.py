@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pipelines.console.summary import format_bytes
+from pipelines.console.units import format_bytes
 from pipelines.supervisor import STATUS_VARIABLE
 
 _FIRST_SECONDS = 2.0  # shorter stages show nothing

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from bpe_core.cores import usable_cores
 from pipelines.console.terminal import visible
-from pipelines.dataset.parquet_files import footer_of, open_parquet
 from pipelines.dataset.reading import SPLITS, TokenChunk, TokenDataset, TokenFile
-from pipelines.dataset.vocabulary import Vocabulary
 from pipelines.errors import ConfigError
-from pipelines.manifest import RUN
+from pipelines.manifest.stage import RUN
+from pipelines.storage.parquet import footer_of, open_parquet
+from pipelines.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
-from pipelines.config.identity import fingerprint
-from pipelines.dataset.parquet_files import open_parquet
+from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError
-from pipelines.manifest import MANIFEST, RUN
-from pipelines.manifest_schema import FORMAT_VERSION
+from pipelines.manifest.models import FORMAT_VERSION
+from pipelines.manifest.stage import MANIFEST, RUN
 from pipelines.storage.directory import Directory
-from pipelines.storage.stored import REQUEST_BYTES, open_stored
+from pipelines.storage.parquet import open_parquet
+from pipelines.storage.remote_files import REQUEST_BYTES, open_stored
 from pipelines.tokenizers.files import Model, load_model
 
 SPLITS: Final = ("train", "validation")

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow.compute as pc
 
 from pipelines.accounting import NUMBERS
-from pipelines.console.summary import format_bytes
 from pipelines.console.terminal import visible
-from pipelines.dataset.names import source_name
-from pipelines.dataset.statistics import LONGEST_KEPT, Statistics, read_statistics
-from pipelines.dataset.vocabulary import Vocabulary
-from pipelines.manifest import RUN
-from pipelines.manifest_schema import MANIFESTS, RunRecord, problem_of
+from pipelines.console.units import format_bytes
+from pipelines.manifest.models import MANIFESTS, RunRecord, problem_of
+from pipelines.manifest.names import source_name
+from pipelines.manifest.stage import RUN
 from pipelines.metrics import Measured
+from pipelines.tokenizers.vocabulary import Vocabulary
+from pipelines.writing.statistics import LONGEST_KEPT, Statistics, read_statistics
 
 if TYPE_CHECKING:
     from pipelines.dataset.reading import TokenDataset

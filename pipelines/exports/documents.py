@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.dataset.reading import TokenDataset
-from pipelines.dataset.token_schema import schema
 from pipelines.exports.export import ExportFiles, Written
-from pipelines.exports.lists import list_array
-from pipelines.exports.row_export import NumberedRows, write_rows
+from pipelines.exports.row_export import NumberedRows
 from pipelines.exports.row_files import RowFormat
+from pipelines.exports.row_pipeline import write_rows
 from pipelines.exports.sections import Section, document_chunks
+from pipelines.manifest.token_schema import schema
+from pipelines.sorting.arrow_lists import list_array
 
 _GROUP_ROWS = 1 << 16
 

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
-from pipelines.config.identity import differences
+from pipelines.config.fingerprints import differences
 from pipelines.config.values import is_url, protocol_of
 from pipelines.console import progress
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError
 from pipelines.exports.formats import FORMATS, ExportOptions
-from pipelines.manifest_schema import sealed
+from pipelines.manifest.models import sealed
 from pipelines.storage.directory import Directory, HashingFile
 from pipelines.storage.locks import OutputLock
 from pipelines.supervisor import current_task

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import ExportFiles, Written
-from pipelines.exports.lists import list_array, list_values
 from pipelines.exports.packing import (
     PackedRows,
     Stretch,
@@ -19,9 +18,11 @@ from pipelines.exports.packing import (
     concatenated_rows,
     position_ids,
 )
-from pipelines.exports.row_export import NumberedRows, write_rows
+from pipelines.exports.row_export import NumberedRows
 from pipelines.exports.row_files import GROUP_IDS, RowFormat
+from pipelines.exports.row_pipeline import write_rows
 from pipelines.exports.sections import Section, document_stretches, token_stretches
+from pipelines.sorting.arrow_lists import list_array, list_values
 
 # Of the number of a row in a shuffle, those that count the rows of its window.
 _WINDOW_SHIFT = np.uint64(40)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import best_fit_rows, copy_pieces
-from pipelines.exports.lists import gathered, offsets_of
+from pipelines.sorting.arrow_lists import gathered, offsets_of
 
 # Of rows that are given together, so that what is made of them takes little memory.
 _BLOCK_IDS = 1 << 20

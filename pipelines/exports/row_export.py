@@ -8,31 +8,25 @@ entry in `_work`, and is not done again; the entries and the runs go when the ex
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
 from pipelines.console import progress
-from pipelines.dataset.names import token_file_name
 from pipelines.dataset.reading import TokenDataset, TokenFile
-from pipelines.exports.export import WORK, ExportFiles, Written
+from pipelines.exports.export import WORK
 from pipelines.exports.row_files import RowFile, RowFormat
 from pipelines.exports.sections import Section
-from pipelines.exports.shuffling import Run, RunFile, bucket_bits, order_keys, read_buckets
+from pipelines.exports.shuffling import Run, RunFile, read_buckets
+from pipelines.manifest.names import token_file_name
+from pipelines.sorting.keys import order_keys
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
-
-_FORMAT_VERSION: Final = "1"
-# Ids of an output file, unless a number of files was asked for, and of a task that writes a run.
-_FILE_BYTES: Final = 256 << 20
-_RUN_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,116 +159,6 @@ class GatherTask:
 Task = ReadTask | GatherTask
 
 
-def write_rows(
-    dataset: TokenDataset,
-    split: str,
-    files: ExportFiles,
-    options: Mapping[str, Any],
-    shape: Shape,
-) -> Written:
-    """Writes the files of a split.
-
-    Args:
-        dataset: what is exported.
-        split: of it.
-        files: where to, and what runs the pipelines.
-        options: of the export, `files` and `shuffle_seed` among them.
-        shape: of the rows.
-
-    Raises:
-        InputError: token files are missing, damaged, or not what their manifest says.
-        OutputError: the destination can't be written, or a run is damaged.
-    """
-    job = RowJob(
-        dataset=replace(dataset, manifest={}, files=()),
-        destination=files.directory,
-        split=split,
-        shape=shape,
-        metadata=_metadata(dataset, split, options),
-        seed=options["shuffle_seed"],
-    )
-    number = _number_of_files(dataset, split, options["files"])
-    if job.seed is None:
-        tasks = _read_tasks(dataset, split, shape, number)
-        entries = _done(files, job, "write", tasks)
-        documents = sum(entry["documents"] for entry in entries)
-    else:
-        size = dataset.num_tokens(split) * dataset.dtype.itemsize
-        job = replace(job, bits=bucket_bits(size))
-        tasks = _read_tasks(dataset, split, shape, -(-size // _RUN_BYTES))
-        scattered = _done(files, job, "scatter", tasks)
-        documents = sum(entry["documents"] for entry in scattered)
-        job = replace(job, runs=tuple(Run(**entry["run"]) for entry in scattered))
-        buckets = np.array([entry["buckets"] for entry in scattered], np.int64).sum(axis=0)
-        entries = _done(files, job, "gather", _gather_tasks(buckets, number))
-    written = [entry["file"] for entry in entries]
-    files.entries += written
-    return Written(
-        documents=documents,
-        tokens=sum(file["tokens"] for file in written),
-        facts={"rows": sum(file["rows"] for file in written), "files": len(written)},
-    )
-
-
-def _metadata(dataset: TokenDataset, split: str, options: Mapping[str, Any]) -> dict[str, str]:
-    export = {"dataset": dataset.fingerprint, "split": split, "options": dict(options)}
-    return {
-        "bpe.format": _FORMAT_VERSION,
-        "bpe.configuration": dataset.manifest["configuration_fingerprint"],
-        "bpe.tokenizer": dataset.manifest["configuration"]["tokenizer"],
-        "bpe.export": json.dumps(export, sort_keys=True),
-    }
-
-
-def _number_of_files(dataset: TokenDataset, split: str, asked: int | None) -> int:
-    """As many for training as asked for; those for validation are about as large."""
-    tokens, train = dataset.num_tokens(split), dataset.num_tokens("train")
-    if asked is None:
-        return max(1, -(-tokens * dataset.dtype.itemsize // _FILE_BYTES))
-    return asked if split == "train" or not train else max(1, round(asked * tokens / train))
-
-
-def _read_tasks(dataset: TokenDataset, split: str, shape: Shape, number: int) -> list[ReadTask]:
-    units = shape.count(dataset, split)
-    number = max(1, min(number, units))
-    bounds = [units * i // number for i in range(number + 1)]
-    return [
-        ReadTask(
-            index=i,
-            of=number,
-            first=bounds[i],
-            section=shape.section(dataset, split, bounds[i], bounds[i + 1]),
-        )
-        for i in range(number)
-    ]
-
-
-def _gather_tasks(buckets: NDArray[np.int64], number: int) -> list[GatherTask]:
-    """Files of equally many documents or packed rows, and the buckets that these are in."""
-    ends = np.cumsum(buckets)
-    units = int(ends[-1])
-    number = max(1, min(number, units))
-    bounds = [units * i // number for i in range(number + 1)]
-    tasks = []
-    for i in range(number):
-        first, end = bounds[i], bounds[i + 1]
-        first_bucket = int(np.searchsorted(ends, first, "right")) if units else 0
-        tasks.append(
-            GatherTask(
-                index=i,
-                of=number,
-                first_bucket=first_bucket,
-                end_bucket=int(np.searchsorted(ends, end, "left")) + 1,
-                skip=first - int(ends[first_bucket] - buckets[first_bucket]),
-                count=end - first,
-            )
-        )
-    return tasks
-
-
-# --- tasks on workers --------------------------------------------------------------------------
-
-
 def write_task(job: RowJob, task: ReadTask) -> dict[str, Any]:
     """Writes the rows of a task to its output file; gives the task's entry."""
     documents = 0
@@ -335,35 +219,6 @@ def _output_file(job: RowJob, task: Task) -> RowFile:
     )
 
 
-# --- pipelines ---------------------------------------------------------------------------------
-
-
-def _done(
-    files: ExportFiles, job: RowJob, step: str, tasks: Sequence[Task]
-) -> list[dict[str, Any]]:
-    """The entries of the tasks, in order; does those that are not done yet."""
-    finished = {
-        index: entry
-        for index, entry in _finished(job, step, tasks).items()
-        if step == "scatter" or _is_whole(job.destination, entry["file"])
-    }
-    left = [task for task in tasks if task.index not in finished]
-    if left:
-        job.work.create()
-        _run_pipeline(files, job, step, left)
-        finished = _finished(job, step, tasks)
-    return [finished[task.index] for task in tasks]
-
-
-def _run_pipeline(files: ExportFiles, job: RowJob, step: str, tasks: Sequence[Task]) -> None:
-    from pipelines import runners
-    from pipelines.exports.transforms import DoTasks
-
-    places = (job.dataset.output.url, job.destination.url)
-    with runners.pipeline(files.beam, files.beam_args, places) as pipeline:
-        pipeline | f"Tasks of {step}" >> DoTasks(job=job, step=step, tasks=tasks)
-
-
 def do_task(job: RowJob, step: str, descriptor: bytes) -> str:
     """Does a task and writes its entry, last; gives the entry's name.
 
@@ -388,31 +243,3 @@ def do_task(job: RowJob, step: str, descriptor: bytes) -> str:
 def entry_name(job: RowJob, step: str, task: Task) -> str:
     """The file of a task's entry, in `_work`."""
     return f"{job.split}-{step}-{task.index:05d}-of-{task.of:05d}.json"
-
-
-def _finished(job: RowJob, step: str, tasks: Sequence[Task]) -> dict[int, dict[str, Any]]:
-    """The entries of the tasks that are done, by index."""
-    noted = job.work.sizes()
-    present = noted if step == "scatter" else job.destination.sizes()
-    likely = [task for task in tasks if entry_name(job, step, task) in noted]
-    entries = job.work.read_json_files([entry_name(job, step, task) for task in likely])
-    finished = {}
-    for task, entry in zip(likely, entries, strict=True):
-        if entry is not None:
-            made = entry["run"] if step == "scatter" else entry["file"]
-            if present.get(made["name"]) == made["bytes"]:
-                finished[task.index] = entry
-    return finished
-
-
-def _is_whole(directory: Directory, file: Mapping[str, Any]) -> bool:
-    """Whether a file that an interrupted export left has its checksum.
-
-    Elsewhere than on a local disk that would take as long as making it: there its size must do.
-    Runs have checksums that are compared as they are read.
-    """
-    if not directory.is_local:
-        return True
-    with directory.local_path(file["name"]).open("rb") as data:
-        found: str = hashlib.file_digest(data, xxhash.xxh3_128).hexdigest()
-    return found == str(file["xxh3_128"])

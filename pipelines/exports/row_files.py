@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.dataset.parquet_files import ParquetOutput
 from pipelines.storage.directory import Directory
+from pipelines.storage.parquet import ParquetOutput
 
 # Of a row group, unless a number of rows was asked for: as in the token files of a build.
 GROUP_IDS: Final = 1 << 20

@@ -21,19 +21,20 @@ import xxhash
 from numpy.typing import NDArray
 
 from pipelines.errors import OutputError
-from pipelines.exports.lists import gathered, list_array, list_values
+from pipelines.sorting.arrow_lists import _with_ids, gathered, list_values, take_rows
 from pipelines.storage.directory import Directory
 
 # Ids of a bucket that are aimed at, and the largest number of buckets: with it sections of runs
 # are still large enough to be read one by one.
 BUCKET_BYTES: Final = 16 << 20
 _MOST_BUCKET_BITS: Final = 12
+
 # Ids that are gathered before sections are written.
 _FLUSH_BYTES: Final = 16 << 20
+
 # Rows with more ids stay in the runs until it is their turn: a bucket has to fit into memory,
 # however long the documents in it are.
 _LARGE_ROW_IDS: Final = 1 << 16
-_GOLDEN_GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 _KEY: Final = "_key"
 _BEGINS: Final = "_begins"
 _PLACE: Final = "_place"
@@ -44,34 +45,6 @@ _DIGEST: Final = "_digest"
 def bucket_bits(ids_bytes: int) -> int:
     """The number of bits of a key that name its bucket."""
     return min(_MOST_BUCKET_BITS, (max(0, ids_bytes - 1) // BUCKET_BYTES).bit_length())
-
-
-def order_keys(seed: int, split: str, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """What numbers are ordered by in a shuffle: no two have the same key.
-
-    The state of SplitMix64 begins at a hash of seed and split, and the key of number n is its
-    n-th output. The step from state to output is a bijection.
-
-    Source: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
-
-    Args:
-        seed: of the shuffle.
-        split: rows of another split have other keys.
-        numbers: uint64[n].
-
-    Returns:
-        uint64[n].
-
-    Example:
-        >>> order_keys(0, "train", np.arange(5, dtype=np.uint64)).argsort().tolist()
-        [3, 1, 0, 4, 2]
-    """
-    begin = np.uint64(xxhash.xxh3_64_intdigest(f"{seed}/{split}".encode()))
-    with np.errstate(over="ignore"):
-        keys = begin + (numbers + np.uint64(1)) * _GOLDEN_GAMMA
-        keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,23 +285,3 @@ def _damaged(directory: Directory, run: Run) -> OutputError:
 
 def _buckets(keys: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     return keys >> np.uint64(64 - bits) if bits else np.zeros_like(keys)
-
-
-def take_rows(table: pa.Table, order: NDArray[np.int64]) -> pa.Table:
-    """The rows in another order. Copies ids in pieces, not one by one as Arrow does."""
-    indices = pa.array(order)
-    columns = []
-    for column in table.columns:
-        if pa.types.is_list(column.type):
-            values, offsets = list_values(column)
-            taken = gathered(values, offsets[:-1][order], np.diff(offsets)[order])
-            columns.append(list_array(*taken, column.type))
-        else:
-            columns.append(column.take(indices))
-    return pa.table(columns, schema=table.schema)
-
-
-def _with_ids(table: pa.Table, ids: NDArray[Any], offsets: NDArray[np.int64]) -> pa.Table:
-    field = table.schema.field("input_ids")
-    at = table.schema.get_field_index("input_ids")
-    return table.set_column(at, field, list_array(ids, offsets, field.type))

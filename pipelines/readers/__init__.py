@@ -19,17 +19,18 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from pipelines.batches import DocumentBatch
+from pipelines.errors import BadFileError
 from pipelines.readers.columns import ArrowReader, ColumnReader, ParquetReader
 from pipelines.readers.documents import BatchMaker
 from pipelines.readers.json_lines import JsonLinesReader
 from pipelines.readers.options import InvalidDocumentError, LongDocumentError, ReadOptions
 from pipelines.readers.reading_ahead import read_ahead
-from pipelines.readers.separated import SeparatedReader
+from pipelines.readers.separators import SeparatedReader
 from pipelines.readers.streams import StreamPair, open_handle
 from pipelines.readers.text import TextReader
-from pipelines.rejects.bad_files import BadFileError
-from pipelines.storage.stored import StoredFile
-from pipelines.tasks import COLUMN_FORMATS, InputFile, Range, is_splittable
+from pipelines.storage.remote_files import StoredFile
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import COLUMN_FORMATS, Range, is_splittable
 
 __all__ = ["InvalidDocumentError", "LongDocumentError", "ReadOptions", "read_range"]
 

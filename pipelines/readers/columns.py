@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from bpe_core.errors import BpeError
 from pipelines.batches import DocumentBatch
+from pipelines.errors import DamagedFileError
 from pipelines.readers.arrow_footer import ARROW_FILE_MAGIC, rows_before, rows_of
 from pipelines.readers.documents import BatchMaker, Texts
 from pipelines.readers.fields import (
@@ -39,9 +40,9 @@ from pipelines.readers.fields import (
 )
 from pipelines.readers.options import FieldPath, ReadOptions
 from pipelines.readers.streams import InputHandle
-from pipelines.rejects.bad_files import DamagedFileError
 from pipelines.rejects.reasons import NULL_FIELD
-from pipelines.tasks import InputFile, Range
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import Range
 
 _BATCH_BYTES: Final = 2 << 20
 _SMALLEST_BATCH_BYTES: Final = 1 << 20

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bpe_core import _native
 from bpe_core.normalization import native_normalizer
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
-from pipelines.errors import InputError
+from pipelines.errors import BadFileError, DamagedFileError, InputError
 from pipelines.readers.long_documents import (
     LONGEST_CHARACTER,
     LongDocument,
@@ -25,10 +25,9 @@ from pipelines.readers.long_documents import (
 )
 from pipelines.readers.options import InvalidDocumentError, LongDocumentError, ReadOptions
 from pipelines.readers.streams import ByteArray
-from pipelines.rejects.bad_files import BadFileError, DamagedFileError
+from pipelines.redaction import scrub
 from pipelines.rejects.reasons import INVALID_UTF8, TOO_LONG
-from pipelines.scrubbing import scrub
-from pipelines.tasks import InputFile
+from pipelines.tasks.listing import InputFile
 
 IntArray = NDArray[np.int64]
 

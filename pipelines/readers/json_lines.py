@@ -24,15 +24,11 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.readers.documents import IntArray, Texts, with_texts
 from pipelines.readers.fields import id_strings, show_path
 from pipelines.readers.options import FieldPath, ReadOptions
-from pipelines.readers.separated import SeparatedReader, Split
+from pipelines.readers.separators import SeparatedReader, Split
 from pipelines.readers.streams import ByteArray, StreamPair
-from pipelines.rejects.reasons import (
-    MALFORMED_JSON,
-    MISSING_FIELD,
-    NULL_FIELD,
-    WRONG_FIELD_TYPE,
-)
-from pipelines.tasks import InputFile, Range
+from pipelines.rejects.reasons import MALFORMED_JSON, MISSING_FIELD, NULL_FIELD, WRONG_FIELD_TYPE
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import Range
 
 _WHITE_SPACE: Final = b" \t\r"  # JSON's, without the line break
 # What native code finds in a field (`JsonKind`).

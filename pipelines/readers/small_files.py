@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from pipelines.storage.archives import split_url
 from pipelines.storage.filesystems import plain_path
-from pipelines.storage.stored import StoredFile, open_stored
-from pipelines.tasks import InputFile
+from pipelines.storage.remote_files import StoredFile, open_stored
+from pipelines.tasks.listing import InputFile
 
 # Together they bound what is held: 16 MiB a worker.
 SMALL_BYTES: Final = 1 << 20

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.rejects.bad_files import (
+from pipelines.errors import (
     ChangedFileError,
     DamagedFileError,
     ForbiddenFileError,
@@ -30,9 +30,7 @@ from pipelines.rejects.bad_files import (
     VanishedFileError,
 )
 from pipelines.storage import archives
-from pipelines.storage.retries import describe
-from pipelines.storage.salvage import DECODING_ERRORS, SalvagedText, Text
-from pipelines.storage.stored import (
+from pipelines.storage.remote_files import (
     REQUEST_BYTES,
     ChangedError,
     NoRangesError,
@@ -40,7 +38,9 @@ from pipelines.storage.stored import (
     StoredHandle,
     open_stored,
 )
-from pipelines.tasks import InputFile
+from pipelines.storage.retries import describe
+from pipelines.storage.salvage import DECODING_ERRORS, SalvagedText, Text
+from pipelines.tasks.listing import InputFile
 
 ByteArray = NDArray[np.uint8]
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pipelines.batches import DocumentBatch
 from pipelines.readers.documents import Texts
 from pipelines.readers.options import ReadOptions
-from pipelines.readers.separated import SeparatedReader, Split
+from pipelines.readers.separators import SeparatedReader, Split
 from pipelines.readers.streams import ByteArray, Stream, StreamPair
-from pipelines.tasks import InputFile, Range
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import Range
 
 
 class TextReader(SeparatedReader):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipelines.errors import CHANGED_FILE, DAMAGED_FILE, UNREADABLE_FILE, VANISHED_FILE
+
 INVALID_UTF8: Final = "invalid_utf8"
 MALFORMED_JSON: Final = "malformed_json"
 MISSING_FIELD: Final = "missing_field"
@@ -11,14 +13,9 @@ NULL_FIELD: Final = "null_field"
 WRONG_FIELD_TYPE: Final = "wrong_field_type"
 TOO_LONG: Final = "too_long"
 SPECIAL_TOKEN: Final = "special_token"
-DAMAGED_FILE: Final = "damaged_file"
-VANISHED_FILE: Final = "vanished_file"
-CHANGED_FILE: Final = "changed_file"
-UNREADABLE_FILE: Final = "unreadable_file"
 
 # Such a reject stands for what could not be read of a file: it is no document.
 REASONS_OF_FILES: Final = frozenset({DAMAGED_FILE, VANISHED_FILE, CHANGED_FILE, UNREADABLE_FILE})
-
 REASONS: Final = {
     INVALID_UTF8: "the text is not valid UTF-8, and `input.invalid_utf8` is `reject`",
     MALFORMED_JSON: "a line of a JSON lines file is no JSON object",

@@ -11,7 +11,7 @@ from apache_beam.runners.runner import create_runner
 
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.runners.kind import PLACE_OF_OPTIONS, Kind, is_this_machine
+from pipelines.runners.spec import PLACE_OF_OPTIONS, Kind, is_this_machine
 
 TEMPLATE: Final = "template_location"
 _PACKAGE: Final = "google.cloud.dataflow_v1beta3"

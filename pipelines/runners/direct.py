@@ -19,7 +19,7 @@ from apache_beam.runners.worker import sdk_worker_main
 from bpe_core.cores import usable_cores
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.runners.kind import PLACE_OF_OPTIONS, Kind
+from pipelines.runners.spec import PLACE_OF_OPTIONS, Kind
 
 
 def _defaults(config: BeamConfig, beam_args: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from apache_beam.portability import common_urns, python_urns
 
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.runners.kind import PLACE_OF_OPTIONS, WITH_PORT, is_this_machine
+from pipelines.runners.spec import PLACE_OF_OPTIONS, WITH_PORT, is_this_machine
 
 _OF_URN: Final = {
     common_urns.environments.DOCKER.urn: "DOCKER",

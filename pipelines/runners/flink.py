@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import create_runner
 
 from pipelines.config import BeamConfig
+from pipelines.redaction import remember
 from pipelines.runners import portable
 from pipelines.runners.environment import (
     EMBEDDED_FLINK,
@@ -23,8 +24,7 @@ from pipelines.runners.environment import (
     workers_elsewhere,
     workers_held_here,
 )
-from pipelines.runners.kind import Kind
-from pipelines.scrubbing import remember
+from pipelines.runners.spec import Kind
 
 _OWN_NAME: Final = re.compile(r"beam-bpe-[0-9a-f]{8}")
 _SECONDS_TO_CANCEL: Final = 10.0

@@ -14,9 +14,9 @@ from pipelines.errors import ConfigError
 from pipelines.runners.dataflow import DATAFLOW, TEMPLATE
 from pipelines.runners.direct import DIRECT
 from pipelines.runners.flink import FLINK
-from pipelines.runners.kind import PLACE_OF_OPTIONS, Kind
 from pipelines.runners.portable import PORTABLE
 from pipelines.runners.prism import PRISM
+from pipelines.runners.spec import PLACE_OF_OPTIONS, Kind
 from pipelines.storage.filesystems import split_chain
 
 KINDS: Final[Mapping[str, Kind]] = {

@@ -10,12 +10,8 @@ from apache_beam.runners.runner import create_runner
 
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.runners.environment import (
-    check_environment,
-    workers_elsewhere,
-    workers_held_here,
-)
-from pipelines.runners.kind import PLACE_OF_OPTIONS, Kind
+from pipelines.runners.environment import check_environment, workers_elsewhere, workers_held_here
+from pipelines.runners.spec import PLACE_OF_OPTIONS, Kind
 
 
 def _check(config: BeamConfig, asked: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from apache_beam.runners.runner import create_runner
 
 from pipelines.runners.environment import check_environment, workers_elsewhere
-from pipelines.runners.kind import Kind
+from pipelines.runners.spec import Kind
 
 PRISM: Final = Kind(
     decides_workers=True,

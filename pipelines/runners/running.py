@@ -12,10 +12,7 @@ from typing import Any, Final
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import (
-    PipelineOptions,
-    PortableOptions,
-)
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.job_server import JobServer
 from apache_beam.runners.portability.portable_runner import PortableRunner
@@ -26,8 +23,8 @@ from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError, JobFailedError
 from pipelines.runners.failures import FAILURE, error_of, keep_errors_for_the_caller, our_errors
-from pipelines.runners.kind import PLACE_OF_OPTIONS, WITH_PORT, Kind
 from pipelines.runners.options import KINDS, options_of
+from pipelines.runners.spec import PLACE_OF_OPTIONS, WITH_PORT, Kind
 from pipelines.storage.locks import DetachedJob
 
 _SECONDS_TO_CONNECT: Final = 5.0

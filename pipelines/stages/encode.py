@@ -7,24 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config.identity import (
-    fingerprint,
-    tokens_configuration,
-)
-from pipelines.dataset.names import BASE, ENTRY_FILES
-from pipelines.errors import (
-    ConfigError,
-    InputError,
-    OutputError,
-)
-from pipelines.stages.run import Made, Run, importing
+from pipelines.config.fingerprints import fingerprint
+from pipelines.errors import InputError, OutputError
+from pipelines.manifest.names import BASE, ENTRY_FILES
+from pipelines.stages.context import Made, Run, importing
+from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
 from pipelines.stages.train import train
 
 if TYPE_CHECKING:
-    from pipelines.manifest import Identity
-    from pipelines.readers.work import SourceReading, TaskWork
+    from pipelines.manifest.stage import Identity
+    from pipelines.readers.tasks import TaskWork
     from pipelines.tokenizers.files import Model
-    from pipelines.writing import EncodeJob
+    from pipelines.writing.jobs import EncodeJob
 
 
 def _plan_fingerprint(identity: Identity, generation: str) -> str:
@@ -59,18 +53,10 @@ def encode(run: Run) -> None:
     note_tokens(run, manifest)
 
 
-def encode_configuration(run: Run, model: Model) -> dict[str, Any]:
-    """What decides the bytes of the token files, inputs apart."""
-    return {
-        **tokens_configuration(run.config, model.fingerprint),
-        "id_type": run.id_type(model),
-    }
-
-
 def discard_tokens(run: Run) -> None:
     """Removes what the stage wrote, with the rejects."""
-    from pipelines.dataset import generations
-    from pipelines.manifest import discard_stage, stated
+    from pipelines.manifest import generations
+    from pipelines.manifest.stage import discard_stage, stated
 
     run.lock.acquire()
     found = stated(run.tokens)
@@ -85,20 +71,6 @@ def discard_tokens(run: Run) -> None:
     run.rejects.remove_if_empty()
 
 
-def check_affixes(run: Run, model: Model) -> None:
-    """Whether what is put around documents are special tokens of the tokenizer."""
-    for key in ("prepend", "append"):
-        token = getattr(run.config.encode, key)
-        if token is not None and token not in model.special_tokens:
-            raise ConfigError(
-                "What is put around documents is no special token of the tokenizer.",
-                expected=f"one of {', '.join(map(repr, model.special_tokens))}, or null",
-                found=repr(token),
-                where=f"encode.{key}",
-                hint=f"Change encode.{key}.",
-            )
-
-
 def _run_encode(
     run: Run,
     identity: Identity,
@@ -108,19 +80,19 @@ def _run_encode(
 ) -> Made:
     """Encodes all files or, after an earlier manifest, those that it does not list."""
     with importing():
-        from pipelines import writing
         from pipelines.accounting import check_accounts
-        from pipelines.dataset import generations
-        from pipelines.readers.work import TaskWork
+        from pipelines.manifest import generations
+        from pipelines.readers.tasks import TaskWork
         from pipelines.tokenizers.files import counts_fingerprint
+        from pipelines.writing.content import tokens_content, write_merged_statistics
 
     plan = run.plan if earlier is None else run.plan_of_added(earlier)
     works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
     name = BASE if earlier is None else generations.next_name(earlier)
     job = encode_job(run, identity, model, plan.plan_id(_plan_fingerprint(identity, name)), name)
     entries, made = write_tokens(run, job, works, model, earlier)
-    content = writing.tokens_content(entries, plan.files, run.config.input, name)
-    content["files"]["statistics"] = [writing.write_merged_statistics(job, entries, model)]
+    content = tokens_content(entries, plan.files, run.config.input, name)
+    content["files"]["statistics"] = [write_merged_statistics(job, entries, model)]
     content = {
         **generations.content_of(earlier, content, name, len(works), identity.configuration),
         "tokenizer": model.fingerprint,
@@ -147,22 +119,25 @@ def write_tokens(
     earlier: Mapping[str, Any] | None,
 ) -> tuple[dict[int, dict[str, Any]], Made]:
     """Has the tasks written that are not yet; gives the entries of all."""
-    from pipelines import runners, writing
+    from pipelines import runners
     from pipelines.accounting import DocumentTotals
-    from pipelines.beam_metrics import read_metrics
+    from pipelines.beam.metrics import read_metrics
+    from pipelines.beam.read_tasks import ReadTasks
     from pipelines.console import progress
-    from pipelines.dataset import generations
-    from pipelines.stages.detached import submit
-    from pipelines.stages.transforms import ReadTasks, WriteTasks
+    from pipelines.manifest import generations
+    from pipelines.stages.submit import submit
+    from pipelines.stages.transforms import WriteTasks
+    from pipelines.writing.encoder import keep_tokenizer
+    from pipelines.writing.tasks import finished_entries
 
-    finished = writing.finished_entries(job, len(works))
+    finished = finished_entries(job, len(works))
     if earlier is not None:
         kept = finished.values()
         generations.remove(generations.unlisted(run.tokens, run.rejects, earlier, kept))
     left = [work for work in works if work.index not in finished]
     measured = None
     if left:
-        writing.keep_tokenizer(job.tokenizer, model)
+        keep_tokenizer(job.tokenizer, model)
 
         def written(pipeline: Any) -> Any:
             tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
@@ -176,7 +151,7 @@ def write_tokens(
         ):
             written(pipeline)
         measured = read_metrics(pipeline.result, len(left))
-    entries = writing.finished_entries(job, len(works))
+    entries = finished_entries(job, len(works))
     _check_all_there(run, len(entries), len(works))
     if any(entry["rejects"] for entry in entries.values()):
         run.rejects.settle()
@@ -203,38 +178,6 @@ def _other_bad_files(run: Run, totals: Mapping[str, Any]) -> str:
     before = set(counted.get("totals", {}).get("bad_files", ()))
     other = sorted(before.symmetric_difference(totals["bad_files"]))
     return f"; bad in one of the two alone: {', '.join(other[:10])}" if other else ""
-
-
-def encode_job(
-    run: Run, identity: Identity, model: Model, plan_id: str, generation: str
-) -> EncodeJob:
-    """What workers have to know."""
-    from pipelines.writing import EncodeJob
-
-    encode = run.config.encode
-    return EncodeJob(
-        tokens=run.tokens,
-        rejects=run.rejects,
-        tokenizer=run.tokenizer_directory,
-        tokenizer_fingerprint=model.fingerprint,
-        configuration=identity.configuration_fingerprint,
-        plan_id=plan_id,
-        generation=generation,
-        prepend=encode.prepend,
-        append=encode.append,
-        special_tokens_in_text=encode.special_tokens_in_text,
-        id_type=run.id_type(model),
-        validation_fraction=encode.validation_fraction,
-        readings=readings(run, model),
-    )
-
-
-def readings(run: Run, model: Model) -> tuple[SourceReading, ...]:
-    """How each source is read for this tokenizer."""
-    from pipelines.readers.work import source_readings
-    from pipelines.tokenizers.files import cutting_rules
-
-    return source_readings(run.config.input, **cutting_rules(model))
 
 
 def note_tokens(run: Run, manifest: Mapping[str, Any]) -> None:

@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.config.identity import (
+from pipelines.config.fingerprints import (
     counts_configuration,
     tokenizer_configuration,
     tokens_configuration,
 )
 from pipelines.config.values import UINT16_IDS
-from pipelines.console.summary import BuildPlan, PlannedFile
-from pipelines.dataset.names import BASE, token_file_name
-from pipelines.errors import (
-    DifferentConfigurationError,
-    OutputError,
-    PipelineError,
-)
-from pipelines.stages.run import Run
+from pipelines.errors import DifferentConfigurationError, OutputError, PipelineError
+from pipelines.manifest.names import BASE, token_file_name
+from pipelines.stages.context import Run
+from pipelines.stages.summary import BuildPlan, PlannedFile
 from pipelines.storage.directory import Directory
-from pipelines.tasks import (
-    Plan,
-    is_splittable,
-)
+from pipelines.tasks.plan import Plan, is_splittable
 
 
 def describe(run: Run) -> BuildPlan:
@@ -83,7 +76,7 @@ def _next_generation(run: Run) -> tuple[str, Plan]:
     earlier = run.finished_dataset()
     if earlier is None:
         return BASE, run.plan
-    from pipelines.dataset import generations
+    from pipelines.manifest import generations
 
     added = run.plan_of_added(earlier)
     left = {file.label: file.size for file in run.listed.files}
@@ -112,7 +105,7 @@ def check_output(run: Run) -> None:
         DifferentConfigurationError: what is there is of another configuration or other inputs.
         OutputError: there are files that no build wrote.
     """
-    from pipelines import manifest as records
+    from pipelines.manifest import stage as records
 
     def checked(directory: Directory, configuration: Mapping[str, Any]) -> Any:
         identity = records.Identity.of(configuration, run.listed)

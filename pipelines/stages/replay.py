@@ -6,31 +6,27 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipelines.console.summary import StageState, StageSummary
-from pipelines.dataset.names import ENTRY_FILES
-from pipelines.stages.encode import (
-    check_affixes,
-    encode_configuration,
-    encode_job,
-    note_tokens,
-    readings,
-    write_tokens,
-)
-from pipelines.stages.run import Run, importing
+from pipelines.manifest.names import ENTRY_FILES
+from pipelines.stages.context import Run, importing
+from pipelines.stages.encode import note_tokens, write_tokens
+from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job, readings
+from pipelines.stages.summary import StageState, StageSummary
 
 
 def replay(run: Run, repaired: Mapping[str, str]) -> None:
     """Makes a generation of rejected documents, if any are to be taken."""
     with importing():
-        from pipelines import manifest as records
-        from pipelines.rejects import replay as replaying
+        from pipelines.manifest import stage as records
+        from pipelines.replay.job import Dataset, Job
+        from pipelines.replay.plan import Replay
+        from pipelines.replay.repaired_files import find_repaired, repaired_before
 
     model = run.load_model()
     check_affixes(run, model)
     configuration = encode_configuration(run, model)
 
-    def planned() -> tuple[replaying.Replay, replaying.Job]:
-        dataset = replaying.Dataset(
+    def planned() -> tuple[Replay, Job]:
+        dataset = Dataset(
             tokens=run.tokens,
             rejects=run.rejects,
             manifest=records.dataset_manifest(run.tokens),
@@ -39,15 +35,15 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
         records.check_replayable(run.tokens, dataset.manifest, configuration)
         sources = run.config.input
         listed = {file.label: file for file in run.listed.files}
-        again = replaying.Replay(
+        again = Replay(
             dataset=dataset,
             configuration=configuration,
             sources=sources,
             readings=readings(run, model),
             listed=listed,
             repaired={
-                **replaying.repaired_before(repaired, dataset, configuration, sources, listed),
-                **replaying.find_repaired(repaired, dataset, sources),
+                **repaired_before(repaired, dataset, configuration, sources, listed),
+                **find_repaired(repaired, dataset, sources),
             },
         )
         return again, again.plan()

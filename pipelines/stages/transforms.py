@@ -21,49 +21,20 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import with_input_types, with_output_types
 
 from pipelines import runners
-from pipelines.beam_metrics import beam_meter
-from pipelines.composing import (
-    coders,  # noqa: F401  registers them
-)
-from pipelines.composing.shard_steps import every_shard
-from pipelines.counting import CountJob, TaskCounter, merge_shard, read_commit
-from pipelines.readers.work import TaskWork
+from pipelines.beam.dofn import Work
+from pipelines.beam.metrics import beam_meter
+from pipelines.beam.shards import every_shard
+from pipelines.counting.commits import TaskCounter, read_commit
+from pipelines.counting.jobs import CountJob
+from pipelines.counting.shards import merge_shard
+from pipelines.readers.tasks import TaskWork
 from pipelines.runners import FAILURE
-from pipelines.runners.work import Work
-from pipelines.stages.on_worker import TrainJob
+from pipelines.stages.train_job import TrainJob
 from pipelines.storage.locks import Guard
-from pipelines.writing import (
-    EncodeJob,
-    write_task,
-)
+from pipelines.writing.jobs import EncodeJob
+from pipelines.writing.tasks import write_task
 
-__all__ = [
-    "CountTasks",
-    "NoteFinished",
-    "ReadTasks",
-    "TrainTokenizer",
-    "WriteTasks",
-    "WriteTrainedTasks",
-]
-
-
-@with_output_types(bytes)
-@dataclass(kw_only=True)
-class ReadTasks(beam.PTransform):  # type: ignore[misc]
-    """Task descriptors, the largest first, dealt to the workers."""
-
-    works: Sequence[TaskWork]
-
-    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[bytes]:
-        sizes = {
-            work.index: sum(end - start for _, start, end in work.parts) for work in self.works
-        }
-        ordered = sorted(self.works, key=lambda work: (-sizes[work.index], work.index))
-        return runners.deal(begin, [work.to_bytes() for work in ordered])
-
-    def display_data(self) -> dict[str, Any]:
-        """The number of tasks."""
-        return {"tasks": len(self.works)}
+__all__ = ["CountTasks", "NoteFinished", "TrainTokenizer", "WriteTasks", "WriteTrainedTasks"]
 
 
 @with_input_types(bytes)
@@ -209,9 +180,6 @@ class NoteFinished(beam.PTransform):  # type: ignore[misc]
     def display_data(self) -> dict[str, Any]:
         """The output that is finished."""
         return {"output": self.guard.output.url}
-
-
-# --- what runs on workers --------------------------------------------------------------------
 
 
 class _CountTasks(Work):

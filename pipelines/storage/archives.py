@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pipelines.config.values import escape, unescape
+from pipelines.storage.remote_files import StoredFile, StoredHandle, current_mark, open_stored
 from pipelines.storage.salvage import DECODING_ERRORS, SalvagedText
-from pipelines.storage.stored import StoredFile, StoredHandle, current_mark, open_stored
 
 _PROTOCOLS: Final = ("zip", "tar")
 _CONTENTS_KEPT: Final = 16

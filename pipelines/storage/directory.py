@@ -28,8 +28,8 @@ import xxhash
 from pipelines.errors import OutputError
 from pipelines.storage import json_text
 from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, protocols
+from pipelines.storage.remote_files import read_range
 from pipelines.storage.retries import describe, persistently
-from pipelines.storage.stored import read_range
 from pipelines.storage.uploads import create, shows_unfinished, temporary_path, upload
 from pipelines.supervisor import STATUS_VARIABLE
 

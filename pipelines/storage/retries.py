@@ -21,7 +21,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.scrubbing import scrub, scrub_error
+from pipelines.redaction import scrub, scrub_error
 
 ATTEMPTS: Final = 8
 # No attempt begins after so many seconds.

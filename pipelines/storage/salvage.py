@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from pipelines.rejects.bad_files import DamagedFileError
+from pipelines.errors import DamagedFileError
 
 # What decompressors raise when data is not what their format says.
 DECODING_ERRORS: Final = (

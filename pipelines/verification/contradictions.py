@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.accounting import DocumentTotals
-from pipelines.config.identity import fingerprint
-from pipelines.dataset.generations import generation_of, policy_of, with_policy
-from pipelines.dataset.names import BASE, statistics_file_name
+from pipelines.config.fingerprints import fingerprint
+from pipelines.manifest.generations import generation_of, policy_of, with_policy
+from pipelines.manifest.names import BASE, statistics_file_name
 
 
 def contradictions(manifest: Mapping[str, Any]) -> Iterator[str]:

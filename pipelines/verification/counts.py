@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from bpe_core._native import scan_documents
 from bpe_core.errors import BpeError
 from pipelines.accounting import check_accounts
-from pipelines.config.identity import differences, fingerprint
-from pipelines.dataset.parquet_files import footer_of, open_parquet
+from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import PipelineError
-from pipelines.manifest import MANIFEST
-from pipelines.manifest_schema import Stage
+from pipelines.manifest.models import Stage
+from pipelines.manifest.stage import MANIFEST
 from pipelines.storage.directory import Directory
+from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tokenizers.files import TRAINING, load_model
 from pipelines.verification.contradictions import contradictions
 from pipelines.verification.findings import Findings, compare, entry_of

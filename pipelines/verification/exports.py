@@ -11,7 +11,7 @@ from pipelines.dataset.reading import SPLITS
 from pipelines.errors import InputError
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.exports.export import present_files
-from pipelines.manifest_schema import problem_of_seal
+from pipelines.manifest.models import problem_of_seal
 from pipelines.storage.directory import Directory
 from pipelines.verification.files import check_file
 from pipelines.verification.findings import EXPORT, Findings, run_side_by_side

@@ -10,10 +10,10 @@ import xxhash
 
 from bpe_core.errors import BpeError
 from pipelines.errors import in_a_line
-from pipelines.manifest import MANIFEST, RUN
-from pipelines.manifest_schema import MANIFESTS, Stage
+from pipelines.manifest.models import MANIFESTS, Stage
+from pipelines.manifest.stage import MANIFEST, RUN
 from pipelines.storage.directory import Directory
-from pipelines.storage.stored import open_stored
+from pipelines.storage.remote_files import open_stored
 from pipelines.verification.findings import Findings
 
 _CHUNK_BYTES: Final = 4 << 20

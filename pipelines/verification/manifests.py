@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pipelines.config.identity import differences, fingerprint
+from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import InputError, OutputError
-from pipelines.manifest import MANIFEST, RUN
-from pipelines.manifest_schema import MANIFESTS, RunRecord, Stage, problem_of
+from pipelines.manifest.models import MANIFESTS, RunRecord, Stage, problem_of
+from pipelines.manifest.stage import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.verification.findings import Findings
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.dataset.generations import record_of
-from pipelines.dataset.parquet_files import footer_of, open_parquet
+from pipelines.manifest.generations import record_of
 from pipelines.storage.directory import Directory
+from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.verification.findings import Findings, compare, entry_of
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.dataset.reading import TokenChunk
-from pipelines.dataset.vocabulary import Vocabulary
+from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.verification.findings import Findings
 
 

@@ -25,20 +25,21 @@ from bpe_core.special_tokens import special_set
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import BuildConfig, SourceConfig
-from pipelines.config.identity import source_of
-from pipelines.dataset.generations import policy_of_generation, with_policy
-from pipelines.dataset.names import BASE, source_name
-from pipelines.dataset.parquet_files import footer_of, open_parquet
+from pipelines.config.fingerprints import source_of
 from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
-from pipelines.dataset.vocabulary import Vocabulary
 from pipelines.errors import InputError, in_a_line
-from pipelines.manifest import RUN
-from pipelines.readers.work import SourceReading, TaskWork, read_task, source_readings
-from pipelines.stages.limits import limit_files
-from pipelines.tasks import COLUMN_FORMATS, InputFile, compression_of, is_splittable, list_files
+from pipelines.manifest.generations import policy_of_generation, with_policy
+from pipelines.manifest.names import BASE, source_name
+from pipelines.manifest.stage import RUN
+from pipelines.readers.source_limits import limit_files
+from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_readings
+from pipelines.storage.parquet import footer_of, open_parquet
+from pipelines.tasks.listing import InputFile, compression_of, list_files
+from pipelines.tasks.plan import COLUMN_FORMATS, is_splittable
 from pipelines.tokenizers.files import Model, cutting_rules, tokenizer_of
+from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.verification.findings import Findings, run_side_by_side
-from pipelines.writing import DocumentEncoder
+from pipelines.writing.encoder import DocumentEncoder
 
 _COLUMNS: Final = ("source", "offset", "part", "num_bytes")
 

@@ -13,24 +13,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.identity import fingerprint
+from pipelines.config.fingerprints import fingerprint
 from pipelines.config.values import several
-from pipelines.dataset.generations import record_of
-from pipelines.dataset.names import source_name
-from pipelines.dataset.parquet_files import footer_of, open_parquet
 from pipelines.dataset.reading import TokenDataset, TokenFile
-from pipelines.dataset.statistics import Statistics, read_statistics
-from pipelines.dataset.token_schema import schema
-from pipelines.dataset.vocabulary import Vocabulary
-from pipelines.manifest import MANIFEST
-from pipelines.manifest_schema import Stage
+from pipelines.manifest.generations import record_of
+from pipelines.manifest.models import Stage
+from pipelines.manifest.names import source_name
+from pipelines.manifest.stage import MANIFEST
+from pipelines.manifest.token_schema import schema
 from pipelines.storage.directory import Directory
-from pipelines.tasks import COLUMN_FORMATS, compression_of
+from pipelines.storage.parquet import footer_of, open_parquet
+from pipelines.tasks.listing import compression_of
+from pipelines.tasks.plan import COLUMN_FORMATS
 from pipelines.tokenizers.files import Model
+from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.verification.contradictions import contradictions
 from pipelines.verification.counts import check_accounts_of
 from pipelines.verification.findings import Findings, check_software, compare, entry_of
 from pipelines.verification.rows import Places, Rows
+from pipelines.writing.statistics import Statistics, read_statistics
 
 
 class TokenFiles:

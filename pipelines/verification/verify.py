@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bpe_core.errors import BpeError
-from pipelines.dataset.names import STATISTICS_FILE
 from pipelines.dataset.reading import SPLITS, TokenDataset, model_of
 from pipelines.errors import InputError, in_a_line
 from pipelines.exports.export import BEGUN
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
-from pipelines.manifest import MANIFEST, RUN
-from pipelines.manifest_schema import MANIFESTS, Stage
+from pipelines.manifest.models import MANIFESTS, Stage
+from pipelines.manifest.names import STATISTICS_FILE
+from pipelines.manifest.stage import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model
 from pipelines.verification.counts import check_counts, check_shard, check_tokenizer

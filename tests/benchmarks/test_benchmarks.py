@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bpe_core import BPETokenizer
-from pipelines import counting
+from pipelines.counting import shards
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 MODULES = ("corpora", "peers", "measure", "table", "fetch_code", "short", "run", "install")
@@ -457,7 +457,7 @@ def test_sections_are_merged_in_rounds(
     sections: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = load("scale_tables", monkeypatch)
-    assert tables.MERGED_AT_ONCE == counting.MERGED_AT_ONCE
+    assert tables.MERGED_AT_ONCE == shards.MERGED_AT_ONCE
     assert tables.rounds(sections) == rounds
 
 

@@ -628,7 +628,7 @@ def slow(directory: Path) -> Path:
     """For workers that take a while to begin a task, so that one can be killed meanwhile."""
     return patched(
         directory,
-        "pipelines.readers.work",
+        "pipelines.readers.tasks",
         "source_readings",
         "begin = found.TaskWork.from_bytes; "
         "found.TaskWork.from_bytes = lambda data: (time.sleep(0.1), begin(data))[1]",

@@ -28,22 +28,22 @@ from build_support import EXAMPLES, ROOT, count_job
 from engine_support import command, need_module
 
 from pipelines import runners
+from pipelines.beam.read_tasks import ReadTasks
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
-from pipelines.readers.work import TaskWork
-from pipelines.stages.on_worker import TrainJob
+from pipelines.readers.tasks import TaskWork
+from pipelines.stages.train_job import TrainJob
 from pipelines.stages.transforms import (
     CountTasks,
     NoteFinished,
-    ReadTasks,
     TrainTokenizer,
     WriteTasks,
     WriteTrainedTasks,
 )
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import LOCK, Guard
-from pipelines.tasks import InputFile
+from pipelines.tasks.listing import InputFile
 from pipelines.transforms import CountPretokens, EncodeDocuments, ReadDocuments, WriteTokenShards
-from pipelines.writing import EncodeJob
+from pipelines.writing.jobs import EncodeJob
 
 IMAGE = "europe-docker.pkg.dev/project/images/beam-bpe:1"
 SECRET = "correct-horse-battery-staple"

@@ -16,7 +16,7 @@ def test_native_code_that_aborts_ends_the_command_with_signal_stage_and_task(
 ) -> None:
     # The first batch that a process counts ends it.
     abort = "found.TaskCounter.add = lambda *_: os.abort()"
-    path = patched(tmp_path / "path", "pipelines.counting", "TaskCounter", abort)
+    path = patched(tmp_path / "path", "pipelines.counting.shards", "TaskCounter", abort)
     option = f"--direct_running_mode={mode}"
     done = subprocess.run(
         arguments(work.configuration, tmp_path / "out", "beam.workers=2", "--", option),

@@ -21,7 +21,7 @@ from engine_support import (
 )
 from storage_support import KEY, S3, SECRET, Server, serve
 
-from pipelines import build, software
+from pipelines import build, versions
 
 CREDENTIALS = {"TEST_S3_KEY": KEY, "TEST_S3_SECRET": SECRET}
 EXTERNAL = "--environment_type=EXTERNAL"
@@ -137,12 +137,12 @@ def test_workers_with_other_versions_fail_the_build_with_what_differs(
     work: Work, tmp_path: Path, engine: list[str], path: Path
 ) -> None:
     others = "found.worker_versions = lambda: {**found.deciding_versions(), 'pyarrow': '0.1'}"
-    patched(path, "pipelines.software", "check_worker", others)
+    patched(path, "pipelines.versions", "check_worker", others)
     done = command(work.configuration, tmp_path / "out", *engine)
     assert done.returncode == 13, done.stderr
     said = message_of(done)
     assert said.startswith("error: A worker has other versions than the command.\n")
-    known = software.worker_versions()
+    known = versions.worker_versions()
     assert f"  expected: pyarrow {known['pyarrow']}, python {known['python']}\n" in said
     assert "  found: pyarrow 0.1, python unknown\n" in said
 

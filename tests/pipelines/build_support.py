@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import BuildConfig
-from pipelines.counting import CountJob, count_tasks, merge_shard, usable_commits
-from pipelines.readers import work as works_module
-from pipelines.readers.work import TaskWork, source_readings
+from pipelines.counting.commits import count_tasks, usable_commits
+from pipelines.counting.jobs import CountJob
+from pipelines.counting.shards import merge_shard
+from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
 from pipelines.storage.directory import Directory
-from pipelines.tasks import InputFile, Plan, list_files, plan_tasks
-from pipelines.writing import EncodeJob
+from pipelines.tasks.listing import InputFile, list_files
+from pipelines.tasks.plan import Plan, plan_tasks
+from pipelines.writing.jobs import EncodeJob
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "data"
@@ -155,9 +157,7 @@ def encode_job(config: BuildConfig, tokenizer: Path, fingerprint: str, **changes
     return EncodeJob(**{**values, **changes})
 
 
-def with_small_pieces(
-    readings: Sequence[works_module.SourceReading], **sizes: int
-) -> tuple[works_module.SourceReading, ...]:
+def with_small_pieces(readings: Sequence[SourceReading], **sizes: int) -> tuple[SourceReading, ...]:
     """The same readings with small buffers, so that documents are cut into pieces."""
     from dataclasses import replace
 

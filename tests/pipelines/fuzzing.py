@@ -35,13 +35,13 @@ from build_support import config_for, count_tasks, input_file, merge_all, some_t
 from bpe_core import BPETokenizer
 from bpe_core.errors import BpeError
 from pipelines import build, runners, writing
-from pipelines.counting import read_commit
-from pipelines.errors import PipelineError
+from pipelines.beam.read_tasks import ReadTasks
+from pipelines.counting.commits import read_commit
+from pipelines.errors import BadFileError, ChangedFileError, PipelineError, UnreadableFileError
 from pipelines.readers import ReadOptions, read_range
-from pipelines.rejects.bad_files import BadFileError, ChangedFileError, UnreadableFileError
 from pipelines.rejects.reasons import REASONS_OF_FILES
-from pipelines.stages.transforms import CountTasks, ReadTasks, WriteTasks
-from pipelines.tasks import Range, is_splittable
+from pipelines.stages.transforms import CountTasks, WriteTasks
+from pipelines.tasks.plan import Range, is_splittable
 
 SEPARATOR = b"<|endoftext|>"
 SECONDS_FOR_ONE = 60

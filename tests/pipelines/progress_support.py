@@ -24,12 +24,12 @@ _SLOW_TASKS = """
 import logging, time
 import rich.console, rich.progress, rich.table
 logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
-from pipelines import counting
+from pipelines.counting import commits
 from pipelines.console import progress
 progress._FIRST_SECONDS = 0.0
 progress._POLL_SECONDS = progress._LINE_SECONDS = 0.05
-read = counting.read_task
-counting.read_task = lambda *given: (time.sleep(0.25), read(*given))[1]
+read = commits.read_task
+commits.read_task = lambda *given: (time.sleep(0.25), read(*given))[1]
 """
 
 

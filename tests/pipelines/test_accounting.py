@@ -22,10 +22,10 @@ from pipelines.accounting import NUMBERS, check_accounts, planned_bytes
 from pipelines.batches import DocumentBatch
 from pipelines.config import BuildConfig
 from pipelines.errors import AccountingError, OutputError, exit_code_of
-from pipelines.readers import work
+from pipelines.readers import source_limits as limits
+from pipelines.readers import tasks as work
 from pipelines.stages import count as count_stage
-from pipelines.stages import limits
-from pipelines.tasks import InputFile
+from pipelines.tasks.listing import InputFile
 
 LONG = b"a long document of many words " * 150_000  # above a piece
 TEXTS = [b"document %d of some words" % i for i in range(60)]
@@ -245,9 +245,9 @@ def test_damaged_files_are_excepted(built: BuildConfig) -> None:
 @pytest.mark.parametrize(
     ("module", "label", "change", "named"),
     [
-        ("counting", "lines/b.txt", {"framing_bytes": 0}, "source lines"),
-        ("writing", "lines/b.txt", {"framing_bytes": 0}, "input lines/b.txt"),
-        ("writing", "rows/a", {"rows": 7}, "input rows/a"),
+        ("counting.commits", "lines/b.txt", {"framing_bytes": 0}, "source lines"),
+        ("writing.tasks", "lines/b.txt", {"framing_bytes": 0}, "input lines/b.txt"),
+        ("writing.tasks", "rows/a", {"rows": 7}, "input rows/a"),
     ],
 )
 def test_a_build_that_loses_something_fails_and_names_it(
@@ -280,7 +280,7 @@ def test_a_build_that_loses_something_fails_and_names_it(
         build.build(config)
     assert named in str(error.value)
     assert exit_code_of(error.value) == 11
-    stage = {"counting": "counts", "writing": "tokens"}[module]
+    stage = {"counting.commits": "counts", "writing.tasks": "tokens"}[module]
     assert not (tmp_path / "out" / stage / "manifest.json").exists()
 
 

@@ -11,7 +11,8 @@ import pytest
 from apache_beam.testing.test_pipeline import TestPipeline as BeamPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipelines.batches import DocumentBatch, DocumentBatchCoder, Reject
+from pipelines.batches import DocumentBatch, Reject
+from pipelines.beam.coders import DocumentBatchCoder
 
 
 def make_batch(documents: list[bytes], **values: object) -> DocumentBatch:

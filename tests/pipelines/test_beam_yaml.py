@@ -18,7 +18,7 @@ from build_support import EXAMPLES, ROOT, SEPARATOR, some_text
 
 from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
 from pipelines import row_transforms, transforms
-from pipelines.composing.rows import COUNT_ROW, SHARD_ROW, TOKEN_ROW
+from pipelines.beam.rows import COUNT_ROW, SHARD_ROW, TOKEN_ROW
 
 PIPELINES = ROOT / "examples" / "beam_yaml"
 

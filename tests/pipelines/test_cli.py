@@ -14,7 +14,12 @@ import pipelines
 from bpe_core.errors import FormatError
 from pipelines import errors, supervisor
 from pipelines.cli import main
-from pipelines.console.summary import BuildPlan, BuildSummary, PlannedFile, StageSummary
+from pipelines.stages.summary import (
+    BuildPlan,
+    BuildSummary,
+    PlannedFile,
+    StageSummary,
+)
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "configs" / "quickstart.yaml"
@@ -256,7 +261,7 @@ def test_an_unknown_option_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -
 HEADER = """
 import os, signal, sys, time
 from pipelines.errors import InputError
-from pipelines.console.summary import BuildSummary
+from pipelines.stages.summary import BuildSummary
 from pipelines.supervisor import current_task
 """
 

@@ -29,17 +29,19 @@ from bpe_core.counts import PretokenCounts
 from bpe_core.errors import CountOverflowError
 from pipelines import counting
 from pipelines.config import BuildConfig
-from pipelines.config.identity import fingerprint
-from pipelines.counting import (
-    CountJob,
+from pipelines.config.fingerprints import fingerprint
+from pipelines.counting import commits, table
+from pipelines.counting import shards as counting_shards
+from pipelines.counting.commits import (
     TaskCounter,
     count_tasks,
-    load_counts,
     read_commit,
     usable_commits,
 )
+from pipelines.counting.jobs import CountJob
+from pipelines.counting.load import load_counts
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
-from pipelines.readers.work import TaskWork
+from pipelines.readers.tasks import TaskWork
 
 DOCUMENTS = {f"{name}.txt": some_text(40, start=40 * i) for i, name in enumerate("abc")}
 
@@ -146,7 +148,7 @@ def test_little_memory_makes_many_runs_and_the_same_shards(
     descriptors = list(count_tasks(small, works))
     assert len(commits_of(small)) == 1
     assert len(runs_of(small)) > 10
-    monkeypatch.setattr(counting, "MERGED_AT_ONCE", 2)
+    monkeypatch.setattr("pipelines.counting.shards.MERGED_AT_ONCE", 2)
     merge_all(small, descriptors)
     assert shards(small) == expected
 
@@ -156,7 +158,7 @@ def test_scratch_files_of_merging_in_rounds_are_removed(
 ) -> None:
     descriptors = list(count_tasks(job, works))
     before = runs_of(job)
-    monkeypatch.setattr(counting, "MERGED_AT_ONCE", 2)
+    monkeypatch.setattr("pipelines.counting.shards.MERGED_AT_ONCE", 2)
     merge_all(job, descriptors)
     assert runs_of(job) == before
 
@@ -167,7 +169,7 @@ def test_merging_keeps_no_file_open(
     """With 256 runs each, a few workers would reach the usual limit of 1,024 open files."""
     descriptors = list(count_tasks(replace(job, memory=1), works))
     seen = []
-    read = counting.CountMerger
+    read = counting_shards.CountMerger
 
     def merger(sources: int, refill: Callable[[int], bytes]) -> Any:
         made = read(sources, refill)
@@ -175,7 +177,7 @@ def test_merging_keeps_no_file_open(
         seen.append(sum(name.startswith("run-") for name in opened))
         return made
 
-    monkeypatch.setattr(counting, "CountMerger", merger)
+    monkeypatch.setattr("pipelines.counting.shards.CountMerger", merger)
     merge_all(job, descriptors)
     assert seen == [0] * job.shards
 
@@ -192,7 +194,7 @@ def test_counts_beyond_64_bits_are_refused(job: CountJob, works: list[TaskWork])
 
     sections = [write_run(2**63 - 1), write_run(1)]
     with pytest.raises(CountOverflowError):
-        list(counting._merged_rows(job, sections))
+        list(counting_shards._merged_rows(job, sections))
 
 
 def test_one_shard_alone_is_told_the_totals_of_every_source(
@@ -305,14 +307,14 @@ def test_an_attempt_that_fails_in_the_middle_of_a_task_leaves_nothing_that_count
     expected: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = counting.read_task
+    real = commits.read_task
 
     def dying(work: TaskWork, readings: Any) -> Iterator[Any]:
         yield from real(work, readings)
         if work.index == 3:
             raise MemoryError
 
-    monkeypatch.setattr(counting, "read_task", dying)
+    monkeypatch.setattr("pipelines.counting.commits.read_task", dying)
     with pytest.raises(MemoryError):
         list(count_tasks(replace(job, memory=1), works))
     assert len(commits_of(job)) == 3
@@ -322,7 +324,7 @@ def test_an_attempt_that_fails_in_the_middle_of_a_task_leaves_nothing_that_count
         read.append(work.index)
         return real(work, readings)
 
-    monkeypatch.setattr(counting, "read_task", recording)
+    monkeypatch.setattr("pipelines.counting.commits.read_task", recording)
     finish_counting(job, works)
     assert read == [work.index for work in works[3:]]
     assert shards(job) == expected
@@ -608,7 +610,7 @@ def test_counts_too_large_for_the_merge_stage_are_refused_with_the_estimate(
 ) -> None:
     entries = finish_counting(job, works)
     manifest = {"shards": entries, "fingerprint": "0"}
-    monkeypatch.setattr(counting, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr("pipelines.counting.load.available_memory", lambda: 1 << 20)
     with pytest.raises(TooLargeError, match=r"tokenizer\.min_count"):
         load_counts(job.counts, manifest)
 
@@ -623,7 +625,7 @@ def test_rare_pretokens_are_left_out_while_counts_are_loaded(
 
 
 def test_counters_at_work_share_the_memory() -> None:
-    share = counting._MemoryShare
+    share = table._MemoryShare
     before = share.of(1000)
 
     class Counter_:

@@ -36,7 +36,8 @@ from build_support import EXAMPLES, ROOT, SEPARATOR, some_text, write_corpus
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
-from pipelines import expansion_service, row_bytes
+from pipelines import expansion_service
+from pipelines.beam import row_bytes
 from pipelines.errors import ConfigError
 
 URN = "beam:transforms:python:fully_qualified_named"

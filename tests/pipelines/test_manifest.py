@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from build_support import checksums, states
 
-from pipelines import manifest
 from pipelines.errors import DifferentConfigurationError, OutputError
-from pipelines.manifest import Identity
+from pipelines.manifest import stage as manifest
+from pipelines.manifest.stage import Identity
 from pipelines.storage.directory import Directory
 
 IDENTITY = Identity(

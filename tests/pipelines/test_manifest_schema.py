@@ -10,9 +10,15 @@ import jsonschema
 import pytest
 from build_support import checksums, config_for, some_text, write_corpus
 
-from pipelines import build, manifest_schema
+from pipelines import build
 from pipelines.config import BuildConfig
-from pipelines.manifest_schema import MANIFESTS, RunRecord, problem_of, sealed
+from pipelines.manifest import models as manifest_schema
+from pipelines.manifest.models import (
+    MANIFESTS,
+    RunRecord,
+    problem_of,
+    sealed,
+)
 from pipelines.storage.directory import json_bytes
 
 ROOT = Path(__file__).parents[2]

@@ -29,9 +29,10 @@ from build_support import (
 
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import build, runners
-from pipelines.beam_metrics import read_metrics
+from pipelines.beam.metrics import read_metrics
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
-from pipelines.counting import TaskCounter, merge_shard
+from pipelines.counting.commits import TaskCounter
+from pipelines.counting.shards import merge_shard
 from pipelines.metrics import (
     COUNTERS,
     DISTRIBUTIONS,
@@ -47,7 +48,7 @@ from pipelines.transforms import (
     ReadDocuments,
     WriteTokenShards,
 )
-from pipelines.writing import write_task
+from pipelines.writing.tasks import write_task
 
 # One is no UTF-8, one holds a special token, which encoding alone rejects, one is empty.
 DOCUMENTS = {
@@ -333,7 +334,7 @@ def test_a_build_records_what_its_workers_did(config: BuildConfig) -> None:
 def test_a_build_whose_runner_tells_nothing_says_nothing(
     config: BuildConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.beam_metrics.MetricsFilter", None)
+    monkeypatch.setattr("pipelines.beam.metrics.MetricsFilter", None)
     summary = build.build(config)
     assert run_record(config, "counts")["metrics"] is None
     assert run_record(config, "tokens")["metrics"] is None

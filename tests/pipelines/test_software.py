@@ -10,10 +10,10 @@ import apache_beam as beam
 import pytest
 from build_support import config_for, some_text, write_corpus
 
-from pipelines import build, runners, software
+from pipelines import build, runners, versions
+from pipelines.beam.dofn import Work
 from pipelines.config import BeamConfig, SourceConfig
 from pipelines.errors import WorkerVersionError
-from pipelines.runners.work import Work
 from pipelines.transforms import CountPretokens, EncodeDocuments, ReadDocuments, WriteTokenShards
 
 
@@ -29,7 +29,7 @@ class OfAnotherVersion(Work):
 
 
 def test_the_same_versions_are_taken() -> None:
-    software.check_worker(software.worker_versions())
+    versions.check_worker(versions.worker_versions())
 
 
 @pytest.mark.parametrize("mode", ["multi_threading", "in_memory"])
@@ -40,7 +40,7 @@ def test_the_first_bundle_tells_what_differs(mode: str) -> None:
         runners.pipeline(config) as pipeline,
     ):
         pipeline | beam.Create([1], reshuffle=False) | beam.ParDo(OfAnotherVersion())
-    assert f"found: pyarrow {software.deciding_versions()['pyarrow']}" in str(error.value)
+    assert f"found: pyarrow {versions.deciding_versions()['pyarrow']}" in str(error.value)
 
 
 # --- transforms for pipelines of one's own ----------------------------------------------------
@@ -79,8 +79,8 @@ STEPS: dict[str, Step] = {
 def test_transforms_compare_the_versions_of_workers(
     tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    versions = software.worker_versions()
-    monkeypatch.setattr("pipelines.runners.work.worker_versions", lambda: {**versions, "zstd": "0"})
+    found = versions.worker_versions()
+    monkeypatch.setattr("pipelines.beam.dofn.worker_versions", lambda: {**found, "zstd": "0"})
     with (
         pytest.raises(WorkerVersionError, match="expected: zstd 0\n"),
         runners.pipeline(BeamConfig(options={"direct_running_mode": "in_memory"})) as pipeline,

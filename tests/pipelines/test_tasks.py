@@ -17,15 +17,13 @@ from hypothesis import strategies as st
 
 from pipelines.config import BuildConfig
 from pipelines.errors import ConfigError, InputError
-from pipelines.tasks import (
+from pipelines.tasks.listing import (
     InputFile,
     NoInputError,
-    Plan,
-    Range,
     compression_of,
     list_files,
-    plan_tasks,
 )
+from pipelines.tasks.plan import Plan, Range, plan_tasks
 
 
 @dataclass

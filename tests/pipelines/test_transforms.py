@@ -32,18 +32,23 @@ from build_support import (
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import counting, runners, transforms
 from pipelines.batches import DocumentBatch, Reject
-from pipelines.composing import shard_steps
-from pipelines.composing.rows import COUNT_ROW, REJECT_ROW, SHARD_ROW, TOKEN_ROW
-from pipelines.composing.token_shards import ShardJob
+from pipelines.beam import shards as shard_steps
+from pipelines.beam.read_tasks import ReadTasks
+from pipelines.beam.rows import (
+    COUNT_ROW,
+    REJECT_ROW,
+    SHARD_ROW,
+    TOKEN_ROW,
+)
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
-from pipelines.counting import CountJob
-from pipelines.readers.work import TaskWork
+from pipelines.counting import commits
+from pipelines.counting.jobs import CountJob
+from pipelines.readers.tasks import TaskWork
 from pipelines.stages import transforms as build_transforms
-from pipelines.stages.on_worker import TrainJob
+from pipelines.stages.train_job import TrainJob
 from pipelines.stages.transforms import (
     CountTasks,
     NoteFinished,
-    ReadTasks,
     TrainTokenizer,
     WriteTasks,
     WriteTrainedTasks,
@@ -56,7 +61,8 @@ from pipelines.transforms import (
     ReadDocuments,
     WriteTokenShards,
 )
-from pipelines.writing import TokenRows
+from pipelines.writing.rows import TokenRows
+from pipelines.writing.token_shards import ShardJob
 
 DOCUMENTS = {f"{name}.txt": some_text(20, start=20 * i) for i, name in enumerate("ab")}
 ALL = [document for name in sorted(DOCUMENTS) for document in DOCUMENTS[name]]
@@ -446,7 +452,7 @@ def test_a_bundle_that_fails_in_the_middle_of_a_task_counts_once(
     works = works_of(config)
     job = replace(count_job(config, works), memory=1)
     function = build_transforms._CountTasks(job)
-    real = counting.read_task
+    real = commits.read_task
 
     def dying(work: TaskWork, readings: Any) -> Iterator[DocumentBatch]:
         yield from real(work, readings)
@@ -454,7 +460,7 @@ def test_a_bundle_that_fails_in_the_middle_of_a_task_counts_once(
             raise MemoryError
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr(counting, "read_task", dying)
+        patch.setattr("pipelines.counting.commits.read_task", dying)
         process_bundle(function, works)
     merge_all(job, process_bundle(function, works))
     assert shards(job) == expected

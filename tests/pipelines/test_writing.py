@@ -33,11 +33,17 @@ from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import writing
 from pipelines.accounting import NUMBERS
 from pipelines.config import BuildConfig
-from pipelines.dataset import token_schema
 from pipelines.errors import DifferentConfigurationError, InputError
-from pipelines.readers.work import TaskWork
+from pipelines.manifest import token_schema
+from pipelines.manifest.names import token_file_name
+from pipelines.readers.tasks import TaskWork
 from pipelines.storage.directory import Directory
-from pipelines.writing import EncodeJob, TokenFile, TokenRows, write_task
+from pipelines.writing import tasks as writing_tasks
+from pipelines.writing.encoder import keep_tokenizer
+from pipelines.writing.jobs import EncodeJob, entry_name
+from pipelines.writing.rows import TokenRows
+from pipelines.writing.tasks import write_task
+from pipelines.writing.token_file import TokenFile
 
 END = "<|endoftext|>"
 DOCUMENTS = {f"{name}.txt": some_text(30, start=30 * i) for i, name in enumerate("ab")}
@@ -269,8 +275,8 @@ def test_a_document_goes_into_one_split_with_all_its_pieces(
 def test_row_groups_do_not_depend_on_batches(
     job: EncodeJob, config: BuildConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_ROW_GROUP_ROWS", 7)
-    monkeypatch.setattr(writing, "_ROW_GROUP_TOKENS", 900)
+    monkeypatch.setattr("pipelines.writing.token_file._ROW_GROUP_ROWS", 7)
+    monkeypatch.setattr("pipelines.writing.token_file._ROW_GROUP_TOKENS", 900)
     found = []
     for read_bytes in (1, 37, 500, 1 << 20):
         readings = with_small_pieces(job.readings, read_bytes=read_bytes)
@@ -299,8 +305,8 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
 
     places = sorted({0, *(min(cut, len(sizes)) for cut in cuts), len(sizes)})
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "_ROW_GROUP_ROWS", rows)
-        patch.setattr(writing, "_ROW_GROUP_TOKENS", tokens)
+        patch.setattr("pipelines.writing.token_file._ROW_GROUP_ROWS", rows)
+        patch.setattr("pipelines.writing.token_file._ROW_GROUP_TOKENS", tokens)
         job = _bare_job(name)
         with TokenFile(job.tokens, "f.parquet", token_schema.schema(job.id_type), {}) as file:
             for begin, end in itertools.pairwise(places):
@@ -492,10 +498,10 @@ def test_a_task_with_a_file_missing_is_not_finished(
     job = job_for(config, tokenizer_directory, validation_fraction=0.5)
     works = works_of(config)
     write_all(job, works)
-    name = writing.token_file_name("train", 1, len(works))
+    name = token_file_name("train", 1, len(works))
     path = Path(job.tokens.path(name))
     if damage == "entry":
-        path = Path(job.entries.path(writing.entry_name(1, len(works))))
+        path = Path(job.entries.path(entry_name(1, len(works))))
     elif damage == "validation":
         path = path.with_name(path.name.replace("train", "validation"))
     if damage == "short":
@@ -515,13 +521,13 @@ def test_a_task_that_fails_leaves_no_file(
     config: BuildConfig, tokenizer_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = job_for(config, tokenizer_directory, validation_fraction=0.5)
-    real = writing.read_task
+    real = writing_tasks.read_task
 
     def failing(work: TaskWork, readings: Any) -> Iterator[Any]:
         yield from real(work, readings)
         raise InputError("Bad.")
 
-    monkeypatch.setattr(writing, "read_task", failing)
+    monkeypatch.setattr("pipelines.writing.tasks.read_task", failing)
     with pytest.raises(InputError):
         write_task(job, works_of(config)[0])
     assert checksums(Path(job.tokens.url)) == {}
@@ -531,7 +537,7 @@ def test_a_process_has_the_tokenizer_once(job: EncodeJob, tmp_path: Path) -> Non
     absent = Directory(url=str(tmp_path / "absent"))
     loaded = writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint)
     assert writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint) is loaded
-    writing.keep_tokenizer(absent, loaded.model)
+    keep_tokenizer(absent, loaded.model)
     kept = writing.load_tokenizer(absent, job.tokenizer_fingerprint)
     assert kept.model is loaded.model
     assert writing.load_tokenizer(job.tokenizer, job.tokenizer_fingerprint) is not loaded

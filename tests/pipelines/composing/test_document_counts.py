@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from bpe_core import PretokenCounts, count_pretokens
-from pipelines.composing.counts import (
+from pipelines.beam.elements import Elements, element_options
+from pipelines.beam.shards import finish_shards, new_runs
+from pipelines.counting.documents import (
     CountTotals,
     DocumentCounter,
     DocumentCounting,
     merge_counts,
     total_of_counts,
 )
-from pipelines.composing.elements import Elements, element_options
-from pipelines.composing.shards import finish_shards, new_runs
 from pipelines.errors import AccountingError
 from pipelines.storage.directory import Directory
 

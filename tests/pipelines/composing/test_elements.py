@@ -22,8 +22,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines import runners
 from pipelines.batches import DocumentBatch, Reject
-from pipelines.composing import elements as module
-from pipelines.composing.elements import (
+from pipelines.beam import elements as module
+from pipelines.beam.elements import (
     DocumentFn,
     Elements,
     check_element_type,

@@ -19,24 +19,23 @@ from build_support import checksums
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import writing
 from pipelines.batches import Reject
-from pipelines.composing import token_runs
-from pipelines.composing.coders import RejectCoder, TokenRowsCoder
-from pipelines.composing.rows import RowElements, token_rows
-from pipelines.composing.shards import check_vacant, finish_shards, new_runs
-from pipelines.composing.token_runs import RowRuns
-from pipelines.composing.token_shards import (
+from pipelines.beam.coders import RejectCoder, TokenRowsCoder
+from pipelines.beam.rows import RowElements, token_rows
+from pipelines.beam.shards import check_vacant, finish_shards, new_runs
+from pipelines.errors import AccountingError, InputError, OutputError
+from pipelines.storage.directory import Directory
+from pipelines.writing import token_runs
+from pipelines.writing.rows import TokenRows
+from pipelines.writing.token_order import order_of, table_of
+from pipelines.writing.token_runs import RowRuns
+from pipelines.writing.token_shards import (
     RowTotals,
     ShardJob,
     descriptors,
     merge_token_shard,
     total_of_rows,
 )
-from pipelines.composing.token_table import order_of, table_of
-from pipelines.errors import AccountingError, InputError, OutputError
-from pipelines.storage.directory import Directory
-from pipelines.writing import TokenRows
 
 
 def rows_of(
@@ -159,8 +158,8 @@ def test_bytes_do_not_depend_on_order_bundles_runs_blocks_or_rounds(
 def test_row_groups_are_cut_by_rows_and_tokens_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_ROW_GROUP_ROWS", 10)
-    monkeypatch.setattr(writing, "_ROW_GROUP_TOKENS", 50)
+    monkeypatch.setattr("pipelines.writing.token_file._ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("pipelines.writing.token_file._ROW_GROUP_TOKENS", 50)
     every = [rows_of([[text] * (text % 9)], texts=[text]) for text in range(200)]
     write(job_in(tmp_path / "a", 1), [every])
     monkeypatch.setattr(token_runs, "_RUN_BYTES", 1000)

@@ -19,16 +19,21 @@ from hypothesis import strategies as st
 from bpe_core._native import separator_problem
 from bpe_core.patterns import PATTERNS
 from pipelines import errors, supervisor
+from pipelines.cli import render as summary
 from pipelines.config import (
     BuildConfig,
     SourceConfig,
     build,
-    identity,
     load_config,
     values,
-    yaml_source,
 )
-from pipelines.config.identity import (
+from pipelines.config import (
+    fingerprints as identity,
+)
+from pipelines.config import (
+    yaml_document as yaml_source,
+)
+from pipelines.config.fingerprints import (
     counts_configuration,
     differences,
     fingerprint,
@@ -37,7 +42,6 @@ from pipelines.config.identity import (
 )
 from pipelines.config.schema import json_schema
 from pipelines.config.values import PATTERN_NAMES, parse_size, split_glob
-from pipelines.console import summary
 from pipelines.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

@@ -10,17 +10,22 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from pipelines import scrubbing
+from pipelines import redaction
 from pipelines.config import load_config
 from pipelines.config.credentials import expanded, references
 from pipelines.errors import ConfigError, InputError
-from pipelines.scrubbing import remember, scrub, scrub_error, scrubbed_output
+from pipelines.redaction import (
+    remember,
+    scrub,
+    scrub_error,
+    scrubbed_output,
+)
 from pipelines.storage.filesystems import locate
 
 
 @pytest.fixture(autouse=True)
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scrubbing, "_forms", ())
+    monkeypatch.setattr(redaction, "_forms", ())
 
 
 def test_references_are_replaced_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipelines.console.summary import (
+from pipelines.cli.render import show_plan, show_summary
+from pipelines.console.units import format_bytes
+from pipelines.stages.summary import (
     BuildPlan,
     BuildSummary,
     PlannedFile,
     StageSummary,
-    format_bytes,
-    show_plan,
-    show_summary,
 )
 
 SUMMARY = BuildSummary(

@@ -16,11 +16,11 @@ from build_support import checksums, command, config_for, some_text, states, wri
 
 from pipelines import build
 from pipelines.config import BuildConfig, load_config
-from pipelines.console.summary import BuildSummary
 from pipelines.errors import DifferentConfigurationError, RejectLimitError
 from pipelines.stages import transforms
+from pipelines.stages.context import Run
 from pipelines.stages.encode import discard_tokens
-from pipelines.stages.run import Run
+from pipelines.stages.summary import BuildSummary
 
 BASE = {"b.txt": some_text(30), "d.txt": some_text(25, start=30)}
 FIRST = {"a.txt": some_text(40, start=55), "c.txt": some_text(5, start=95)}

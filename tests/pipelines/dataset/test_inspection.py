@@ -54,7 +54,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        from pipelines.readers import work
+        from pipelines.readers import tasks as work
 
         readings = work.source_readings
         patch.setattr(

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 from bpe_core import BPETokenizer
 from bpe_core._native import add_id_counts
 from pipelines import build
-from pipelines.dataset.statistics import (
+from pipelines.errors import OutputError
+from pipelines.storage.directory import Directory
+from pipelines.tokenizers.vocabulary import Vocabulary
+from pipelines.writing.statistics import (
     LONGEST_KEPT,
     SCHEMA,
     Statistics,
     read_statistics,
     write_statistics,
 )
-from pipelines.dataset.vocabulary import Vocabulary
-from pipelines.errors import OutputError
-from pipelines.storage.directory import Directory
 
 SPARSE = Vocabulary(BPETokenizer({0: b"a", 1: b"b", 10**9: b"c"}, []).model)
 DENSE = Vocabulary(BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"]).model)

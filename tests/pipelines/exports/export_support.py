@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.dataset.token_schema import schema
+from pipelines.manifest.token_schema import schema
 from pipelines.storage.directory import Directory
-from pipelines.writing import EncodeJob, TokenFile, TokenRows, token_file_name
+from pipelines.writing.jobs import EncodeJob
+from pipelines.writing.rows import TokenRows
+from pipelines.writing.tasks import token_file_name
+from pipelines.writing.token_file import TokenFile
 
 # A file is a list of documents, a document a list of its parts, a part a list of ids.
 Document = Sequence[Sequence[int]]

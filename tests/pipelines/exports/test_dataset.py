@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from export_support import change_manifest, documents, write_dataset
 
-from pipelines import writing
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
 
@@ -20,7 +19,7 @@ LONG = [[[1, 2, 3], [4, 5], [6]], [[7, 8]]]
 
 @pytest.fixture
 def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_ROW_GROUP_ROWS", 6)
+    monkeypatch.setattr("pipelines.writing.token_file._ROW_GROUP_ROWS", 6)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from export_support import change_manifest, documents, repeat_file, write_dataset
 
-from pipelines import cli
+from pipelines.cli import options as cli
 from pipelines.config import BeamConfig
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import (

@@ -15,7 +15,6 @@ from export_support import Document, documents, write_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines import writing
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
 from pipelines.exports import megatron
@@ -35,7 +34,7 @@ def joined(files: Sequence[Sequence[Document]]) -> list[list[int]]:
 
 @pytest.fixture(autouse=True)
 def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_ROW_GROUP_ROWS", 6)
+    monkeypatch.setattr("pipelines.writing.token_file._ROW_GROUP_ROWS", 6)
 
 
 def exported(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.exports import lists, packing, shuffling
+from pipelines.exports import packing
 from pipelines.exports.packing import (
     PackedRows,
     Stretch,
@@ -21,6 +21,8 @@ from pipelines.exports.packing import (
     concatenated_rows,
     position_ids,
 )
+from pipelines.sorting import arrow_lists as lists
+from pipelines.sorting import keys
 
 U16 = np.dtype(np.uint16)
 documents = st.lists(st.integers(0, 30), max_size=40)
@@ -160,6 +162,6 @@ def test_rows_longer_than_a_block_are_whole(padding: int | None) -> None:
     assert np.array_equal(np.concatenate([block.ids for block in blocks])[:3_000_000], ids)
 
 
-@pytest.mark.parametrize("module", [lists, packing, shuffling])
+@pytest.mark.parametrize("module", [lists, packing, keys])
 def test_examples_in_docstrings_hold(module: types.ModuleType) -> None:
     assert doctest.testmod(module).failed == 0

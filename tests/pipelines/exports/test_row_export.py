@@ -27,9 +27,10 @@ from hypothesis import strategies as st
 from pipelines.config import BeamConfig
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError, InputError, OutputError
-from pipelines.exports import row_export, shuffling
+from pipelines.exports import row_export, row_pipeline, shuffling
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
+from pipelines.sorting.keys import order_keys
 from pipelines.storage.directory import Directory
 
 SOME_DOCUMENTS = [
@@ -51,7 +52,7 @@ def without_beam(monkeypatch: pytest.MonkeyPatch) -> None:
         for descriptor in [*descriptors, descriptors[0]]:
             row_export.do_task(job, step, descriptor)
 
-    monkeypatch.setattr(row_export, "_run_pipeline", do_all)
+    monkeypatch.setattr(row_pipeline, "_run_pipeline", do_all)
 
 
 def exported(output: Path, destination: Path, **options: Any) -> Path:
@@ -205,7 +206,7 @@ def test_rows_are_the_same_for_any_number_of_files_runs_buckets_and_cuts_of_the_
     output = write_dataset(tmp_path / "build", WITH_VALIDATION)
     one = exported(output, tmp_path / "one", **shape)
     several = exported(output, tmp_path / "several", **shape, files=3)
-    monkeypatch.setattr(row_export, "_RUN_BYTES", 600)
+    monkeypatch.setattr(row_pipeline, "_RUN_BYTES", 600)
     monkeypatch.setattr(shuffling, "BUCKET_BYTES", 200)
     monkeypatch.setattr(shuffling, "_FLUSH_BYTES", 300)
     monkeypatch.setattr(shuffling, "_LARGE_ROW_IDS", 20)
@@ -228,7 +229,7 @@ def test_rows_are_the_same_for_any_number_of_files_runs_buckets_and_cuts_of_the_
 def test_bytes_are_the_same_for_any_number_of_workers(
     tmp_path: Path, shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_export, "_RUN_BYTES", 600)
+    monkeypatch.setattr(row_pipeline, "_RUN_BYTES", 600)
     dataset = TokenDataset.open(str(write_dataset(tmp_path / "build", WITH_VALIDATION)))
     made = []
     for workers in (1, 3):
@@ -251,7 +252,7 @@ def test_splits_are_never_mixed(tmp_path: Path) -> None:
 def test_keys_of_a_shuffle_spread_evenly_and_depend_on_seed_and_split() -> None:
     numbers = np.arange(1 << 16, dtype=np.uint64)
     orders = [
-        shuffling.order_keys(seed, split, numbers).argsort()
+        order_keys(seed, split, numbers).argsort()
         for seed, split in ((1, "train"), (2, "train"), (1, "validation"))
     ]
     for order in orders:
@@ -269,7 +270,7 @@ def test_keys_of_a_shuffle_spread_evenly_and_depend_on_seed_and_split() -> None:
 def test_an_interrupted_export_does_the_rest_and_gives_the_same_bytes(
     tmp_path: Path, shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_export, "_RUN_BYTES", 600)
+    monkeypatch.setattr(row_pipeline, "_RUN_BYTES", 600)
     output = write_dataset(tmp_path / "build", WITH_VALIDATION)
     wanted = checksums(exported(output, tmp_path / "whole", **shape, files=4))
     do_task = row_export.do_task

@@ -31,7 +31,8 @@ from pipelines.readers import (
     read_range,
     streams,
 )
-from pipelines.tasks import InputFile, Range
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import Range
 
 SEPARATORS = [b"\n", b"\n\n", b"|", b"<|endoftext|>", "§é".encode()]
 SEVERAL = [

@@ -30,7 +30,8 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.errors import InputError
 from pipelines.readers import InvalidDocumentError, ReadOptions, json_lines, read_range
 from pipelines.readers.streams import open_handle
-from pipelines.tasks import InputFile, Range
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import Range
 
 Record = dict[str, Any]
 

@@ -16,7 +16,8 @@ from pipelines import readers
 from pipelines.batches import DocumentBatch
 from pipelines.readers import ReadOptions, read_range
 from pipelines.readers.reading_ahead import read_ahead
-from pipelines.tasks import InputFile, Range
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import Range
 
 NONE = np.empty(0, np.int64)
 EMPTY = DocumentBatch(

@@ -25,8 +25,8 @@ import json, sys
 from pathlib import Path
 from build_support import count_job, encode_job, works_of
 from pipelines.config import BuildConfig
-from pipelines.counting import count_tasks
-from pipelines.writing import write_task
+from pipelines.counting.commits import count_tasks
+from pipelines.writing.tasks import write_task
 from bpe_core import BPETokenizer
 
 def peak():

@@ -27,13 +27,14 @@ from pipelines.batches import DocumentBatch
 from pipelines.config import BuildConfig, SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.readers import InvalidDocumentError, ReadOptions, read_range
+from pipelines.readers import source_limits as limits
 from pipelines.readers.long_documents import LongDocument, Specials
 from pipelines.readers.selection import Selection, in_share
-from pipelines.readers.work import TaskWork, read_task, source_readings
-from pipelines.stages import limits
-from pipelines.stages.limits import limit_files
-from pipelines.tasks import InputFile, NoInputError, Range, list_files, plan_tasks
-from pipelines.writing import write_task
+from pipelines.readers.source_limits import limit_files
+from pipelines.readers.tasks import TaskWork, read_task, source_readings
+from pipelines.tasks.listing import InputFile, NoInputError, list_files
+from pipelines.tasks.plan import Range, plan_tasks
+from pipelines.writing.tasks import write_task
 
 property_settings = settings(
     max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.readers.streams import ByteArray, _ReadAhead, open_stream
-from pipelines.tasks import InputFile
+from pipelines.tasks.listing import InputFile
 
 DATA = bytes(range(256)) * 2
 PATIENCE_SECONDS = 20.0

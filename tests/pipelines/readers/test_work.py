@@ -16,7 +16,7 @@ from bpe_core.special_tokens import special_set
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
 from pipelines.errors import InputError
-from pipelines.readers.work import (
+from pipelines.readers.tasks import (
     TaskWork,
     read_task,
     refuse_special_tokens,

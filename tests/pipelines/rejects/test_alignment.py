@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rejects.alignment import END, Known, Located, NotAlignedError, align
-from pipelines.rejects.taking import IntArray, Taken
+from pipelines.replay.alignment import (
+    END,
+    Known,
+    Located,
+    NotAlignedError,
+    align,
+)
+from pipelines.writing.replayed import IntArray, Taken
 
 
 def array(*values: int) -> IntArray:

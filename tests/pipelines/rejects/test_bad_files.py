@@ -27,12 +27,19 @@ from bpe_core import BPETokenizer
 from pipelines import build, tasks
 from pipelines.batches import Reject
 from pipelines.config import BuildConfig
-from pipelines.errors import ConfigError, InputError, RejectLimitError
+from pipelines.errors import (
+    BadFileError,
+    BadFileLimitError,
+    ConfigError,
+    DamagedFileError,
+    InputError,
+    RejectLimitError,
+)
 from pipelines.readers import ReadOptions, arrow_footer, read_range
-from pipelines.rejects.bad_files import BadFileError, BadFileLimitError, DamagedFileError
+from pipelines.stages import context
 from pipelines.stages import encode as encode_stage
-from pipelines.stages import run as stage_run
-from pipelines.tasks import InputFile, Range, compression_of
+from pipelines.tasks.listing import InputFile, compression_of
+from pipelines.tasks.plan import Range
 
 END = b"<|endoftext|>"
 DOCUMENTS = some_text(300, words=30)
@@ -229,7 +236,7 @@ def test_storage_that_fails_is_no_fault_of_the_file(
     def failing(*_: object, **__: object) -> object:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("pipelines.storage.stored.os.open", failing)
+    monkeypatch.setattr("pipelines.storage.remote_files.os.open", failing)
     with pytest.raises(InputError) as caught:
         read(file)
     assert not isinstance(caught.value, BadFileError)
@@ -336,7 +343,7 @@ def test_a_file_in_several_tasks_counts_once(tmp_path: Path) -> None:
         return plan
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_run, "plan_tasks", vanishing)
+        patch.setattr(context, "plan_tasks", vanishing)
         summary = build.build(config)
     assert summary.bad_files == 1
     assert summary.reasons == {"vanished_file": planned.files[1].ranges}
@@ -402,13 +409,13 @@ def test_the_pattern_none_is_refused_for_a_large_corpus_alone(
     write_corpus(tmp_path / "data", {"a.txt": DOCUMENTS[:20]})
     config = config_for(tmp_path, tokenizer={"pattern": "none"}, beam={"workers": 1})
     size = (tmp_path / "data" / "a.txt").stat().st_size
-    monkeypatch.setattr(tasks, "LARGEST_WITHOUT_PATTERN", size - 1)
+    monkeypatch.setattr("pipelines.tasks.plan.LARGEST_WITHOUT_PATTERN", size - 1)
     for run in (build.plan, build.count, build.build):
         with pytest.raises(ConfigError, match=r"pattern none(.|\n)*tokenizer\.path"):
             run(config)
-    monkeypatch.setattr(tasks, "LARGEST_WITHOUT_PATTERN", size)
+    monkeypatch.setattr("pipelines.tasks.plan.LARGEST_WITHOUT_PATTERN", size)
     build.build(config)
-    monkeypatch.setattr(tasks, "LARGEST_WITHOUT_PATTERN", 1)
+    monkeypatch.setattr("pipelines.tasks.plan.LARGEST_WITHOUT_PATTERN", 1)
     finished = str(tmp_path / "out" / "tokenizer")
     encoding = config.model_copy(
         update={
@@ -433,14 +440,14 @@ libc.capset(header, sets)
 CHANGES = """
 from pathlib import Path
 import pipelines.tasks
-plan_tasks = pipelines.tasks.plan_tasks
+plan_tasks = pipelines.tasks.plan.plan_tasks
 def changing(*arguments):
     plan = plan_tasks(*arguments)
     Path({data!r}, "vanishing.txt").unlink(missing_ok=True)
     Path({data!r}, "growing.txt").write_bytes(b"x" * 9999)
     Path({data!r}, "touched.txt").touch()
     return plan
-pipelines.tasks.plan_tasks = changing
+pipelines.tasks.plan.plan_tasks = changing
 """
 
 GOOD = DOCUMENTS[:10]

@@ -17,9 +17,9 @@ from build_support import checksums, command, config_for, some_text, states, wri
 
 from pipelines import build
 from pipelines.config import BuildConfig
-from pipelines.console.summary import BuildSummary
 from pipelines.errors import ConfigError, DifferentConfigurationError, InputError
 from pipelines.stages import transforms
+from pipelines.stages.summary import BuildSummary
 from pipelines.storage.directory import Directory
 from pipelines.verification.verify import verify
 

@@ -16,11 +16,11 @@ from build_support import config_for
 from pipelines import build, runners
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
+from pipelines.redaction import scrub
 from pipelines.runners import dataflow, flink
-from pipelines.runners.kind import is_this_machine
 from pipelines.runners.options import check_detaches
-from pipelines.scrubbing import scrub
-from pipelines.stages.run import Run
+from pipelines.runners.spec import is_this_machine
+from pipelines.stages.context import Run
 
 PROCESS = {"environment_type": "PROCESS"}
 BOOT = {**PROCESS, "environment_config": '{"command": "boot"}'}

@@ -25,7 +25,7 @@ from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
 from pipelines.runners import running
 from pipelines.runners.flink import FLINK
-from pipelines.runners.kind import Kind
+from pipelines.runners.spec import Kind
 
 POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
 UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
@@ -51,8 +51,8 @@ def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
 
 def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
     code = (
-        "from pipelines.cli import _leave_out_warning_of_beam\n"
-        "_leave_out_warning_of_beam()\nimport pipelines.runners"
+        "from pipelines.cli.process import silence_apitools_warning\n"
+        "silence_apitools_warning()\nimport pipelines.runners"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True

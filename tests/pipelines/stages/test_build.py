@@ -33,11 +33,17 @@ from build_support import (
 )
 
 from bpe_core import BPETokenizer
-from pipelines import build, counting, supervisor, writing
+from pipelines import (
+    build,
+    counting,
+    supervisor,
+    writing,
+)
 from pipelines.accounting import NUMBERS
 from pipelines.batches import DocumentBatch
 from pipelines.cli import main
 from pipelines.config import BuildConfig, load_config
+from pipelines.counting import commits
 from pipelines.errors import (
     ConfigError,
     DifferentConfigurationError,
@@ -45,8 +51,9 @@ from pipelines.errors import (
     OutputError,
     RejectLimitError,
 )
-from pipelines.readers.work import TaskWork
-from pipelines.stages.run import importing
+from pipelines.readers.tasks import TaskWork
+from pipelines.stages.context import importing
+from pipelines.writing import tasks as writing_tasks
 
 END = SEPARATOR
 CORPUS = {f"{name}.txt": some_text(30, start=30 * i) for i, name in enumerate("abc")}
@@ -502,7 +509,7 @@ def test_a_finished_output_that_lost_a_file_is_told(finished: BuildConfig, run: 
 def record_reads(patch: pytest.MonkeyPatch, fails: Callable[..., bool]) -> list[Any]:
     """Notes which tasks each stage reads; fails in the middle of those chosen."""
     read: list[Any] = []
-    for stage, module in (("count", counting), ("encode", writing)):
+    for stage, module in (("count", commits), ("encode", writing_tasks)):
         real = module.read_task
 
         def reading(
@@ -571,10 +578,10 @@ NOTE = "first = arguments[-1]; " + READ
 @pytest.mark.parametrize(
     ("module", "function", "when", "where"),
     [
-        ("counting", "read_task", "first.index == 2", "count task 2 of 3"),
-        ("writing", "read_task", "first.index == 2", "encode task 2 of 3"),
+        ("counting.commits", "read_task", "first.index == 2", "count task 2 of 3"),
+        ("writing.tasks", "read_task", "first.index == 2", "encode task 2 of 3"),
         pytest.param(
-            "counting",
+            "counting.shards",
             "_write_shard",
             "True",
             "at work on: merging shard 0 of 2 of the counts",
@@ -615,11 +622,11 @@ def test_a_build_that_was_killed_says_where_and_goes_on(
 @pytest.mark.parametrize(
     ("module", "function", "time"),
     [
-        ("counting", "_write_shard", 2),
-        ("counting", "load_counts", 1),
-        ("manifest", "finish_stage", 1),
-        ("manifest", "begin_stage", 3),
-        ("writing", "tokens_content", 1),
+        ("counting.shards", "_write_shard", 2),
+        ("counting.load", "load_counts", 1),
+        ("manifest.stage", "finish_stage", 1),
+        ("manifest.stage", "begin_stage", 3),
+        ("writing.content", "tokens_content", 1),
     ],
 )
 def test_a_build_that_failed_between_tasks_goes_on(

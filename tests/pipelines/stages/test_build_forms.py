@@ -15,7 +15,8 @@ from build_support import command, config_for, some_text
 
 from pipelines import build
 from pipelines.errors import InputError
-from pipelines.tasks import list_files, plan_tasks
+from pipelines.tasks.listing import list_files
+from pipelines.tasks.plan import plan_tasks
 
 DOCUMENTS = [text.decode() for text in some_text(40)]
 DOCUMENTS[3] = ""

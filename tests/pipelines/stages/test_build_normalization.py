@@ -15,7 +15,8 @@ from build_support import SEPARATOR, config_for, write_corpus
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import build
 from pipelines.config import BuildConfig
-from pipelines.readers import ReadOptions, work
+from pipelines.readers import ReadOptions
+from pipelines.readers import tasks as work
 
 PIECES = [
     *("nai\u0308ve ", "naïve ", "ﬁne ", "“quoted” ", "don’t ", "12345 ", "＜|endoftext|＞ ", "㎏ "),

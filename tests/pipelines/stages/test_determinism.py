@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bpe_core import count_pretokens
 from bpe_core.counts import PretokenCounts
-from pipelines import build, counting
+from pipelines import build
 from pipelines.config import BuildConfig, load_config
 
 SIZES = {"tokenizer": {"vocab_size": 2000}, "counts": {"shards": 4}}
@@ -101,7 +101,7 @@ def test_counts_and_tokenizer_do_not_depend_on_ranges_memory_and_commits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # So few that the many runs of little memory are merged in rounds of rounds.
-    monkeypatch.setattr(counting, "MERGED_AT_ONCE", 3)
+    monkeypatch.setattr("pipelines.counting.shards.MERGED_AT_ONCE", 3)
     build.train(quickstart(tmp_path, **sections))
     stages = {
         name: checksum for name, checksum in expected.items() if not name.startswith("tokens/")
@@ -132,7 +132,7 @@ def test_counts_are_those_of_the_documents_one_by_one(
     merged_at_once: int,
 ) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "MERGED_AT_ONCE", merged_at_once)
+        patch.setattr("pipelines.counting.shards.MERGED_AT_ONCE", merged_at_once)
         directory = Path(name)
         (directory / "data").mkdir()
         for i, documents in enumerate(files):

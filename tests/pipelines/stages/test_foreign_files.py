@@ -11,11 +11,11 @@ from build_support import config_for, some_text, write_corpus
 
 from pipelines import build
 from pipelines.config import BuildConfig
-from pipelines.console.summary import BuildSummary
-from pipelines.dataset.names import ENTRY_FILES, RUN_FILES
 from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
+from pipelines.manifest.names import ENTRY_FILES, RUN_FILES
+from pipelines.stages.summary import BuildSummary
 from pipelines.storage.directory import Directory
 
 PLAN = "0" * 32

@@ -20,11 +20,12 @@ import pytest
 import yaml
 from build_support import ROOT, checksums, command, config_for, some_text, works_of, write_corpus
 
-from pipelines import build, counting
+from pipelines import build
 from pipelines.batches import DocumentBatch
 from pipelines.config import BuildConfig
+from pipelines.counting import commits
 from pipelines.errors import OutputError
-from pipelines.readers.work import TaskWork
+from pipelines.readers.tasks import TaskWork
 from pipelines.storage.locks import LOCK
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
@@ -195,13 +196,13 @@ def test_a_count_killed_near_its_end_reads_nothing_again(
     }
     assert 0.9 * tasks <= len(done)
     read: list[int] = []
-    real = counting.read_task
+    real = commits.read_task
 
     def reading(work: TaskWork, readings: Any) -> Iterator[DocumentBatch]:
         read.append(work.index)
         return real(work, readings)
 
-    monkeypatch.setattr(counting, "read_task", reading)
+    monkeypatch.setattr("pipelines.counting.commits.read_task", reading)
     build.build(config)
     assert sorted(read) == sorted(set(range(tasks)) - done)
     assert checksums(out) == expected

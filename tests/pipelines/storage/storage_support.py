@@ -16,7 +16,8 @@ from werkzeug.wrappers import Request, Response
 
 from pipelines.readers import ReadOptions, read_range
 from pipelines.readers.streams import open_stream
-from pipelines.tasks import InputFile, Range, list_files
+from pipelines.tasks.listing import InputFile, list_files
+from pipelines.tasks.plan import Range
 
 SECRET = "g3h31m-w1e-n1e+/="
 KEY = "AKIAGEHEIMGEHEIM"

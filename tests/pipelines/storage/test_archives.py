@@ -14,8 +14,7 @@ import pytest
 from build_support import config_for
 
 from pipelines import build
-from pipelines.errors import InputError
-from pipelines.rejects.bad_files import DamagedFileError
+from pipelines.errors import DamagedFileError, InputError
 from pipelines.storage import archives
 from pipelines.storage.archives import DamagedArchiveError
 

@@ -19,8 +19,8 @@ from werkzeug.wrappers import Response
 
 from pipelines import build
 from pipelines.config import BuildConfig, load_config
-from pipelines.stages.count import _count_job
-from pipelines.stages.run import Run
+from pipelines.stages.context import Run
+from pipelines.stages.jobs import _count_job
 
 NO_PAUSES = "import pipelines.storage.retries\npipelines.retries._sleep = lambda seconds: None"
 
@@ -100,7 +100,7 @@ def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3, tmp_path: Path
     done = command(
         "build",
         config,
-        hook="import pipelines.writing as w\nw.tokens_content = lambda *_: 1 / 0",
+        hook="import pipelines.writing.tasks as w\nw.tokens_content = lambda *_: 1 / 0",
         directory=tmp_path,
     )
     assert done.returncode == 1

@@ -25,7 +25,7 @@ from storage_support import S3, Web
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import build
 from pipelines.config import BuildConfig
-from pipelines.writing import write_task
+from pipelines.writing.tasks import write_task
 
 TEXTS = [f"Document {i}: {'wörd ' * (i % 7)}{i * 7919 % 10_007}" for i in range(10_000)]
 FEW = TEXTS[:12]  # for the form in which each is a file

@@ -13,7 +13,7 @@ from pipelines.config.values import unescape
 from pipelines.storage.archives import member_url, split_url
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import locate, split_chain
-from pipelines.storage.stored import current_mark, open_stored
+from pipelines.storage.remote_files import current_mark, open_stored
 
 NAMES = [
     "a::b.txt", "zip::c", "zip://a::b", "simplecache::a", "s3://a", "file:a", "file::a", "memory:a",

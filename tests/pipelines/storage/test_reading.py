@@ -31,13 +31,19 @@ from storage_support import (
 )
 from werkzeug.wrappers import Request, Response
 
-from pipelines.errors import ConfigError, InputError
+from pipelines.errors import (
+    ChangedFileError,
+    ConfigError,
+    DamagedFileError,
+    InputError,
+    UnreadableFileError,
+)
 from pipelines.readers import ReadOptions, read_range
 from pipelines.readers.streams import open_handle, open_stream
-from pipelines.rejects.bad_files import ChangedFileError, DamagedFileError, UnreadableFileError
 from pipelines.storage import filesystems, retries
-from pipelines.storage.stored import REQUEST_BYTES, StoredHandle, open_stored
-from pipelines.tasks import InputFile, Range
+from pipelines.storage.remote_files import REQUEST_BYTES, StoredHandle, open_stored
+from pipelines.tasks.listing import InputFile
+from pipelines.tasks.plan import Range
 
 TEXT = some_lines(2000)
 LINES = TEXT.splitlines()
@@ -395,7 +401,9 @@ def test_a_local_file_without_permission_is_told(
     def refusing(path: str, flags: int) -> int:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr("pipelines.storage.stored.os.open", refusing)  # root may read everything
+    monkeypatch.setattr(
+        "pipelines.storage.remote_files.os.open", refusing
+    )  # root may read everything
     with pytest.raises(UnreadableFileError, match=r"Permission denied(.|\n)*Allow the user") as it:
         text_of(file)
     assert f"where: {path}" in str(it.value)

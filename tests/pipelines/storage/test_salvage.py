@@ -17,9 +17,9 @@ import pytest
 import zstandard
 from build_support import input_file
 
+from pipelines.errors import DamagedFileError
 from pipelines.readers.streams import open_stream
-from pipelines.rejects.bad_files import DamagedFileError
-from pipelines.tasks import InputFile, compression_of
+from pipelines.tasks.listing import InputFile, compression_of
 
 TEXT = b"".join(random.Random(number).randbytes(9).hex().encode() + b"\n" for number in range(5000))
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from storage_support import S3, listed
 
+from pipelines.errors import ChangedFileError
 from pipelines.readers import ReadOptions
 from pipelines.readers.small_files import FETCHED_AT_ONCE, SMALL_BYTES
-from pipelines.readers.work import SourceReading, TaskWork, read_task
-from pipelines.rejects.bad_files import ChangedFileError
-from pipelines.tasks import InputFile
+from pipelines.readers.tasks import SourceReading, TaskWork, read_task
+from pipelines.tasks.listing import InputFile
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from build_support import command, some_text
 
 from pipelines import build
 from pipelines.config import load_config
-from pipelines.config.identity import fingerprint
+from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError, NotWholeError
 from pipelines.exports.export import export_dataset
 from pipelines.exports.formats import ExportOptions
-from pipelines.manifest_schema import sealed
+from pipelines.manifest.models import sealed
 from pipelines.storage.directory import Directory, json_bytes
 from pipelines.verification.findings import Verification
 from pipelines.verification.verify import verify

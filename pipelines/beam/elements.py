@@ -1,0 +1,435 @@
+"""Elements of a pipeline of one's own → batches of documents.
+
+Documents may come as `DocumentBatch`, as `str` or `bytes`, or as records: `beam.Row`, a NamedTuple
+or a dict. Small elements are gathered into batches of a few MB; what is done for each by itself is
+putting it into a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.typehints import typehints
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.utils.windowed_value import WindowedValue
+
+from pipelines.batches import DocumentBatch, Reject
+from pipelines.beam.dofn import Work
+from pipelines.config import SourceConfig
+from pipelines.errors import ConfigError, InputError
+from pipelines.readers.documents import BatchMaker, Texts
+from pipelines.readers.options import ReadOptions, different_cutting
+from pipelines.readers.tasks import source_readings
+from pipelines.rejects.reasons import MISSING_FIELD, NULL_FIELD, WRONG_FIELD_TYPE
+from pipelines.tasks.listing import InputFile
+
+_BATCH_BYTES: Final = 2 << 20
+_BATCH_ELEMENTS: Final = 1 << 16
+# Of all windows of a bundle together.
+_HELD_BYTES: Final = 64 << 20
+_HELD_WINDOWS: Final = 1000
+# What an element takes beside its text, at most about.
+_ELEMENT_BYTES: Final = 512
+_KINDS: Final = "DocumentBatch, str, bytes, beam.Row, a NamedTuple or a dict"
+
+_OPEN_HINTS: Final = (
+    typehints.DictConstraint,
+    typehints.UnionConstraint,
+    typehints.TypeVariable,
+)
+
+# Elements come from no file, so documents have no place but their own id.
+_NO_FILE: Final = InputFile(
+    source=0, source_name=None, url="", name="", size=0, mark="", compression=None
+)
+
+# An element's text and id; a text of None: rejected for the reason that stands in place of the id.
+_Values = Callable[[Any], tuple[Any, Any]]
+
+
+def element_options(
+    pattern: str,
+    special_tokens: Sequence[str],
+    *,
+    normalizer: str | None = None,
+    normalize_quotes: bool = False,
+    invalid_utf8: str = "reject",
+) -> ReadOptions:
+    """How documents that are elements are looked at: as records of files are.
+
+    Raises:
+        ConfigError: a value is none of its kind.
+    """
+    source = SourceConfig.model_validate(
+        {"files": ["elements"], "format": "jsonl", "invalid_utf8": invalid_utf8}
+    )
+    (reading,) = source_readings(
+        [source],
+        pattern,
+        special_tokens,
+        normalizer=normalizer,
+        normalize_quotes=normalize_quotes,
+    )
+    return reading.options
+
+
+class Elements:
+    """Gathers elements and gives them as batches.
+
+    Documents of elements have the source "" and the offset 0. What is no valid UTF-8, or lacks its
+    text, is a reject of its batch, as in files of records.
+
+    Args:
+        options: as `element_options` gives them.
+        text_field: of records, the field that is the text.
+        id_field: of records, the field that is the document's own id; None: none is.
+        place_fields: of records, the fields that are the source and the offset of the document,
+            which are then kept; None: there are none.
+
+    Example:
+        >>> elements = Elements(element_options("gpt2", []), id_field="id")
+        >>> elements.add({"text": "one", "id": 7}), elements.add(beam.Row(text=b"two", id="b"))
+        (False, False)
+        >>> (batch,) = elements.batches()
+        >>> batch.document(1), batch.ids.to_pylist()
+        (b'two', ['7', 'b'])
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        *,
+        text_field: str = "text",
+        id_field: str | None = None,
+        place_fields: tuple[str, str] | None = None,
+    ) -> None:
+        self._options = options
+        self._maker = _ElementMaker(_NO_FILE, options)
+        self._place_of = None if place_fields is None else attrgetter(*place_fields)
+        self._text_field = text_field
+        self._id_field = id_field
+        self._values: dict[type, _Values] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self._texts: list[bytes] = []
+        self._ids: list[str | None] = []
+        self._places: list[tuple[str, int]] = []
+        self._rejects: list[Reject] = []
+        self._bytes = 0
+
+    def add(self, element: Any) -> bool:
+        """Takes an element that is no `DocumentBatch`; whether `batches` should now be called.
+
+        Raises:
+            InputError: it is of no kind that holds a document.
+        """
+        kind = type(element)
+        record_id = None
+        if kind is not str and kind is not bytes:
+            values = self._values.get(kind)
+            if values is None:
+                values = self._values[kind] = self._values_of(element)
+            place = ("", 0) if self._place_of is None else self._place_of(element)
+            element, record_id = values(element)
+            if element is None:
+                reject = replace(record_id, source=place[0] or "", offset=place[1] or 0)
+                self._rejects.append(reject)
+                return len(self._rejects) >= _BATCH_ELEMENTS
+            if self._place_of is not None:
+                self._places.append((place[0] or "", place[1] or 0))
+        if self._id_field is not None:
+            self._ids.append(record_id)
+        # A lone surrogate, which no UTF-8 has, becomes bytes that are judged as such.
+        text = element if type(element) is bytes else element.encode("utf-8", "surrogatepass")
+        self._texts.append(text)
+        self._bytes += len(text)
+        return self._bytes >= _BATCH_BYTES or len(self._texts) >= _BATCH_ELEMENTS
+
+    @property
+    def held(self) -> int:
+        """Bytes that what was added since then takes, about."""
+        return self._bytes + _ELEMENT_BYTES * (len(self._texts) + len(self._rejects))
+
+    def batches(self) -> Iterator[DocumentBatch]:
+        """The batches of what was added since the last call; a long document comes in pieces."""
+        texts, ids, places, rejects = self._texts, self._ids, self._places, self._rejects
+        self._start()
+        if self._place_of is None:
+            if texts or rejects:
+                yield from self._maker.record_batches(self._found(texts, ids), rejects=rejects)
+            return
+        # A batch has one source.
+        order = sorted(range(len(texts)), key=places.__getitem__)
+        for source, same in groupby(order, key=lambda i: places[i][0]):
+            taken = list(same)
+            found = self._found(
+                [texts[i] for i in taken],
+                [ids[i] for i in taken] if ids else (),
+                [places[i][1] for i in taken],
+            )
+            maker = _ElementMaker(replace(_NO_FILE, name=source), self._options)
+            yield from maker.record_batches(found)
+        if rejects:
+            yield from self._maker.record_batches(self._found((), ()), rejects=rejects)
+
+    def _found(
+        self, texts: Sequence[bytes], ids: Sequence[str | None], offsets: Sequence[int] = ()
+    ) -> Texts:
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        return Texts(
+            data=np.frombuffer(b"".join(texts), np.uint8),
+            starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(texts)],
+            ends=ends,
+            places=np.array(offsets or [0] * len(texts), np.int64),
+            ids=None if self._id_field is None else pa.array(ids, pa.string()),
+        )
+
+    def _values_of(self, element: Any) -> _Values:
+        if isinstance(element, str | bytes):
+            # Of a class made from them; its documents have no ids, like those of str and bytes.
+            return lambda text: (text if isinstance(text, str) else bytes(text), None)
+        if isinstance(element, Mapping):
+            return self._values_of_mapping
+        if hasattr(element, "_fields"):
+            # Else a method of tuples, such as count, would stand for a field that is not there.
+            if not set(self._fields) <= set(element._fields):
+                raise _no_field(self._fields, element._asdict())
+            return self._values_of_row
+        if isinstance(element, beam.Row):
+            return self._values_of_row
+        raise InputError(
+            "An element is no document.",
+            expected=_KINDS,
+            found=type(element).__name__,
+            where="the input of the transform",
+            hint="Put a beam.Map before it that gives one of these.",
+        )
+
+    def _values_of_mapping(self, record: Mapping[str, Any]) -> tuple[Any, Any]:
+        record_id = None if self._id_field is None else record.get(self._id_field)
+        if self._text_field not in record:
+            return self._rejected(MISSING_FIELD, "is missing", record_id)
+        return self._checked(record[self._text_field], record_id)
+
+    def _values_of_row(self, row: Any) -> tuple[Any, Any]:
+        try:
+            record_id = None if self._id_field is None else getattr(row, self._id_field)
+            return self._checked(getattr(row, self._text_field), record_id)
+        except AttributeError:
+            raise _no_field(self._fields, row._asdict()) from None
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return (self._text_field, *([] if self._id_field is None else [self._id_field]))
+
+    def _checked(self, text: Any, record_id: Any) -> tuple[Any, Any]:
+        if record_id is not None and type(record_id) is not str:
+            if isinstance(record_id, bool) or not isinstance(record_id, int | np.integer | str):
+                message = f"the id is {type(record_id).__name__}, neither text nor a whole number"
+                return None, self._maker.reject(0, 0, WRONG_FIELD_TYPE, message)
+            record_id = str(record_id)
+        if record_id is not None and not _is_unicode(record_id):
+            message = "the id is no valid Unicode: it has half a pair of surrogates"
+            return None, self._maker.reject(0, 0, WRONG_FIELD_TYPE, message)
+        if text is None:
+            return self._rejected(NULL_FIELD, "is null", record_id)
+        if not isinstance(text, str | bytes):
+            return self._rejected(WRONG_FIELD_TYPE, f"is {type(text).__name__}, no text", record_id)
+        return (text if isinstance(text, str) else bytes(text)), record_id
+
+    def _rejected(self, reason: str, what: str, record_id: Any) -> tuple[None, Reject]:
+        message = f"the field {self._text_field} {what}"
+        known = None if record_id is None else str(record_id)
+        return None, self._maker.reject(0, 0, reason, message, record_id=known)
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _ElementMaker(BatchMaker):
+    """Says of errors which element they are in, since there is no file."""
+
+    _element = "an element"
+
+    def where(self, place: int, byte: int = 0) -> str:
+        return f"{self._element} of the pipeline, byte {byte:,}"
+
+    def _invalid(
+        self,
+        place: int,
+        length: int,
+        valid: int,
+        found: bytes,
+        head: bytes,
+        record_id: str | None,
+    ) -> Reject:
+        begins = f"an element that begins {head[:32]!r}"
+        self._element = begins if record_id is None else f"the element with the id {record_id!r}"
+        return super()._invalid(place, length, valid, found, head, record_id)
+
+
+def check_element_type(kind: Any, text_field: str, id_field: str | None) -> None:
+    """Whether elements of a PCollection can be documents, as far as its type hint says.
+
+    Raises:
+        ConfigError: they can't be, or are rows without these fields.
+    """
+    wanted = (text_field, *([] if id_field is None else [id_field]))
+    check_hint(kind, (DocumentBatch, str, bytes), wanted, _KINDS)
+
+
+def check_hint(kind: Any, types: Sequence[type], wanted: Sequence[str], expected: str) -> None:
+    """Whether a type hint is one of these types, of records with these fields, or says nothing.
+
+    Raises:
+        ConfigError: it is another, or of rows that lack a field.
+    """
+    row = kind if isinstance(kind, RowTypeConstraint) else RowTypeConstraint.from_user_type(kind)
+    if is_dataclass(kind if row is None else row.user_type) and kind not in types:
+        raise _not_taken(kind, expected)
+    if row is not None:
+        if not set(wanted) <= dict(row._fields).keys():
+            raise _no_field(wanted, dict(row._fields))
+        return
+    if kind in (None, Any, typehints.Any, beam.Row, object) or isinstance(kind, _OPEN_HINTS):
+        return  # the elements will show
+    if isinstance(kind, type) and issubclass(kind, (*types, Mapping)):
+        return
+    raise _not_taken(kind, expected)
+
+
+def _not_taken(kind: Any, expected: str) -> ConfigError:
+    return ConfigError(
+        "Elements of this PCollection are of a type that is not taken.",
+        expected=expected,
+        found=getattr(kind, "__name__", str(kind)),
+        where="the input of the transform",
+        hint="Put a beam.Map before it that gives one of these, or declare what it gives with "
+        "with_output_types.",
+    )
+
+
+def _no_field(wanted: Sequence[str], found: Mapping[str, Any]) -> ConfigError:
+    return ConfigError(
+        "Rows lack a field.",
+        expected=" and ".join(map(repr, wanted)),
+        found=", ".join(found),
+        where="the input of the transform",
+        hint="Give the rows these fields, or name those that they have (text_field, id_field).",
+    )
+
+
+class DocumentFn(Work):
+    """What takes documents as batches, whichever elements they come as.
+
+    Elements are gathered within a bundle, those of each window by themselves, up to a bound for
+    all windows together. Subclasses say in `take` what becomes of a batch; `options` must be set
+    before the first element.
+    Whole documents may have been read for any tokenizer, pieces only for the same.
+
+    Args:
+        text_field, id_field, place_fields: of records.
+    """
+
+    options: ReadOptions
+    consumer: str = "the next transform"
+    _elements: Elements  # of the window that the last element was in
+
+    def __init__(
+        self,
+        text_field: str,
+        id_field: str | None,
+        place_fields: tuple[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._fields: dict[str, Any] = {
+            "text_field": text_field,
+            "id_field": id_field,
+            "place_fields": place_fields,
+        }
+
+    def take(self, batch: DocumentBatch) -> Iterator[Any]:
+        """The outputs for a batch."""
+        raise NotImplementedError
+
+    def start_bundle(self) -> None:
+        """Forgets what a bundle that failed had gathered."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._gathered: dict[Any, Elements] = {}
+        self._window: Any = None
+        self._held_elsewhere = 0  # in bytes, by all windows but that one
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any] | None:
+        """Outputs, where there are any yet."""
+        if type(element) is DocumentBatch:
+            if element.cutting and element.cutting != self.options.cutting:
+                raise self._cut_otherwise(element)
+            return self.take(element)
+        if window is not self._window:  # the global one is always the same object
+            return self._process_in(window, element)
+        elements = self._elements
+        return self._outputs(elements) if elements.add(element) else None
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Outputs for what was still gathered."""
+        return self._outputs_of_all()
+
+    def _process_in(self, window: Any, element: Any) -> Iterator[Any] | None:
+        """Goes on with another window; gives what all of them hold where that is too much."""
+        if self._window is not None:
+            self._held_elsewhere += self._elements.held
+        elements = self._gathered.get(window)
+        if elements is None:
+            elements = self._gathered[window] = Elements(self.options, **self._fields)
+        self._held_elsewhere -= elements.held
+        self._window, self._elements = window, elements
+        is_full = elements.add(element)
+        held = self._held_elsewhere + elements.held
+        if held > _HELD_BYTES or len(self._gathered) > _HELD_WINDOWS:
+            return self._outputs_of_all()
+        return self._outputs(elements) if is_full else None
+
+    def _cut_otherwise(self, batch: DocumentBatch) -> InputError:
+        names = different_cutting(batch.cutting, self.options.cutting)
+        return InputError(
+            "A long document comes in pieces that were cut for another tokenizer.",
+            expected=f"ReadDocuments with the {' and '.join(names)} that {self.consumer} has",
+            found=f"others, in a document of {batch.whole_bytes or 0:,} bytes",
+            where=batch.where(0) if len(batch) else batch.source,
+            hint="Give ReadDocuments the pattern, special_tokens, normalizer and normalize_quotes "
+            f"of {self.consumer}.",
+        )
+
+    def _outputs_of_all(self) -> Iterator[Any]:
+        gathered = self._gathered
+        self._forget()
+        for window, elements in gathered.items():
+            for output in self._outputs(elements):
+                yield _in_window(output, window)
+
+    def _outputs(self, elements: Elements) -> Iterator[Any]:
+        for batch in elements.batches():
+            yield from self.take(batch)
+
+
+def _in_window(output: Any, window: Any) -> Any:
+    if isinstance(output, beam.pvalue.TaggedOutput):
+        return beam.pvalue.TaggedOutput(output.tag, _in_window(output.value, window))
+    return WindowedValue(output, window.max_timestamp(), (window,))

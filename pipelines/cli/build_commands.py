@@ -1,0 +1,160 @@
+"""The commands that run builds: plan, count, train, encode, build, replay."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines import supervisor
+from pipelines.cli.options import (
+    BeamOptions,
+    Config,
+    Debug,
+    NoWait,
+    Overrides,
+    Restart,
+    Stage,
+    TakeOver,
+)
+from pipelines.cli.process import (
+    check_beam_options,
+    enter_child,
+    load,
+    report_errors,
+    silence_apitools_warning,
+)
+
+if TYPE_CHECKING:
+    from pipelines.stages.summary import BuildSummary
+
+
+# What a command that goes on after another does not repeat.
+_ONLY_ONCE = ("--restart", "--no-wait", "--take-over")
+
+
+def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> None:
+    """Show what a build would read, do and write, or why it would refuse, without doing it."""
+    with report_errors(debug):
+        loaded = load(config, overrides)
+        from rich.console import Console
+
+        from pipelines import build
+        from pipelines.cli.render import show_plan
+
+        planned = build.plan(loaded)
+        show_plan(planned, Console())
+        if planned.refusal is not None:
+            raise planned.refusal
+
+
+def stage_command(stage: Stage) -> Callable[..., None]:
+    """Return the command of a stage; all have the same options."""
+
+    def command(
+        context: typer.Context,
+        config: Config,
+        beam_options: BeamOptions = None,
+        overrides: Overrides = None,
+        restart: Restart = False,
+        no_wait: NoWait = False,
+        take_over: TakeOver = False,
+        debug: Debug = False,
+    ) -> None:
+        _run(
+            stage,
+            context,
+            config,
+            beam_options,
+            overrides,
+            debug,
+            restart=restart,
+            no_wait=no_wait,
+            take_over=take_over,
+        )
+
+    return command
+
+
+def replay(
+    context: typer.Context,
+    config: Config,
+    beam_options: BeamOptions = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            metavar="NAME=PATH",
+            help="A repaired file, by the name in the column `source` of the file that it takes "
+            "the place of. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    debug: Debug = False,
+) -> None:
+    """Encode rejected documents after all: by a changed policy, or from repaired files."""
+    repaired = dict(_name_and_path(text) for text in source or ())
+    _run("replay", context, config, beam_options, overrides, debug, repaired=repaired)
+
+
+def _name_and_path(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise typer.BadParameter(f"expected NAME=PATH, found {text!r}", param_hint="--source")
+    return name, path
+
+
+def _run(
+    stage: Stage,
+    context: typer.Context,
+    config: Path,
+    beam_options: list[str] | None,
+    overrides: list[str] | None,
+    debug: bool,
+    **arguments: object,
+) -> None:
+    """Run a stage in a supervised child process or, in that child, the stage itself."""
+    with report_errors(debug):
+        enter_child(context, debug)
+        loaded = load(config, overrides)
+        check_beam_options(beam_options or ())
+        silence_apitools_warning()
+        from rich.console import Console
+
+        from pipelines import build
+        from pipelines.cli.render import show_summary
+
+        run: Callable[..., BuildSummary] = getattr(build, stage)
+        summary = run(loaded, **arguments, beam_args=tuple(beam_options or ()))
+        following = _next_command(stage, context.obj, summary)
+        show_summary(replace(summary, next_command=following), Console())
+        supervisor.leave(0)
+
+
+def _next_command(stage: Stage, given: Sequence[str], summary: BuildSummary) -> str | None:
+    """What to try now: the next stage with the same arguments, or the tokenizer."""
+    following = {"count": "train", "train": "encode"}.get(stage)
+    if summary.submitted is not None:
+        following = stage
+    if following is not None:
+        arguments = [argument for argument in given[1:] if argument not in _ONLY_ONCE]
+        return shlex.join(["beam-bpe", following, *arguments])
+    if "tokenizer" not in summary.outputs:
+        return None
+    tokenizer = _below_here(summary.outputs["tokenizer"])
+    return (
+        f'{_below_here(sys.executable)} -c "from bpe_core import {summary.tokenizer_class}; '
+        f"print({summary.tokenizer_class}.load('{tokenizer}').encode('In the beginning'))\""
+    )
+
+
+def _below_here(path: str) -> str:
+    """A path relative to the current directory if it lies below it."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -1,0 +1,163 @@
+"""Plans and summaries as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipelines.console.terminal import visible
+from pipelines.console.units import format_bytes
+from pipelines.manifest.names import BASE
+from pipelines.stages.summary import BuildPlan, BuildSummary, StageSummary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_FILES_SHOWN = 20
+_LABEL_WIDTH = 21
+
+
+def show_plan(plan: BuildPlan, console: Console) -> None:
+    """Print a plan."""
+    for file in plan.files[:_FILES_SHOWN]:
+        cut = _count(file.ranges, "range") if file.splittable else "1 range, can't be split"
+        if file.stop is not None:
+            cut = f"{cut}, read up to {file.stop:,}" if file.stop else "not read"
+        compression = "" if file.compression == "none" else f", {file.compression}"
+        source = "" if file.source is None else f" ({file.source})"
+        _line(console, f"{file.path}{source}: {format_bytes(file.bytes)}{compression}, {cut}")
+    if len(plan.files) > _FILES_SHOWN:
+        _line(console, f"… and {_count(len(plan.files) - _FILES_SHOWN, 'more file')}")
+    _line(console, "")
+    finished = f", {plan.finished_tasks:,} of them finished" if plan.finished_tasks else ""
+    split = sum(file.splittable for file in plan.files)
+    unread = f", {plan.unread:,} not read" if plan.unread else ""
+    rows = {
+        "files": f"{len(plan.files):,}, {format_bytes(plan.bytes)}; {split:,} can be split{unread}",
+        **{
+            f"selection {name}".rstrip(): ", ".join(f"{k}: {v}" for k, v in keys.items())
+            for name, keys in plan.selection.items()
+        },
+        "ranges": f"{plan.ranges:,}",
+        "tasks": f"{plan.tasks:,}{finished}",
+        "count files": f"{plan.shards:,}" if plan.shards else "none: nothing is trained",
+        "token files": _first_to_last(plan.token_files),
+        "token ids": plan.id_type,
+        "output": plan.output,
+    }
+    if plan.generation != BASE:
+        rows["generation"] = f"{plan.generation}: these files were added, the others are encoded"
+    for label, value in rows.items():
+        _row(console, label, value)
+    _warnings(console, plan.warnings)
+
+
+def show_summary(summary: BuildSummary, console: Console) -> None:
+    """Print what a command did."""
+    if summary.stages and all(stage.state == "already finished" for stage in summary.stages):
+        _line(console, "Everything was finished already; nothing was done.", bold=True)
+        _line(console, "")
+    if any(stage.state == "nothing taken" for stage in summary.stages):
+        _line(console, "No reject could be taken without a repaired file (--source).", bold=True)
+        _line(console, "The dataset, and the policy that it is of, are as before.")
+        _line(console, "")
+    for label, value in _facts(summary):
+        _row(console, label, value)
+    if summary.stages:
+        _line(console, "")
+        _line(console, f"{'stage':<{_LABEL_WIDTH}}{'seconds':>9}{'MB/s':>10}", bold=True)
+        for stage in summary.stages:
+            _line(console, _stage_line(stage))
+            for part, seconds in stage.parts.items():
+                _line(console, _time_line(f"  {part}", seconds, stage.rate_in(seconds)))
+        if any(stage.parts for stage in summary.stages):
+            _line(console, "(Indented: seconds of all workers together, MB/s of one.)")
+    if summary.outputs:
+        _line(console, "")
+        _line(console, "results", bold=True)
+        for label, path in summary.outputs.items():
+            _row(console, label, path)
+    _warnings(console, summary.warnings)
+    if summary.submitted is not None:
+        _line(console, "")
+        _line(console, "submitted", bold=True)
+        _row(console, "job", summary.submitted.name)
+        _row(console, "runner", summary.submitted.runner)
+        if summary.submitted.url is not None:
+            _row(console, "see", summary.submitted.url)
+    if summary.next_command is not None:
+        _line(console, "")
+        _line(console, "next" if summary.submitted is None else "when it has finished", bold=True)
+        _line(console, summary.next_command)
+
+
+def _facts(summary: BuildSummary) -> Iterator[tuple[str, str]]:
+    if summary.documents is not None:
+        empty = f", {summary.empty:,} of them empty" if summary.empty else ""
+        yield "documents", f"{summary.documents:,}{empty}"
+    if summary.bytes is not None:
+        yield "text", f"{format_bytes(summary.bytes)} ({summary.bytes:,} bytes)"
+    if summary.framing_bytes:
+        yield "framing", f"{format_bytes(summary.framing_bytes)} ({summary.framing_bytes:,} bytes)"
+    if summary.not_selected:
+        yield "not selected", f"{summary.not_selected:,}"
+    if summary.rejects is not None:
+        yield "rejects", f"{summary.rejects:,}"
+    if summary.bad_files:
+        yield "bad files", f"{summary.bad_files:,}"
+    for reason, number in sorted(summary.reasons.items(), key=lambda item: (-item[1], item[0])):
+        yield f"  {reason}", f"{number:,}"
+    if summary.distinct_pretokens is not None:
+        yield "distinct pre-tokens", f"{summary.distinct_pretokens:,}"
+    if summary.merges is not None:
+        reason = f"; stopped because {summary.stop_reason}" if summary.stop_reason else ""
+        yield "merges", f"{summary.merges:,}{reason}"
+    if summary.vocab_size is not None:
+        yield "vocabulary", f"{summary.vocab_size:,} ids"
+    if summary.tokens is not None:
+        share = summary.bytes_per_token
+        each = "" if share is None else f", {share:.2f} bytes per token"
+        yield "tokens", f"{summary.tokens:,}{each}"
+    if summary.train_rows is not None:
+        validation = f", {summary.validation_rows:,} validation" if summary.validation_rows else ""
+        yield "rows", f"{summary.train_rows:,} train{validation}"
+
+
+def _stage_line(stage: StageSummary) -> str:
+    if stage.state in ("already finished", "nothing taken", "submitted"):
+        return f"{stage.name:<{_LABEL_WIDTH}}{'–':>9}{'–':>10}  {stage.state}"
+    state = "" if stage.state == "done" else f"  {stage.state}"
+    return _time_line(stage.name, stage.seconds, stage.megabytes_per_second) + state
+
+
+def _time_line(name: str, seconds: float, rate: float | None) -> str:
+    shown = "–" if rate is None else f"{rate:.1f}"
+    return f"{name:<{_LABEL_WIDTH}}{seconds:>9.1f}{shown:>10}"
+
+
+def _first_to_last(names: tuple[str, ...]) -> str:
+    if len(names) <= 2:
+        return ", ".join(names) or "none"
+    return f"{len(names):,}: {names[0]} … {names[-1]}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _warnings(console: Console, warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        _line(console, "")
+        _line(console, f"warning: {warning}", bold=True)
+
+
+def _row(console: Console, label: str, value: str) -> None:
+    _line(console, f"{label:<{_LABEL_WIDTH}}{value}")
+
+
+def _line(console: Console, text: str, *, bold: bool = False) -> None:
+    # Paths must be copyable: no wrapping, no markup, no colours by content.
+    console.print(
+        visible(text), style="bold" if bold else None, markup=False, highlight=False, soft_wrap=True
+    )

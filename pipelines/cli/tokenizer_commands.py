@@ -1,0 +1,80 @@
+"""The command that converts tokenizers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.options import Debug, Format
+from pipelines.cli.process import report_errors
+from pipelines.console.terminal import visible
+
+
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A tokenizer: a directory, tokenizer.arrow, tokenizer.json, vocab.json with the "
+            "merges.txt beside it, .tiktoken ranks, or a .model of minbpe.",
+            show_default=False,
+        ),
+    ],
+    destination: Annotated[
+        str,
+        typer.Argument(metavar="DEST", help="A directory, or a file's name.", show_default=False),
+    ],
+    to: Annotated[Format, typer.Option("--to", help="The format to write.", show_default=False)],
+    source_format: Annotated[
+        Format | None,
+        typer.Option(
+            "--from",
+            help="The format of SOURCE, where its contents do not tell.",
+            show_default=False,
+        ),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            help="How ranks, or vocab.json and merges.txt (default gpt2), split text: a name or a "
+            "regular expression.",
+            show_default=False,
+        ),
+    ] = None,
+    special: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=ID",
+            help="A special token of ranks, or of vocab.json (there NAME alone will do). "
+            "Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    merges: Annotated[
+        str | None,
+        typer.Option(help="The merges.txt, if it is not beside vocab.json.", show_default=False),
+    ] = None,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Text to check the result with.", show_default="built-in"
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Convert a tokenizer's files, and check them with the library that owns the format."""
+    with report_errors(debug):
+        from pipelines.tokenizers.conversion import Request, convert, shown
+
+        request = Request(
+            source=source,
+            destination=destination,
+            to=to,
+            source_format=source_format,
+            merges=merges,
+            pattern=pattern,
+            special_tokens=special or (),
+            sample=sample,
+        )
+        typer.echo(visible(shown(convert(request))))

@@ -1,0 +1,158 @@
+"""What decides the bytes of an output: canonical configurations, their fingerprints, differences.
+
+Defaults are filled in and globs are sorted, without their fixed part, so that two checkouts in
+different folders have one identity. Where and how the work is done is left out. So are `include`
+and `exclude`: the files that they select are the inputs, which an identity lists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import xxhash
+
+from pipelines.config import BuildConfig, SourceConfig
+from pipelines.config.source import SELECTION_KEYS, keys_of_other_formats
+from pipelines.config.values import split_glob
+from pipelines.config.yaml_document import KeyPath, format_path
+
+# Keys that say where and how the work is done; no output depends on them.
+# The limit on bad files decides whether a build fails, never what it writes.
+_NO_INFLUENCE_ON_TOKENS: Final = {"storage_options", "include", "exclude", "max_bad_files"}
+_NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes"}
+_ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules"}
+
+
+def counts_configuration(config: BuildConfig) -> dict[str, Any]:
+    """What the counts depend on: documents, pattern, special tokens, rules, number of shards."""
+    return {
+        "input": _sources(config, leave_out=_NO_INFLUENCE_ON_DOCUMENTS),
+        "tokenizer": {
+            **config.tokenizer.model_dump(mode="json", include={"unit", "special_tokens"}),
+            "pattern": config.tokenizer.effective_pattern
+            if config.tokenizer.unit == "character"
+            else config.tokenizer.pattern,
+            **_set_rules(config, training=False),
+        },
+        "counts": config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
+    }
+
+
+def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
+    """What a trained tokenizer depends on: the counts and the rules of training."""
+    return {
+        **counts_configuration(config),
+        "tokenizer": {
+            **config.tokenizer.model_dump(
+                mode="json", exclude={"path", "train_where", *_ADDED_LATER}
+            ),
+            **_set_rules(config, training=True),
+        },
+    }
+
+
+def tokens_configuration(config: BuildConfig, tokenizer_fingerprint: str) -> dict[str, Any]:
+    """What the token files depend on: documents, cut into tasks, the tokenizer, rules."""
+    return {
+        "input": _sources(config, leave_out=_NO_INFLUENCE_ON_TOKENS),
+        "tokenizer": tokenizer_fingerprint,
+        # The limit on rejects decides whether a build fails, never what it writes.
+        "encode": config.encode.model_dump(mode="json", exclude={"max_reject_fraction"}),
+    }
+
+
+def _set_rules(config: BuildConfig, *, training: bool) -> dict[str, Any]:
+    """The keys that were added later, where they are not at their defaults.
+
+    So builds without them keep their fingerprints. Not all of them decide what is counted.
+    """
+    keys = config.tokenizer.model_dump(
+        mode="json",
+        include=_ADDED_LATER,
+        exclude=None if training else {"rules": {"forbid_whitespace_tokens"}},
+        exclude_defaults=True,
+    )
+    return {key: value for key, value in keys.items() if value}
+
+
+def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            **source.model_dump(
+                mode="json",
+                exclude=leave_out | {*SELECTION_KEYS} | keys_of_other_formats(source.format),
+            ),
+            # Only what is set, so that builds without a selection keep their fingerprints.
+            **{key: value for key, value in source.selection.items() if key not in leave_out},
+            "files": sorted(split_glob(pattern)[1] for pattern in source.files),
+        }
+        for source in config.input
+    ]
+
+
+def source_of(canonical: Mapping[str, Any], **others: Any) -> SourceConfig:
+    """The source that a canonical configuration has an entry of.
+
+    Args:
+        canonical: the entry, with every key of its format, whether it was set or not.
+        others: keys that are in no canonical configuration.
+    """
+    # Configurations may have `join` only where there is something to join.
+    unused = {"join"} if isinstance(canonical.get("text_field"), str) else set()
+    stated = {key: value for key, value in canonical.items() if key not in unused}
+    return SourceConfig.model_validate({**stated, **others})
+
+
+def fingerprint(mapping: Mapping[str, Any]) -> str:
+    """The xxh3-128, as 32 hexadecimal digits, of the mapping as JSON with sorted keys."""
+    text = json.dumps(mapping, sort_keys=True, separators=(",", ":"))
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key with another value in an old configuration than in a new one.
+
+    Attributes:
+        key: dotted path, such as `input[0].separator`.
+        old, new: values, as JSON text; None where there is none.
+    """
+
+    key: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        old, new = (text if text is not None else "not set" for text in (self.old, self.new))
+        return f"{self.key}: {old} → {new}"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """The keys whose values differ, in the order of their names.
+
+    >>> print(*differences({"a": {"b": 1}}, {"a": {"b": 2, "c": [3]}}), sep="\\n")
+    a.b: 1 → 2
+    a.c: not set → [3]
+    """
+    flat_old, flat_new = dict(_leaves(old, ())), dict(_leaves(new, ()))
+    return [
+        Difference(key, flat_old.get(key), flat_new.get(key))
+        for key in sorted(flat_old.keys() | flat_new.keys())
+        if flat_old.get(key) != flat_new.get(key)
+    ]
+
+
+def _leaves(value: object, path: KeyPath) -> Iterator[tuple[str, str]]:
+    """Every key with its value as JSON; lists of plain values are one value."""
+    children: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, Mapping):
+        children = value.items()
+    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        children = enumerate(value)
+    else:
+        yield format_path(path), json.dumps(value, ensure_ascii=False)
+    for step, child in children:
+        yield from _leaves(child, (*path, step))

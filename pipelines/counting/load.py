@@ -1,0 +1,80 @@
+"""Loading shards of counts for training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bpe_core.counts import PretokenCounts
+from bpe_core.memory import available_memory, training_memory
+from pipelines.counting.commits import _OF_A_FILE
+from pipelines.errors import TooLargeError
+from pipelines.storage.directory import Directory
+from pipelines.storage.parquet import listed_bytes
+
+
+def load_counts(
+    directory: Directory, manifest: Mapping[str, Any], *, min_count: int = 1
+) -> PretokenCounts:
+    """The counts of a finished stage, as its manifest lists them.
+
+    Args:
+        directory: of the shards.
+        manifest: of the stage.
+        min_count: pre-tokens that occur less often are left out.
+
+    Raises:
+        OutputError: a shard is missing or damaged.
+        TooLargeError: learning merges from them would take more memory than there is.
+    """
+    tables = []
+    rows = key_bytes = 0
+    available = available_memory()
+    for shard in manifest["shards"]:
+        data = listed_bytes(
+            directory,
+            shard,
+            what="A shard of the counts",
+            hint="Count anew: `beam-bpe count CONFIG --restart`.",
+        )
+        table = _read_shard(data, min_count)
+        tables.append(table)
+        rows += table.num_rows
+        key_bytes += pc.sum(pc.binary_length(table["pretoken"])).as_py() or 0
+        needed = training_memory(rows, key_bytes)
+        if available is not None and needed > available:
+            raise _too_large(rows, len(tables), manifest, needed, available)
+    metadata = {
+        key.decode().removeprefix("bpe."): value.decode()
+        for key, value in (tables[0].schema.metadata or {}).items()
+        if key not in _OF_A_FILE
+    }
+    table = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
+    return PretokenCounts(table, {**metadata, "fingerprint": manifest["fingerprint"]})
+
+
+def _read_shard(data: bytes, min_count: int) -> pa.Table:
+    """A shard without what is too rare, of which no more than a row group is ever in memory."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    batches = file.iter_batches()
+    if min_count > 1:
+        batches = (batch.filter(pc.greater_equal(batch["count"], min_count)) for batch in batches)
+    return pa.Table.from_batches(batches, file.schema_arrow)
+
+
+def _too_large(
+    rows: int, shards: int, manifest: Mapping[str, Any], needed: int, available: int
+) -> TooLargeError:
+    return TooLargeError(
+        "Learning merges from these counts would take more memory than there is.",
+        expected=f"at most {available / 2**30:,.1f} GiB, what is available",
+        found=f"about {needed / 2**30:,.1f} GiB for the {rows:,} pre-tokens of the first {shards} "
+        f"of {len(manifest['shards'])} shards",
+        where="training, which is one process",
+        hint="Raise tokenizer.min_count to leave out rare pre-tokens, or train on a machine with "
+        "more memory: the counts are finished and need not be made again.",
+    )

@@ -1,0 +1,1 @@
+"""Replaying rejected documents: encoded after all, as a generation of their own."""

@@ -1,0 +1,1 @@
+"""What external sorts share: list columns as arrays, and keys of a shuffle."""

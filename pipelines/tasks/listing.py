@@ -1,0 +1,436 @@
+"""Which files there are."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import fsspec
+from fsspec.utils import glob_translate
+
+from pipelines.errors import InputError
+from pipelines.storage import archives
+from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, mark_of
+from pipelines.storage.remote_files import local_mark
+from pipelines.storage.retries import describe, persistently
+
+COMPRESSION_OF_EXTENSION: Final = {
+    "gz": "gzip",
+    "gzip": "gzip",
+    "bgz": "gzip",
+    "zst": "zstd",
+    "zstd": "zstd",
+    "bz2": "bz2",
+    "xz": "xz",
+}
+
+# A wildcard, or a character that is escaped by standing alone in brackets.
+_WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
+_SHOWN_NEIGHBOURS: Final = 8
+
+
+class NoInputError(InputError):
+    """A pattern of the input matches no file."""
+
+
+class Form(Protocol):
+    """What decides whether a file can be cut into ranges."""
+
+    @property
+    def format(self) -> str:
+        """ "text", "jsonl", "parquet" or "arrow"."""
+
+    @property
+    def separator(self) -> object:
+        """Of text, what separates documents; None: every file is one."""
+
+
+class Source(Form, Protocol):
+    """What this module needs to know of a configured source."""
+
+    @property
+    def name(self) -> str | None:
+        """Its name in the output; None for an only source without one."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Patterns of its files."""
+
+    @property
+    def include(self) -> Sequence[str]:
+        """Globs of which a name must match one; none: any name will do."""
+
+    @property
+    def exclude(self) -> Sequence[str]:
+        """Globs of which a name must match none."""
+
+    @property
+    def compression(self) -> str:
+        """Of all files, or "none", or "infer": by extension."""
+
+    @property
+    def range_bytes(self) -> int:
+        """Size of a range and limit of a task."""
+
+    @property
+    def max_bad_files(self) -> int:
+        """How many of its files may be bad."""
+
+    @property
+    def storage_options(self) -> Mapping[str, Any]:
+        """Options of the file system."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputFile:
+    """A file of the input as it was found when the work was planned.
+
+    Attributes:
+        source: index of its source in the configuration.
+        source_name: name of that source; None if it has none.
+        url: where it is: a path of the local disk or an fsspec URL.
+        name: its path below the fixed part of the pattern that found it.
+        size: bytes, as stored (compressed, if it is).
+        mark: a text that changes when the file does: its ETag or checksum, else its modification
+            time.
+        compression: "gzip", "zstd", "bz2", "xz" or None.
+        stop: the place (see `DocumentBatch.offsets`) from which on a limit of its source leaves all
+            documents unread; 0: the file is not read; None: all of it is.
+        end: stored bytes in which all documents before `stop` begin; None: all.
+    """
+
+    source: int
+    source_name: str | None
+    url: str
+    name: str
+    size: int
+    mark: str
+    compression: str | None
+    stop: int | None = None
+    end: int | None = None
+
+    @property
+    def unread(self) -> bool:
+        """Whether a limit of its source ends before the file."""
+        return self.stop == 0
+
+    @property
+    def label(self) -> str:
+        """The name in the column `source` of the output: source and file, never a whole path."""
+        return self.name if self.source_name is None else f"{self.source_name}/{self.name}"
+
+
+def list_files(
+    source: Source, *, index: int = 0, resolve: Callable[[str], str] = str
+) -> list[InputFile]:
+    """The files that the patterns of a source match, sorted by path, each once.
+
+    Patterns are paths of the local disk or fsspec URLs, with `*`, `?`, `[…]` and `**` (any number
+    of folders); `[*]`, `[?]` and `[[]` are these characters themselves. Folders are skipped.
+
+    Args:
+        source: a source of the configuration.
+        index: its place there, for messages and for `InputFile.source`.
+        resolve: makes a pattern absolute.
+
+    Raises:
+        NoInputError: a pattern matches no file, or `include` and `exclude` leave none.
+        InputError: a match is no regular file or has no known size, two files have one name, or
+            the storage can't be listed.
+    """
+    found: dict[str, InputFile] = {}
+    for number, pattern in enumerate(source.files):
+        where = f"input[{index}].files[{number}]"
+        for entry in _list_pattern(resolve(pattern), source.storage_options, where):
+            found[entry.url] = InputFile(
+                source=index,
+                source_name=source.name,
+                url=entry.url,
+                name=entry.name,
+                size=entry.size,
+                mark=entry.mark,
+                compression=compression_of(entry.name, source.compression),
+            )
+    files = sorted(_chosen(source, found.values(), index), key=lambda file: file.url)
+    _check_names(files, index)
+    return files
+
+
+def _chosen(source: Source, files: Collection[InputFile], index: int) -> list[InputFile]:
+    """The files that `include` and `exclude` leave."""
+    included = [re.compile(glob_translate(pattern)).match for pattern in source.include]
+    excluded = [re.compile(glob_translate(pattern)).match for pattern in source.exclude]
+    chosen = [
+        file
+        for file in files
+        if (not included or any(matches(file.name) for matches in included))
+        and not any(matches(file.name) for matches in excluded)
+    ]
+    if not chosen:
+        raise NoInputError(
+            "include and exclude leave no file of a source.",
+            expected="at least one file",
+            found=f"{len(files):,} that match input.files, such as "
+            + _shortened(sorted(file.name for file in files)),
+            where=f"input[{index}].include" if source.include else f"input[{index}].exclude",
+            hint="The globs must match the whole of these names; `**/` stands for any folders.",
+        )
+    return chosen
+
+
+def compression_of(name: str, stated: str = "infer") -> str | None:
+    """The compression of a file: as stated, or by its extension; None: it is not compressed.
+
+    >>> compression_of("a.txt.zst"), compression_of("a.txt"), compression_of("a.gz", "none")
+    ('zstd', None, None)
+    """
+    if stated == "none":
+        return None
+    if stated != "infer":
+        return stated
+    return COMPRESSION_OF_EXTENSION.get(name.rpartition(".")[2].lower())
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    url: str
+    name: str
+    size: int
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """A pattern in its parts: `url` = `before` + `fixed` + wildcards + `after`."""
+
+    text: str
+    before: str  # links of a chained URL that have no path ("simplecache::")
+    fixed: str  # up to and with the last "/" before the first wildcard
+    after: str  # links of a chained URL that the files lie in ("::/data/a.zip")
+    literal: str | None  # the path itself if there is no wildcard
+
+    @classmethod
+    def parse(cls, text: str) -> _Pattern:
+        links = text.split("::")
+        number = next((i for i, link in enumerate(links) if "/" in link or "." in link), 0)
+        link = links[number]
+        wildcard = next((found for found in _WILDCARD.finditer(link) if not found[1]), None)
+        fixed = _unescape(link if wildcard is None else link[: wildcard.start()])
+        return cls(
+            text=text,
+            before="".join(f"{before}::" for before in links[:number]),
+            fixed=fixed[: fixed.rfind("/") + 1],
+            after="".join(f"::{after}" for after in links[number + 1 :]),
+            literal=fixed if wildcard is None else None,
+        )
+
+    def url(self, name: str) -> str:
+        return f"{self.before}{self.fixed}{name}{self.after}"
+
+
+def _unescape(pattern: str) -> str:
+    return _WILDCARD.sub(lambda found: found[1] or found[0], pattern)
+
+
+def _list_pattern(text: str, options: Mapping[str, Any], where: str) -> list[_Entry]:
+    pattern = _Pattern.parse(text)
+    try:
+        if archives.split_url(text) is not None:
+            entries = list(_list_archive(pattern, options))
+        else:
+            filesystem, path = locate(text, options)
+            if is_local(filesystem) and not pattern.after:
+                entries = list(_list_local(pattern, where))
+            else:
+                entries = list(_list_remote(pattern, filesystem, path, where))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "The input can't be listed.",
+            found=describe(error),
+            where=f"{where}: {text}",
+            hint="Check the address, the permissions and input.storage_options.",
+        ) from error
+    if not entries:
+        raise _nothing_found(pattern, options, where)
+    _check_encoding(entries, where)
+    return entries
+
+
+def _check_encoding(entries: Sequence[_Entry], where: str) -> None:
+    """Names are written into files of the output, which are UTF-8."""
+    for entry in entries:
+        try:
+            entry.url.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                "The name of an input file is not UTF-8.",
+                expected="a path in UTF-8, to be written into manifests and token files",
+                found=ascii(os.fsencode(entry.url))[1:],
+                where=where,
+                hint="Rename the file or folder, or change the pattern.",
+            ) from None
+
+
+def _list_archive(pattern: _Pattern, options: Mapping[str, Any]) -> Iterator[_Entry]:
+    parts = archives.split_url(pattern.text)
+    assert parts is not None
+    protocol, path, archive = parts
+    found = archives.contents(protocol, archive, archives.archive_options(options))
+    fixed = len(pattern.fixed.partition("://")[2].lstrip("/"))
+    matching = None if pattern.literal is None else pattern.literal.partition("://")[2].lstrip("/")
+    regex = re.compile(glob_translate(path))
+    for name, member in found.members.items():
+        if name == matching if matching is not None else regex.match(name):
+            name = name[fixed:]
+            yield _Entry(pattern.url(name), name, member.size, found.mark)
+
+
+def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
+    scheme = "file://" if pattern.fixed.startswith("file://") else ""
+    fixed = pattern.fixed.removeprefix(scheme)
+    # Unlike that of fsspec, this search follows links to folders.
+    paths: Iterable[str]
+    if pattern.literal is None:
+        text = pattern.text.removeprefix(scheme)
+        paths = glob.iglob(text, recursive=True, include_hidden=True)  # noqa: PTH207
+    else:
+        paths = [pattern.literal.removeprefix(scheme)]
+    for path in paths:
+        try:
+            status = os.stat(path)  # noqa: PTH116, a Path takes longer than that
+        except FileNotFoundError:
+            if Path(path).is_symlink():
+                raise InputError(
+                    "An input file is a link to nothing.",
+                    where=path,
+                    hint="Remove the link or restore what it points to.",
+                ) from None
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(
+                "An input is no regular file.",
+                expected="a file",
+                found=f"a special file (mode {stat.filemode(status.st_mode)})",
+                where=path,
+                hint=f"Change the pattern {where}.",
+            )
+        yield _Entry(path, path[len(fixed) :], status.st_size, local_mark(status))
+
+
+def _list_remote(
+    pattern: _Pattern, filesystem: fsspec.AbstractFileSystem, path: str, where: str
+) -> Iterator[_Entry]:
+    fixed = filesystem._strip_protocol(pattern.fixed).rstrip("/")
+    found: dict[str, dict[str, Any]]
+    if pattern.literal is None:
+        try:
+            found = persistently(lambda: _glob(filesystem, path))
+        except FileNotFoundError:
+            return
+    else:
+        path = filesystem._strip_protocol(pattern.literal)
+        try:
+            found = {path: persistently(lambda: filesystem.info(path))}
+        except FileNotFoundError:
+            return
+    for path, info in found.items():
+        if info["type"] == "directory":
+            continue
+        name = path[len(fixed) :].lstrip("/")
+        if info.get("size") is None:
+            raise InputError(
+                "The size of an input file is unknown: its server does not say it.",
+                where=pattern.url(name),
+                hint=f"Copy the file to another storage and change {where}.",
+            )
+        yield _Entry(pattern.url(name), name, int(info["size"]), mark_of(info))
+
+
+def _glob(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, dict[str, Any]]:
+    """The files and folders that match, each with what its storage says of it.
+
+    An object store has no folders: with wildcards in several parts of a path, one listing of all
+    that begins like the pattern, a thousand objects a request, takes fewer requests than going
+    through folders, one request at least for each. With a wildcard in the last part alone its
+    folder is listed; fsspec's search would look at the folder once more.
+    """
+    wildcard = _WILDCARD.search(path)
+    assert wildcard is not None
+    protocols = filesystem.protocol if isinstance(filesystem.protocol, tuple) else ()
+    folder, _, begin = path[: wildcard.start()].rpartition("/")
+    in_folders = "/" in path[wildcard.start() :] or "**" in path
+    if OBJECT_STORES.isdisjoint(protocols) or not folder or (begin and not in_folders):
+        return dict(filesystem.glob(path, detail=True))
+    if in_folders:
+        found = filesystem.find(folder, detail=True, prefix=begin)
+    else:
+        found = {info["name"]: info for info in filesystem.ls(folder, detail=True)}
+    matches = re.compile(glob_translate(path)).match
+    return {name: info for name, info in sorted(found.items()) if matches(name)}
+
+
+def _nothing_found(pattern: _Pattern, options: Mapping[str, Any], where: str) -> NoInputError:
+    folder = pattern.url("")
+    hint = "Check the path; relative ones are relative to the configuration file."
+    try:
+        if (parts := archives.split_url(pattern.text)) is not None:
+            members = archives.contents(parts[0], parts[2], archives.archive_options(options))
+            return _no_match(pattern, where, f"it holds {_shortened(sorted(members.members))}")
+        filesystem, path = locate(folder or ".", options)
+        literal = None if pattern.literal is None else filesystem._strip_protocol(pattern.literal)
+        if literal is not None and filesystem.isdir(literal):
+            found = f"{pattern.literal} is a folder"
+            hint = "Name its files: add /* for those in it, /**/* for all below it."
+        elif filesystem.isdir(path):
+            names = sorted(
+                entry.rstrip("/").rpartition("/")[2] for entry in filesystem.ls(path, detail=False)
+            )
+            found = f"{folder} holds {_shortened(names)}"
+        else:
+            found = f"there is no folder {folder}"
+    except (OSError, ValueError) as error:
+        found = f"{folder} can't be listed ({describe(error)})"
+    return _no_match(pattern, where, found, hint)
+
+
+def _no_match(
+    pattern: _Pattern, where: str, found: str, hint: str = "Check the path."
+) -> NoInputError:
+    return NoInputError(
+        "No file matches a pattern of the input.",
+        expected=f"at least one file that matches {pattern.text}",
+        found=found,
+        where=where,
+        hint=hint,
+    )
+
+
+def _shortened(names: list[str]) -> str:
+    if not names:
+        return "nothing"
+    more = len(names) - _SHOWN_NEIGHBOURS
+    return ", ".join(names[:_SHOWN_NEIGHBOURS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _check_names(files: Iterable[InputFile], index: int) -> None:
+    """The column `source` must tell the files of a source apart."""
+    url_of: dict[str, str] = {}
+    for file in files:
+        other = url_of.setdefault(file.name, file.url)
+        if other != file.url:
+            raise InputError(
+                "Two files of one source have the same name below their patterns.",
+                expected="names that tell the files apart in the column `source`",
+                found=f"{file.name} for both {other} and {file.url}",
+                where=f"input[{index}].files",
+                hint="Make two sources of them, each with a name, or use one pattern with a "
+                "wildcard for the folder.",
+            )

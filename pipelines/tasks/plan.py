@@ -1,0 +1,193 @@
+"""How files are cut into ranges, and ranges grouped into tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import xxhash
+
+from pipelines.errors import ConfigError, InputError
+from pipelines.tasks.listing import Form, InputFile, Source
+
+# Forms in which what is read is found by the file's footer.
+COLUMN_FORMATS: Final = ("parquet", "arrow")
+
+# With the pattern `none` every document is one pre-token, kept in memory while its counts are.
+LARGEST_WITHOUT_PATTERN: Final = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """The bytes [start, end) of the file with index `file`: the documents that begin there."""
+
+    file: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """Consecutive ranges of one source. `size` is the sum of their bytes."""
+
+    index: int
+    ranges: tuple[Range, ...]
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """All files and all tasks; the indices of tasks and of files are places in these tuples."""
+
+    files: tuple[InputFile, ...]
+    tasks: tuple[Task, ...]
+
+    def plan_id(self, rules_fingerprint: str) -> str:
+        """32 hexadecimal digits that identify files, ranges and the rules of a stage."""
+        return plan_id(self.digest, rules_fingerprint)
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits that identify files and ranges.
+
+        The xxh3-128 of one line of JSON for each file (source, name, size, mark) and for each task
+        (its ranges). Files are named without their folder, so moving the corpus keeps the identity
+        while the marks stay.
+        """
+        hasher = xxhash.xxh3_128()
+        for file in self.files:
+            hasher.update(_json_line(["file", *_file_identity(file)]))
+        for task in self.tasks:
+            ranges = [[part.file, part.start, part.end] for part in task.ranges]
+            hasher.update(_json_line(["task", *ranges]))
+        return str(hasher.hexdigest())
+
+    def task_hash(self, task: Task) -> int:
+        """A number below 2**128 that identifies the work of a task: its files and ranges.
+
+        Sums of these numbers, modulo 2**128, show whether every task was done exactly once.
+        """
+        ranges = [
+            [*_file_identity(self.files[part.file]), part.start, part.end] for part in task.ranges
+        ]
+        return int(xxhash.xxh3_128_intdigest(_json_line(ranges)))
+
+
+def plan_id(digest: str, rules_fingerprint: str) -> str:
+    """What `Plan.plan_id` gives, for those who know no more of the plan than its digest."""
+    line = _json_line(["plan", rules_fingerprint, digest])
+    return str(xxhash.xxh3_128_hexdigest(line))
+
+
+def _file_identity(file: InputFile) -> list[str | int | None]:
+    limit = [] if file.stop is None else [file.stop]
+    return [file.source_name, file.name, file.size, file.mark, *limit]
+
+
+def _json_line(values: list[Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
+
+
+def is_splittable(compression: str | None, form: Form) -> bool:
+    """Whether a file can be cut into ranges that are read independently.
+
+    Parquet and Arrow files can: which rows lie in a range, a reader finds out from the footer.
+    """
+    if form.format in COLUMN_FORMATS:
+        return True
+    return compression is None and (form.format == "jsonl" or form.separator is not None)
+
+
+def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
+    """Cut the files into ranges and group these into tasks.
+
+    Ranges begin at multiples of the source's `range_bytes`; a compressed file, or one that is a
+    document as a whole (no separator), is one range; an empty file has none. A task takes ranges in
+    order while they belong to one source and are together at most `range_bytes`.
+
+    Args:
+        files: in the order of the sources, those of a source sorted.
+        sources: of the configuration; `InputFile.source` is an index into them.
+
+    Example: with `range_bytes` 100, files of 250, 30 and 20 bytes give the ranges
+    [0, 100), [100, 200), [200, 250), [0, 30), [0, 20) and three tasks of 100 bytes.
+    """
+    tasks: list[Task] = []
+    pending: list[Range] = []
+    pending_bytes = 0
+
+    def finish_task() -> None:
+        nonlocal pending_bytes
+        if pending:
+            tasks.append(Task(index=len(tasks), ranges=tuple(pending), size=pending_bytes))
+        pending.clear()
+        pending_bytes = 0
+
+    previous_source = None
+    for number, file in enumerate(files):
+        source = sources[file.source]
+        _check_columns(file, source)
+        splittable = is_splittable(file.compression, source)
+        step = source.range_bytes if splittable else max(file.size, 1)
+        size = file.size if file.end is None else file.end
+        if file.source != previous_source:
+            finish_task()
+            previous_source = file.source
+        # An empty file has nothing to be read, except where it can't be right.
+        least = 1 if source.format in COLUMN_FORMATS else 0
+        for start in range(0, max(size, least), step):
+            end = min(start + step, size)
+            if pending_bytes + end - start > source.range_bytes:
+                finish_task()
+            pending.append(Range(file=number, start=start, end=end))
+            pending_bytes += end - start
+    finish_task()
+    return Plan(files=tuple(files), tasks=tuple(tasks))
+
+
+def check_size_without_pattern(size: int) -> None:
+    """Refuses to count a large corpus with the pattern `none`.
+
+    Args:
+        size: bytes of input.
+
+    Raises:
+        ConfigError: they are more than `LARGEST_WITHOUT_PATTERN`.
+    """
+    if size <= LARGEST_WITHOUT_PATTERN:
+        return
+    raise ConfigError(
+        "The corpus is too large for the pattern none, with which every document is one pre-token.",
+        expected=f"at most {LARGEST_WITHOUT_PATTERN:,} bytes of input files",
+        found=f"{size:,} bytes",
+        where="tokenizer.pattern",
+        hint="Choose a pattern that splits text, such as gpt2, or train on a part of the files "
+        "and encode all with tokenizer.path.",
+    )
+
+
+def _check_columns(file: InputFile, source: Source) -> None:
+    """Files of columns can't be compressed as a whole, nor empty, as files of text may be.
+
+    (An empty one is left to its reader, where some files may be bad.)
+    """
+    if source.format not in COLUMN_FORMATS:
+        return
+    if not file.size and not source.max_bad_files:
+        raise InputError(
+            f"An input file is empty, which a {source.format} file can't be.",
+            where=file.url,
+            hint="Get the file again, or leave it out of input.files.",
+        )
+    if file.compression is not None:
+        raise InputError(
+            "A compressed file of columns can't be read.",
+            expected=f"a {source.format} file, whose columns are compressed by themselves, since "
+            "rows are read at any place of it",
+            found=f"{file.compression}, by its extension",
+            where=file.url,
+            hint="Decompress the file; if it is not compressed in spite of its name, set "
+            "input.compression: none.",
+        )
