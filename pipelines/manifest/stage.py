@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config.fingerprints import Difference, differences, fingerprint
+from pipelines.config.values import is_url
 from pipelines.errors import DifferentConfigurationError, InputError, OutputError
 from pipelines.manifest import generations
 from pipelines.manifest.models import FORMAT_VERSION, sealed
@@ -448,7 +449,7 @@ def _public(locations: Mapping[str, str]) -> dict[str, str]:
 
 def _is_public(url: str) -> bool:
     """Whether a path or URL has no place in which credentials could stand."""
-    return "://" not in url or not ("?" in url or "@" in url)
+    return not is_url(url) or not ("?" in url or "@" in url)
 
 
 def _restart(directory: Directory, command: str | None = None) -> str:
