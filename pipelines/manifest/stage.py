@@ -25,6 +25,7 @@ from pipelines.errors import DifferentConfigurationError, InputError, OutputErro
 from pipelines.manifest import generations
 from pipelines.manifest.models import FORMAT_VERSION, sealed
 from pipelines.storage.directory import Directory
+from pipelines.storage.filesystems import split_chain
 from pipelines.tasks.plan import Plan
 from pipelines.versions import deciding_versions
 
@@ -448,7 +449,8 @@ def _public(locations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_public(url: str) -> bool:
-    """Whether a path or URL has no place in which credentials could stand."""
+    """Return whether a path or URL has no place in which credentials could stand."""
+    url = split_chain(url)[-1]
     return not is_url(url) or not ("?" in url or "@" in url)
 
 

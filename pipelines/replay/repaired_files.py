@@ -34,6 +34,17 @@ from pipelines.writing.replayed import IntArray, Taken
 _SHOWN = 8
 
 
+def by_label(given: Mapping[str, str], dataset: Dataset) -> dict[str, str]:
+    """Return the paths by labels of the dataset, which may hold `=` as NAME of NAME=PATH can't."""
+    found = {}
+    for name, path in given.items():
+        parts = f"{name}={path}".split("=")
+        texts = (("=".join(parts[:end]), "=".join(parts[end:])) for end in range(1, len(parts)))
+        label, at = next((text for text in texts if text[0] in dataset.inputs), (name, path))
+        found[label] = at
+    return found
+
+
 def find_repaired(
     given: Mapping[str, str], dataset: Dataset, sources: Sequence[SourceConfig]
 ) -> dict[str, InputFile]:

@@ -19,7 +19,7 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
         from pipelines.manifest import stage as records
         from pipelines.replay.job import Dataset, Job
         from pipelines.replay.plan import Replay
-        from pipelines.replay.repaired_files import find_repaired, repaired_before
+        from pipelines.replay.repaired_files import by_label, find_repaired, repaired_before
 
     model = run.load_model()
     check_affixes(run, model)
@@ -35,6 +35,7 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
         records.check_replayable(run.tokens, dataset.manifest, configuration)
         sources = run.config.input
         listed = {file.label: file for file in run.listed.files}
+        given = by_label(repaired, dataset)
         again = Replay(
             dataset=dataset,
             configuration=configuration,
@@ -42,8 +43,8 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
             readings=readings(run, model),
             listed=listed,
             repaired={
-                **repaired_before(repaired, dataset, configuration, sources, listed),
-                **find_repaired(repaired, dataset, sources),
+                **repaired_before(given, dataset, configuration, sources, listed),
+                **find_repaired(given, dataset, sources),
             },
         )
         return again, again.plan()
