@@ -1,4 +1,4 @@
-"""Running beam-bpe and other commands, and watching their memory."""
+"""Run beam-bpe and other commands, and measure their memory."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from pipelines.readers.tasks import TaskWork
 
 _POLL_SECONDS = 0.02
-_QUICK_TASKS = 8  # of little text
+_QUICK_TASKS = 8  # number of tasks for a small text
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a command did.
+    """Time and memory of a command.
 
     Attributes:
-        seconds: from its start to its end.
-        peak_bytes: the largest sum of the resident memory of its processes.
+        seconds: duration of the process.
+        peak_bytes: largest sum of the resident memory of its processes.
     """
 
     seconds: float
@@ -41,12 +41,12 @@ class Run:
 
 
 def tokenizer_directory(case: Case) -> Path:
-    """Of the tokenizer that a case encodes with."""
+    """Return the directory of the tokenizer that a case encodes with."""
     return corpora.MADE / f"{Path(case.path).stem}-{case.options['vocab_size']}"
 
 
 def make_tokenizer(case: Case) -> None:
-    """Trains that tokenizer."""
+    """Train the tokenizer that a case encodes with."""
     from bpe_core import count_pretokens, train_from_counts
 
     special = SEPARATOR.decode()
@@ -58,14 +58,14 @@ def make_tokenizer(case: Case) -> None:
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """A directory on the disk that the texts are on; it goes with the last reference to it."""
+    """Create a temporary directory on the disk of the texts, deleted with its last reference."""
     return tempfile.TemporaryDirectory(dir=corpora.MADE)
 
 
 def count_job(
     directory: str, source: Mapping[str, Any], counts: Mapping[str, Any] | None = None
 ) -> tuple[CountJob, list[TaskWork]]:
-    """What counts a source into a directory, as a build would, and its tasks."""
+    """Return the job that counts a source into a directory, as a build would, and its tasks."""
     from pipelines.config import BuildConfig
     from pipelines.counting.jobs import CountJob
     from pipelines.readers.tasks import TaskWork, source_readings
@@ -100,7 +100,7 @@ def count_job(
 
 
 def beam_bpe(stage: str, case: Case, workers: int, directory: Path) -> Run:
-    """Runs a stage of a build in a directory, into `output` there."""
+    """Run a stage of a build; its output is `directory / "output"`."""
     return run_and_watch(write_build(stage, case, workers, directory))
 
 
@@ -111,7 +111,7 @@ def write_build(
     directory: Path,
     beam: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """The command for a stage of a build, whose configuration is written into a directory."""
+    """Write the configuration of a build into a directory; return the command for a stage."""
     special = SEPARATOR.decode()
     tokenizer: dict[str, Any] = {
         "vocab_size": case.options["vocab_size"],
@@ -137,13 +137,13 @@ def write_build(
 
 
 def stage_seconds(directory: Path) -> float:
-    """What a stage notes as its own time: without the start of Python and Beam."""
+    """Return the duration that a stage records, which excludes the start of Python and Beam."""
     seconds: float = json.loads((directory / "run.json").read_text())["seconds"]
     return seconds
 
 
 def file_checksums(directory: Path) -> list[tuple[str, str]]:
-    """The files of a stage's manifest with their checksums."""
+    """Return the names and checksums of the files in a stage's manifest."""
     manifest = json.loads((directory / "manifest.json").read_text())
     return sorted(_checksums(manifest))
 
@@ -159,10 +159,10 @@ def _checksums(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def run_and_watch(command: Sequence[str]) -> Run:
-    """Runs a command to its end.
+    """Run a command to its end and measure its time and memory.
 
     Raises:
-        RuntimeError: it failed; with what it wrote to standard error.
+        RuntimeError: the command failed; the message contains its standard error.
     """
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -176,7 +176,7 @@ def run_and_watch(command: Sequence[str]) -> Run:
 
 @contextmanager
 def _watching(size: Callable[[], int]) -> Iterator[Callable[[], int]]:
-    """Asks for a size again and again; gives what tells the largest."""
+    """Poll a size in a thread; yield a function that returns the largest one."""
     largest = 0
     finished = threading.Event()
 
@@ -195,7 +195,7 @@ def _watching(size: Callable[[], int]) -> Iterator[Callable[[], int]]:
 
 
 def tree_bytes(root: int) -> int:
-    """Resident memory of a process and its descendants; what two share counts in both."""
+    """Return the resident memory of a process and its descendants; shared pages count twice."""
     total = 0
     pending = [root]
     while pending:
@@ -205,16 +205,16 @@ def tree_bytes(root: int) -> int:
                 if line.startswith("VmRSS:"):
                     total += int(line.split()[1]) * 1024
             pending += children(int(process.name))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     return total
 
 
 def children(process: int) -> list[int]:
-    """The ids of the processes that a process has started.
+    """Return the ids of the child processes of a process.
 
     Raises:
-        OSError: it has ended.
+        OSError: the process has ended.
     """
     found: list[int] = []
     for task in Path(f"/proc/{process}/task").iterdir():

@@ -1,8 +1,9 @@
-"""The texts and vocabularies that the benchmarks use.
+"""The texts and vocabularies of the benchmarks.
 
-English and multilingual text come from ../shared/data when that is there; without it the corpus of
-examples/data stands in for English. Source code is the corpus that fetch_code.py makes, and of it
-documents spread evenly for the text of 64 MB; without it the Python files of this machine.
+English and multilingual text come from ../shared/data if it exists; otherwise the corpus in
+examples/data replaces the English text. Source code is the corpus that fetch_code.py makes; the
+text of 64 MB consists of documents spread evenly over it. Without this corpus, the Python files of
+this machine replace it.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
-MADE = ROOT / "out" / "benchmarks"  # where texts are unpacked and made
-CODE_CORPUS = MADE / "code-1gb.txt"  # what fetch_code.py makes
+MADE = ROOT / "out" / "benchmarks"  # generated and unpacked texts
+CODE_CORPUS = MADE / "code-1gb.txt"  # output of fetch_code.py
 
 SEPARATOR = b"<|endoftext|>"
 CODE_BYTES = 64_000_000
 QUICK_BYTES = 8_000_000
-VOCAB_SIZE = 32_000  # that is trained
+VOCAB_SIZE = 32_000  # of trained tokenizers
 QUICK_VOCAB_SIZE = 8_000
 PATTERNS = {"r50k": "gpt2", "cl100k": "cl100k", "o200k": "o200k"}
-SPECIAL_IDS = {"r50k": 50256, "cl100k": 100257, "o200k": 199999}  # of SEPARATOR
+SPECIAL_IDS = {"r50k": 50256, "cl100k": 100257, "o200k": 199999}  # ids of SEPARATOR
 _BLOCK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class Text:
-    """A file of documents with SEPARATOR between them."""
+    """A file of documents separated by SEPARATOR."""
 
     name: str
     path: str
@@ -51,7 +52,7 @@ class Vocabulary:
     pattern: str
 
     def load(self) -> BPETokenizer:
-        """A new tokenizer of ours; where the vocabulary has SEPARATOR, it is a special token."""
+        """Load a new tokenizer of ours; SEPARATOR is a special token if the vocabulary has it."""
         from bpe_core import BPETokenizer
 
         special_id = SPECIAL_IDS.get(self.name)
@@ -60,16 +61,19 @@ class Vocabulary:
 
     @property
     def saved(self) -> Path:
-        """Where `save` puts it."""
+        """The directory that `save` writes to."""
         return MADE / f"{self.name}-saved"
 
     def save(self) -> None:
-        """Writes it in all formats."""
+        """Write the vocabulary in all formats."""
         self.load().save(self.saved)
 
 
 def texts(*, quick: bool) -> list[Text]:
-    """English, multilingual text and code, made when not there yet; `quick`: a little English."""
+    """Return English, multilingual text and code, or little English text if `quick`.
+
+    Missing texts are generated.
+    """
     MADE.mkdir(parents=True, exist_ok=True)
     made = []
     for name in ("prose", "multilingual"):
@@ -93,7 +97,7 @@ def _code() -> Text:
 
 
 def large(texts: Sequence[Text]) -> Text:
-    """The corpus of code if it is there, else all texts as one."""
+    """Return the corpus of code if it exists, else all texts joined."""
     if CODE_CORPUS.is_file():
         return Text("code, 1 GB", str(CODE_CORPUS), _size(CODE_CORPUS))
     if len(texts) == 1:
@@ -102,7 +106,7 @@ def large(texts: Sequence[Text]) -> Text:
 
 
 def part_of(text: Text, limit: int) -> Text:
-    """Documents spread evenly over a text, at most `limit` bytes."""
+    """Return at most `limit` bytes of documents spread evenly over a text."""
     if text.bytes <= limit:
         return text
     size = f"{limit // 1_000_000} MB"
@@ -110,7 +114,7 @@ def part_of(text: Text, limit: int) -> Text:
 
 
 def documents(path: str | Path) -> Iterator[bytes]:
-    """Those of a file that are not empty; a few MB of it are in memory at a time."""
+    """Yield the documents of a file that are not empty, with a few MB of it in memory."""
     rest = b""
     with Path(path).open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -121,12 +125,12 @@ def documents(path: str | Path) -> Iterator[bytes]:
 
 
 def spread(documents: Iterable[bytes], size: int, limit: int) -> bytes:
-    """Every n-th document, with SEPARATOR after it, at most `limit` bytes.
+    """Return every n-th document, each followed by SEPARATOR, in at most `limit` bytes.
 
     Args:
-        documents: in order.
-        size: of all of them, with separators.
-        limit: n is the smallest for which so many bytes hold its share of `size`.
+        documents: all documents in order.
+        size: size of all documents, including separators.
+        limit: maximum size of the result. n is the smallest number with `size` / n <= `limit`.
     """
     every = -(-size // limit)
     parts: list[bytes] = []
@@ -156,7 +160,7 @@ def _written(name: str, data: bytes) -> Text:
 
 
 def example_text(directory: Path) -> bytes:
-    """The shards of the example corpus, one after another."""
+    """Return the shards of the example corpus, concatenated."""
     parts = []
     for path in sorted(directory.glob("*.txt*")):
         data = path.read_bytes()
@@ -167,7 +171,7 @@ def example_text(directory: Path) -> bytes:
 
 
 def vocabularies(text: Text) -> list[Vocabulary]:
-    """The published vocabularies that are there; else one of 8,192 ids, trained on the text."""
+    """Return the published vocabularies that exist, else one of 8,192 ids trained on the text."""
     published = [
         Vocabulary(name, str(path), pattern)
         for name, pattern in PATTERNS.items()

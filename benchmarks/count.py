@@ -1,7 +1,7 @@
-"""How fast are pre-tokens counted, from memory?
+"""How fast are pre-tokens in memory counted?
 
-gigatoken counts as the first phase of its training and logs that phase's time. It knows one pattern
-there, GPT-2's: that is what the other patterns are set beside.
+gigatoken counts in the first phase of its training and logs the time of that phase. Its training
+supports only GPT-2's pattern, so the other patterns are compared with that figure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_COMPARED = "not compared: gigatoken has gpt2 only"
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured."""
+    """Yield the cases to measure."""
     for pattern in ("gpt2",) if quick else PATTERNS.values():
         for text in texts:
             for threads in (1, 2):
@@ -63,7 +63,7 @@ def count_ours(case: Case) -> Outcome:
 
 
 def _count_in_threads(data: bytes, case: Case) -> PretokenTable:
-    """A table a thread, pieces dealt as they ask for them, the tables added up."""
+    """Count in threads with a table each, which take chunks from a queue; add up the tables."""
     tables = [PretokenTable(case.options["pattern"], [SEPARATOR]) for _ in range(case.threads)]
     pieces: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     begin = 0

@@ -1,7 +1,8 @@
 """How fast are documents in memory encoded to one array of ids?
 
-The first pass is that of a new tokenizer, the second the same again. We and gigatoken get the whole
-text and split it at the separator; the others get a list of documents, and less text.
+The first pass uses a new tokenizer; the second pass repeats it with the same tokenizer. We and
+gigatoken get the complete text and split it at the separator. The others get a list of documents
+and less text.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from measure import OURS, Case, Outcome, Outputs, Target, script_main
 
 from bpe_core._native import split_documents
 
-_STATED = {  # with the vocabularies that they have
+_STATED = {  # peer: vocabularies that it supports
     "tiktoken": ("r50k", "cl100k", "o200k", "trained-8k"),
     "quicktok-v1": ("cl100k", "o200k"),
     "bpe-openai": ("cl100k", "o200k"),
@@ -30,7 +31,7 @@ _STATED_BYTES = 4_000_000
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured: gigatoken on the whole texts, the others on a part of them."""
+    """Yield the cases: gigatoken on complete texts, the others on a part of them."""
     for text in texts:
         for vocabulary in corpora.vocabularies(texts[0])[: 1 if quick else None]:
             for threads in (1,) if quick else (1, 2):
@@ -62,7 +63,7 @@ def _case(text: Text, vocabulary: Vocabulary, threads: int, sides: Sequence[str]
 
 
 def prepare(case: Case) -> None:
-    """Makes the tokenizer.json that Hugging Face's library reads."""
+    """Write the tokenizer.json that Hugging Face's library reads."""
     if "tokenizers" in case.sides and case.threads == 1:
         _vocabulary(case).save()
 
@@ -71,7 +72,7 @@ def _passes(encode: Callable[[], Any]) -> tuple[dict[str, float], Any]:
     seconds = {}
     encoded = None
     for name in ("first pass", "second pass"):
-        encoded = None  # what the first pass gave is freed before the second begins
+        encoded = None  # frees the result of the first pass before the second
         begun = time.perf_counter()
         encoded = encode()
         seconds[name] = time.perf_counter() - begun
@@ -95,11 +96,11 @@ def encode_ours(case: Case) -> Outcome:
 
 
 def split(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Where the documents of a text that are not empty begin and end."""
+    """Return the starts and ends of the documents of a text that are not empty."""
     starts, ends, _, rest, *_ = split_documents(
         data, SEPARATOR, 0, 0, len(data), len(data) + 1, len(data)
     )
-    if rest < len(data):  # what follows the last separator
+    if rest < len(data):  # text after the last separator
         starts, ends = np.append(starts, rest), np.append(ends, len(data))
     return starts, ends
 
@@ -169,7 +170,7 @@ def _documents(case: Case) -> list[str]:
 
 
 def of_lists(encoded: Sequence[Sequence[int]]) -> Outputs:
-    """The ids of many texts, and how many each has."""
+    """Return the ids of many texts and the number of ids of each."""
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ids = np.fromiter(itertools.chain.from_iterable(encoded), np.int64, int(lengths.sum()))
     return {"ids": ids, "lengths": lengths}

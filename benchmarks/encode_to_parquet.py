@@ -1,10 +1,10 @@
-"""The peer of `beam-bpe encode`: gigatoken and pyarrow, two threads that both encode and write.
+"""The peer of `beam-bpe encode`: gigatoken and pyarrow in two threads that encode and write.
 
 Usage: encode_to_parquet.py TOKENIZER_JSON TEXT DIRECTORY
 
-The threads take pieces of the text in turn and have a file each. Tried and slower: one piece at a
-time encoded on two threads while the piece before is written; a process for each half of the text;
-pieces of 32 MiB and more, whose memory is new each time.
+Each thread takes the next chunk of the text and writes to its own file. Slower alternatives that
+were tried: encoding one chunk at a time on two threads while the previous chunk is written; a
+process for each half of the text; chunks of 32 MiB and more, whose memory is allocated each time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 
 
 def pieces(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The text in pieces that end with a separator, each with its place."""
+    """Yield (offset, text) of chunks of the text that end with a separator."""
     at = 0
     rest = b""
     with path.open("rb") as file:
@@ -57,7 +57,7 @@ def pieces(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def places(text: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Where the documents that are not empty begin, and their sizes."""
+    """Return the starts and sizes of the documents that are not empty."""
     ends = [match.start() for match in re.finditer(re.escape(SEPARATOR), text)]
     if not text.endswith(SEPARATOR):
         ends.append(len(text))
@@ -67,8 +67,8 @@ def places(text: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_table(encoded: ak.Array, at: int, text: bytes, source: str) -> pa.Table:
-    """The columns that beam-bpe writes."""
-    layout = ak.to_layout(encoded)  # its arrays without a copy
+    """Return a table with the columns that beam-bpe writes."""
+    layout = ak.to_layout(encoded)  # gives access to the arrays without a copy
     offsets = np.asarray(layout.offsets.data)
     ids = np.asarray(layout.content.data)[: offsets[-1]].astype(np.uint16)
     starts, sizes = places(text)
@@ -85,7 +85,7 @@ def to_table(encoded: ak.Array, at: int, text: bytes, source: str) -> pa.Table:
 
 
 def main(tokenizer_path: str, text: str, directory: str) -> None:
-    """Writes a file a thread."""
+    """Encode the text; each thread writes one file."""
     tokenizer = gigatoken.Tokenizer(tokenizer_path)
     path = Path(text)
     waiting = pieces(path)

@@ -1,14 +1,17 @@
-"""What do embedded Flink and a Flink cluster cost beside the DirectRunner, in time and memory?
+"""How much time and memory do embedded Flink and a Flink cluster take beside the DirectRunner?
 
     .venv/bin/python benchmarks/engines.py             1 GB of code, three rounds
     .venv/bin/python benchmarks/engines.py --quick     8 MB, one round
 
-The same counting and encoding with two workers each: threads of the DirectRunner; Flink in the
-job server's process with threads of the command as its workers; a cluster of two TaskManagers at
-parallelism 2 with processes of a pool as its workers. The engines are those of the tests
-(`tests/engines/engine_support.py`), so it runs in the environment of the tests. The runners take
-turns. Prints a table, and writes it with what it is of into `benchmarks/engines.json` and
-`docs/runners.md`; with `--quick` it writes nothing.
+Each engine counts and encodes the same text with two workers:
+
+- DirectRunner: threads of the launcher;
+- embedded Flink: Flink in the process of the job server, with threads of the launcher as workers;
+- Flink cluster: two TaskManagers at parallelism 2, with processes of a pool as workers.
+
+The engines are those of the tests (`tests/engines/engine_support.py`), so this script runs in the
+environment of the tests. The runners alternate. The script prints a table and writes it to
+`docs/runners.md`, and its figures to `benchmarks/engines.json`; with `--quick` it writes nothing.
 """
 
 from __future__ import annotations
@@ -51,11 +54,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """What runs pipelines.
+    """An engine that runs pipelines.
 
     Attributes:
-        beam: the configuration's section.
-        processes: ids of those that run already, by their kind.
+        beam: the section `beam` of the configuration.
+        processes: ids of the engine's running processes, by kind.
     """
 
     beam: Mapping[str, Any]
@@ -64,14 +67,14 @@ class Engine:
 
 @dataclass
 class Use:
-    """What the processes of a kind used, by their ids: processor seconds, and most memory."""
+    """Processor seconds by process id, and peak memory, of all processes of a kind."""
 
     seconds: dict[int, float] = field(default_factory=dict)
     peak_bytes: int = 0
 
 
 def main() -> None:
-    """What the command line asks for."""
+    """Run the benchmark that the command line selects."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="on little text, one round")
     parser.add_argument("--rounds", type=int, help="samples of each, 3 by default")
@@ -81,7 +84,7 @@ def main() -> None:
     texts = corpora.texts(quick=quick)
     text = texts[-1] if quick else corpora.large(texts)
     if not quick and not corpora.CODE_CORPUS.is_file():
-        print("no corpus of code: `make bench-data` fetches it; smaller texts stand in for it")
+        print("no corpus of code: `make bench-data` fetches it; smaller texts replace it")
     load = os.getloadavg()[0]
     print(f"{text.name}, {text.bytes / 1e6:.0f} MB, {WORKERS} workers, load before {load:.2f}")
     samples = [
@@ -112,10 +115,10 @@ def main() -> None:
 
 
 def ask(case: Case, rounds: int) -> Iterator[dict[str, Any]]:
-    """The samples of a stage; one of each runner, which does not count, comes before.
+    """Yield the samples of a stage, after one untimed run of each runner.
 
     Raises:
-        RuntimeError: two runners made different bytes.
+        RuntimeError: two runners wrote different bytes.
     """
     if case.options["stage"] == "encode":
         command.make_tokenizer(case)
@@ -139,19 +142,19 @@ def ask(case: Case, rounds: int) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def direct() -> Iterator[Engine]:
-    """Threads of the command."""
+    """Yield the DirectRunner with threads of the launcher."""
     yield Engine(beam={"workers": WORKERS})
 
 
 @contextlib.contextmanager
 def embedded() -> Iterator[Engine]:
-    """Flink in the job server, with threads of the command as workers."""
+    """Yield Flink in the job server, with threads of the launcher as workers."""
     yield Engine(beam=_flink({"flink_master": "[local]"}))
 
 
 @contextlib.contextmanager
 def cluster() -> Iterator[Engine]:
-    """A JobManager, two TaskManagers and a pool, each a process."""
+    """Start a JobManager, two TaskManagers and a worker pool, each a process."""
     directory = command.scratch()
     place = Path(directory.name)
     with (
@@ -203,7 +206,7 @@ ENGINES: dict[str, Callable[[], contextlib.AbstractContextManager[Engine]]] = {
 
 
 def run(case: Case, engine: Engine) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Runs the stage; gives what it took, and the checksums of what it made."""
+    """Run the stage; return its time and memory, and the checksums of its files."""
     stage = case.options["stage"]
     with command.scratch() as name:
         directory = Path(name)
@@ -228,7 +231,7 @@ def run(case: Case, engine: Engine) -> tuple[dict[str, Any], list[tuple[str, str
 
 @contextlib.contextmanager
 def _watched(root: int, engine: Engine, made: Path) -> Iterator[tuple[dict[str, Use], list[float]]]:
-    """Looks at the processes again and again; also notes when a worker begins its first file."""
+    """Poll the processes, and record when a worker starts its first file."""
     uses = {kind: Use() for kind in KINDS}
     first_file: list[float] = []
     finished = threading.Event()
@@ -261,7 +264,7 @@ def _watched(root: int, engine: Engine, made: Path) -> Iterator[tuple[dict[str, 
 def _figures(
     root: int, engine: Engine, of: Callable[[tuple[float, int]], Any]
 ) -> Iterator[tuple[tuple[str, int], Any]]:
-    """Processor seconds and resident memory of every process, by kind and id."""
+    """Yield processor seconds and resident memory of every process, by kind and id."""
     places = [(root, COMMAND)]
     places += [(process, kind) for kind, found in engine.processes.items() for process in found]
     while places:
@@ -271,17 +274,17 @@ def _figures(
             name, _, rest = (directory / "stat").read_text().partition("(")[2].rpartition(")")
             values = rest.split()
             places += [(child, kind) for child in command.children(process)]
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         figures = ((int(values[11]) + int(values[12])) / _TICKS, int(values[21]) * _PAGE)
         yield (JOB_SERVER if (kind, name) == (COMMAND, "java") else kind, process), of(figures)
 
 
-# --- what is shown ---------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------
 
 
 def render(results: Mapping[str, Any]) -> str:
-    """Medians as tables in Markdown, with the machine that they are of."""
+    """Return the medians as Markdown tables, with a description of the machine."""
     samples, machine = results["samples"], results["machine"]
     runs = {
         (stage, runner): [s for s in samples if (s["stage"], s["runner"]) == (stage, runner)]

@@ -1,15 +1,21 @@
-"""What would a build of 1 TB or of 100 TB take? Measured here, extrapolated by formula.
+"""Extrapolate the cost of a build of 1 TB and of 100 TB from measurements.
 
     .venv/bin/python benchmarks/extrapolate.py measure    # writes scale.json
     .venv/bin/python benchmarks/extrapolate.py write      # writes the tables of docs/scale.md
 
-Measured are: how many distinct pre-tokens growing parts of the shared texts have, and how many of
-them occur at least so often; what a run file and a descriptor take, and what a table holds; how
-fast runs are merged; training on synthetic counts of up to 60 million distinct pre-tokens; and what
-`tokenizer.min_count` changes. All else follows from these and from the size of the corpus, by the
-formulas of scale_tables.py. Synthetic pre-tokens join the beginning of one real pre-token to the
-end of another, so that pairs are about as frequent as in text; their counts fall as Zipf's law has
-it. Times are processor time, so that they mean something while other work runs.
+Measurements:
+
+- the number of distinct pre-tokens in growing parts of the shared texts, and how many of them reach
+  each minimum frequency;
+- the sizes of run files and descriptors, and the capacity of a table;
+- the speed of merging runs;
+- training on synthetic counts of up to 60 million distinct pre-tokens;
+- the effect of `tokenizer.min_count`.
+
+The formulas of scale_tables.py derive all other figures from these and from the size of the corpus.
+Synthetic pre-tokens join the start of one real pre-token to the end of another, so that pairs are
+about as frequent as in text; their counts follow Zipf's law. Times are processor time, so that they
+stay meaningful while other work runs.
 """
 
 from __future__ import annotations
@@ -57,13 +63,13 @@ _SYNTHETIC = (1_000_000, 3_000_000, 10_000_000, 30_000_000, 60_000_000)
 _VOCAB_SIZE = 32_000
 _ZIPF = 1.2
 _MIN_COUNTS = (1, 2, 3, 5, 10, 20, 50, 100)
-_FILTER = 10  # the min_count that reading is measured with
+_FILTER = 10  # min_count for measuring the time of reading
 _ENCODED_BYTES = 32 << 20
 
 _SHARDS = 64
 _TABLE_MEMORY = 512 << 20
-_TABLE_PRETOKENS = 10_000_000  # more than it holds
-# Text of a run and number of shards; a section is as large as it would be of 100 TB, or smaller.
+_TABLE_PRETOKENS = 10_000_000  # more than the table holds
+# (Bytes of text per run, shards). Sections are at most as large as in a build of 100 TB.
 _MERGED = ((4 << 20, 4), (1 << 20, 2))
 _SMALL_TABLES = (4 << 20, 8 << 20, 16 << 20)
 
@@ -72,7 +78,7 @@ _SMALL_TABLES = (4 << 20, 8 << 20, 16 << 20)
 
 
 def measure() -> dict[str, Any]:
-    """All that the tables are made from."""
+    """Return all measurements that the tables are made from."""
     texts = corpora.texts(quick=False)
     large = corpora.large(texts)
     texts = [text for text in texts if text.name != "code"] + [large]
@@ -92,7 +98,7 @@ def measure() -> dict[str, Any]:
 
 
 def _curve(text: Text) -> dict[str, Any]:
-    """Distinct pre-tokens of parts from the start that double in size, each to a document's end."""
+    """Count distinct pre-tokens of prefixes that double in size and end at a document's end."""
     data = Path(text.path).read_bytes()
     wanted, done, counts, points = _SMALLEST_PART, 0, None, []
     while done < len(data):
@@ -120,7 +126,7 @@ def _key_bytes(counts: PretokenCounts) -> int:
 
 
 def _counted(text: Text) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sizes of what counting one text leaves as one commit of one run, and of descriptors."""
+    """Count a text as one commit of one run; return the sizes of run file and descriptors."""
     with command.scratch() as scratch:
         job, works = _count_job(scratch, text.path, shards=_SHARDS)
         descriptors = [descriptor for _, descriptor in count_tasks(job, works)]
@@ -141,7 +147,7 @@ def _counted(text: Text) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _runs(text: Text, memory: int) -> dict[str, Any]:
-    """What counting a text leaves with a table that it fills more than once."""
+    """Count a text that fills the table more than once; return number and size of the runs."""
     with command.scratch() as scratch:
         job, works = _count_job(scratch, text.path, shards=_SHARDS, memory=memory)
         list(count_tasks(job, works))
@@ -164,7 +170,7 @@ def _count_job(
     checkpoint_bytes: int = 8 << 30,
     memory: int = _TABLE_MEMORY,
 ) -> tuple[CountJob, list[TaskWork]]:
-    """What counts a text into a directory, and its tasks."""
+    """Return the job that counts a text into a directory, and its tasks."""
     separator = corpora.SEPARATOR.decode()
     source = {"files": [path], "separator": separator, "range_bytes": range_bytes}
     counts = {"shards": shards, "memory": memory, "checkpoint_bytes": checkpoint_bytes}
@@ -172,7 +178,7 @@ def _count_job(
 
 
 def _merging(text: Text, range_bytes: int, shards: int) -> dict[str, Any]:
-    """Merging all shards of a text of which every task is a commit."""
+    """Measure merging all shards of a text in which every task is a commit."""
     with command.scratch() as scratch:
         job, works = _count_job(
             scratch, text.path, shards=shards, range_bytes=range_bytes, checkpoint_bytes=1
@@ -195,14 +201,14 @@ def _merging(text: Text, range_bytes: int, shards: int) -> dict[str, Any]:
 
 
 def _timed(work: Callable[..., T], *arguments: Any) -> tuple[float, T]:
-    """Seconds of processor time of this process, and what the work gave."""
+    """Call a function; return the processor time of this process in seconds, and the result."""
     begun = time.process_time()
     result = work(*arguments)
     return time.process_time() - begun, result
 
 
 def _in_a_process(*arguments: str) -> dict[str, Any]:
-    """A measurement in a process of its own, for its peak of memory."""
+    """Run a measurement in a separate process, to measure its peak memory."""
     done = subprocess.run(
         [sys.executable, __file__, *arguments], check=True, stdout=subprocess.PIPE, text=True
     )
@@ -211,7 +217,7 @@ def _in_a_process(*arguments: str) -> dict[str, Any]:
 
 
 def _fits(number: int) -> bool:
-    """Whether training on so many is measured here; tells if it is not."""
+    """Return whether memory suffices to train on this many pre-tokens; print a note if not."""
     available = available_memory()
     fits = available is None or training_memory(number, 10 * number) < available
     if not fits:
@@ -220,7 +226,7 @@ def _fits(number: int) -> bool:
 
 
 def _training(number: int) -> dict[str, Any]:
-    """Training on so many synthetic pre-tokens, in shards."""
+    """Measure training on this many synthetic pre-tokens, in shards."""
     with command.scratch() as scratch:
         shards = _in_a_process("shards", str(number), scratch)
         Path(scratch, "shards.json").write_text(json.dumps(shards))
@@ -228,7 +234,7 @@ def _training(number: int) -> dict[str, Any]:
 
 
 def write_shards(number: int, directory: str) -> dict[str, Any]:
-    """Writes synthetic counts as counting does; gives a manifest of them."""
+    """Write synthetic counts as counting does; return a manifest of them."""
     empty = Path(directory, "empty.txt")
     empty.touch()
     job, _ = _count_job(directory, str(empty), shards=_SHARDS)
@@ -249,7 +255,7 @@ def write_shards(number: int, directory: str) -> dict[str, Any]:
 
 
 def train(directory: str) -> dict[str, Any]:
-    """The stage on the counts of a directory."""
+    """Measure the training stage on the counts in a directory."""
     manifest = json.loads(Path(directory, "shards.json").read_text())
     output = Directory(url=directory) / "counts"
     reading, counts = _timed(load_counts, output, manifest)
@@ -275,7 +281,7 @@ def _learned(counts: PretokenCounts) -> TrainingResult:
 
 
 def fill_table() -> dict[str, Any]:
-    """How many pre-tokens a table holds until it is full."""
+    """Measure how many pre-tokens a table holds until it is full."""
     pretokens = synthetic(_TABLE_PRETOKENS)["pretoken"].combine_chunks()
     offsets = np.frombuffer(pretokens.buffers()[1], np.int32)[: len(pretokens) + 1].astype(np.int64)
     table = PretokenTable("gpt2", [])
@@ -287,10 +293,10 @@ def fill_table() -> dict[str, Any]:
 
 
 def synthetic(number: int) -> pa.Table:
-    """Counts of distinct made-up pre-tokens.
+    """Return counts of distinct synthetic pre-tokens.
 
-    A real one's beginning joined to another's end, both chosen as often as they occur, roughly; the
-    count of the r-th is that of Zipf's law, at least 1.
+    Each joins the start of a real pre-token to the end of another, both drawn roughly by frequency.
+    The count of the r-th follows Zipf's law and is at least 1.
     """
     real = _real_pretokens()
     generator = np.random.default_rng(1)
@@ -315,7 +321,7 @@ def synthetic(number: int) -> pa.Table:
 
 
 def _sliced(values: pa.Array, begins: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.Array:
-    """Bytes `begin` to `end` of each value."""
+    """Return bytes `begin` to `end` of each value."""
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
     data = np.frombuffer(values.buffers()[2], np.uint8)
     lengths = ends - begins
@@ -326,7 +332,7 @@ def _sliced(values: pa.Array, begins: np.ndarray[Any, Any], ends: np.ndarray[Any
 
 
 def _real_pretokens() -> pa.Array:
-    """The pre-tokens of the shared texts, most frequent first."""
+    """Return the pre-tokens of the shared texts, most frequent first."""
     counts: PretokenCounts | None = None
     for text in corpora.texts(quick=False):
         found = count_pretokens(text.path, special_tokens=_SPECIAL_TOKENS)
@@ -337,7 +343,7 @@ def _real_pretokens() -> pa.Array:
 
 
 def _min_counts(text: Text) -> dict[str, Any]:
-    """What is left of pre-tokens and merges when rare pre-tokens are dropped."""
+    """Measure how pre-tokens and merges change when rare pre-tokens are dropped."""
     counts = count_pretokens(text.path, special_tokens=_SPECIAL_TOKENS)
     every, rows = None, []
     data = Path(text.path).read_bytes()[:_ENCODED_BYTES].decode("utf-8", "ignore").encode()
@@ -378,7 +384,7 @@ def _tokens(merges: Sequence[tuple[bytes, bytes]]) -> set[bytes]:
 
 
 def _speed() -> dict[str, float]:
-    """MB a second and core, of the stages on this machine as the benchmarks found them."""
+    """Return MB per second and core of the stages, from the results of the benchmarks."""
     rows = json.loads((HERE / "results.json").read_text())["rows"]
     found = {}
     for stage in ("count", "encode"):
@@ -392,7 +398,7 @@ def _speed() -> dict[str, float]:
 
 
 def write() -> None:
-    """Puts the tables into the page."""
+    """Write the tables into the page."""
     begin, end = "<!-- scale: begin -->", "<!-- scale: end -->"
     head, _, rest = PAGE.read_text("utf-8").partition(begin)
     _, _, tail = rest.partition(end)
@@ -401,7 +407,7 @@ def write() -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """One of the commands above; the others give `measure` one measurement each, as JSON."""
+    """Run a command above. The other commands print one measurement each for `measure`, as JSON."""
     match arguments:
         case ["measure"]:
             MEASURED.write_text(json.dumps(measure(), indent=1) + "\n")

@@ -1,11 +1,10 @@
-"""Makes the corpus of source code: 1 GB of files, each content once.
+"""Make the corpus of source code: 1 GB of files without duplicates.
 
 python benchmarks/fetch_code.py
 
-It is made of the Python files of the standard library and of the installed packages, then of the
-sources that Debian's packages linux-source, golang-src and rust-src hold. They are downloaded with
-apt-get, which needs the package lists (`apt-get update`, once, as root) but no root itself;
-nothing is installed.
+The corpus contains the Python files of the standard library and of the installed packages, then the
+sources in Debian's packages linux-source, golang-src and rust-src. apt-get downloads the packages;
+nothing is installed. It needs the package lists (`apt-get update`, once, as root), but not root.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from corpora import CODE_CORPUS, SEPARATOR
 
 PACKAGES = ("golang-src", "rust-src", "linux-source")
 CORPUS_BYTES = 1_000_000_000
-MAX_FILE_BYTES = 1_000_000  # larger ones are tables that a program wrote, seldom code
+MAX_FILE_BYTES = 1_000_000  # larger files are mostly generated tables, seldom code
 _TOOLS = ("apt-get", "apt-cache", "dpkg-deb")
 _SUFFIXES = frozenset(
     {".asm", ".awk", ".c", ".cc", ".cpp", ".cxx", ".dts", ".dtsi", ".go", ".h", ".hh", ".hpp"}
@@ -34,11 +33,11 @@ _SUFFIXES = frozenset(
 
 
 class CannotFetchError(Exception):
-    """Something that is needed is missing; the message says what."""
+    """A requirement is missing; the message names it."""
 
 
 def main() -> None:
-    """Writes the corpus where the benchmarks look for it."""
+    """Write the corpus to the path that the benchmarks read."""
     CODE_CORPUS.parent.mkdir(parents=True, exist_ok=True)
     partial = CODE_CORPUS.with_suffix(".partial")
     try:
@@ -62,9 +61,9 @@ def main() -> None:
 
 
 def corpus(files: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """Each content once, with SEPARATOR after it, whole files up to `limit` bytes altogether.
+    """Yield complete files without duplicates, each followed by SEPARATOR, up to `limit` bytes.
 
-    Left out is a file that is empty, above MAX_FILE_BYTES, not UTF-8, or has the separator in it.
+    Files are skipped that are empty, above MAX_FILE_BYTES, not UTF-8, or contain the separator.
     """
     seen: set[bytes] = set()
     size = 0
@@ -89,18 +88,18 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def python_sources() -> Iterator[bytes]:
-    """The standard library's files, then those of the installed packages."""
+    """Yield the files of the standard library, then those of the installed packages."""
     paths = sysconfig.get_paths()
     library, packages = Path(paths["stdlib"]), Path(paths["purelib"])
     for directory in (library, packages):
         for path in source_files(directory):
-            # Of some installations the library's directory has that of the packages in it.
+            # Some installations have the directory of the packages inside that of the library.
             if directory == packages or "site-packages" not in path.relative_to(directory).parts:
                 yield path.read_bytes()
 
 
 def all_sources(scratch: Path) -> Iterator[bytes]:
-    """Python's own sources, then those of PACKAGES, each downloaded when it is its turn."""
+    """Yield Python's own sources, then those of PACKAGES, each downloaded on demand."""
     yield from python_sources()
     for package in PACKAGES:
         directory = scratch / package
@@ -116,7 +115,7 @@ def _unpacked_sources(directory: Path) -> Iterator[bytes]:
     for path in source_files(directory):
         yield path.read_bytes()
     for path in sorted(directory.rglob("*.tar.*")):
-        with tarfile.open(path, "r|*") as archive:  # as a stream, in its own order
+        with tarfile.open(path, "r|*") as archive:  # as a stream, in the order of the archive
             for member in archive:
                 is_source = Path(member.name).suffix.lower() in _SUFFIXES
                 if member.isfile() and is_source and (file := archive.extractfile(member)):
@@ -124,7 +123,7 @@ def _unpacked_sources(directory: Path) -> Iterator[bytes]:
 
 
 def source_files(directory: Path) -> list[Path]:
-    """Below a directory, in order of path."""
+    """Return the source files below a directory, sorted by path."""
     return sorted(
         (
             path
@@ -136,7 +135,7 @@ def source_files(directory: Path) -> list[Path]:
 
 
 def _download(package: str, directory: Path) -> None:
-    """The package, and the one with the sources if it only depends on it."""
+    """Download a package, and the package with the sources if it only depends on that one."""
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         raise CannotFetchError(

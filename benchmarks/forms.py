@@ -1,10 +1,10 @@
-"""How fast are forms of input read and counted, beside the same documents as plain text?
+"""How fast are input formats read and counted, compared to the same documents as plain text?
 
-One worker, without Beam, in a process with the memory settings of the command's. Beside it, alone
-and in the same run, what a form can't be read without: its decompression, its parser (native code
-that finds the field of JSON lines; pyarrow reading the column, decompression included), and both,
-one after the other. A form that is slower than 70 % of text is bounded by one of them. For
-comparison with the parser of JSON lines: pyarrow's reader.
+One worker, without Beam, in a process with the memory settings of the command. The same run also
+measures the unavoidable steps of a format alone: its decompression, its parser (native code that
+finds the field in JSON lines; pyarrow reading the column, including decompression), and both, one
+after the other. A format that is slower than 70 % of text is bounded by one of them. pyarrow's JSON
+reader is measured for comparison with the parser of JSON lines.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _ALONE = {
     "jsonl.zst": ["decompression", "parser", "decompression + parser"],
 }
 _BLOCK_BYTES = 2 << 20
-_ESCAPED = 2  # of the kinds of fields
-_RANGE_BYTES = 1 << 30  # a file is a task
+_ESCAPED = 2  # the kind of a field with escapes
+_RANGE_BYTES = 1 << 30  # makes each file one task
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured."""
+    """Yield the cases to measure."""
     for text in texts:
         for form in _FORMS if not quick else ("jsonl.zst", "snappy.parquet"):
             alone = _ALONE.get(form, ["parser"])
@@ -60,7 +60,7 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
 
 
 def prepare(case: Case) -> None:
-    """Writes the documents in the case's form."""
+    """Write the documents in the format of the case."""
     path = _path(case)
     if path.is_file() and path.stat().st_mtime > Path(case.path).stat().st_mtime:
         return
@@ -119,7 +119,7 @@ def _timed(work: Callable[[], object]) -> Outcome:
 
 
 def _decompressed(path: Path) -> Iterator[np.ndarray]:
-    """The blocks of a file's text, in a buffer that is used again."""
+    """Yield the decompressed blocks of a file, in a reused buffer."""
     block = np.empty(_BLOCK_BYTES, np.uint8)
     with pa.CompressedInputStream(pa.OSFile(str(path)), "zstd") as text:
         while got := text.readinto(block):
@@ -127,7 +127,7 @@ def _decompressed(path: Path) -> Iterator[np.ndarray]:
 
 
 def _parse(blocks: Iterator[np.ndarray]) -> None:
-    """Finds the texts in blocks of lines, which it changes; a line that is cut is no loss here."""
+    """Find the texts in blocks of lines, in place. Lines that a block cuts may be ignored here."""
     fields = JsonFields([[b"text"]])
     for block in blocks:
         starts, ends, *_ = split_documents(

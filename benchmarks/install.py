@@ -1,6 +1,6 @@
-"""Installs what the benchmarks need into the environment of the Python that runs this.
+"""Install the requirements of the benchmarks into the environment of the running Python.
 
-A peer that can't be installed here is said to be missing, and the benchmarks go on without it.
+A peer that cannot be installed is reported as missing, and the benchmarks run without it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PEERS = (
     "tiktoken",
     "tokenizers",
 )
-# Of it one module is used, and nothing of the gigabytes that it asks for.
+# Only one module of it is used, which needs none of its gigabytes of dependencies.
 WITHOUT_DEPENDENCIES = "llm-foundry==0.22.0"
 
 
 def main() -> None:
-    """Everything at once; one by one if that fails. Then the project, compiled anew."""
+    """Install all requirements at once, or one by one if that fails; then compile the project."""
     if not install("--requirement", str(REQUIREMENTS), quiet=True):
         for line in REQUIREMENTS.read_text().splitlines():
             if line.startswith("#") or install(line):
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def install(*what: str, quiet: bool = False) -> bool:
-    """Whether pip could."""
+    """Install with pip; return whether it succeeded."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", *what]
     errors = subprocess.DEVNULL if quiet else None
     return subprocess.run(command, stderr=errors, check=False).returncode == 0

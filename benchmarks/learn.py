@@ -1,6 +1,6 @@
-"""How fast are merges learned from counts that are there?
+"""How fast are merges learned from existing counts?
 
-gigatoken: its whole training less the counting phase that it logs.
+For gigatoken: the time of its training minus the counting phase that it logs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bpe_core import count_pretokens, train_from_counts
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured."""
+    """Yield the cases to measure."""
     size = QUICK_VOCAB_SIZE if quick else VOCAB_SIZE
     for text in texts:
         yield Case(
@@ -40,7 +40,7 @@ def learn_ours(case: Case) -> Outcome:
     result = train_from_counts(
         counts, case.options["vocab_size"], [special], tie_break="huggingface"
     )
-    result.vocab  # noqa: B018 - gigatoken returns it
+    result.vocab  # noqa: B018 - timed, because gigatoken returns the vocabulary, too
     seconds = time.perf_counter() - begun
     return Outcome({"learn": seconds}, lambda: {"merges": result.merges})
 

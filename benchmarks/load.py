@@ -1,4 +1,4 @@
-"""How long does it take to load a vocabulary of 200,000 tokens from its saved directory?"""
+"""How long does it take to load a saved vocabulary of 200,000 tokens?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = 0.2
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured: the largest vocabulary that there is."""
+    """Yield one case: the largest vocabulary that exists."""
     vocabulary = corpora.vocabularies(texts[0])[-1]
     yield Case(
         work=f"BPETokenizer.load, {vocabulary.name}",
@@ -32,7 +32,7 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
 
 
 def prepare(case: Case) -> None:
-    """Makes the directory."""
+    """Save the vocabulary."""
     Vocabulary(**case.options).save()
 
 

@@ -1,8 +1,8 @@
-"""Measuring: fresh processes, alternating between the sides, medians and spread.
+"""Measure in fresh processes that alternate between the sides; compute medians and spread.
 
-A question's script has `SIDES`: from a side's name to a function that does the work of a case once
-and returns an `Outcome`. Each sample is a process of its own, in turn A B A B …, so that what
-changes on the machine meanwhile befalls all sides alike.
+The script of a question defines `SIDES`, which maps the name of a side to a function that does the
+work of a case once and returns an `Outcome`. Each sample is a separate process, in the order
+A B A B …, so that changes on the machine affect all sides equally.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Outputs = Mapping[str, Sequence[Any] | np.ndarray]
 
 @dataclass(frozen=True)
 class Target:
-    """How many times less than another side ours shall need.
+    """A target for the ratio of another side's figure to ours.
 
     Attributes:
-        ratio: that is aimed at; 0: nothing, the ratio is stated.
-        least: that is acceptable.
+        ratio: the target; 0 if the ratio is only reported.
+        least: the smallest acceptable ratio.
         of: "seconds" or "peak_bytes".
     """
 
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Limit:
-    """What ours shall stay below: so many "seconds" or "peak_bytes"."""
+    """An upper limit for our "seconds" or "peak_bytes"."""
 
     most: float
     of: str = "peak_bytes"
@@ -60,23 +60,23 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is measured.
+    """A measurement to make.
 
     Attributes:
-        work: what is done, for the table; STEP in it is replaced by each step's name.
+        work: description for the table; STEP in it is replaced by the name of each step.
         text: name of the text.
-        path: of its file.
-        bytes: of the text.
-        threads: that each side may use.
-        sides: ours, then what it is compared with; those without a target are only stated.
-        targets: by side.
-        limits: for ours.
-        not_compared: sides whose result can't be compared with ours, with the reason.
-        unit: of the figures: "MB/s", "s" or "µs"; seconds are those of one call for the last.
+        path: file of the text.
+        bytes: size of the text.
+        threads: number of threads that each side may use.
+        sides: ours, then the sides to compare with. Sides without a target are only reported.
+        targets: targets by side.
+        limits: limits for ours.
+        not_compared: sides whose result cannot be compared with ours, with the reason.
+        unit: unit of the figures: "MB/s", "s" or "µs". With "µs", seconds are those of one call.
         headline: the steps whose rows are in the short table.
-        items: how many there are, and of what, where the cost of one is of interest.
-        environment: variables for the processes of all sides.
-        options: what else the question's functions need.
+        items: (number, name) of items, if the cost of one item is reported.
+        environment: environment variables for the processes of all sides.
+        options: further arguments for the functions of the question.
     """
 
     work: str
@@ -95,20 +95,20 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """What a child needs to know of it."""
+        """Return the fields that a child process needs, as JSON."""
         names = ("work", "text", "path", "bytes", "threads", "items", "options")
         return json.dumps({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run gives.
+    """The result of one run.
 
     Attributes:
-        seconds: of each step.
-        outputs: what must be the same on both sides, by name; called only where it is compared.
-            Names that only one side has are not compared.
-        peak_bytes: largest resident memory of the step's processes together.
+        seconds: time of each step.
+        outputs: returns the outputs that must be equal on both sides, by name; only called for the
+            comparison. Names that only one side has are not compared.
+        peak_bytes: peak of the resident memory of all processes of each step.
     """
 
     seconds: Mapping[str, float]
@@ -120,14 +120,14 @@ Side = Callable[[Case], Outcome]
 
 
 class SideFailedError(Exception):
-    """A side could not do the work; the message says why."""
+    """A side failed; the message gives the reason."""
 
 
 def measure(question: ModuleType, case: Case, rounds: int) -> list[dict[str, Any]]:
-    """Rows of results of a case, one a step.
+    """Measure a case; return one row of results for each step.
 
-    Every side runs once without being timed, and its result is compared with ours. A side that is
-    not installed or fails is named in the rows as missing.
+    Every side runs once untimed, and its result is compared with ours. The rows list sides that are
+    not installed or fail as missing.
     """
     script = str(question.__file__)
     load = round(os.getloadavg()[0], 2)
@@ -217,7 +217,7 @@ def _figure(side: Mapping[str, Any], of: str) -> float:
 
 
 def _ratio(sides: Mapping[str, Mapping[str, Any]], names: tuple[str, str], of: str) -> float | None:
-    """Of the first side's figure to the second's; None if one is missing."""
+    """Return the ratio of the first side's figure to the second's; None if one is missing."""
     if not sides.keys() >= set(names):
         return None
     above, below = (_figure(sides[name], of) for name in names)
@@ -259,7 +259,7 @@ def _child(script: str, what: str, side: str, case: Case) -> dict[str, Any]:
 
 
 def script_main(sides: Mapping[str, Side]) -> None:
-    """What a question's script does: all its cases, or as a child of `measure` one sample."""
+    """Run all cases of a question's script or, as a child of `measure`, one sample."""
     if not sys.argv[1:] or sys.argv[1] not in ("--check", "--sample", "--explain"):
         question = Path(sys.argv[0])
         run = str(question.with_name("run.py"))
@@ -281,7 +281,7 @@ def script_main(sides: Mapping[str, Side]) -> None:
 
 
 def digest(output: Sequence[Any] | np.ndarray) -> str:
-    """Of a list, or of an array's values whatever its integer type."""
+    """Return the digest of a list, or of an array's values for any integer type."""
     hasher = hashlib.blake2b(digest_size=16)
     if isinstance(output, np.ndarray):
         for begin in range(0, len(output), 1 << 22):
@@ -293,7 +293,7 @@ def digest(output: Sequence[Any] | np.ndarray) -> str:
 
 
 def first_difference(ours: Outputs, theirs: Outputs) -> str | None:
-    """Where two sides' outputs begin to differ, in words; None if they don't."""
+    """Describe the first difference between two sides' outputs; None if they are equal."""
     for name in [name for name in ours if name in theirs]:
         left, right = ours[name], theirs[name]
         sizes = len(left), len(right)
@@ -315,12 +315,12 @@ def _plain(value: Any) -> Any:
 
 
 def peak() -> int:
-    """This process's largest resident memory."""
+    """Return the peak resident memory of this process in bytes."""
     status = Path("/proc/self/status")
     if not status.is_file():
         import resource
 
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes where there is no /proc
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes, unlike on Linux
     for line in status.read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -328,7 +328,7 @@ def peak() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """Describe the machine of the measurements."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
@@ -346,11 +346,11 @@ def machine() -> dict[str, Any]:
 
 
 def _two_threads() -> float:
-    """How many times the work of one thread two do that share nothing and stay in the caches."""
+    """Measure the speedup of two threads that share nothing and stay in the caches."""
     block = bytes(1 << 15)
 
     def work() -> None:
-        hasher = hashlib.blake2b()  # which lets other threads run
+        hasher = hashlib.blake2b()  # releases the GIL
         for _ in range(_HASHED_BLOCKS):
             hasher.update(block)
 
@@ -368,7 +368,7 @@ def _two_threads() -> float:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages measured."""
+    """Return the versions of Python and of the measured packages."""
     return {"python": platform.python_version(), **dict(_installed(PACKAGES))}
 
 

@@ -1,12 +1,17 @@
 """How fast are ids packed into rows of 2,048, and in how much memory?
 
-Of the dataset that a build wrote: as the command, from Parquet to Parquet; as a function, from a
-file of ids to a file of rows, as datatrove's merger takes and writes them (`shuffle_chunk_size`, in
-order); and without writing anything, as llm-foundry's `ConcatTokensDataset`, which gets the ids in
-place of a tokenizer's. Ours has the lengths of the documents with the rows each time; datatrove's
-merger writes where they end, llm-foundry drops them, and neither has Parquet or checksums: beside
-the command datatrove copies a binary file. Of llm-foundry one module is loaded, since all of it
-needs torch.
+All cases pack the dataset of a build:
+
+- as the command, from Parquet to Parquet;
+- as a function, from a file of ids to a file of rows, which are the input and the output of
+  datatrove's merger (`shuffle_chunk_size`, in order);
+- without writing anything, like llm-foundry's `ConcatTokensDataset`, which gets the ids instead of
+  tokenizing.
+
+Ours always includes the lengths of the documents with the rows. datatrove's merger writes the ends
+of the documents, llm-foundry drops them, and neither has Parquet or checksums: in the comparison
+with the command, datatrove copies a binary file. Only one module of llm-foundry is loaded, since
+the package requires torch.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ _SIDES: dict[str, dict[str, tuple[float, float] | None]] = {
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured; makes the dataset when it is not there yet."""
+    """Yield the cases to measure, after building the dataset if it does not exist."""
     text = texts[0] if quick else corpora.large(texts)
     vocab_size = QUICK_VOCAB_SIZE if quick else VOCAB_SIZE
     directory = _dataset(text, vocab_size, 0 if quick else _TOKENS)
@@ -68,7 +73,7 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
 
 
 def _dataset(text: Text, vocab_size: int, tokens: int) -> Path:
-    """The outputs of a build over enough copies of the text, and its ids as a file."""
+    """Build a dataset from enough copies of the text, and write its ids to a file."""
     directory = corpora.MADE / f"packing-{Path(text.path).stem}-{tokens}"
     if (directory / "ids" / "ids.ds.metadata").is_file():
         return directory
@@ -114,7 +119,7 @@ def _tokens(directory: Path) -> int:
 
 
 def _write_ids(directory: Path) -> None:
-    """The files of ids that datatrove's own tokenizing writes."""
+    """Write the ids in the format of datatrove's own tokenization."""
     ids = directory / "ids"
     ids.mkdir(exist_ok=True)
     ends, end = [], 0
@@ -139,7 +144,7 @@ def _documents(directory: Path) -> Iterator[np.ndarray]:
 
 
 class _FullRows:
-    """The checksum of all rows that have the full length: the others leave out the last one."""
+    """The checksum of all rows of full length; the peers drop the last, shorter row."""
 
     def __init__(self) -> None:
         self._hasher = xxhash.xxh3_128()
@@ -181,7 +186,7 @@ def _export(case: Case) -> Outcome:
 
 
 def _blocks(case: Case) -> Iterator[Any]:
-    """Packed rows of the file of ids, a block at a time."""
+    """Yield blocks of packed rows from the file of ids."""
     source = Path(case.path) / "ids"
     ends = np.fromfile(source / "ids.ds.index", np.uint64).astype(np.int64)
     starts = np.concatenate([[0], ends[:-1]])
@@ -277,12 +282,12 @@ def run_llm_foundry(case: Case) -> Outcome:
 
 
 def _as_list(ids: np.ndarray | str, **options: Any) -> dict[str, list[int]]:
-    """In the place of a tokenizer; what stands around documents is text, and empty."""
+    """Replace the tokenizer: return ids unchanged. Text only occurs as empty separators."""
     return {"input_ids": [] if isinstance(ids, str) else ids.tolist()}
 
 
 def _llm_foundry() -> Any:
-    """Its module of datasets, without the classes that it derives its own from."""
+    """Load llm-foundry's module of datasets, with stubs for the base classes that it imports."""
     for name, attributes in {
         "datasets": ["Dataset", "IterableDataset"],
         "torch": [],

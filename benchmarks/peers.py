@@ -1,4 +1,4 @@
-"""Other tokenizers, and other packers of ids, as they are used here."""
+"""Access to the other tokenizers and packers of ids in the comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from corpora import SEPARATOR, SPECIAL_IDS, Vocabulary
 
-MODULES = {  # of each side that is a package
+MODULES = {  # side: module, for each side that is a package
     "gigatoken": "gigatoken",
     "tiktoken": "tiktoken",
     "tokenizers": "tokenizers",
@@ -30,7 +30,7 @@ _UNITS = {b"ns": 1e-9, b"us": 1e-6, b"\xc2\xb5s": 1e-6, b"ms": 1e-3, b"s": 1.0}
 
 
 def is_installed(side: str) -> bool:
-    """Whether a side can run here; one that is no package of its own can."""
+    """Return whether a side can run here; a side that is not a package always can."""
     return side not in MODULES or importlib.util.find_spec(MODULES[side]) is not None
 
 
@@ -39,9 +39,9 @@ class GigatokenTraining:
     """A training run of gigatoken.
 
     Attributes:
-        seconds: of the call.
-        count_seconds: of its first phase, as it logs it.
-        merges: in order.
+        seconds: time of the call.
+        count_seconds: time of the first phase, from gigatoken's log.
+        merges: the merges in order.
     """
 
     seconds: float
@@ -50,7 +50,7 @@ class GigatokenTraining:
 
 
 def train_gigatoken(source: Any, vocab_size: int) -> GigatokenTraining:
-    """Trains on bytes or on the file at a path."""
+    """Train on bytes or on the file at a path."""
     import gigatoken
 
     with tempfile.TemporaryFile() as log:
@@ -63,7 +63,7 @@ def train_gigatoken(source: Any, vocab_size: int) -> GigatokenTraining:
 
 
 def phase_seconds(log: bytes) -> float:
-    """The time of the phase in what gigatoken wrote to standard error."""
+    """Return the time of the first phase from gigatoken's log on standard error."""
     found = _PHASE.search(log)
     if found is None:
         raise RuntimeError(f"gigatoken's log has no time of its first phase: {log!r}")
@@ -72,7 +72,7 @@ def phase_seconds(log: bytes) -> float:
 
 @contextmanager
 def _stderr_to(log: BinaryIO) -> Iterator[None]:
-    """Sends standard error, that of native code too, to a file."""
+    """Redirect standard error to a file, including that of native code."""
     saved = os.dup(2)
     os.dup2(log.fileno(), 2)
     try:
@@ -83,7 +83,7 @@ def _stderr_to(log: BinaryIO) -> Iterator[None]:
 
 
 def tiktoken_encoding(vocabulary: Vocabulary) -> Any:
-    """tiktoken's own definition of a published encoding, with the ranks of the file."""
+    """Return tiktoken's own definition of a published encoding, with the ranks of the file."""
     import tiktoken
     from tiktoken.load import load_tiktoken_bpe
     from tiktoken_ext import openai_public
@@ -92,7 +92,7 @@ def tiktoken_encoding(vocabulary: Vocabulary) -> Any:
 
     ranks = load_tiktoken_bpe(vocabulary.path)
     if vocabulary.name in SPECIAL_IDS:
-        # The definitions load the ranks from the network.
+        # Overridden, because the definitions download the ranks.
         openai_public.load_tiktoken_bpe = lambda *_, **__: ranks
         return tiktoken.Encoding(**getattr(openai_public, f"{vocabulary.name}_base")())
     pattern = PATTERNS[vocabulary.pattern]

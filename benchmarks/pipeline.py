@@ -1,8 +1,8 @@
-"""How fast is the command line, each stage a whole process, and how much memory does it take?
+"""How fast is each stage as a separate command, and how much memory does it use?
 
-`beam-bpe train` is set beside gigatoken's training called in a process that runs already, and
-`beam-bpe encode` beside a script of gigatoken and pyarrow, encode_to_parquet.py. Memory is the
-resident memory of the process tree, at its largest.
+`beam-bpe train` is compared with gigatoken's training in a process that is already running, and
+`beam-bpe encode` with encode_to_parquet.py, a script of gigatoken and pyarrow. Memory is the peak
+of the resident memory of the process tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIMITS = {"train": Limit(600_000_000), "encode": Limit(500_000_000)}
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured."""
+    """Yield the cases to measure."""
     text = corpora.large(texts) if not quick else texts[0]
     for stage, targets in _TARGETS.items():
         yield Case(
@@ -46,7 +46,7 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
 
 
 def prepare(case: Case) -> None:
-    """Makes the tokenizer that both sides encode with."""
+    """Train the tokenizer that both sides encode with."""
     if case.options["stage"] == "encode":
         command.make_tokenizer(case)
 
@@ -66,7 +66,7 @@ def run_ours(case: Case) -> Outcome:
 
 
 def _read_tokens(directory: Path) -> dict[str, np.ndarray]:
-    """The rows in order of the documents' places in the text."""
+    """Return the rows in the order of the documents in the text."""
     files = sorted(directory.glob("*.parquet"))
     table = pq.ParquetDataset(files).read(["input_ids", "num_bytes", "offset", "part"])
     table = table.sort_by([("offset", "ascending"), ("part", "ascending")])

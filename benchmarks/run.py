@@ -1,7 +1,7 @@
-"""Runs the benchmarks; writes results.json and the tables made from it.
+"""Run the benchmarks; write results.json and the tables made from it.
 
 python benchmarks/run.py                         everything
-python benchmarks/run.py --only encode --update  one question again; the other rows stay
+python benchmarks/run.py --only encode --update  one question; the other rows stay
 python benchmarks/run.py --only encode           one question; writes nothing
 python benchmarks/run.py --quick                 little text, under two minutes; writes nothing
 """
@@ -38,7 +38,7 @@ QUICK_ROUNDS = 2
 
 
 def main() -> None:
-    """What the command line asks for."""
+    """Run the benchmarks that the command line selects."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [question.__name__ for question in QUESTIONS]
     parser.add_argument(
@@ -61,7 +61,7 @@ def main() -> None:
     machine = measure.machine()
     texts = corpora.texts(quick=quick)
     if not quick and not corpora.CODE_CORPUS.is_file():
-        print("no corpus of code: `make bench-data` fetches it; smaller texts stand in for it")
+        print("no corpus of code: `make bench-data` fetches it; smaller texts replace it")
     for question in QUESTIONS:
         if question.__name__ in arguments.only:
             begun = time.perf_counter()
@@ -74,7 +74,7 @@ def main() -> None:
 def ask(
     question: ModuleType, texts: Sequence[corpora.Text], rounds: int, *, quick: bool
 ) -> list[dict[str, Any]]:
-    """The rows of a question, printed as they come."""
+    """Measure a question; print its rows as they are finished, and return them."""
     rows = []
     for case in question.cases(texts, quick=quick):
         if hasattr(question, "prepare"):
@@ -91,7 +91,7 @@ def save(
     texts: Sequence[corpora.Text],
     machine: dict[str, Any],
 ) -> None:
-    """Puts a question's rows in the place of those in results.json, and makes the tables anew."""
+    """Replace the rows of a question in results.json, and write the tables again."""
     kept = json.loads(table.RESULTS.read_text())["rows"] if table.RESULTS.is_file() else []
     order = [question.__name__ for question in QUESTIONS]
     others = [row for row in kept if row["question"] != name and row["question"] in order]

@@ -1,6 +1,7 @@
-"""How much faster are two workers than one, counting and encoding through Beam?
+"""How much faster are two workers than one at counting and encoding through Beam?
 
-Both the whole process, which starts Python and Beam first, and the stage as it notes its time.
+Both the complete process, which starts Python and Beam first, and the duration that the stage
+records are measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _SIDES = {"2 workers": 2, "1 worker": 1}
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured."""
+    """Yield the cases to measure."""
     text = corpora.large(texts) if not quick else texts[0]
     for stage in ("count",) if quick else _OUTPUTS:
         yield Case(
@@ -34,7 +35,7 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
 
 
 def prepare(case: Case) -> None:
-    """Makes the tokenizer to encode with."""
+    """Train the tokenizer to encode with."""
     if case.options["stage"] == "encode":
         command.make_tokenizer(case)
 

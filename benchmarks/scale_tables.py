@@ -1,4 +1,4 @@
-"""The tables of docs/scale.md: formulas, and what extrapolate.py measured put into them."""
+"""The tables of docs/scale.md: formulas applied to the measurements of extrapolate.py."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from bpe_core.memory import training_memory
 
-MERGED_AT_ONCE = 256  # sections, in one round
-_READ_BYTES = 64 << 10  # of a section at a time, when so many are merged
-_FITTED_POINTS = 5  # of the end of the curve: what is extrapolated bends there, not at the start
-_FITTED_TRAININGS = 2  # the largest ones
+MERGED_AT_ONCE = 256  # sections per round
+_READ_BYTES = 64 << 10  # per read of a section, if this many are merged
+_FITTED_POINTS = 5  # at the end of the curve: its slope there determines the extrapolation
+_FITTED_TRAININGS = 2  # the largest measurements
 
 _WORKERS = (100, 10_000)
 _TRAINED_ON = {"64 GB": 64 * 10**9, "1 TB": 10**12, "100 TB": 10**14}
 _SHOWN_MIN_COUNTS = (1, 2, 5, 10, 20)
 _MACHINES = {"256 GB": 256 * 10**9, "1 TB": 10**12}
-_TRAINED_WITH = "1 TB"  # of memory, in the table of costs
+_TRAINED_WITH = "1 TB"  # memory for training in the table of costs
 
 Found = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Build:
-    """A corpus and the keys of the configuration that it is built with."""
+    """A corpus and the configuration that it is built with."""
 
     name: str
     size: int
@@ -36,11 +36,11 @@ class Build:
 
     @property
     def tasks(self) -> int:
-        """Their number."""
+        """The number of tasks."""
         return math.ceil(self.size / self.range_bytes)
 
     def commits(self, workers: int) -> list[float]:
-        """Bytes of text of each commit of one worker."""
+        """Return the bytes of text in each commit of one worker."""
         share = self.size / workers
         whole = int(share // self.checkpoint_bytes)
         return [self.checkpoint_bytes] * whole + [share - whole * self.checkpoint_bytes]
@@ -64,20 +64,20 @@ class Heaps:
 
     @classmethod
     def fitted(cls, points: Sequence[Mapping[str, float]]) -> Heaps:
-        """By least squares on the logarithms of the end of a curve."""
+        """Fit the law to the end of a curve, by least squares on the logarithms."""
         return cls(*power(points[-_FITTED_POINTS:], "bytes", "distinct"))
 
     def distinct(self, size: float) -> float:
-        """Distinct pre-tokens of a text."""
+        """Return the number of distinct pre-tokens in a text of this size."""
         return self.k * size**self.beta
 
     def size(self, distinct: float) -> float:
-        """Bytes of the text that has so many."""
+        """Return the size of the text with this many distinct pre-tokens."""
         return float((distinct / self.k) ** (1 / self.beta))
 
 
 def power(rows: Sequence[Mapping[str, float]], of: str, key: str) -> tuple[float, float]:
-    """a and b of key = a · of^b, by least squares on the logarithms."""
+    """Fit key = a · of^b by least squares on the logarithms; return a and b."""
     x = [math.log(row[of]) for row in rows]
     y = [math.log(row[key]) for row in rows]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
@@ -88,9 +88,9 @@ def power(rows: Sequence[Mapping[str, float]], of: str, key: str) -> tuple[float
 
 
 def runs_of_commit(law: Heaps, size: float, capacity: float) -> tuple[int, float]:
-    """Run files of a commit of so much text, and their entries together.
+    """Return the number of run files in a commit of this much text, and of all their entries.
 
-    A table that is full, with `capacity` entries, is written as a run and begun anew.
+    A full table, with `capacity` entries, is written as a run and emptied.
     """
     filling = law.size(capacity)
     full = int(size // filling)
@@ -98,7 +98,7 @@ def runs_of_commit(law: Heaps, size: float, capacity: float) -> tuple[int, float
 
 
 def rounds(sections: int) -> int:
-    """In how many a shard's sections are merged."""
+    """Return the number of rounds in which the sections of a shard are merged."""
     number = 1
     while sections > MERGED_AT_ONCE:
         sections = math.ceil(sections / MERGED_AT_ONCE)
@@ -107,7 +107,7 @@ def rounds(sections: int) -> int:
 
 
 class Training:
-    """Distinct pre-tokens, memory and time of training by law, size of the corpus and min_count."""
+    """Distinct pre-tokens, memory and time of training by law, corpus size and min_count."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
@@ -120,28 +120,28 @@ class Training:
         }
 
     def min_counts(self, text: str) -> list[int]:
-        """Those that are known."""
+        """Return the measured values of min_count."""
         return [row["min_count"] for row in self._rows(text)]
 
     def kept(self, text: str, size: float, min_count: int) -> float:
-        """Distinct pre-tokens that occur often enough; their share is that of the measured text."""
+        """Return the number of distinct pre-tokens kept, in the proportion of the measured text."""
         row, every = self._row(text, min_count), self._row(text, 1)
         return law_of(self._found, text).distinct(size) * row["distinct"] / every["distinct"]
 
     def memory(self, text: str, size: float, min_count: int) -> int:
-        """Bytes, as the stage estimates them before it begins."""
+        """Return the memory in bytes, by the estimate that the stage makes before it starts."""
         row = self._row(text, min_count)
         kept = self.kept(text, size, min_count)
         return training_memory(int(kept), int(kept * row["distinct_bytes"] / row["distinct"]))
 
     def seconds(self, text: str, size: float, min_count: int) -> float:
-        """Of reading all counts, and of learning from those that are kept."""
+        """Return the time of reading all counts and learning from those that are kept."""
         every = self.kept(text, size, 1)
         learning = self.a * self.kept(text, size, min_count) ** self.b
         return float(every * self.seconds_to_read[min_count > 1] + learning)
 
     def fitting(self, text: str, size: float, memory: float) -> int | None:
-        """The smallest known min_count that needs no more memory."""
+        """Return the smallest measured min_count that fits in the memory."""
         for min_count in self.min_counts(text):
             if self.memory(text, size, min_count) <= memory:
                 return min_count
@@ -162,11 +162,11 @@ class Merging:
     """Merging the runs of a build into shards.
 
     Attributes:
-        run_bytes: of all runs.
-        sections: of one shard.
-        reads: of a worker that merges a shard, in the first round.
-        hours: of processor time, for all shards.
-        seconds: that it takes.
+        run_bytes: size of all runs.
+        sections: number of sections in one shard.
+        reads: number of reads of a worker that merges a shard, in the first round.
+        hours: processor time for all shards, in hours.
+        seconds: duration.
     """
 
     run_bytes: float
@@ -177,7 +177,7 @@ class Merging:
 
     @classmethod
     def of(cls, found: Found, build: Build, workers: int, text: str) -> Merging:
-        """By the law of a text."""
+        """Compute merging for a build by the law of a text."""
         law, capacity = law_of(found, text), _capacity(found, build.memory)
         runs = [runs_of_commit(law, size, capacity) for size in build.commits(workers)]
         run_bytes = workers * sum(entries for _, entries in runs) * entry_bytes(found, text)
@@ -195,19 +195,19 @@ class Merging:
 
 
 def law_of(found: Found, text: str) -> Heaps:
-    """As its curve has it."""
+    """Fit Heaps' law to the curve of a text."""
     (curve,) = (curve for curve in found["heaps"] if curve["text"] == text)
     return Heaps.fitted(curve["points"])
 
 
 def entry_bytes(found: Found, text: str) -> float:
-    """Bytes of an entry of a run."""
+    """Return the average size of an entry of a run in bytes."""
     (runs,) = (runs for runs in found["runs"] if runs["text"] == text)
     return float(runs["run_bytes"] / runs["distinct"])
 
 
 def _capacity(found: Found, memory: float) -> float:
-    """Entries of a full table."""
+    """Return the number of entries in a full table."""
     return float(found["table"]["entries"] * memory / found["table"]["memory"])
 
 
@@ -216,7 +216,7 @@ def _texts(found: Found) -> list[str]:
 
 
 def _largest(found: Found) -> str:
-    """The text whose law gives the most distinct pre-tokens."""
+    """Return the text whose law gives the most distinct pre-tokens."""
     return max(_texts(found), key=lambda text: law_of(found, text).distinct(BUILDS[-1].size))
 
 
@@ -224,7 +224,7 @@ def _largest(found: Found) -> str:
 
 
 def render(found: Found) -> str:
-    """The tables, in Markdown."""
+    """Return the tables in Markdown."""
     largest = _largest(found)
     training = Training(found)
     speeds = " and ".join(f"{speed:.0f}" for speed in found["speed"].values())
@@ -486,7 +486,7 @@ def _min_count_table(training: Training, found: Found) -> str:
 
 
 def _fitting(training: Training, found: Found) -> str:
-    """Which min_count is enough for the largest corpus whatever its law."""
+    """Describe the min_count that suffices for the largest corpus under the law of any text."""
     build = BUILDS[-1]
     needed = []
     for name, memory in _MACHINES.items():
@@ -517,7 +517,7 @@ def _prediction_table(found: Found) -> str:
 
 
 def share_kept(beta: float, min_count: int) -> float:
-    """What the share of pre-tokens that are kept tends to while Heaps' law goes on with β.
+    """Return the limit of the share of pre-tokens kept, if Heaps' law holds with the same β.
 
     After Karlin, "Central limit theorems for certain infinite urn schemes" (1967).
     """
@@ -615,7 +615,7 @@ def _cost_table(found: Found, training: Training) -> str:
 
 
 def _number(value: float) -> str:
-    """Two digits that count, with a unit."""
+    """Format a number with two significant digits and a unit."""
     for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return (

@@ -1,7 +1,7 @@
 """How long does it take to encode one short string?
 
-Strings are cut from the text one after another; calls are timed in batches. The first use is that
-of a new tokenizer, which has not seen the strings; the steady state is its third pass over them.
+The strings are consecutive parts of the text; calls are timed in batches. The first use is that of
+a new tokenizer, which has not seen the strings. The steady state is its third pass over them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from measure import OURS, Case, Outcome, Target, script_main
 
 _SIZES = (20, 200, 2000)  # bytes
 _BATCHES = 40
-_CALLS = 50  # in a batch
+_CALLS = 50  # per batch
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured: English strings with every vocabulary."""
+    """Yield the cases: English strings with every vocabulary."""
     text = texts[0]
     for vocabulary in corpora.vocabularies(text)[: 1 if quick else None]:
         yield Case(
@@ -43,7 +43,7 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
 
 
 def strings(data: bytes, size: int, count: int) -> list[str]:
-    """Of about `size` bytes each, cut between characters, one after another."""
+    """Return consecutive strings of about `size` bytes each, cut between characters."""
     made = []
     end = 0
     for _ in range(count):
@@ -72,7 +72,7 @@ def _latencies(
 
 
 def _median_call(encode: Callable[[str], Sequence[int]], batches: list[list[str]]) -> float:
-    """Seconds of a call in the median batch."""
+    """Return the seconds per call in the median batch."""
     seconds = []
     for batch in batches:
         begun = time.perf_counter()

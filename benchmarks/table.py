@@ -1,4 +1,4 @@
-"""The tables in README.md and in the project's README.md, from results.json."""
+"""Render results.json as the tables in benchmarks/README.md and in the project's README.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 
 def render(results: Mapping[str, Any]) -> str:
-    """The tables and what stands above them, in Markdown."""
+    """Return the tables and the text above them in Markdown."""
     rows = results["rows"]
     held = [row for row in rows if row["comparisons"]]
     stated = [row for row in rows if not row["comparisons"] and not row["limits"]]
@@ -53,7 +53,7 @@ def render(results: Mapping[str, Any]) -> str:
 
 
 def render_short(results: Mapping[str, Any]) -> str:
-    """The table of the project's README.md."""
+    """Return the table of the project's README.md."""
     rows = [row for row in results["rows"] if row["headline"]]
     lines = [line for row in rows for line in _headlines(row)]
     machine = results["machine"]
@@ -100,7 +100,7 @@ def _names(row: Row) -> list[str]:
 
 
 def _comparisons(row: Row) -> Iterable[list[str]]:
-    """A line for each ratio, or peer that is missing."""
+    """Yield a line for each ratio or missing peer."""
     ours = next(iter(row["sides"]))
     for item in row["comparisons"]:
         peer, of, ratio = item["against"], item["of"], item["ratio"]
@@ -147,7 +147,7 @@ def _stated(row: Row) -> list[str]:
 
 
 def judge(ratio: float, target: float, least: float) -> str:
-    """How a ratio stands to what is asked of it; nothing where it is stated alone."""
+    """Compare a ratio with its target; return an empty string if it has none."""
     if not target:
         return ""
     if ratio >= target:
@@ -156,7 +156,7 @@ def judge(ratio: float, target: float, least: float) -> str:
 
 
 def _figure(row: Row, side: str, of: str = "seconds", *, short: bool = False) -> str:
-    """Rate or time, or memory; the spread where it is large, the samples where they are few."""
+    """Format a rate, time or memory; add a large spread and a small number of samples."""
     figures = row["sides"][side]
     if of == "peak_bytes":
         return _megabytes(figures["peak_bytes"])
@@ -183,7 +183,7 @@ def _megabytes(size: float) -> str:
 
 
 def with_table(readme: str, table: str) -> str:
-    """A README with this between its marks."""
+    """Return a README with the table between its marks."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
@@ -192,7 +192,7 @@ def with_table(readme: str, table: str) -> str:
 
 
 def pages(results: Mapping[str, Any]) -> dict[Path, str]:
-    """The files with tables, as they should be."""
+    """Return the current contents of the files with tables."""
     tables = {
         HERE / "README.md": render(results),
         corpora.ROOT / "README.md": render_short(results),
@@ -201,7 +201,7 @@ def pages(results: Mapping[str, Any]) -> dict[Path, str]:
 
 
 def print_rows(rows: Iterable[Row]) -> None:
-    """What a run shows as it goes."""
+    """Print rows while the benchmarks run."""
     for row in rows:
         ours = next(iter(row["sides"]))
         others = [

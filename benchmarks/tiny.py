@@ -1,7 +1,7 @@
-"""What does a document cost, and what a file, where there is next to nothing in it?
+"""How much does a tiny document cost, and how much a tiny file?
 
-50 million documents of 20 bytes, a line each, and a million files of 1 kB, each a document. Whole
-processes, with the time of planning in them; the cost stands for one document, or one file.
+50 million documents of 20 bytes, one per line, and a million files of 1 kB, one document each.
+Complete processes are measured, including planning. Costs are per document or per file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINES_AT_ONCE = 1_000_000
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured."""
+    """Yield the cases to measure."""
     share = _QUICK_SHARE if quick else 1
     for item, number, size in (
         ("document", _DOCUMENTS // share, _DOCUMENT_BYTES),
@@ -57,7 +57,7 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
 
 
 def prepare(case: Case) -> None:
-    """Makes the corpus, and the tokenizer to encode with."""
+    """Write the corpus, and train the tokenizer to encode with."""
     if case.options["stage"] == "encode":
         command.make_tokenizer(case)
     made = Path(case.options["made"])
@@ -72,7 +72,7 @@ def prepare(case: Case) -> None:
 
 
 def _ascii_of(path: str) -> bytes:
-    """A text without line breaks and without characters of several bytes."""
+    """Return the text without line breaks and characters of several bytes."""
     text = Path(path).read_bytes().replace(corpora.SEPARATOR, b" ").replace(b"\n", b" ")
     return text.decode().encode("ascii", "ignore")
 

@@ -1,7 +1,8 @@
 """How fast is a tokenizer trained from a file?
 
-gigatoken reads the file itself. The others take an iterator of documents, which are in memory
-before the clock starts; rustbpe and bpeasy know no special tokens and learn as many merges.
+gigatoken reads the file itself. The others get an iterator of documents, which are in memory before
+the clock starts. rustbpe and bpeasy do not support special tokens and learn the same number of
+merges.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _TARGETS = {
 _TIE_BREAK = {
     "rustbpe": "first_id",
     "bpeasy": "first_id",
-}  # the others break ties as Hugging Face does
+}  # the other peers break ties as Hugging Face does
 _MEMORY = 600_000_000
 
 
 def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
-    """What is measured: English beside every peer, all of the code beside gigatoken."""
+    """Yield the cases: English against every peer, all of the code against gigatoken."""
     for peer in ("gigatoken",) if quick else _TARGETS:
         yield _case(texts[0], peer, _TARGETS[peer], quick=quick)
     if not quick:
@@ -102,7 +103,7 @@ def train_tokenizers(case: Case) -> Outcome:
 
 
 def _merges_of(tokenizer: Tokenizer) -> list[tuple[bytes | None, bytes | None]]:
-    """The merges of its tokenizer.json, whose characters stand for bytes."""
+    """Return the merges of a tokenizer, decoding the characters that represent bytes."""
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return [(from_stand_ins(left), from_stand_ins(right)) for left, right in merges]
 
@@ -137,7 +138,7 @@ def train_bpeasy(case: Case) -> Outcome:
 
 
 def _learned(ranks: dict[bytes, int]) -> Outputs:
-    """The tokens after the 256 bytes, in order of rank."""
+    """Return the tokens after the 256 bytes, in order of rank."""
     return {"tokens": sorted(ranks, key=ranks.__getitem__)[256:]}
 
 

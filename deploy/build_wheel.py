@@ -1,11 +1,12 @@
-"""Builds a wheel that installs wherever glibc is 2.28 or newer, without a container.
+"""Build a wheel that installs on any system with glibc 2.28 or newer, without a container.
 
     python deploy/build_wheel.py [--arch x86_64|aarch64] [--dest dist]
 
-To be run with a Python that has `requirements-wheel.txt`; `make wheel` does so. The compiler is
-clang from the package `ziglang`, which has the headers and symbols of every glibc and links its
-own C++ library in. The wheel is for the Python that runs this. For another architecture than this
-machine's nothing is run: symbols, architecture and tags are checked all the same.
+Run it with a Python in which `requirements-wheel.txt` is installed, as `make wheel` does. The
+compiler is clang from the package `ziglang`, which contains the headers and symbols of every glibc
+and links its own C++ library statically. The wheel is for the Python that runs this script. Nothing
+is executed if the wheel is for another architecture; symbols, architecture and tags are checked
+for every architecture.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ ROOT = Path(__file__).parents[1]
 COMPILER = Path(__file__).with_name("zig_compiler.py")
 GLIBC = (2, 28)
 ELF_MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
-# Of the system, on every Linux with glibc.
+# System libraries that every Linux with glibc has.
 SYSTEM_LIBRARIES = re.compile(
     r"(libc|libm|libdl|libpthread|librt)\.so\.\d+|ld-linux[\w-]*\.so\.\d+"
 )
 
 
 def main() -> None:
-    """Builds one wheel and prints its path."""
+    """Build one wheel and print its path."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--arch", choices=sorted(ELF_MACHINES), default=platform.machine())
     parser.add_argument("--dest", type=Path, default=ROOT / "dist")
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def build(arch: str, scratch: Path) -> Path:
-    """A wheel with the tag of this system; compiled for glibc 2.28."""
+    """Compile for glibc 2.28 and return the wheel, which still has the tag of this system."""
     compiler = scratch / "c++"
     compiler.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{COMPILER}" "$@"\n')
     compiler.chmod(0o755)
@@ -55,7 +56,7 @@ def build(arch: str, scratch: Path) -> Path:
         "BPE_WHEEL_TARGET": "{}-linux-gnu.{}.{}".format(arch, *GLIBC),
         "CC": str(compiler),
         "CXX": str(compiler),
-        # Without the paths of this Python's own libraries.
+        # Overridden, because the default adds the paths of this Python's libraries.
         "LDSHARED": f"{compiler} -shared",
         "LDCXXSHARED": f"{compiler} -shared",
         "SETUPTOOLS_EXT_SUFFIX": f".{python}-{arch}-linux-gnu.so",
@@ -70,7 +71,7 @@ def build(arch: str, scratch: Path) -> Path:
 
 
 def check_library(wheel: Path, arch: str) -> None:
-    """The compiled module is for this architecture and needs nothing but an old glibc."""
+    """Check that the compiled module is for this architecture and needs only an old glibc."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".so")]
         with archive.open(name) as file:
@@ -90,25 +91,25 @@ def check_library(wheel: Path, arch: str) -> None:
 
 
 def retagged(wheel: Path, arch: str, dest: Path) -> Path:
-    """The wheel under the tag of glibc 2.28, in `dest`; auditwheel must agree with the tag."""
+    """Tag the wheel for glibc 2.28, check the tag with auditwheel, and move the wheel to `dest`."""
     tag = "manylinux_{}_{}_{}".format(*GLIBC, arch)
     run([sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", tag, str(wheel)])
     [named] = wheel.parent.glob(f"*-{tag}.whl")
     shown = run([sys.executable, "-m", "auditwheel", "show", str(named)])
     found = re.search(rf'platform tag: +"manylinux_2_(\d+)_{arch}"', re.sub(r"\s+", " ", shown))
-    require(found is not None and int(found[1]) <= GLIBC[1], f"is no {tag}: {shown}")
+    require(found is not None and int(found[1]) <= GLIBC[1], f"is not a {tag} wheel: {shown}")
     dest.mkdir(parents=True, exist_ok=True)
     return Path(named).replace(dest / named.name)
 
 
 def require(holds: bool, otherwise: str) -> None:
-    """Ends the program if what was built is not what it should be."""
+    """Exit with an error about the wheel unless the condition holds."""
     if not holds:
         sys.exit(f"The wheel {otherwise}")
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> str:
-    """What a command prints; shown, with its errors, if it fails."""
+    """Run a command and return its output. If it fails, print the output and exit."""
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

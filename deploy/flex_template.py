@@ -1,10 +1,9 @@
-"""The entry of a Dataflow Flex Template: from parameters to a configuration, and to the command.
+"""The entry point of a Dataflow Flex Template: converts parameters and runs the command.
 
 Dataflow's launcher starts it with `--NAME=VALUE` for each parameter of flex_template.json and with
-options of Beam. It submits one job and does not wait for it: of `build` all that a job can do,
-which is counting, training and encoding unless `tokenizer_train_where` is `launcher`. When the job
-has finished, `beam-bpe build` with the same configuration, run anywhere, checks it and writes the
-manifests.
+options of Beam. It submits one job and does not wait for it. For `build`, the job counts, trains
+and encodes, or only counts if `tokenizer_train_where` is `launcher`. When the job has finished, run
+`beam-bpe build` with the same configuration anywhere to check it and write the manifests.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import yaml
 
-# Parameters, and the keys of the configuration that they are.
+# Parameters of the template, and the configuration keys that they set.
 KEYS = {
     "output": "output",
     "input_files": "input.files",
@@ -41,26 +40,26 @@ KEYS = {
 }
 LISTS = ("input_files", "tokenizer_special_tokens")
 NUMBERS = (
-    "input_range_bytes",  # with a unit or without
+    "input_range_bytes",  # with or without a unit
     "tokenizer_vocab_size",
     "counts_shards",
     "encode_validation_fraction",
     "max_workers",
 )
-# Text as it stands, unless it is `null` or in double quotes, where escapes mean what YAML says.
+# Literal text, unless it is `null` or in double quotes, in which YAML's escapes apply.
 TEXT_OR_NULL = ("input_separator", "encode_prepend", "encode_append")
 STAGES = ("count", "encode", "build")
 
 
 def parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
-    """The stage, the configuration, and what is left for Beam."""
+    """Return the stage, the configuration, and the remaining arguments, which are for Beam."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--stage", choices=STAGES, required=True)
     for name in KEYS:
         parser.add_argument(f"--{name}", required=name in ("output", "input_files"))
     given, options = parser.parse_known_args(arguments)
     if given.stage == "build" and given.tokenizer_path is None:
-        # A template that trained here could not come back to encode.
+        # If this process trained, the template could not submit the encoding afterwards.
         given.tokenizer_train_where = given.tokenizer_train_where or "worker"
     configuration: dict[str, Any] = {"beam": {"runner": "DataflowRunner"}}
     for name, key in KEYS.items():
@@ -76,7 +75,7 @@ def parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
 
 
 def value_of(name: str, text: str) -> Any:
-    r"""What a parameter is in the configuration; text, such as a regular expression, as it stands.
+    r"""Return the configuration value of a parameter; text, such as a regex, is literal.
 
     >>> value_of("tokenizer_pattern", " ?[a-z]+"), value_of("input_separator", r'"\n"')
     (' ?[a-z]+', '\n')
@@ -90,7 +89,7 @@ def value_of(name: str, text: str) -> Any:
 
 
 def main() -> None:
-    """Becomes the command."""
+    """Replace this process with the command."""
     stage, configuration, options = parsed(sys.argv[1:])
     path = Path(tempfile.mkdtemp()) / "build.yaml"
     path.write_text(yaml.safe_dump(configuration), "utf-8")

@@ -1,6 +1,6 @@
-"""Stands for a C++ compiler whose programs run with glibc 2.28 and newer: clang, from `ziglang`.
+"""A wrapper of the clang in `ziglang`, whose output runs with glibc 2.28 and newer.
 
-`build_wheel.py` names it in CC and CXX, and what it compiles for in BPE_WHEEL_TARGET.
+`build_wheel.py` sets CC and CXX to this wrapper, and BPE_WHEEL_TARGET to the target.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Python was built with another compiler; these options of its are unknown to this one.
+# Python passes options of the compiler that it was built with; clang does not know these.
 _OF_OTHER_COMPILERS = ("-fno-semantic-interposition", "-Wl,--exclude-libs")
 
 arguments = [item for item in sys.argv[1:] if not item.startswith(_OF_OTHER_COMPILERS)]

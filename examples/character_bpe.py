@@ -1,8 +1,8 @@
-"""Character-level BPE: three ways to end words and to encode, and Hugging Face's files.
+"""Character-level BPE: three ways to mark word ends and to encode, and Hugging Face's files.
 
 python examples/character_bpe.py [DIRECTORY]
 
-DIRECTORY is where tokenizers are saved; out/character_bpe if it is not given.
+DIRECTORY is the directory to save the tokenizers in; the default is out/character_bpe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SENTENCE = "In the beginning was naïveté"
 
 
 def main(directory: Path) -> None:
-    """Trains the three on the same text, and shows what each makes of a sentence."""
+    """Train the three tokenizers on the same text and show how each one encodes a sentence."""
     text = CORPUS.read_text(encoding="utf-8")
     tokenizers = {
         "words_longest_first": CharBPETokenizer.words_longest_first(),
@@ -31,7 +31,7 @@ def main(directory: Path) -> None:
         print("  ", *(repr(tokenizer.id_to_token(i)) for i in ids))
         print("  ", repr(tokenizer.decode(ids, unknown="skip")))
 
-    # The merges in their order are another way for the same vocabulary.
+    # The same vocabulary can also be applied merge by merge, in order of rank.
     words = tokenizers["words_longest_first"]
     by_merges = words.encode(SENTENCE, method="merges")
     print("by merges:", *(words.id_to_token(i) for i in by_merges))

@@ -1,10 +1,10 @@
-"""Take a tokenizer from one library to the others, and compare their ids.
+"""Convert a tokenizer to the formats of other libraries and compare the ids.
 
 python examples/convert_tokenizer.py [DIRECTORY]
 
-A small tokenizer is trained and written as tokenizer.json, as .tiktoken with the call that goes
-with it, and as vocab.json with merges.txt. DIRECTORY is where; out/convert_tokenizer by default.
-The command `beam-bpe convert` does the same for files.
+Trains a small tokenizer and writes it as tokenizer.json, as .tiktoken with the matching call of
+tiktoken, and as vocab.json with merges.txt. DIRECTORY is the directory to write to; the default is
+out/convert_tokenizer. The command `beam-bpe convert` does the same for files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEXT = f"In the beginning God created the heaven and the earth.{END}It's 1234."
 
 
 def main(directory: Path) -> None:
-    """Trains, writes, and encodes one text with each library."""
+    """Train and write a tokenizer, then encode one text with each library."""
     vocab, merges = train_bpe(sorted(CORPUS.glob("kjv-*.txt"))[:1], 1000, [END], pattern="o200k")
     tokenizer = BPETokenizer(vocab, merges, [END], pattern="o200k")
     ids = tokenizer.encode(TEXT)
@@ -42,7 +42,7 @@ def main(directory: Path) -> None:
     assert encoding.encode(TEXT, allowed_special="all") == ids
     print("tiktoken gives the same ids")
 
-    # And back: each file is the same tokenizer again.
+    # Reading a file back gives the same tokenizer.
     from_json = BPETokenizer.from_huggingface(directory / "tokenizer.json")
     from_ranks = BPETokenizer.from_tiktoken(
         directory / "tokenizer.tiktoken",

@@ -1,8 +1,8 @@
-"""The tokenizer of the course CS336: train it, save its two files, load them, encode a stream.
+"""The tokenizer of the course CS336: train it, save and load its two files, encode a stream.
 
 python examples/cs336_bpe.py [DIRECTORY]
 
-DIRECTORY is where the tokenizer is saved; out/cs336_bpe if it is not given.
+DIRECTORY is the directory to save the tokenizer in; the default is out/cs336_bpe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ END = "<|endoftext|>"
 
 
 def main(directory: Path) -> None:
-    """Of equally frequent pairs, the lexicographically greatest is merged."""
+    """Train with the course's tie-break, which merges the lexicographically greatest pair."""
     vocab, merges = train_bpe(TEXT, 2000, [END])
     longest = max((left + right for left, right in merges), key=len)
     print(f"{len(vocab):,} ids, {len(merges):,} merges; the longest token is {longest!r}")
@@ -30,7 +30,7 @@ def main(directory: Path) -> None:
     ids = tokenizer.encode(f"Let there be light.{END}")
     print(ids, [tokenizer.decode([token_id]) for token_id in ids])
 
-    # Lazily, a line at a time: the ids are those of the whole text, in little memory.
+    # Line by line, in little memory; the ids are those of the complete text.
     with TEXT.open(encoding="utf-8", newline="") as lines:
         stream: Iterator[int] = tokenizer.encode_iterable(lines)
         first = list(islice(stream, 12))

@@ -1,10 +1,10 @@
-"""Token files in a PyTorch DataLoader: batches of blocks of ids, for one process or many ranks.
+"""A PyTorch DataLoader over token files: batches of blocks of ids, for one process or many ranks.
 
 python examples/data_loader.py [FILE ...]
 torchrun --nproc-per-node=2 examples/data_loader.py [FILE ...]
 
-FILE are token files of a build; by default those of out/quickstart. Needs PyTorch, and
-token_blocks.py beside it. The rank is that of torchrun's RANK and WORLD_SIZE.
+FILE are token files of a build; the default is those of out/quickstart. Requires PyTorch, and
+token_blocks.py in the same directory. The rank comes from torchrun's RANK and WORLD_SIZE.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ STEPS = 50
 
 
 class TokenBlocks(IterableDataset):
-    """Blocks of `length` ids without end: epoch after epoch, each rank and worker its share.
+    """An endless stream of blocks of `length` ids; each rank and worker reads its own share.
 
-    Shares differ by some blocks, so ranks must count steps, not epochs: a rank that ended sooner
-    would leave the others waiting.
+    Shares have different numbers of blocks, so ranks must count steps, not epochs: a rank that
+    finished early would leave the others waiting.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Extend a tokenizer with tokens for other text, keeping all of its ids.
+"""Add tokens for other text to a tokenizer and keep all of its ids.
 
 python examples/extend_tokenizer.py [RANKS PATTERN]
 
-RANKS is a .tiktoken file, such as that of cl100k, and PATTERN the name of its split pattern;
-without them, a small tokenizer is trained here first.
+RANKS is a .tiktoken file, such as that of cl100k, and PATTERN is the name of its split pattern. By
+default, the script trains a small tokenizer first.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NEW_TOKENS = 1000
 
 
 def trained() -> BPETokenizer:
-    """A tokenizer of 2,000 ids for the first part of the corpus."""
+    """Train a tokenizer of 2,000 ids on the first part of the corpus."""
     vocab, merges = train_bpe(CORPUS / "kjv-00.txt", 2000, [END])
     return BPETokenizer(vocab, merges, [END])
 
 
 def main(base: BPETokenizer) -> None:
-    """Counts other text by the tokenizer's own pattern, and learns what is to be added."""
+    """Count other text with the tokenizer's own pattern and learn the tokens to add."""
     other = CORPUS / "kjv-04.txt"
     counts = count_pretokens(other, pattern=base.pattern, special_tokens=[END])
     size = len(base) + 1 + NEW_TOKENS

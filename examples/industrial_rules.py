@@ -1,4 +1,4 @@
-"""Each rule of published tokenizers, and what it changes in the tokens of a sentence.
+"""Show how each rule of published tokenizers changes the tokens of a text.
 
 python examples/industrial_rules.py
 """
@@ -25,18 +25,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 def trained(counting: dict[str, Any], training: dict[str, Any]) -> BPETokenizer:
-    """A tokenizer that has merged the whole text as far as its rules allow."""
+    """Train a tokenizer that merges the text as far as its rules allow."""
     counts = count_pretokens([TEXT], pattern="cl100k", **counting)
     return train_from_counts(counts, 1000, **training).tokenizer()
 
 
 def tokens_of(tokenizer: BPETokenizer) -> list[str]:
-    """The text's tokens, as text."""
+    """Return the tokens of the text, decoded."""
     return [tokenizer.decode([token_id]) for token_id in tokenizer.encode(TEXT)]
 
 
 def main() -> None:
-    """Shows the tokens that a rule adds and those it takes away."""
+    """Print the tokens that each rule adds and removes."""
     without = tokens_of(trained({}, {}))
     for name, counting, training in CASES:
         found = tokens_of(trained(counting, training))
@@ -44,8 +44,8 @@ def main() -> None:
         if found == without:
             print("   ", *map(repr, found))
         else:
-            print("    no more:", *map(repr, sorted(set(without) - set(found))))
-            print("    instead:", *map(repr, sorted(set(found) - set(without))))
+            print("    removed:", *map(repr, sorted(set(without) - set(found))))
+            print("    added:", *map(repr, sorted(set(found) - set(without))))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Train minbpe's tokenizers, save them in its format, and go on with one in other formats.
+"""Train minbpe's tokenizers, save them in its format, and convert one to other formats.
 
 python examples/minbpe_tokenizers.py [DIRECTORY]
 
-DIRECTORY is where the files are written; out/minbpe if it is not given.
+DIRECTORY is the directory to write the files to; the default is out/minbpe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ END = "<|endoftext|>"
 
 
 def main(directory: Path) -> None:
-    """Trains on one shard: with and without a pattern."""
+    """Train on one shard, with and without a pattern."""
     text = (CORPUS / "kjv-00.txt").read_text("utf-8").replace(END, "\n")
     verse = "In the beginning God created the heaven and the earth."
     for tokenizer, name in [(BasicTokenizer(), "basic"), (RegexTokenizer(), "regex")]:

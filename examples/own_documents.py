@@ -1,8 +1,8 @@
-"""Documents from anywhere: count, train, encode and write shards in Beam pipelines of one's own.
+"""Count, train, encode and write shards in Beam pipelines that read documents from any source.
 
 python examples/own_documents.py [DIRECTORY]
 
-DIRECTORY, out/own-documents if it is not given, must not hold the files of an earlier run.
+DIRECTORY must not contain the files of an earlier run; the default is out/own-documents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ END = "<|endoftext|>"
 
 
 def verses(pipeline: beam.Pipeline) -> beam.PCollection[str]:
-    """Lines that another source could give as well, and a filter: any transform may be here."""
+    """Read and filter lines. Any source and any transform can take this place."""
     return (
         pipeline
         | "ReadLines" >> beam.io.ReadFromText(str(CORPUS / "kjv-00.txt"))
@@ -39,7 +39,7 @@ def show(shard: beam.Row) -> None:
 
 
 def main(directory: str) -> None:
-    """Trains on the lines, then encodes them into two shards."""
+    """Train on the lines, then encode them into two shards."""
     with runners.pipeline(BeamConfig()) as pipeline:
         verses(pipeline) | CountPretokens(
             output=f"{directory}/counts", special_tokens=[END], shards=4

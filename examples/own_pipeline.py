@@ -1,8 +1,8 @@
-"""A Beam pipeline of one's own: tokens of each input file, and documents that were rejected.
+"""A custom Beam pipeline that prints the tokens of each input file and the rejected documents.
 
 python examples/own_pipeline.py [TOKENIZER]
 
-TOKENIZER is the directory of a tokenizer; out/quickstart/tokenizer if it is not given.
+TOKENIZER is the directory of a tokenizer; the default is out/quickstart/tokenizer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ END = "<|endoftext|>"
 
 def show(file: str, numbers: tuple[int, int]) -> None:
     documents, tokens = numbers
-    # In one piece: several workers write.
+    # One write per line, because several workers print at the same time.
     sys.stdout.write(f"{file}: {documents:,} documents, {tokens:,} tokens\n")
 
 
@@ -33,10 +33,10 @@ def show_reject(reject: Reject) -> None:
 
 
 def main(directory: str) -> None:
-    """Reads the example corpus, compressed shards too, and prints a line for each file."""
+    """Read the example corpus, including its compressed shard, and print a line for each file."""
     tokenizer = BPETokenizer.load(directory)
     source = SourceConfig(files=(f"{CORPUS}/*.txt*",), separator=END, range_bytes=1 << 20)
-    # Like beam.Pipeline(), on all cores of this machine.
+    # Like beam.Pipeline(), but on all cores of this machine.
     with runners.pipeline(BeamConfig()) as pipeline:
         encoded = (
             pipeline

@@ -1,9 +1,10 @@
-"""Packs the documents of a build into shuffled rows of 512 ids, and reads them in batches.
+"""Pack the documents of a build into shuffled rows of 512 ids and read them in batches.
 
 python examples/packed_rows.py [OUTPUT [DEST]]
 
-OUTPUT is a build's, by default out/quickstart; the rows go to DEST, by default out/packed. A batch
-has what attention within documents needs: the bounds of the documents in all its rows together.
+OUTPUT is the output of a build; the default is out/quickstart. The rows are written to DEST; the
+default is out/packed. For attention within documents, each batch contains the cumulative lengths of
+the documents in all its rows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BATCH = 8
 
 
 def batches(files: list[Path]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(ids int64[rows, LENGTH], cu_seqlens int32) of one batch after the other."""
+    """Yield (ids int64[rows, LENGTH], cu_seqlens int32) for each batch."""
     for file in files:
         for rows in pq.ParquetFile(file).iter_batches(BATCH):
             ids = rows["input_ids"].flatten().to_numpy().reshape(-1, LENGTH)
@@ -33,7 +34,7 @@ def batches(files: list[Path]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for documents, tokens in zip(
                 rows["document_lengths"].to_pylist(), rows["num_tokens"].to_pylist(), strict=True
             ):
-                lengths += [*documents, LENGTH - tokens]  # padding is a document of its own
+                lengths += [*documents, LENGTH - tokens]  # padding counts as a document
             bounds = np.cumsum([0, *(length for length in lengths if length)])
             yield ids.astype(np.int64), bounds.astype(np.int32)
 
@@ -48,7 +49,7 @@ def main(output: str, destination: str) -> None:
     print(f"{train['tokens']:,} ids in {train['rows']:,} rows: {train['tokens'] / room:.1%} full")
     ids, bounds = next(batches(sorted(Path(destination).glob("train-*.parquet"))))
     assert bounds[-1] == ids.size
-    print(f"first batch: {ids.shape[0]} rows, {len(bounds) - 1} pieces of documents and padding")
+    print(f"first batch: {ids.shape[0]} rows, {len(bounds) - 1} parts of documents and padding")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Records with ids of their own: encodes JSON lines and Parquet files, prints tokens by id.
+"""Encode JSON lines and Parquet files whose records have ids, and print the tokens by id.
 
 python examples/records.py [TOKENIZER]
 
-TOKENIZER is the directory of a tokenizer; out/quickstart/tokenizer if it is not given.
+TOKENIZER is the directory of a tokenizer; the default is out/quickstart/tokenizer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORDS = Path(__file__).parent / "data" / "genesis.jsonl.gz"
 
 
 def main(tokenizer: str) -> None:
-    """Encodes the same records from both forms and prints what the first ones became."""
+    """Encode the same records from both formats and print the token counts of the first ones."""
     with tempfile.TemporaryDirectory() as directory:
         parquet = Path(directory) / "genesis.parquet"
         pq.write_table(pa.json.read_json(RECORDS), parquet)

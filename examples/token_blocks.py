@@ -1,9 +1,10 @@
-"""Blocks of ids of token files, dealt to the ranks of a training job: NumPy and pyarrow alone.
+"""Blocks of ids from token files, distributed over the ranks of a training job.
 
 python examples/token_blocks.py [FILE ...]
 
-FILE are token files of a build; by default those of out/quickstart. Prints what each of four ranks
-reads in one epoch. data_loader.py makes a PyTorch DataLoader of it.
+FILE are token files of a build; the default is those of out/quickstart. Prints the number of blocks
+that each of four ranks reads in one epoch. Requires only NumPy and pyarrow. data_loader.py builds a
+PyTorch DataLoader on it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 
 def row_groups(files: Sequence[Path]) -> list[tuple[Path, int]]:
-    """The row groups of all files, in order; each has at most about a million ids."""
+    """Return the row groups of all files in order; each has at most about a million ids."""
     return [
         (file, number) for file in files for number in range(pq.read_metadata(file).num_row_groups)
     ]
@@ -33,14 +34,14 @@ def token_blocks(
     epoch: int = 0,
     seed: int = 0,
 ) -> Iterator[NDArray[np.int64]]:
-    """Arrays int64[n, length]: the ids of one share, documents one after the other.
+    """Yield arrays int64[n, length] with the ids of one share, document after document.
 
-    Each epoch has another order of the row groups, which follows from seed and epoch alone, so it
-    is the same for all shares; of this order each takes every `shares`-th. The last ids of a share
-    that fill no block are left out.
+    The order of the row groups depends only on seed and epoch, so it is the same for all shares.
+    Each share reads every `shares`-th row group of this order. The last ids of a share, which do
+    not fill a block, are dropped.
 
     Raises:
-        ValueError: there are fewer row groups than shares, so that some would have no ids.
+        ValueError: there are fewer row groups than shares, so some shares would have no ids.
     """
     if len(groups) < shares:
         raise ValueError(

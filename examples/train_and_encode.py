@@ -2,7 +2,7 @@
 
 python examples/train_and_encode.py [DIRECTORY]
 
-DIRECTORY is where the tokenizer is saved; out/train_and_encode if it is not given.
+DIRECTORY is the directory to save the tokenizer in; the default is out/train_and_encode.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ END = "<|endoftext|>"
 
 
 def main(directory: Path) -> None:
-    """Trains on the shards that are not compressed: `train_bpe` reads files as they are."""
+    """Train on the uncompressed shards, because `train_bpe` does not decompress files."""
     files = sorted(CORPUS.glob("kjv-*.txt"))
     vocab, merges = train_bpe(files, 4096, [END])
     print(f"{len(vocab):,} ids, {len(merges):,} merges; the first: {merges[:3]}")

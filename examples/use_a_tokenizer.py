@@ -1,9 +1,9 @@
-"""Use a tokenizer: encode, stream, find tokens in a text, truncate, count, share it with threads.
+"""Use a tokenizer: encode, stream, locate tokens, truncate, count, share it between threads.
 
 python examples/use_a_tokenizer.py [DIRECTORY]
 
-DIRECTORY holds a tokenizer that a build or `save` wrote, such as out/quickstart/tokenizer; without
-it, a small one is trained on the example corpus.
+DIRECTORY contains a tokenizer that a build or `save` wrote, such as out/quickstart/tokenizer. By
+default, the script trains a small one on the example corpus.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def main(tokenizer: BPETokenizer) -> None:
     print("the id of the special token:", tokenizer.token_to_id(END))
 
     path = CORPUS / "kjv-00.txt"
-    with path.open(encoding="utf-8", newline="") as file:  # no more of it than needed is read
+    with path.open(
+        encoding="utf-8", newline=""
+    ) as file:  # reads no more of the file than necessary
         print("the first ids of a file:", *islice(tokenizer.encode_iterable(file), 10))
 
     documents = path.read_text("utf-8").split(END)

@@ -2,8 +2,8 @@
 
 python examples/vocabulary_sizes.py [COUNTS]
 
-COUNTS is the directory `counts` of a build, such as out/quickstart/counts; without it, the example
-corpus is counted here.
+COUNTS is the directory `counts` of a build, such as out/quickstart/counts. By default, the script
+counts the example corpus.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ END = "<|endoftext|>"
 
 
 def counts_of_example() -> PretokenCounts:
-    """Counts of the shards that are not compressed."""
+    """Count the uncompressed shards."""
     return count_pretokens(sorted(CORPUS.glob("kjv-*.txt")), special_tokens=[END])
 
 
 def main(counts: PretokenCounts) -> None:
-    """Trains once: of several sizes, each result is a prefix of the next."""
+    """Train once for all sizes; each result is a prefix of the next."""
     print(f"{len(counts):,} distinct pre-tokens, {counts.total():,} in all")
     total_bytes = sum(len(pretoken) * count for pretoken, count in counts.items())
     print(f"{'ids':>6} {'tokens':>10} {'bytes per token':>16}  last merge")

@@ -1,7 +1,7 @@
-"""The form of `manifest.json` and `run.json`: what is documented, and what is read is held against.
+"""The models of `manifest.json` and `run.json`, which the JSON schema and all checks are based on.
 
-Each is a JSON object with a `checksum` of all else in it, written in one form (sorted keys, two
-spaces), so that no byte of it can change unnoticed.
+Each file is a JSON object with a `checksum` of all other keys, written in one canonical form
+(sorted keys, two spaces), so that a change of any byte is detected.
 
     python -m pipelines.manifest.models > configs/manifest.schema.json
 """
@@ -22,9 +22,13 @@ from pipelines.storage.directory import json_bytes
 FORMAT_VERSION: Final = 2
 Stage: TypeAlias = Literal["counts", "tokenizer", "tokens"]
 
-# Plain names: nothing that leads out of the directory, and nothing hidden.
+# Plain names: no path that leaves the directory, and no hidden file.
 FileName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$", description="In the directory.")
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$",
+        description="Name of a file in its directory.",
+    ),
 ]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="xxh3-128, in hexadecimal.")]
 Number = Annotated[int, Field(ge=0)]
@@ -34,7 +38,7 @@ Corpus = Annotated[
     str,
     Field(
         pattern=r"^[0-9]+-[0-9a-f]{32}$",
-        description="Number of kept documents and sum of their hashes.",
+        description="Number of kept documents, `-`, sum of their hashes modulo 2^128.",
     ),
 ]
 
@@ -44,7 +48,7 @@ class _Part(BaseModel):
 
 
 class ListedFile(_Part):
-    """A file of the output: its name, its size in bytes, and the xxh3-128 of its bytes."""
+    """A file of the output: name, size in bytes, xxh3-128 of the bytes."""
 
     name: FileName
     bytes: Number
@@ -58,13 +62,13 @@ class TableFile(ListedFile):
 
 
 class ShardFile(TableFile):
-    """A shard of the counts; `pretokens` is the sum of its counts."""
+    """A shard of the counts; `pretokens` is the sum of the counts."""
 
     pretokens: Number
 
 
 class TokenFile(TableFile):
-    """A token file; `documents` are rows with part 0, `text_bytes` those of the source text."""
+    """A token file; `documents` counts rows with part 0, `text_bytes` the source text."""
 
     documents: Number
     tokens: Number
@@ -72,83 +76,86 @@ class TokenFile(TableFile):
 
 
 class DocumentNumbers(_Part):
-    """What became of documents, and of the bytes of their source text.
+    """Numbers of documents and of bytes of source text, by outcome.
 
-    Documents in the input are the kept (`documents`), the empty, the rejected and the not
-    selected ones. For text and JSON lines the four numbers of bytes are together the decompressed
-    files.
+    A document of the input is kept (`documents`), empty, rejected or not selected. For text and
+    JSON lines the four numbers of bytes add up to the size of the decompressed files.
     """
 
     documents: Number
     empty: Number
     rejected: Number
     not_selected: Number
-    bytes: Annotated[int, Field(ge=0, description="Of the kept documents.")]
+    bytes: Annotated[int, Field(ge=0, description="Source text of the kept documents.")]
     rejected_bytes: Number
     not_selected_bytes: Number
-    framing_bytes: Annotated[int, Field(description="What stands between and around documents.")]
+    framing_bytes: Annotated[int, Field(description="Separators and markup around documents.")]
     rows: Annotated[
-        int, Field(ge=0, description="Of Parquet and Arrow files, as their footers say; else 0.")
+        int, Field(ge=0, description="Rows of Parquet and Arrow files by their footers; else 0.")
     ]
 
 
 PlannedBytes = Annotated[
     int | None,
-    Field(description="What the bytes must add up to; null: not known before, or no such form."),
+    Field(
+        description="Expected sum of the bytes; null if it is unknown in advance, or if the format "
+        "has no such sum."
+    ),
 ]
 
 
 class RepairedFile(_Part):
-    """A repaired input file; `generation` is what was made of it."""
+    """A repaired input file; `generation` contains its replayed documents."""
 
     size: Number
     generation: str
 
 
 class InputFile(DocumentNumbers):
-    """An input file, by its label in the column `source`."""
+    """An input file; `name` is its label in the column `source`."""
 
     name: str
-    size: Annotated[int, Field(ge=0, description="Bytes, as stored.")]
+    size: Annotated[int, Field(ge=0, description="Bytes as stored, compressed or not.")]
     generation: str
     planned_bytes: PlannedBytes
-    unread: Annotated[bool, Field(description="Left out by a selection without being read.")]
-    bad: Annotated[bool, Field(description="Damaged; what could be read of it was used.")]
+    unread: Annotated[bool, Field(description="Not read, because a selection ends before it.")]
+    bad: Annotated[bool, Field(description="Damaged; its readable part was used.")]
     repaired: Annotated[
-        RepairedFile | None, Field(description="What took its place in a replay.")
+        RepairedFile | None, Field(description="The file that replaced it in a replay.")
     ] = None
     refused: Annotated[
-        Corpus | None, Field(description="Of documents rejected for special tokens, if any are.")
+        Corpus | None,
+        Field(description="Its documents rejected for special tokens; present if there are any."),
     ] = None
 
 
 class Totals(DocumentNumbers):
-    """Of several files; `hash_sum` is of the kept documents' xxh3-128, modulo 2^128."""
+    """Numbers of several files; `hash_sum` is the sum of the kept documents' xxh3-128 mod 2^128."""
 
     hash_sum: Digest
     bad_files: list[str]
     reasons: Annotated[
-        dict[str, Number], Field(description="Of rejects: numbers by reason (docs/bad-data.md).")
+        dict[str, Number], Field(description="Number of rejects by reason (docs/bad-data.md).")
     ]
 
 
 class Source(Totals):
-    """What became of one configured source."""
+    """Numbers of one configured source."""
 
     name: str | None
     planned_bytes: PlannedBytes
 
 
 class CountsTotals(Totals):
-    """Of all inputs, and of the shards."""
+    """Numbers of all inputs and of the shards."""
 
     distinct_pretokens: Number
     pretokens: Number
-    long_pretokens: Annotated[int, Field(ge=0, description="Not counted: too long.")]
+    long_pretokens: Annotated[int, Field(ge=0, description="Too long, not counted.")]
 
 
 class TokensTotals(Totals):
-    """Of all inputs, and of the token files."""
+    """Numbers of all inputs and of the token files."""
 
     train_rows: Number
     validation_rows: Number
@@ -157,7 +164,7 @@ class TokensTotals(Totals):
 
 
 class TokensFiles(_Part):
-    """The files of `tokens/`, and those of `rejects/`."""
+    """The files in `tokens/` and `rejects/`."""
 
     train: list[TokenFile]
     validation: list[TokenFile]
@@ -166,31 +173,38 @@ class TokensFiles(_Part):
 
 
 class Generation(_Part):
-    """Inputs that were encoded together: `base`, then those added later."""
+    """An increment of the dataset: inputs that were encoded together."""
 
     name: Annotated[str, Field(pattern=r"^(base|add[0-9]{3,9})$")]
     kind: Annotated[
-        Literal["base", "added", "replay"], Field(description="Of what: all files, more, rejects.")
+        Literal["base", "added", "replay"],
+        Field(description="base: the first inputs; added: inputs added later; replay: rejects."),
     ]
     tasks: Number
     configuration_fingerprint: Digest
     corpus: Corpus
     corpus_read: Annotated[
         Corpus | None,
-        Field(description="With the documents that were refused for special tokens, if any were."),
+        Field(
+            description="Kept documents and those rejected for special tokens; present if there "
+            "are such rejects."
+        ),
     ] = None
     policy: Annotated[
         dict[str, Any] | None,
-        Field(description="What became of wrong documents, where that was not as for the first."),
+        Field(
+            description="Rules for invalid documents, if they differ from those of the first "
+            "generation."
+        ),
     ] = None
     of: Annotated[
         list[str] | None,
-        Field(description="Of a replay: the files of rejects that its own take the place of."),
+        Field(description="For a replay: the reject files that its own files replace."),
     ] = None
 
 
 class Software(_Part):
-    """Versions of what decides the bytes of the output."""
+    """Versions that determine the bytes of the output."""
 
     bpe_beam: Annotated[str, Field(alias="bpe-beam")]
     pyarrow: str
@@ -202,7 +216,8 @@ class Software(_Part):
 class _Manifest(_Part):
     format: Literal[2]
     configuration: Annotated[
-        dict[str, Any], Field(description="Canonical: what has no influence is left out.")
+        dict[str, Any],
+        Field(description="Settings that determine the bytes, with defaults filled in."),
     ]
     configuration_fingerprint: Digest
     software: Software
@@ -215,7 +230,9 @@ class _Manifest(_Part):
     ]
 
 
-Sizes = Annotated[dict[str, Number], Field(description="Of each input file, by its label.")]
+Sizes = Annotated[
+    dict[str, Number], Field(description="Size in bytes of each input file, by its label.")
+]
 
 
 class CountsManifest(_Manifest):
@@ -227,7 +244,9 @@ class CountsManifest(_Manifest):
     corpus: Corpus
     shards: list[ShardFile]
     totals: CountsTotals
-    fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="Of the counts.")]
+    fingerprint: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
+    ]
 
 
 class TokenizerManifest(_Manifest):
@@ -235,9 +254,15 @@ class TokenizerManifest(_Manifest):
 
     stage: Literal["tokenizer"]
     inputs: Sizes
-    counts: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="Their fingerprint.")]
+    counts: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
+    ]
     fingerprint: Annotated[
-        str, Field(pattern=r"^[0-9a-f]{32}$", description="Of what decides the ids of a text.")
+        str,
+        Field(
+            pattern=r"^[0-9a-f]{32}$",
+            description="Fingerprint of everything that determines the ids of a text.",
+        ),
     ]
     files: list[ListedFile]
     merges: Number
@@ -246,7 +271,10 @@ class TokenizerManifest(_Manifest):
     stop_reason: str
     stopped_because: str
     not_written: Annotated[
-        dict[str, str], Field(description="Formats that can't hold the tokenizer, and why.")
+        dict[str, str],
+        Field(
+            description="Files of formats that cannot represent the tokenizer, with the reasons."
+        ),
     ]
 
 
@@ -255,11 +283,11 @@ class TokensManifest(_Manifest):
 
     stage: Literal["tokens"]
     tokenizer: Annotated[
-        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of what encoded.")
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the tokenizer.")
     ]
     counts: Annotated[
         str | None,
-        Field(description="Fingerprint of the counts; null: the tokenizer does not say."),
+        Field(description="Fingerprint of the counts; null if the tokenizer does not name them."),
     ]
     generations: list[Generation]
     inputs: list[InputFile]
@@ -270,7 +298,7 @@ class TokensManifest(_Manifest):
 
 
 class Distribution(BaseModel):
-    """The values of a metric that tells times: their number, sum, least and greatest."""
+    """Number, sum, minimum and maximum of the values of a distribution metric."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -281,28 +309,29 @@ class Distribution(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """`run.json`: what depends on the machine and the moment; no output depends on it."""
+    """`run.json`: facts of one run, which depend on the machine and the moment."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     stage: Stage
     manifest: Annotated[
-        str, Field(pattern=r"^[0-9a-f]{32}$", description="The checksum of the manifest.")
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Checksum of the manifest.")
     ]
-    finished: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
+    finished: Annotated[str, Field(description="Time of the end in UTC, ISO 8601.")]
     seconds: float | int
     runner: str
     workers: Annotated[
-        int | None, Field(description="How many there were; null: the engine decided.")
+        int | None, Field(description="Number of workers; null if the engine decided.")
     ]
     output: str
     metrics: Annotated[
         dict[str, int | Distribution] | None,
-        Field(description="What the workers did and how long it took; null: nobody told."),
+        Field(description="Work of the workers and its duration; null if it was not reported."),
     ] = None
-    marks: Annotated[dict[str, str], Field(description="ETag or time of change of each input.")]
+    marks: Annotated[dict[str, str], Field(description="ETag or modification time of each input.")]
     locations: Annotated[
-        dict[str, str], Field(description="Path or URL of each input, without credentials.")
+        dict[str, str],
+        Field(description="Path or URL of each input, if it contains no credentials."),
     ]
     software: dict[str, str]
     checksum: Digest
@@ -370,7 +399,7 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "manifest.json and run.json of beam-bpe",
-        "description": "See docs/manifest.md. $defs has each by its name.",
+        "description": "See docs/manifest.md. $defs contains each model by its name.",
         "oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in models],
         "$defs": schema["$defs"],
     }
