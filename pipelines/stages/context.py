@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError, DifferentConfigurationError
 from pipelines.stages.summary import BuildSummary, StageSummary
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
-from pipelines.tasks.listing import InputFile, list_files
+from pipelines.tasks.listing import InputFile, leave_out_output, list_files
 from pipelines.tasks.plan import Plan, check_size_without_pattern, plan_tasks
 
 if TYPE_CHECKING:
@@ -104,13 +104,23 @@ class Run:
     @cached_property
     def listed(self) -> Plan:
         """The plan as if the sources had no limits."""
+        return plan_tasks(self._found[0], self.config.input)
+
+    @property
+    def skipped(self) -> int:
+        """Number of files that the sources' patterns match in the output of this build."""
+        return len(self._found[1])
+
+    @cached_property
+    def _found(self) -> tuple[list[InputFile], list[InputFile]]:
+        """The input files, and those that are files of the output."""
         sources = self.config.input
         files = [
             file
             for i, source in enumerate(sources)
             for file in list_files(source, index=i, resolve=self.config.resolve_glob)
         ]
-        return plan_tasks(files, sources)
+        return leave_out_output(files, sources, self.output)
 
     @cached_property
     def limited(self) -> tuple[Sequence[InputFile], Mapping[str, Any]]:

@@ -64,6 +64,7 @@ def describe(run: Run) -> BuildPlan:
         token_files=token_files,
         id_type=_planned_id_type(run),
         output=run.output.url,
+        skipped=run.skipped,
         generation=generation,
         selection={source.name or "": source.selection for source in names if source.selection},
         warnings=tuple(_plan_warnings(run, files)),

@@ -54,6 +54,7 @@ class BuildPlan:
         token_files: names of all token files, train and validation, in order.
         id_type: "uint16" or "uint32"; the type of the column `input_ids`.
         output: where everything is written.
+        skipped: number of files in the output that the patterns of the input match.
         generation: of the token files: "base", or that of what was added to a finished dataset.
         selection: keys that select documents, by the name of their source.
         warnings: what the user should know before starting.
@@ -67,6 +68,7 @@ class BuildPlan:
     token_files: tuple[str, ...]
     id_type: str
     output: str
+    skipped: int = 0
     generation: str = BASE
     selection: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -40,6 +41,9 @@ _LOCAL_OPTIONS: Final = frozenset(
         "skip_instance_cache",
     }
 )
+
+# Attributes of file systems that tell two services of one kind apart.
+_SERVICE: Final = ("endpoint_url", "account_name", "host", "project")
 
 # What file systems call the thing that changes with a file's content, the most telling first.
 _MARK_KEYS: Final = (
@@ -154,10 +158,20 @@ def protocols(filesystem: fsspec.AbstractFileSystem) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
+def same_storage(one: fsspec.AbstractFileSystem, other: fsspec.AbstractFileSystem) -> bool:
+    """Return whether equal paths in two file systems are the same file, as far as is known."""
+    if type(one) is not type(other):
+        return False
+    return all(getattr(one, name, None) == getattr(other, name, None) for name in _SERVICE)
+
+
 def mark_of(info: Mapping[str, Any]) -> str:
     """A text that changes when the file does, from what its storage says of it; "" if nothing."""
     key = next((key for key in _MARK_KEYS if info.get(key) is not None), None)
-    return "" if key is None else f"{key}={info[key]}"
+    value = None if key is None else info[key]
+    if key == "created" and isinstance(value, datetime):  # as listings of memory have it
+        value = value.timestamp()
+    return "" if key is None else f"{key}={value}"
 
 
 def _with_no_listings(options: dict[str, Any]) -> dict[str, Any]:

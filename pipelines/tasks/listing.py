@@ -14,10 +14,21 @@ from typing import Any, Final, Protocol
 import fsspec
 from fsspec.utils import glob_translate
 
-from pipelines.config.values import is_url, unescape, wildcard_in
+from pipelines.config.values import is_url, protocol_of, unescape, wildcard_in
 from pipelines.errors import InputError
 from pipelines.storage import archives
-from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, mark_of, split_chain
+from pipelines.storage.directory import Directory
+from pipelines.storage.filesystems import (
+    LOCAL,
+    OBJECT_STORES,
+    is_local,
+    locate,
+    mark_of,
+    plain_path,
+    same_storage,
+    split_chain,
+)
+from pipelines.storage.locks import FINISHED, LOCK
 from pipelines.storage.remote_files import local_mark
 from pipelines.storage.retries import describe, persistently
 
@@ -32,6 +43,8 @@ COMPRESSION_OF_EXTENSION: Final = {
 }
 
 _SHOWN_NEIGHBOURS: Final = 8
+# In the directory of an output.
+_WRITTEN: Final = frozenset({"counts", "tokenizer", "tokens", "rejects", LOCK, FINISHED})
 
 
 class NoInputError(InputError):
@@ -199,6 +212,84 @@ def _several_members(file: InputFile, members: Sequence[archives.Member], index:
         hint="Write the archive anew with the files that are meant (unpacking keeps the last of "
         f"each name), or leave the name out: input[{index}].exclude.",
     )
+
+
+def leave_out_output(
+    files: Sequence[InputFile], sources: Sequence[Source], output: Directory
+) -> tuple[list[InputFile], list[InputFile]]:
+    """Divide listed files into input and files of the output, which is never its own input.
+
+    A pattern that begins above the output reaches it as a whole. One that begins in the output was
+    meant for what others keep there: it reaches only what builds write.
+
+    Args:
+        files: of all sources.
+        sources: of the configuration.
+        output: directory of the build.
+
+    Returns:
+        The input files and those that were left out, both in order.
+
+    Raises:
+        NoInputError: no other file of a source is left.
+    """
+    is_own = _OwnFiles(output, sources)
+    own = [file for file in files if is_own(file)]
+    if not own:
+        return list(files), own
+    left_out = {(file.source, file.url) for file in own}
+    left = [file for file in files if (file.source, file.url) not in left_out]
+    for source in {file.source for file in own} - {file.source for file in left}:
+        raise NoInputError(
+            "All files of a source are in the output of this build, which is never its own input.",
+            expected="at least one other file",
+            found=_shortened([file.name for file in own if file.source == source]),
+            where=f"input[{source}].files",
+            hint=f"Change the patterns, or choose another output than {output.url}.",
+        )
+    return left, own
+
+
+class _OwnFiles:
+    """Tell which input files lie in an output."""
+
+    def __init__(self, output: Directory, sources: Sequence[Source]) -> None:
+        self._options = [source.storage_options for source in sources]
+        self._is_local = output.is_local
+        self._filesystem, self._root = locate(output.url, output.storage_options)
+        self._folders: dict[str, str] = {}
+        if self._is_local:
+            self._root = os.path.realpath(self._root)
+
+    def __call__(self, file: InputFile) -> bool:
+        place = self._place_in_output(file.url, file.source)
+        if place is None:
+            return False
+        above = file.url[: len(file.url) - len(file.name)]
+        begins_inside = self._place_in_output(f"{above.rstrip('/')}/x", file.source) is not None
+        return not begins_inside or place.partition("/")[0] in _WRITTEN
+
+    def _place_in_output(self, url: str, source: int) -> str | None:
+        """Return the path of a file below the output; None if it is elsewhere."""
+        root = f"{self._root.rstrip('/')}/"
+        if self._is_local != (protocol_of(url) in LOCAL):
+            return None
+        if self._is_local:
+            path = self._resolved(plain_path(url) or locate(url, {})[1])
+        elif root.lstrip("/") not in url:
+            return None
+        else:
+            filesystem, path = locate(url, self._options[source])
+            if not same_storage(filesystem, self._filesystem):
+                return None
+        return path.removeprefix(root) if path.startswith(root) else None
+
+    def _resolved(self, path: str) -> str:
+        """Return a local path without links to folders, each of which is looked up once."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder or "/")
+        return f"{self._folders[folder].rstrip('/')}/{name}"
 
 
 def compression_of(name: str, stated: str = "infer") -> str | None:
