@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zstandard
+from fetch_code import CODE_CORPUS, SEPARATOR, corpus, python_sources
 
 if TYPE_CHECKING:
     from bpe_core import BPETokenizer
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 MADE = ROOT / "out" / "benchmarks"  # generated and unpacked texts
-CODE_CORPUS = MADE / "code-1gb.txt"  # output of fetch_code.py
 
-SEPARATOR = b"<|endoftext|>"
 CODE_BYTES = 64_000_000
 QUICK_BYTES = 8_000_000
 VOCAB_SIZE = 32_000  # of trained tokenizers
@@ -91,8 +90,6 @@ def texts(*, quick: bool) -> list[Text]:
 def _code() -> Text:
     if CODE_CORPUS.is_file():
         return _written("code", spread(documents(CODE_CORPUS), _size(CODE_CORPUS), CODE_BYTES))
-    from fetch_code import corpus, python_sources
-
     return _written("code", b"".join(corpus(python_sources(), CODE_BYTES)))
 
 

@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from corpora import CODE_CORPUS, SEPARATOR
-
+CODE_CORPUS = Path(__file__).resolve().parent.parent / "out" / "benchmarks" / "code-1gb.txt"
+SEPARATOR = b"<|endoftext|>"
 PACKAGES = ("golang-src", "rust-src", "linux-source")
 CORPUS_BYTES = 1_000_000_000
 MAX_FILE_BYTES = 1_000_000  # larger files are mostly generated tables, seldom code

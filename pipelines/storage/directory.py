@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, Any, Final, Protocol, Self
 
 import fsspec
 import xxhash
@@ -33,14 +33,18 @@ from pipelines.storage.retries import describe, persistently
 from pipelines.storage.uploads import create, shows_unfinished, temporary_path, upload
 from pipelines.supervisor import STATUS_VARIABLE
 
-if TYPE_CHECKING:
-    from pipelines.storage.locks import Guard
-
 # Small files read at the same time from far away.
 _READS_AT_ONCE: Final = 16
 _READS_AHEAD: Final = 256
 _WILDCARDS: Final = frozenset("*?[")
 _LEFTOVER = re.compile(r"\.(.+\.[0-9a-f]{16}\.tmp|probe-[0-9a-f]{16})")
+
+
+class WriteGuard(Protocol):
+    """The condition on which files are written and removed, such as a lock that is still held."""
+
+    def check(self) -> None:
+        """Raise OutputError if the condition no longer holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,7 @@ class Directory:
 
     url: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    guard: Guard | None = None
+    guard: WriteGuard | None = None
 
     def __truediv__(self, name: str) -> Self:
         """The directory `name` below this one."""

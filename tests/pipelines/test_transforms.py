@@ -32,6 +32,7 @@ from build_support import (
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import counting, runners, transforms
 from pipelines.batches import DocumentBatch, Reject
+from pipelines.beam import read_tasks
 from pipelines.beam import shards as shard_steps
 from pipelines.beam.read_tasks import ReadTasks
 from pipelines.beam.rows import (
@@ -66,6 +67,8 @@ from pipelines.writing.token_shards import ShardJob
 
 DOCUMENTS = {f"{name}.txt": some_text(20, start=20 * i) for i, name in enumerate("ab")}
 ALL = [document for name in sorted(DOCUMENTS) for document in DOCUMENTS[name]]
+
+OF_A_BUILD = ("ReadTasks", *build_transforms.__all__)
 
 
 @pytest.fixture
@@ -258,7 +261,7 @@ def outputs(config: BuildConfig, tokenizer_directory: Path) -> dict[str, Any]:
 
 def test_every_public_transform_gives_what_it_says(outputs: dict[str, Any]) -> None:
     types = {
-        **dict.fromkeys(build_transforms.__all__, bytes),
+        **dict.fromkeys(OF_A_BUILD, bytes),
         "ReadDocuments": DocumentBatch,
         "CountPretokens.shards": COUNT_ROW,
         "CountPretokens.rejects": Reject,
@@ -270,13 +273,14 @@ def test_every_public_transform_gives_what_it_says(outputs: dict[str, Any]) -> N
     }
     assert {name: found.element_type for name, found in outputs.items()} == types
     assert {name.partition(".")[0] for name in types} == {
-        *transforms.__all__, *build_transforms.__all__,
+        *transforms.__all__, *OF_A_BUILD,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*transforms.__all__, *build_transforms.__all__])
+@pytest.mark.parametrize("name", [*transforms.__all__, *OF_A_BUILD])
 def test_every_public_transform_is_a_dataclass_that_says_what_it_does(name: str) -> None:
-    transform = getattr(transforms if name in transforms.__all__ else build_transforms, name)
+    modules = (transforms, build_transforms, read_tasks)
+    transform = next(getattr(module, name) for module in modules if hasattr(module, name))
     assert issubclass(transform, beam.PTransform)
     assert is_dataclass(transform)
     assert transform.__doc__
@@ -297,10 +301,10 @@ def test_labels_are_in_pascal_case(outputs: dict[str, Any]) -> None:
         part
         for label in labels
         for part in [label.split("/")[:2]][0]
-        if part and label.partition("/")[0] in (*transforms.__all__, *build_transforms.__all__)
+        if part and label.partition("/")[0] in (*transforms.__all__, *OF_A_BUILD)
     }
     steps = {"CountTasks", "MergeShards", "WriteTasks", "Train", "Note", "Encode", "Read", "Deal"}
-    assert {*steps, *transforms.__all__, *build_transforms.__all__} <= ours
+    assert {*steps, *transforms.__all__, *OF_A_BUILD} <= ours
     assert all(part[0].isupper() and part.isidentifier() for part in ours), ours
 
 
@@ -309,7 +313,7 @@ def test_transforms_of_a_build_show_where_they_write_and_no_storage_options(
 ) -> None:
     made = of_a_build(config, tokenizer_directory)
     made["WriteTrainedTasks"] = WriteTrainedTasks(job=train_job(config), trained=None)
-    assert made.keys() == set(build_transforms.__all__)
+    assert made.keys() == set(OF_A_BUILD)
     shown = {
         name: {item.key: item.value for item in DisplayData.create_from(transform).items}
         for name, transform in made.items()

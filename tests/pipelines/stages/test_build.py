@@ -37,7 +37,6 @@ from pipelines import (
     build,
     counting,
     supervisor,
-    writing,
 )
 from pipelines.accounting import NUMBERS
 from pipelines.batches import DocumentBatch
@@ -845,7 +844,7 @@ def test_an_input_that_changes_with_its_old_time_between_counting_and_encoding_i
 ) -> None:
     path = tmp_path / "data" / "b.txt"
     other = path.read_bytes().replace(b"cat", b"dog")
-    change_input_at(monkeypatch, writing, "finished_entries", path, other, keep_time=True)
+    change_input_at(monkeypatch, writing_tasks, "finished_entries", path, other, keep_time=True)
     shown_by(run, config, 4, "not those that were counted", "--restart")
     assert not (out(config) / "tokens" / "manifest.json").exists()
 
