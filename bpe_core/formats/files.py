@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ Built = TypeVar("Built")
 
 # Ten times the largest published vocabulary; a larger file is not a tokenizer's.
 MAX_FILE_BYTES = 1 << 28
+_URL = re.compile(r"([A-Za-z][\w+-]*::)*[A-Za-z][\w+-]*://")
 
 
 class CannotHoldError(BpeError, ValueError):
@@ -188,6 +190,6 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _local_path(location: Location) -> Path | None:
-    """The path, if it is not a URL."""
+    """Return the path unless this is a URL, which begins with a protocol."""
     text = os.fspath(location).removeprefix("file://")
-    return None if "://" in text else Path(text)
+    return None if _URL.match(text) else Path(text)

@@ -46,6 +46,8 @@ def show_plan(plan: BuildPlan, console: Console) -> None:
         "token ids": plan.id_type,
         "output": plan.output,
     }
+    if plan.skipped:
+        rows["skipped"] = f"{_count(plan.skipped, 'file')} of this output ({plan.output}/…)"
     if plan.generation != BASE:
         rows["generation"] = f"{plan.generation}: added files; the others are encoded already"
     for label, value in rows.items():

@@ -163,7 +163,7 @@ class BuildConfig(Section):
         """A path of the configuration as an absolute path; URLs are left as they are."""
         if is_url(path):
             return path
-        return os.path.normpath(self.base_dir / Path(path).expanduser())
+        return os.path.normpath(os.path.join(self.base_dir, os.path.expanduser(path)))  # noqa: PTH111, PTH118
 
     def resolve_glob(self, pattern: str) -> str:
         """Like `resolve`, for globs: special characters of the base directory are escaped."""

@@ -16,6 +16,7 @@ from pipelines.config.yaml_document import (
     describe_value,
     format_path,
     is_secret,
+    shorten,
 )
 
 _EXPECTED = {
@@ -102,7 +103,7 @@ def _unknown_key(path: KeyPath, known: Sequence[tuple[str, ...]]) -> Problem:
     return Problem(
         (),
         expected="one of the keys " + ", ".join(siblings),
-        found=f"the unknown key {key}",
+        found=f"the unknown key {shorten(key)}",
         hint=did_you_mean(key, siblings)
         or (f"Did you mean {elsewhere[0]}?" if elsewhere else None),
     )

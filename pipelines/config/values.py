@@ -17,6 +17,7 @@ BYTE_TOKENS: Final = 256
 UINT16_IDS: Final = 1 << 16
 LARGEST_VOCABULARY: Final = (1 << 31) - 1
 SMALLEST_MEMORY: Final = 1 << 16
+LARGEST_SIZE: Final = (1 << 63) - 1
 LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
 
 # Keys of `tokenizer` that mean something for one unit alone.
@@ -36,6 +37,7 @@ _UNITS: Final = {
     "TiB": 1 << 40,
 }
 _SIZE_PATTERN: Final = r"^\d+(\.\d+)? ?(" + "|".join(_UNITS) + r")$"
+_LONGEST_SIZE: Final = 100
 _SIZE_EXPECTED: Final = "a size in bytes: a whole number, or a number and a unit such as 64MiB, 1MB"
 TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface"]
 _TIE_BREAK_HINTS: Final = {
@@ -45,7 +47,8 @@ _TIE_BREAK_HINTS: Final = {
     "and characters have theirs by code point.",
 }
 # A wildcard, or a character that is escaped by standing alone in brackets.
-_WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
+_WILDCARD: Final = re.compile(r"\[([*?\[:])\]|[*?\[]")
+_PROTOCOL: Final = re.compile(r"(?!(?:file|local)::)([A-Za-z][A-Za-z0-9+_-]*)(?:://|::)")
 
 
 def parse_size(value: object) -> int:
@@ -58,7 +61,11 @@ def parse_size(value: object) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and re.fullmatch(_SIZE_PATTERN, value):
+    if (
+        isinstance(value, str)
+        and len(value) <= _LONGEST_SIZE
+        and re.fullmatch(_SIZE_PATTERN, value)
+    ):
         number, unit = re.split(r" ?(?=[A-Za-z])", value, maxsplit=1)
         whole, _, fraction = number.partition(".")
         divisor: int = 10 ** len(fraction)
@@ -225,15 +232,16 @@ def check_special_tokens(tokens: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_no_repetition(texts: tuple[str, ...], key: str, what: str) -> None:
+    first: dict[str, int] = {}
     repeated = [
         Problem(
             (index,),
             expected=f"every {what} once",
-            found=f"{describe_value(text)}, also {key}[{texts.index(text)}]",
+            found=f"{describe_value(text)}, also {key}[{first[text]}]",
             hint="Remove one of the two.",
         )
         for index, text in enumerate(texts)
-        if text in texts[:index]
+        if first.setdefault(text, index) != index
     ]
     if repeated:
         raise refusal(*repeated)
@@ -246,9 +254,9 @@ _Bytes = BeforeValidator(
     json_schema_input_type=Annotated[int, Field(ge=1)]
     | Annotated[str, Field(pattern=_SIZE_PATTERN)],
 )
-Size = Annotated[int, Field(ge=1), _Bytes]
+Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Bytes]
 Patterns = Annotated[tuple[Text, ...], Strict(False)]
-MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY), _Bytes]
+MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY, le=LARGEST_SIZE), _Bytes]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 # Not in any repr: options of file systems and of Beam may hold credentials.
 Options = Annotated[dict[str, Any], Field(repr=False)]
@@ -279,9 +287,25 @@ class Section(BaseModel):
     )
 
 
+def protocol_of(path: str) -> str:
+    """Return the protocol of a URL, the first of a chained one; "file" for a path.
+
+    A URL begins with a protocol. Anything else is a path of the local disk, whatever is in it.
+
+    >>> protocol_of("s3://bucket/a"), protocol_of("/data/a::b"), protocol_of("simplecache::s3://b")
+    ('s3', 'file', 'simplecache')
+    """
+    found = _PROTOCOL.match(path)
+    return found[1] if found else "file"
+
+
 def is_url(path: str) -> bool:
-    """Whether a path is an fsspec URL, also a chained one, and no path of the local disk."""
-    return "://" in path or "::" in path
+    """Return whether a path is an fsspec URL, also a chained one, and not a path of this disk.
+
+    >>> is_url("s3://bucket/a"), is_url("./s3://bucket/a")
+    (True, False)
+    """
+    return _PROTOCOL.match(path) is not None
 
 
 def split_glob(pattern: str) -> tuple[str, str]:
@@ -290,7 +314,29 @@ def split_glob(pattern: str) -> tuple[str, str]:
     >>> split_glob("../corpus/part-*/a.txt"), split_glob("../corpus/a.txt")
     (('../corpus', 'part-*/a.txt'), ('../corpus', 'a.txt'))
     """
-    wildcard = next((found for found in _WILDCARD.finditer(pattern) if not found[1]), None)
-    end = len(pattern) if wildcard is None else wildcard.start()
+    end = wildcard_in(pattern)
     directory, _, _ = pattern[:end].rpartition("/")
     return directory, pattern[len(directory) :].lstrip("/")
+
+
+def wildcard_in(pattern: str) -> int | None:
+    """Return the position of the first wildcard, if there is one.
+
+    >>> wildcard_in("a[*]b*"), wildcard_in("a[?]")
+    (5, None)
+    """
+    return next((found.start() for found in _WILDCARD.finditer(pattern) if not found[1]), None)
+
+
+def escape(name: str) -> str:
+    """Return the pattern that matches this name alone.
+
+    >>> escape("a[1]::b*"), unescape(escape("a[1]::b*"))
+    ('a[[]1][:][:]b[*]', 'a[1]::b*')
+    """
+    return "".join(f"[{char}]" if char in "*?[:" else char for char in name)
+
+
+def unescape(pattern: str) -> str:
+    """Return the name that a pattern without wildcards matches."""
+    return _WILDCARD.sub(lambda found: found[1] or found[0], pattern)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -24,6 +26,18 @@ KeyPath = tuple[str | int, ...]
 _PATH_STEP = re.compile(r"(?:^|\.)([^.\[\]=]+)|\[(\d+)\]")
 _NULL_TEXTS = frozenset({"", "~", "null", "Null", "NULL"})
 _LONGEST_SHOWN = 80
+_MOST_SHOWN = 50
+_LARGEST_FILE: Final = 16 << 20
+
+# A configuration needs a fraction of each. Aliases could make a small file an endless one, and
+# nesting or a number without end are beyond what Python does by recursion or within seconds.
+_DEEPEST: Final = 100
+_MOST_REPEATED: Final = 10_000
+_LONGEST_NUMBER: Final = 1_000
+_LONGEST_INDEX: Final = 9
+
+_YAML: Final = "tag:yaml.org,2002:"
+_NUMBERS: Final = frozenset(f"{_YAML}{kind}" for kind in ("int", "float", "timestamp"))
 
 
 def format_path(path: KeyPath) -> str:
@@ -32,8 +46,13 @@ def format_path(path: KeyPath) -> str:
     >>> format_path(("input", 0, "range_bytes"))
     'input[0].range_bytes'
     """
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{shorten(step)}" for step in path)
     return text.removeprefix(".")
+
+
+def shorten(text: str) -> str:
+    """Return the text, or as much of it as a message shows."""
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 def is_secret(path: KeyPath) -> bool:
@@ -51,14 +70,12 @@ def describe_value(value: object) -> str:
     if isinstance(value, bool):
         return f"{str(value).lower()} (a boolean)"
     if isinstance(value, dict):
-        return "a mapping with the keys " + ", ".join(map(str, value)) if value else "{}"
+        keys = ", ".join(map(str, islice(value, _LONGEST_SHOWN)))
+        return f"a mapping with the keys {shorten(keys)}" if value else "{}"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
     kind = {str: " (a string)", int: "", float: ""}.get(type(value), f" (a {type(value).__name__})")
-    text = repr(value)
-    if len(text) > _LONGEST_SHOWN:
-        text = text[:_LONGEST_SHOWN] + "…"
-    return text + kind
+    return shorten(repr(value)) + kind
 
 
 @dataclass(frozen=True)
@@ -92,11 +109,41 @@ def raise_problems(problems: Sequence[Problem], file: str) -> None:
             where=problem.where,
             hint=problem.hint,
         )
-        for problem in problems
+        for problem in problems[:_MOST_SHOWN]
     ]
-    heading = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+    heading = "1 error" if len(problems) == 1 else f"{len(problems):,} errors"
+    if len(problems) > _MOST_SHOWN:
+        heading += f", of which these are the first {_MOST_SHOWN},"
     raise ConfigError(
         "\n\n".join([f"{heading} in the configuration {file}:", *(str(error) for error in errors)])
+    )
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's loader, which does not follow nesting without end and notes where aliases stand."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.aliases: dict[int, yaml.Mark] = {}  # the last of each node, by its id
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        is_alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self._depth == _DEEPEST:
+            raise _too_deep(mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if is_alias:
+            self.aliases[id(node)] = mark
+        return node
+
+
+def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    """Return the error for values that are nested too deep."""
+    return yaml.composer.ComposerError(
+        None, None, f"values are nested more than {_DEEPEST} deep", mark
     )
 
 
@@ -121,7 +168,9 @@ class ConfigSource:
     def from_file(cls, path: Path) -> ConfigSource:
         """Read a YAML file. ConfigError if it can't be read or is no mapping."""
         try:
-            text = path.read_bytes().decode("utf-8-sig")
+            with path.open("rb") as file:
+                data = file.read(_LARGEST_FILE + 1)
+            text = data.decode("utf-8-sig") if len(data) <= _LARGEST_FILE else None
         except OSError as error:
             raise ConfigError(
                 f"The configuration file can't be read: {error.strerror}.",
@@ -136,6 +185,13 @@ class ConfigSource:
                 where=str(path),
                 hint="Save the file as UTF-8.",
             ) from None
+        if text is None:
+            raise ConfigError(
+                "The configuration file is too large.",
+                expected=f"at most {_LARGEST_FILE:,} bytes",
+                where=str(path),
+                hint="Check the path of CONFIG.",
+            )
         source = cls(str(path))
         values = source._parse(text, ())
         if not isinstance(values, dict):
@@ -158,13 +214,14 @@ class ConfigSource:
         """
         key, equals, value_text = text.partition("=")
         path = _parse_path(key.strip())
-        shown = f"--set {key.strip()}" + ("=…" if is_secret(path) else f"={value_text}")
+        value_shown = "…" if is_secret(path) else shorten(value_text)
+        shown = f"--set {shorten(key.strip())}={value_shown}"
         if not equals or not path:
             raise ConfigError(
                 "An override can't be read.",
                 expected="--set KEY=VALUE, with a key such as tokenizer.vocab_size or "
                 "input[0].range_bytes",
-                found=f"--set {key}" + ("" if not equals else "=…"),
+                found=f"--set {shorten(key)}" + ("" if not equals else "=…"),
             )
         for place in [place for place in self.places if place[: len(path)] == path]:
             del self.places[place]
@@ -211,13 +268,11 @@ class ConfigSource:
 
     def _parse(self, text: str, path: KeyPath, override: str | None = None) -> Any:
         try:
-            loader = yaml.SafeLoader(text)
-            node = loader.get_single_node()
-            return None if node is None else self._value(loader, node, path, override, ())
+            return _Values(self, _Loader(text), override).parse(path)
         except yaml.MarkedYAMLError as error:
             raise ConfigError(
                 f"The configuration is not valid YAML: {error.problem}.",
-                where=override or self._place(error.problem_mark),
+                where=override or self.place(error.problem_mark),
                 hint="Check quotes, brackets and indentation there.",
             ) from None
         except yaml.reader.ReaderError as error:
@@ -227,82 +282,9 @@ class ConfigSource:
                 where=override or self.file,
             ) from None
 
-    def _place(self, mark: yaml.Mark | None) -> str:
+    def place(self, mark: yaml.Mark | None) -> str:
+        """Return file, line and column of a mark."""
         return self.file if mark is None else f"{self.file}:{mark.line + 1}:{mark.column + 1}"
-
-    def _value(
-        self,
-        loader: yaml.SafeLoader,
-        node: yaml.Node,
-        path: KeyPath,
-        override: str | None,
-        ancestors: tuple[yaml.Node, ...],
-    ) -> Any:
-        if any(node is ancestor for ancestor in ancestors):
-            raise yaml.constructor.ConstructorError(
-                None, None, "an alias that contains itself", node.start_mark
-            )
-        ancestors = (*ancestors, node)
-        if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
-            mapping: dict[str, Any] = {}
-            for key, key_node, value_node in self._keys(loader, node, path, override):
-                place = override or self._place(key_node.start_mark)
-                self.places[(*path, key)] = place
-                mapping[key] = self._value(loader, value_node, (*path, key), override, ancestors)
-            return mapping
-        if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
-            items = []
-            for index, item in enumerate(node.value):
-                self.places[(*path, index)] = override or self._place(item.start_mark)
-                items.append(self._value(loader, item, (*path, index), override, ancestors))
-            return items
-        return self._scalar(loader, node, path, override)
-
-    def _keys(
-        self, loader: yaml.SafeLoader, node: yaml.MappingNode, path: KeyPath, override: str | None
-    ) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        """The keys of a mapping with `<<` merged in; keys given twice become problems."""
-        first: dict[str, yaml.Node] = {}
-        for key_node, _ in node.value:
-            key = str(key_node.value)
-            if key in first:
-                self.problems.append(
-                    Problem(
-                        (*path, key),
-                        expected="every key once",
-                        found=f"the key twice; first at {self._place(first[key].start_mark)}",
-                        hint="Remove one of the two.",
-                        where=override or self._place(key_node.start_mark),
-                    )
-                )
-            first.setdefault(key, key_node)
-        loader.flatten_mapping(node)
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key that is not a word", key_node.start_mark
-                )
-            yield str(key_node.value), key_node, value_node
-
-    def _scalar(
-        self, loader: yaml.SafeLoader, node: yaml.Node, path: KeyPath, override: str | None
-    ) -> Any:
-        try:
-            value = loader.construct_object(node)
-        except ValueError:  # for example a date with a thirteenth month
-            value = node.value
-        if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
-            self.problems.append(
-                Problem(
-                    path,
-                    expected="text that can be written as UTF-8",
-                    found="an escape of half a character (a surrogate)",
-                    hint="Write the character itself, or \\U with eight digits.",
-                    where=override or self._place(node.start_mark),
-                )
-            )
-            return value.encode("utf-8", "replace").decode()
-        return value
 
     def _assign(self, path: KeyPath, value: Any, shown: str) -> None:
         parent: Any = self.values
@@ -334,6 +316,138 @@ class ConfigSource:
         )
 
 
+class _Values:
+    """The plain values of one YAML text, with the places of their keys noted in a source.
+
+    Args:
+        source: takes the places and problems.
+        loader: of the text.
+        override: the `--set` that the text is of; None: it is the file.
+    """
+
+    def __init__(self, source: ConfigSource, loader: _Loader, override: str | None) -> None:
+        self._source = source
+        self._loader = loader
+        self._override = override
+        self._seen: set[int] = set()
+        self._told: set[int] = set()
+        self._repeated = 0
+
+    def parse(self, path: KeyPath) -> Any:
+        """Return the values of the whole text, whose keys are below `path`."""
+        node = self._loader.get_single_node()
+        return None if node is None else self._value(node, path, ())
+
+    def _value(self, node: yaml.Node, path: KeyPath, ancestors: tuple[yaml.Node, ...]) -> Any:
+        self._check_nesting(node, ancestors)
+        if id(node) in self._seen:
+            self._note_repeated(1, node, ancestors)
+        self._seen.add(id(node))
+        places, inner = self._source.places, (*ancestors, node)
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_YAML}map":
+            mapping: dict[str, Any] = {}
+            for key, (key_node, value_node) in self._entries(node, path, ancestors).items():
+                places[*path, key] = self._place(key_node)
+                mapping[key] = self._value(value_node, (*path, key), inner)
+            return mapping
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_YAML}seq":
+            items = []
+            for index, item in enumerate(node.value):
+                places[*path, index] = self._place(item)
+                items.append(self._value(item, (*path, index), inner))
+            return items
+        if not isinstance(node, yaml.ScalarNode):
+            raise _unreadable(f"the tag {shorten(node.tag)} at a list or mapping", node)
+        return self._scalar(node, path)
+
+    def _place(self, node: yaml.Node) -> str:
+        return self._override or self._source.place(node.start_mark)
+
+    def _check_nesting(self, node: yaml.Node, ancestors: tuple[yaml.Node, ...]) -> None:
+        """Raise an error for what only aliases can make: no end, or too great a depth."""
+        if any(node is ancestor for ancestor in ancestors):
+            raise _unreadable("an alias that contains itself", node)
+        if len(ancestors) == _DEEPEST:
+            raise _too_deep(node.start_mark)
+
+    def _note_repeated(
+        self, values: int, node: yaml.Node, ancestors: tuple[yaml.Node, ...]
+    ) -> None:
+        """Count values that stand in the text once and are read again through an alias."""
+        self._repeated += values
+        if self._repeated <= _MOST_REPEATED:
+            return
+        marks = [self._loader.aliases.get(id(above)) for above in (node, *reversed(ancestors))]
+        raise yaml.composer.ComposerError(
+            None,
+            None,
+            f"aliases repeat more than {_MOST_REPEATED:,} values",
+            next(filter(None, marks), node.start_mark),
+        )
+
+    def _entries(
+        self, node: yaml.MappingNode, path: KeyPath, ancestors: tuple[yaml.Node, ...]
+    ) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """Return keys and values with `<<` merged in; keys given twice become problems."""
+        self._check_nesting(node, ancestors)
+        merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_YAML}merge":
+                is_list = isinstance(value_node, yaml.SequenceNode)
+                for other in reversed(value_node.value if is_list else [value_node]):
+                    if not isinstance(other, yaml.MappingNode):
+                        raise _unreadable("a value of << that is not a mapping", other)
+                    entries = self._entries(other, path, (*ancestors, node))
+                    self._note_repeated(len(entries), other, ancestors)
+                    merged |= entries
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise _unreadable("a key that is not a word", key_node)
+            key = str(key_node.value)
+            if key in own:
+                self._note_twice((*path, key), key_node, own[key][0])
+            own[key] = (key_node, value_node)
+        return merged | own
+
+    def _note_twice(self, path: KeyPath, key_node: yaml.Node, first: yaml.Node) -> None:
+        if id(key_node) in self._told:  # an alias leads here again
+            return
+        self._told.add(id(key_node))
+        self._source.problems.append(
+            Problem(
+                path,
+                expected="every key once",
+                found=f"the key twice; first at {self._source.place(first.start_mark)}",
+                hint="Remove one of the two.",
+                where=self._place(key_node),
+            )
+        )
+
+    def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
+        value: Any = node.value
+        if node.tag not in _NUMBERS or len(value) <= _LONGEST_NUMBER:
+            # What makes no sense, such as a date with a thirteenth month, stays text.
+            with suppress(ValueError, LookupError, AttributeError, ArithmeticError):
+                value = self._loader.construct_object(node)
+        if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+            self._source.problems.append(
+                Problem(
+                    path,
+                    expected="text that can be written as UTF-8",
+                    found="an escape of half a character (a surrogate)",
+                    hint="Write the character itself, or \\U with eight digits.",
+                    where=self._place(node),
+                )
+            )
+            return value.encode("utf-8", "replace").decode()
+        return value
+
+
+def _unreadable(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
 def _storage_options(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
     """The values of storage_options and output_storage_options, wherever they stand."""
     children: Iterable[tuple[str | int, object]] = ()
@@ -355,6 +469,8 @@ def _parse_path(text: str) -> KeyPath:
     while position < len(text):
         match = _PATH_STEP.match(text, position)
         if match is None:
+            return ()
+        if len(steps) == _DEEPEST or len(match[2] or "") > _LONGEST_INDEX:
             return ()
         steps.append(match[1] if match[2] is None else int(match[2]))
         position = match.end()

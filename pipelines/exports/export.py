@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
 from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
 from pipelines.config.fingerprints import differences
-from pipelines.config.values import is_url
+from pipelines.config.values import is_url, protocol_of
 from pipelines.console import progress
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError, shortened
@@ -27,7 +26,7 @@ from pipelines.exports.files import WORK, ExportFiles, Written
 from pipelines.exports.formats import FORMATS, ExportOptions
 from pipelines.manifest.models import sealed
 from pipelines.storage.directory import Directory
-from pipelines.storage.filesystems import protocol_of
+from pipelines.storage.filesystems import LOCAL
 from pipelines.storage.locks import OutputLock
 from pipelines.supervisor import current_task
 
@@ -145,7 +144,7 @@ def export_dataset(
         restart, beam, beam_args: As `export` has them.
     """
     remote = _storage_options(storage_options)
-    local = [protocol_of(url) in ("file", "local") for url in (output, destination)]
+    local = [protocol_of(url) in LOCAL for url in (output, destination)]
     dataset = TokenDataset.open(output, {} if local[0] else remote)
     directory = Directory(url=destination, storage_options={} if local[1] else remote)
     exported = export(dataset, directory, options, restart=restart, beam=beam, beam_args=beam_args)
@@ -159,8 +158,8 @@ def output_directory(output: str, storage_options: str | None) -> Directory:
         ConfigError: The options can't be read, or the output is a file.
     """
     options = _storage_options(storage_options)
-    is_local = protocol_of(output) in ("file", "local")
-    if is_local and Path(output.partition("://")[2] or output).is_file():
+    is_local = protocol_of(output) in LOCAL
+    if is_local and Directory(url=output).local_path("").is_file():
         raise ConfigError(
             "This is not the output of a build.",
             expected="the directory that a build wrote into: `output` of its configuration",

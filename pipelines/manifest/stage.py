@@ -24,6 +24,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from pipelines.config.fingerprints import Difference, differences, fingerprint
+from pipelines.config.values import is_url
 from pipelines.errors import (
     DifferentConfigurationError,
     InputError,
@@ -47,6 +48,7 @@ from pipelines.manifest.models import (
 )
 from pipelines.manifest.names import MANIFEST, PLAN, RUN, STATISTICS_FILE
 from pipelines.storage.directory import Directory
+from pipelines.storage.filesystems import split_chain
 from pipelines.tasks.plan import Plan
 
 _DIFFERENCES_SHOWN: Final = 12
@@ -557,11 +559,13 @@ def _choices_after_adding(counts: Directory) -> str:
 
 def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
     """Return the locations that can't contain credentials."""
-    return {
-        label: url
-        for label, url in locations.items()
-        if "://" not in url or not ("?" in url or "@" in url)
-    }
+    return {label: url for label, url in locations.items() if _is_public(url)}
+
+
+def _is_public(url: str) -> bool:
+    """Return whether a path or URL has no part in which credentials could be."""
+    url = split_chain(url)[-1]
+    return not is_url(url) or not ("?" in url or "@" in url)
 
 
 def _restart_commands(stage: Stage[Any], command: str | None) -> str:

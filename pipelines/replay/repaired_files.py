@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,13 +18,14 @@ import pyarrow.compute as pc
 
 from pipelines.accounting import DocumentTotals
 from pipelines.config import SourceConfig
-from pipelines.config.values import is_url
+from pipelines.config.values import escape, is_url, unescape
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest import generations
 from pipelines.manifest.models import InputEntry
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task
 from pipelines.replay.alignment import Known, Located, NotAlignedError, align
 from pipelines.replay.job import ExistingDataset, Job, Rejects
+from pipelines.storage import archives
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tasks.listing import InputFile, NoInputError, list_files
@@ -30,6 +33,19 @@ from pipelines.tasks.plan import COLUMN_FORMATS, plan_tasks
 from pipelines.writing.replayed import IntArray, Intervals
 
 _SHOWN = 8
+
+
+def by_label(given: Mapping[str, str], dataset: ExistingDataset) -> dict[str, str]:
+    """Return the paths by labels of the dataset, which may hold `=` as NAME of NAME=PATH can't."""
+    found = {}
+    for name, path in given.items():
+        parts = f"{name}={path}".split("=")
+        texts = (("=".join(parts[:end]), "=".join(parts[end:])) for end in range(1, len(parts)))
+        label, at = next(
+            (text for text in texts if text[0] in dataset.manifest.inputs_by_label), (name, path)
+        )
+        found[label] = at
+    return found
 
 
 def find_repaired(
@@ -65,9 +81,9 @@ def find_repaired(
                 where=f"--source {label}={path}",
                 hint="Start again: `beam-bpe encode CONFIG --restart`.",
             )
-        path = path if is_url(path) else str(Path(path).expanduser().absolute())
-        escaped = "".join(f"[{c}]" if c in "*?[" else c for c in path)
-        alone = source.model_copy(update={"files": (escaped,), "include": (), "exclude": ()})
+        path = path if is_url(path) else str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111
+        pattern = _pattern_of(path)
+        alone = source.model_copy(update={"files": (pattern,), "include": (), "exclude": ()})
         if not is_url(path):  # the options are those of the storage of the source
             alone = alone.model_copy(update={"storage_options": {}})
         try:
@@ -85,6 +101,15 @@ def find_repaired(
         name = label if source.name is None else label.removeprefix(f"{source.name}/")
         found[label] = replace(file, name=name)
     return found
+
+
+def _pattern_of(url: str) -> str:
+    """Return the pattern that matches this file alone."""
+    parts = archives.split_url(url)
+    if parts is None:
+        return glob.escape(url)
+    protocol, name, archive = parts
+    return f"{protocol}://{escape(unescape(name))}::{archive}"
 
 
 def repaired_before(

@@ -17,6 +17,7 @@ from pipelines.runners.flink import FLINK
 from pipelines.runners.portable import PORTABLE
 from pipelines.runners.prism import PRISM
 from pipelines.runners.spec import PLACE_OF_OPTIONS, Kind
+from pipelines.storage.filesystems import split_chain
 
 KINDS: Final[Mapping[str, Kind]] = {
     "DirectRunner": DIRECT,
@@ -146,7 +147,7 @@ def check_detaches(config: BeamConfig, options: PipelineOptions) -> None:
 
 def _check_reachable(config: BeamConfig, places: Sequence[str], reason: str) -> None:
     for place in places:
-        stored = place.rpartition("::")[2]  # what an archive, or a chain of URLs, lies in
+        stored = split_chain(place)[-1]
         if is_url(stored) and not stored.startswith("memory://"):
             continue
         raise ConfigError(

@@ -14,7 +14,7 @@ from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.stage import read_limits
 from pipelines.readers.source_limits import limit_files
 from pipelines.storage.directory import Directory
-from pipelines.tasks.listing import InputFile, list_files
+from pipelines.tasks.listing import InputFile, leave_out_output, list_files
 from pipelines.tasks.plan import Plan, check_size_without_pattern, plan_tasks
 
 
@@ -33,12 +33,23 @@ class Inputs:
     @cached_property
     def listed(self) -> Plan:
         """The plan without the limits of sources."""
+        return plan_tasks(self._found[0], self.config.input)
+
+    @property
+    def skipped(self) -> int:
+        """Number of files that the sources' patterns match in the output of this build."""
+        return len(self._found[1])
+
+    @cached_property
+    def _found(self) -> tuple[list[InputFile], list[InputFile]]:
+        """The input files, and the matched files that belong to the output."""
+        sources = self.config.input
         files = [
             file
-            for i, source in enumerate(self.config.input)
+            for i, source in enumerate(sources)
             for file in list_files(source, index=i, resolve=self.config.resolve_glob)
         ]
-        return plan_tasks(files, self.config.input)
+        return leave_out_output(files, sources, self.output)
 
     @cached_property
     def _limited(self) -> tuple[list[InputFile], Mapping[str, Any]]:

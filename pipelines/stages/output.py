@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from pipelines.config import BuildConfig
+from pipelines.config.values import protocol_of
 from pipelines.manifest import generations
 from pipelines.manifest.models import CountsManifest, TokensManifest
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, read_number_of_tasks
 from pipelines.rejects.thresholds import check_bad_files, check_rejects
 from pipelines.storage.directory import Directory
-from pipelines.storage.filesystems import protocol_of
 from pipelines.storage.locks import Guard, OutputLock
 from pipelines.storage.parquet import is_of_a_build
 

@@ -62,6 +62,7 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
         token_files=tuple(token_files),
         id_type=_plan_id_type(config, output),
         output=output.root.url,
+        skipped=inputs.skipped,
         generation=generation,
         selection={
             source.name or "": source.selection for source in config.input if source.selection

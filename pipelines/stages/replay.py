@@ -15,7 +15,7 @@ from pipelines.manifest.stage import (
 )
 from pipelines.replay.job import ExistingDataset, Job
 from pipelines.replay.plan import Replay
-from pipelines.replay.repaired_files import find_repaired, repaired_before
+from pipelines.replay.repaired_files import by_label, find_repaired, repaired_before
 from pipelines.stages.context import BuildContext
 from pipelines.stages.encode import conclude, write_tokens
 from pipelines.stages.jobs import (
@@ -70,6 +70,7 @@ def _plan_replay(
     check_replayable(output.tokens, dataset.manifest, configuration)
     sources = config.input
     listed = {file.label: file for file in context.inputs.listed.files}
+    given = by_label(repaired, dataset)
     plan = Replay(
         dataset=dataset,
         configuration=configuration,
@@ -77,8 +78,8 @@ def _plan_replay(
         readings=encode_readings(config, model),
         listed=listed,
         repaired={
-            **repaired_before(repaired, dataset, configuration, sources, listed),
-            **find_repaired(repaired, dataset, sources),
+            **repaired_before(given, dataset, configuration, sources, listed),
+            **find_repaired(given, dataset, sources),
         },
     )
     return plan, plan.plan()

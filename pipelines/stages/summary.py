@@ -53,6 +53,7 @@ class BuildPlan:
         token_files: names of all token files, train and validation, in order.
         id_type: "uint16" or "uint32"; the type of the column `input_ids`.
         output: path or URL that everything is written to.
+        skipped: number of files in the output that the patterns of the input match.
         generation: of the token files: "base", or the generation that extends a finished dataset.
         selection: keys that select documents, by the name of their source.
         warnings: for the user to read before starting.
@@ -66,6 +67,7 @@ class BuildPlan:
     token_files: tuple[str, ...]
     id_type: str
     output: str
+    skipped: int = 0
     generation: str = BASE
     selection: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

@@ -15,10 +15,11 @@ import tarfile
 import threading
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from pipelines.config.values import escape, unescape
 from pipelines.storage.remote_files import StoredFile, StoredHandle, current_mark, open_stored
 from pipelines.storage.salvage import DECODING_ERRORS, SalvagedText
 
@@ -70,15 +71,21 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is in an archive, whose size and mark these are."""
+    """Contents of an archive, whose size and mark these are.
+
+    Attributes:
+        members: by name; of several with one name, the last.
+        repeated: all those whose name is not theirs alone, by name, in the order of the archive.
+    """
 
     members: Mapping[str, Member]
+    repeated: Mapping[str, Sequence[Member]]
     size: int
     mark: str
 
 
 def split_url(url: str) -> tuple[str, str, str] | None:
-    """Protocol, path in the archive, and URL of the archive; None for any other URL.
+    """Return protocol, pattern of paths in the archive, and URL of the archive; None for others.
 
     >>> split_url("zip://a/*.txt::s3://bucket/x.zip"), split_url("s3://bucket/x.zip")
     (('zip', 'a/*.txt', 's3://bucket/x.zip'), None)
@@ -88,6 +95,16 @@ def split_url(url: str) -> tuple[str, str, str] | None:
     if not separator or protocol not in _PROTOCOLS:
         return None
     return protocol, path.lstrip("/"), archive
+
+
+def member_url(protocol: str, name: str, archive: str) -> str:
+    """Return the URL of a file in an archive, whatever its name.
+
+    >>> member_url("zip", "a[1].txt", "/x.zip"), member_url("zip", "a::b", "/x.zip")
+    ('zip://a[1].txt::/x.zip', 'zip://a[:][:]b::/x.zip')
+    """
+    is_plain = unescape(name) == name and "::" not in f"{name}:"
+    return f"{protocol}://{name if is_plain else escape(name)}::{archive}"
 
 
 def archive_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +140,15 @@ def _contents(
         raise DamagedArchiveError(f"no {protocol} archive that can be read: {error}") from error
     finally:
         stored.close()
-    found = Contents({member.name: member for member in members}, size, mark)
+    by_name: dict[str, list[Member]] = {}
+    for member in members:
+        by_name.setdefault(member.name, []).append(member)
+    found = Contents(
+        {name: same[-1] for name, same in by_name.items()},
+        {name: same for name, same in by_name.items() if len(same) > 1},
+        size,
+        mark,
+    )
     with _LOCK:
         _KEPT[key] = found
         while len(_KEPT) > _CONTENTS_KEPT:
@@ -225,6 +250,7 @@ def open_member(
     parts = split_url(url)
     assert parts is not None
     protocol, path, archive = parts
+    path = unescape(path)
     options = archive_options(options)
     known = _known_contents(protocol, archive, mark) or contents(protocol, archive, options)
     stored = open_stored(archive, options, size=known.size, mark=mark or known.mark)

@@ -36,6 +36,7 @@ from pipelines.supervisor import STATUS_VARIABLE
 # Small files read at the same time from far away.
 _READS_AT_ONCE: Final = 16
 _READS_AHEAD: Final = 256
+_WILDCARDS: Final = frozenset("*?[")
 _LEFTOVER = re.compile(r"\.(.+\.[0-9a-f]{16}\.tmp|probe-[0-9a-f]{16})")
 
 
@@ -309,7 +310,8 @@ class Directory:
             self._check_guard()
         with self.output_errors(names[0] if len(names) == 1 else ""):
             removals = [partial(filesystem.rm_file, path) for path in paths]
-            if paths and not self._has_directories:
+            # Several at once are taken for patterns.
+            if paths and not self._has_directories and _WILDCARDS.isdisjoint(root):
                 removals = [partial(filesystem.rm, paths)]
             for removal in removals:
                 with suppress(FileNotFoundError):

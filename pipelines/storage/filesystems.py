@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.config.credentials import expanded
+from pipelines.config.values import is_url, protocol_of
 from pipelines.errors import ConfigError
 
 CONNECT_SECONDS: Final = 10
@@ -23,6 +28,7 @@ _EXTRAS: Final = {
     **dict.fromkeys(("az", "abfs", "abfss", "adl"), ("azure", "adlfs")),
     **dict.fromkeys(("http", "https"), ("http", "aiohttp")),
 }
+LOCAL: Final = frozenset({"file", "local"})
 OBJECT_STORES: Final = frozenset({*_EXTRAS} - {"http", "https"})
 
 # What fsspec takes for files of this machine; it takes any other option too, without a word.
@@ -35,6 +41,9 @@ _LOCAL_OPTIONS: Final = frozenset(
         "skip_instance_cache",
     }
 )
+
+# Attributes of file systems that tell two services of one kind apart.
+_SERVICE: Final = ("endpoint_url", "account_name", "host", "project")
 
 # What file systems call the thing that changes with a file's content, the most telling first.
 _MARK_KEYS: Final = (
@@ -69,21 +78,63 @@ def locate(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileSys
     """
     given = expanded(options)
     protocol = protocol_of(url)
+    if protocol in LOCAL:
+        _check_local_options(given, url)
+        return LocalFileSystem(**given), _local_path(url)
     if protocol in _EXTRAS:
         given = {**given.pop(protocol, {}), **given}
-        try:
-            given = _DEFAULTS.get(protocol, _with_no_listings)(given)
-        except ImportError as error:
-            raise _missing_package(protocol, url, error) from None
     try:
-        filesystem, path = fsspec.core.url_to_fs(url, **given)
+        if protocol in _EXTRAS:
+            given = _DEFAULTS.get(protocol, _with_no_listings)(given)
+        filesystem, path = _located(url, given)
     except ImportError as error:
         raise _missing_package(protocol, url, error) from None
-    if is_local(filesystem) and "::" not in url:
-        _check_local_options(given, url)
     if protocol in ("s3", "s3a"):
         filesystem.retries = 1
-    return filesystem, str(path)
+    return filesystem, path
+
+
+def _local_path(url: str) -> str:
+    path = url.partition("://")[2] if is_url(url) else os.path.expanduser(url)  # noqa: PTH111
+    absolute = path if path.startswith("/") else os.path.abspath(path)  # noqa: PTH100
+    return absolute.rstrip("/") or "/"
+
+
+def _located(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Return what fsspec makes of a URL, but that `::` in a name does not begin another URL."""
+    *wrappers, last = split_chain(url)
+    head, separator, rest = last.partition("::")
+    if not separator or any("://" in link for link in wrappers):
+        filesystem, path = fsspec.core.url_to_fs(url, **options)
+        return filesystem, str(path)
+    filesystem, path = fsspec.core.url_to_fs("::".join([*wrappers, f"{head}_"]), **options)
+    return filesystem, f"{path[:-1]}{separator}{rest}"
+
+
+def split_chain(url: str) -> list[str]:
+    """Return the links of a chained URL, outermost first; another URL, or a path, is one link.
+
+    Protocols that wrap another file system begin a chain. To all others `::` is part of a name.
+
+    >>> split_chain("zip://a.txt::/data/b::c.zip"), split_chain("memory://a::b")
+    (['zip://a.txt', '/data/b::c.zip'], ['memory://a::b'])
+    """
+    links: list[str] = []
+    while _wraps(protocol_of(url)) and "::" in url:
+        head, _, url = url.partition("::")
+        links.append(head)
+    return [*links, url]
+
+
+@cache
+def _wraps(protocol: str) -> bool:
+    try:
+        kinds = inspect.getmro(fsspec.get_filesystem_class(protocol))
+    except (ImportError, ValueError):  # which is told when it is opened
+        return False
+    makers = [vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind)]
+    parameters = {name for maker in makers for name in inspect.signature(maker).parameters}
+    return not parameters.isdisjoint(("fo", "target_protocol"))
 
 
 def plain_path(url: str) -> str | None:
@@ -93,7 +144,7 @@ def plain_path(url: str) -> str | None:
     ('/data/a', '/data/a', None)
     """
     path = url.removeprefix("file://")
-    return path if path.startswith("/") and "::" not in path else None
+    return path if path.startswith("/") else None
 
 
 def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
@@ -107,20 +158,20 @@ def protocols(filesystem: fsspec.AbstractFileSystem) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def protocol_of(url: str) -> str:
-    """The protocol of a URL, the first of a chained one; "file" for a path.
-
-    >>> protocol_of("s3://bucket/a"), protocol_of("/data/a"), protocol_of("simplecache::s3://b/a")
-    ('s3', 'file', 'simplecache')
-    """
-    head, separator, _ = url.partition("://")
-    return head.partition("::")[0] if separator else "file"
+def same_storage(one: fsspec.AbstractFileSystem, other: fsspec.AbstractFileSystem) -> bool:
+    """Return whether equal paths in two file systems are the same file, as far as is known."""
+    if type(one) is not type(other):
+        return False
+    return all(getattr(one, name, None) == getattr(other, name, None) for name in _SERVICE)
 
 
 def mark_of(info: Mapping[str, Any]) -> str:
     """A text that changes when the file does, from what its storage says of it; "" if nothing."""
     key = next((key for key in _MARK_KEYS if info.get(key) is not None), None)
-    return "" if key is None else f"{key}={info[key]}"
+    value = None if key is None else info[key]
+    if key == "created" and isinstance(value, datetime):  # as listings of memory have it
+        value = value.timestamp()
+    return "" if key is None else f"{key}={value}"
 
 
 def _with_no_listings(options: dict[str, Any]) -> dict[str, Any]:

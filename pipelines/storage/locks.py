@@ -48,6 +48,8 @@ _POLL_SECONDS = 1.0
 # A process that was killed is gone a little later.
 _DYING_SECONDS = 2.0
 _JOIN_SECONDS = 5.0
+# Of every lock, up to the value of its first key.
+_BEGINNINGS: Final = (b'{\n  "beats": ', b'{\n  "host": ')
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
@@ -252,8 +254,14 @@ class _Flock:
         if os.fstat(self._file).st_size:
             earlier = _read(output)  # so that nobody else's file is overwritten
             self.after_job = _has_job(output, earlier, take_over=take_over)
+        content = memoryview(_content(holder))
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, _content(holder), 0)
+        try:
+            while content:  # a disk that is nearly full takes a part of it, without an error
+                content = content[os.pwrite(self._file, content, os.fstat(self._file).st_size) :]
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            raise
 
     def release(self) -> None:
         try:
@@ -363,14 +371,21 @@ def _content(holder: Mapping[str, Any]) -> bytes:
 
 
 def _read(output: Directory) -> dict[str, Any]:
-    """What the lock says; empty if there is none, or if it is being written.
+    """Return what the lock says; empty if there is none, or if it is being written.
+
+    A full disk or a loss of power may leave only the beginning of a lock. That names no owner, so
+    only `flock`, or a change of the file, shows that somebody holds it.
 
     Raises:
-        OutputError: it can't be read, or it is no lock.
+        OutputError: it can't be read, or it is not a lock.
     """
+    data = output.find_bytes(LOCK) or b"{}"
     try:
-        holder = json.loads(output.find_bytes(LOCK) or b"{}")
-    except ValueError:
+        holder = json.loads(data)
+    except (ValueError, RecursionError):
+        kept = data.rstrip(b"\0")
+        if any(kept[: len(begin)] == begin[: len(kept)] for begin in _BEGINNINGS):
+            return {"cut_short": data.hex()}
         holder = None
     if not isinstance(holder, dict) or (holder and not _is_lock(holder)):
         raise OutputError(
@@ -410,6 +425,8 @@ def _is_alive(holder: Mapping[str, Any]) -> bool | None:
 
 
 def _described(holder: Mapping[str, Any]) -> str:
+    if "pid" not in holder:
+        return "a lock that was cut short"
     return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
 
 

@@ -15,9 +15,21 @@ import fsspec
 from fsspec.utils import glob_translate
 
 from pipelines.config import SourceConfig
+from pipelines.config.values import is_url, protocol_of, unescape, wildcard_in
 from pipelines.errors import InputError, shortened
 from pipelines.storage import archives
-from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, mark_of
+from pipelines.storage.directory import Directory
+from pipelines.storage.filesystems import (
+    LOCAL,
+    OBJECT_STORES,
+    is_local,
+    locate,
+    mark_of,
+    plain_path,
+    same_storage,
+    split_chain,
+)
+from pipelines.storage.locks import FINISHED, LOCK
 from pipelines.storage.remote_files import local_mark
 from pipelines.storage.retries import describe, persistently
 
@@ -31,9 +43,9 @@ COMPRESSION_OF_EXTENSION: Final = {
     "xz": "xz",
 }
 
-# A wildcard, or a character that is escaped by standing alone in brackets.
-_WILDCARD: Final = re.compile(r"\[([*?\[])\]|[*?\[]")
 _SHOWN_NEIGHBOURS: Final = 8
+# In the directory of an output.
+_WRITTEN: Final = frozenset({"counts", "tokenizer", "tokens", "rejects", LOCK, FINISHED})
 
 
 class NoInputError(InputError):
@@ -85,7 +97,7 @@ def list_files(
     """The files that the patterns of a source match, sorted by path, each once.
 
     Patterns are paths of the local disk or fsspec URLs, with `*`, `?`, `[…]` and `**` (any number
-    of folders); `[*]`, `[?]` and `[[]` are these characters themselves. Folders are skipped.
+    of folders); `[*]`, `[?]`, `[[]` and `[:]` are these characters themselves. Folders are skipped.
 
     Args:
         source: a source of the configuration.
@@ -94,13 +106,15 @@ def list_files(
 
     Raises:
         NoInputError: a pattern matches no file, or `include` and `exclude` leave none.
-        InputError: a match is no regular file or has no known size, two files have one name, or
-            the storage can't be listed.
+        InputError: a match is not a regular file or has no known size, two files have one name,
+            or the storage can't be listed.
     """
     found: dict[str, InputFile] = {}
+    same_name: dict[str, Sequence[archives.Member]] = {}
     for number, pattern in enumerate(source.files):
         where = f"input[{index}].files[{number}]"
         for entry in _list_pattern(resolve(pattern), source.storage_options, where):
+            same_name[entry.url] = entry.same_name
             found[entry.url] = InputFile(
                 source=index,
                 source_name=source.name,
@@ -111,6 +125,9 @@ def list_files(
                 compression=compression_of(entry.name, source.compression),
             )
     files = sorted(_chosen(source, found.values(), index), key=lambda file: file.url)
+    for file in files:
+        if same_name[file.url]:
+            raise _several_members(file, same_name[file.url], index)
     _check_names(files, index)
     return files
 
@@ -137,6 +154,99 @@ def _chosen(source: SourceConfig, files: Collection[InputFile], index: int) -> l
     return chosen
 
 
+def _several_members(file: InputFile, members: Sequence[archives.Member], index: int) -> InputError:
+    """Return the error for a name that an archive has several times."""
+    places = [f"{member.size:,} bytes at byte {member.offset:,}" for member in members]
+    return InputError(
+        "An archive holds several files of the same name.",
+        expected="names that tell the files of an archive apart",
+        found=f"{len(members)} files {file.name}: {shortened(places, _SHOWN_NEIGHBOURS)}",
+        where=file.url,
+        hint="Write the archive anew with the files that are meant (unpacking keeps the last of "
+        f"each name), or leave the name out: input[{index}].exclude.",
+    )
+
+
+def leave_out_output(
+    files: Sequence[InputFile], sources: Sequence[SourceConfig], output: Directory
+) -> tuple[list[InputFile], list[InputFile]]:
+    """Divide listed files into input and files of the output, which is never its own input.
+
+    A pattern that begins above the output reaches it as a whole. One that begins in the output was
+    meant for what others keep there: it reaches only what builds write.
+
+    Args:
+        files: of all sources.
+        sources: of the configuration.
+        output: directory of the build.
+
+    Returns:
+        The input files and those that were left out, both in order.
+
+    Raises:
+        NoInputError: no other file of a source is left.
+    """
+    is_own = _OwnFiles(output, sources)
+    own = [file for file in files if is_own(file)]
+    if not own:
+        return list(files), own
+    left_out = {(file.source, file.url) for file in own}
+    left = [file for file in files if (file.source, file.url) not in left_out]
+    for source in {file.source for file in own} - {file.source for file in left}:
+        raise NoInputError(
+            "All files of a source are in the output of this build, which is never its own input.",
+            expected="at least one other file",
+            found=shortened(
+                [file.name for file in own if file.source == source], _SHOWN_NEIGHBOURS
+            ),
+            where=f"input[{source}].files",
+            hint=f"Change the patterns, or choose another output than {output.url}.",
+        )
+    return left, own
+
+
+class _OwnFiles:
+    """Tell which input files lie in an output."""
+
+    def __init__(self, output: Directory, sources: Sequence[SourceConfig]) -> None:
+        self._options = [source.storage_options for source in sources]
+        self._is_local = output.is_local
+        self._filesystem, self._root = locate(output.url, output.storage_options)
+        self._folders: dict[str, str] = {}
+        if self._is_local:
+            self._root = os.path.realpath(self._root)
+
+    def __call__(self, file: InputFile) -> bool:
+        place = self._place_in_output(file.url, file.source)
+        if place is None:
+            return False
+        above = file.url[: len(file.url) - len(file.name)]
+        begins_inside = self._place_in_output(f"{above.rstrip('/')}/x", file.source) is not None
+        return not begins_inside or place.partition("/")[0] in _WRITTEN
+
+    def _place_in_output(self, url: str, source: int) -> str | None:
+        """Return the path of a file below the output; None if it is elsewhere."""
+        root = f"{self._root.rstrip('/')}/"
+        if self._is_local != (protocol_of(url) in LOCAL):
+            return None
+        if self._is_local:
+            path = self._resolved(plain_path(url) or locate(url, {})[1])
+        elif root.lstrip("/") not in url:
+            return None
+        else:
+            filesystem, path = locate(url, self._options[source])
+            if not same_storage(filesystem, self._filesystem):
+                return None
+        return path.removeprefix(root) if path.startswith(root) else None
+
+    def _resolved(self, path: str) -> str:
+        """Return a local path without links to folders, each of which is looked up once."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder or "/")
+        return f"{self._folders[folder].rstrip('/')}/{name}"
+
+
 def compression_of(name: str, stated: str = "infer") -> str | None:
     """The compression of a file: as stated, or by its extension; None: it is not compressed.
 
@@ -156,6 +266,9 @@ class _Entry:
     name: str
     size: int
     mark: str
+    same_name: Sequence[
+        archives.Member
+    ] = ()  # files of an archive that only their places tell apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +283,11 @@ class _Pattern:
 
     @classmethod
     def parse(cls, text: str) -> _Pattern:
-        links = text.split("::")
+        links = split_chain(text)
         number = next((i for i, link in enumerate(links) if "/" in link or "." in link), 0)
         link = links[number]
-        wildcard = next((found for found in _WILDCARD.finditer(link) if not found[1]), None)
-        fixed = _unescape(link if wildcard is None else link[: wildcard.start()])
+        wildcard = wildcard_in(link)
+        fixed = unescape(link[:wildcard])
         return cls(
             text=text,
             before="".join(f"{before}::" for before in links[:number]),
@@ -187,21 +300,17 @@ class _Pattern:
         return f"{self.before}{self.fixed}{name}{self.after}"
 
 
-def _unescape(pattern: str) -> str:
-    return _WILDCARD.sub(lambda found: found[1] or found[0], pattern)
-
-
 def _list_pattern(text: str, options: Mapping[str, Any], where: str) -> list[_Entry]:
     pattern = _Pattern.parse(text)
     try:
         if archives.split_url(text) is not None:
             entries = list(_list_archive(pattern, options))
         else:
-            filesystem, path = locate(text, options)
+            filesystem, _ = locate(text, options)
             if is_local(filesystem) and not pattern.after:
                 entries = list(_list_local(pattern, where))
             else:
-                entries = list(_list_remote(pattern, filesystem, path, where))
+                entries = list(_list_remote(pattern, options, where))
     except (OSError, ValueError) as error:
         raise InputError(
             "The input can't be listed.",
@@ -240,12 +349,13 @@ def _list_archive(pattern: _Pattern, options: Mapping[str, Any]) -> Iterator[_En
     regex = re.compile(glob_translate(path))
     for name, member in found.members.items():
         if name == matching if matching is not None else regex.match(name):
-            name = name[fixed:]
-            yield _Entry(pattern.url(name), name, member.size, found.mark)
+            url = archives.member_url(protocol, name, archive)
+            same = found.repeated.get(name, ())
+            yield _Entry(url, name[fixed:], member.size, found.mark, same)
 
 
 def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
-    scheme = "file://" if pattern.fixed.startswith("file://") else ""
+    scheme = "".join(pattern.text.partition("://")[:2]) if is_url(pattern.text) else ""
     fixed = pattern.fixed.removeprefix(scheme)
     # Unlike that of fsspec, this search follows links to folders.
     paths: Iterable[str]
@@ -275,21 +385,22 @@ def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
                 where=path,
                 hint=f"Change the pattern {where}.",
             )
-        yield _Entry(path, path[len(fixed) :], status.st_size, local_mark(status))
+        url = f"./{path}" if is_url(path) else path
+        yield _Entry(url, path[len(fixed) :], status.st_size, local_mark(status))
 
 
-def _list_remote(
-    pattern: _Pattern, filesystem: fsspec.AbstractFileSystem, path: str, where: str
-) -> Iterator[_Entry]:
-    fixed = filesystem._strip_protocol(pattern.fixed).rstrip("/")
+def _list_remote(pattern: _Pattern, options: Mapping[str, Any], where: str) -> Iterator[_Entry]:
+    fixed = locate(pattern.url(""), options)[1].rstrip("/")
     found: dict[str, dict[str, Any]]
     if pattern.literal is None:
+        filesystem, path = locate(pattern.text, options)
         try:
             found = persistently(lambda: _glob(filesystem, path))
         except FileNotFoundError:
             return
     else:
-        path = filesystem._strip_protocol(pattern.literal)
+        name = pattern.literal.removeprefix(pattern.fixed)
+        filesystem, path = locate(pattern.url(name), options)
         try:
             found = {path: persistently(lambda: filesystem.info(path))}
         except FileNotFoundError:
@@ -315,7 +426,7 @@ def _glob(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, dict[st
     through folders, one request at least for each. With a wildcard in the last part alone its
     folder is listed; fsspec's search would look at the folder once more.
     """
-    wildcard = _WILDCARD.search(path)
+    wildcard = re.search(r"[*?[]", path)
     assert wildcard is not None
     protocols = filesystem.protocol if isinstance(filesystem.protocol, tuple) else ()
     folder, _, begin = path[: wildcard.start()].rpartition("/")

@@ -4,6 +4,7 @@ import dataclasses
 import doctest
 import json
 import re
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -413,6 +414,90 @@ input:
 
 
 # --- overrides
+
+
+def test_alias_to_merged_mapping_gives_no_key_twice(tmp_path: Path) -> None:
+    text = """\
+output: out
+input: {files: ['*.txt']}
+output_storage_options:
+  - &base {a: 1}
+  - &more {<<: *base, a: 2}
+  - *more
+  - {<<: *more}
+"""
+    assert "twice" not in refusal(tmp_path, text)
+
+
+NESTED = ("[" * 3000, "]" * 3000)
+
+
+def aliases(text: str, levels: int, first: str) -> str:
+    """Lists of aliases of lists of aliases."""
+    lines = [f"a0: &a0 {first}\n"]
+    for level in range(1, levels):
+        repeated = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} {text.format(f'[{repeated}]')}\n")
+    return "".join(lines)
+
+
+# At most a second on any machine: each takes some hundredths.
+@pytest.mark.parametrize(
+    ("text", "overrides", "problem", "place"),
+    [
+        (f"x: {NESTED[0]}{NESTED[1]}", (), "nested more than 100 deep", ":4:103"),
+        ("x: " + "{a: " * 3000, (), "nested more than 100 deep", ":4:397"),
+        ("x:\n" + "".join(" " * i + "-\n" for i in range(1, 999)), (), "100 deep", ":104:101"),
+        (aliases("{}", 9, "[1, 1]"), (), "aliases repeat more than 10,000 values", "build.yaml:5:"),
+        (aliases("{{<<: {}}}", 9, "{k: 1}"), (), "more than 10,000 values", "build.yaml:5:"),
+        ("a: &a {<<: *a}", (), "an alias that contains itself", ":4:4"),
+        ("".join(f"a{i}: &a{i} {'[' * 90}{f'*a{i - 1}' if i else ''}{']' * 90}\n"
+                 for i in range(60)), (), "nested more than 100 deep", "build.yaml:4:"),
+        (f"counts: {{shards: 0x{'f' * 100_000}}}", (), "'0xffff", ":4:10"),
+        (f"counts: {{shards: 1{':1' * 100_000}}}", (), "'1:1:1", ":4:10"),
+        (f"counts: {{memory: {'1' * 5000}MiB}}", (), "a size in bytes", ":4:10"),
+        ("counts: {memory: 100000000TiB}", (), "at most 9223372036854775807", ":4:10"),
+        ("counts: {shards: !!bool abc}", (), "a whole number", ":4:10"),
+        ("x: !!set {a}", (), "tag tag:yaml.org,2002:set", ":4:4"),
+        (f"? {'k' * 100_000}\n: 1\n", (), "one of the keys", ":4:3"),
+        ("", (f"beam.options.a={NESTED[0]}{NESTED[1]}",), "100 deep", "--set beam.options.a"),
+        ("", (f"beam.options{'.a' * 100_000}=1",), "can't be read", "--set beam.options.a.a"),
+        ("", (f"input[{'9' * 5000}]=1",), "can't be read", "--set input[999"),
+    ],
+    ids=["lists", "mappings", "block", "aliases", "merges", "self", "chain", "hex", "base 60",
+         "digits", "size", "tag", "set", "key", "--set value", "--set key", "--set index"],
+)  # fmt: skip
+def test_endless_configurations_are_refused_with_their_place(
+    text: str, overrides: tuple[str, ...], problem: str, place: str, tmp_path: Path
+) -> None:
+    begun = time.process_time()
+    message = refusal(tmp_path, MINIMAL + text, *overrides)
+    assert time.process_time() - begun < 1
+    assert problem in message
+    assert place in message
+    assert len(message) < 5000
+
+
+def test_large_file_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "build.yaml").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="too large"):
+        load_config(tmp_path / "build.yaml")
+
+
+def test_many_special_tokens_take_linear_time() -> None:
+    tokens = tuple(f"token {number}" for number in range(100_000))
+    begun = time.process_time()
+    config = BuildConfig.model_validate(
+        {
+            "output": "out",
+            "input": {"files": ["a"]},
+            "tokenizer": {"special_tokens": tokens, "vocab_size": 200_000},
+            "encode": {"append": tokens[-1]},
+        }
+    )
+    assert time.process_time() - begun < 1
+    assert config.tokenizer.special_tokens == tokens
 
 
 def test_overrides_are_yaml_values_and_win_over_the_file(tmp_path: Path) -> None:

@@ -427,6 +427,67 @@ def test_a_storage_that_does_not_answer_does_not_hold_up_the_end(
     going_on.set()
 
 
+# --- locks that were cut short
+
+
+WHOLE_LOCK = json.dumps(
+    {"host": "elsewhere", "owner": "0" * 32, "pid": 1, "process": None, "since": "then"}, indent=2
+).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", *(WHOLE_LOCK[:end] for end in (1, 5, 30, -1)), WHOLE_LOCK[:40] + bytes(9), bytes(7)],
+)
+def test_lock_cut_short_blocks_nobody(content: bytes, output: Directory) -> None:
+    output.create()
+    output.write_bytes(LOCK, content)
+    with OutputLock(output) as lock:
+        lock.acquire()
+        assert output.read_json(LOCK)["owner"] == lock.guard.owner
+        replace(output, guard=lock.guard).write_bytes("made", b"")
+    assert set(output.sizes()) == {"made"}
+
+
+def test_full_disk_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = [7, 3]
+
+    def write(file: int, data: bytes, offset: int) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(file, data[: room.pop()])
+
+    output = Directory(url=str(tmp_path / "out"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write)
+        with pytest.raises(OutputError, match="Make room"), OutputLock(output) as lock:
+            lock.acquire()
+    assert output.sizes() == {}
+    with OutputLock(output) as lock:
+        lock.acquire()
+
+
+def test_lock_written_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: pwrite(file, data[:7], at))
+    output = Directory(url=str(tmp_path / "out"))
+    with OutputLock(output) as lock:
+        lock.acquire()
+        assert output.read_json(LOCK)["owner"] == lock.guard.owner
+
+
+def test_lock_cut_short_is_refused_while_its_build_holds_it(tmp_path: Path) -> None:
+    output = Directory(url=str(tmp_path / "out"))
+    with OutputLock(output) as lock:
+        lock.acquire()
+        os.truncate(output.local_path(LOCK), 9)
+        with pytest.raises(OutputError, match=HELD) as error:
+            OutputLock(output).acquire()
+        assert "a lock that was cut short" in str(error.value)
+        with pytest.raises(OutputError, match="does not hold the output any more"):
+            replace(output, guard=lock.guard).write_bytes("made", b"")
+
+
 # --- what is no lock of ours
 
 
