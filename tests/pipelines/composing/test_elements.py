@@ -218,6 +218,7 @@ class _Texts(DocumentFn):
             yield beam.pvalue.TaggedOutput("rejects", reject.reason)
 
 
+@pytest.mark.beam
 def test_elements_of_a_bundle_are_one_batch_and_those_of_windows_are_apart() -> None:
     with runners.pipeline(BeamConfig(workers=1)) as pipeline:
         texts = (
