@@ -68,6 +68,7 @@ def count_job(
     """Return the job that counts a source into a directory, as a build would, and its tasks."""
     from pipelines.config import BuildConfig
     from pipelines.counting.jobs import CountJob
+    from pipelines.manifest.names import RUNS
     from pipelines.readers.tasks import TaskWork, source_readings
     from pipelines.storage.directory import Directory
     from pipelines.tasks.listing import list_files
@@ -82,6 +83,7 @@ def count_job(
     output = Directory(url=directory)
     job = CountJob(
         counts=output / "counts",
+        runs=output / "counts" / RUNS / "benchmark",
         rejects=output / "rejects",
         configuration="benchmark",
         plan_id="benchmark",

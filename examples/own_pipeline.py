@@ -17,6 +17,7 @@ from pipelines import runners
 from pipelines.batches import Reject
 from pipelines.config import BeamConfig, SourceConfig
 from pipelines.transforms import EncodeDocuments, ReadDocuments
+from pipelines.writing import TokenRows
 
 CORPUS = Path(__file__).parent / "data"
 END = "<|endoftext|>"
@@ -26,6 +27,11 @@ def show(file: str, numbers: tuple[int, int]) -> None:
     documents, tokens = numbers
     # One write per line, because several workers print at the same time.
     sys.stdout.write(f"{file}: {documents:,} documents, {tokens:,} tokens\n")
+
+
+def count_rows(rows: TokenRows) -> tuple[str, tuple[int, int]]:
+    """Count the rows and the ids of a batch, whose documents are all of one file."""
+    return rows.sources[0].as_py(), (len(rows), len(rows.ids))
 
 
 def show_reject(reject: Reject) -> None:
@@ -50,7 +56,7 @@ def main(directory: str) -> None:
         )
         _ = (
             encoded.tokens
-            | "Number" >> beam.Map(lambda rows: (rows.source, (len(rows), len(rows.ids))))
+            | "Number" >> beam.Map(count_rows)
             | "OfEachFile" >> beam.CombinePerKey(beam.combiners.TupleCombineFn(sum, sum))
             | "Show" >> beam.MapTuple(show)
         )

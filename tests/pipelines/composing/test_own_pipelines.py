@@ -374,7 +374,7 @@ def test_errors_of_elements_say_which_by_its_id_or_first_bytes(tokenizer: str) -
     ):
         id_field = "key" if isinstance(element, dict) else None
         with (
-            pytest.raises(Exception, match=rf"where: {says}(.|\n)*for special_tokens_in_text"),
+            pytest.raises(Exception, match=rf"where: {says}(.|\n)*Set special_tokens_in_text"),
             local_pipeline() as pipeline,
         ):
             _ = (
