@@ -50,7 +50,7 @@ check: $(VENV)/installed-lint
 test: $(VENV)/installed
 	$(PYTEST) $(IN_TWO) -m "$(CHANGE)"
 
-## make smoke        one build on each engine: processes, portable, Prism, embedded Flink
+## make smoke        one build on each engine: portable, Prism, embedded Flink
 smoke: $(VENV)/installed
 	$(PYTEST) tests/engines -n 2 --dist worksteal --durations=25 -m smoke
 

@@ -50,19 +50,9 @@ def check(work: Work, output: Path, *given: str) -> None:
     assert not [*place.iterdir()]  # nor any temporary file
 
 
-@pytest.mark.parametrize(
-    ("mode", "repeat"),
-    [
-        pytest.param("multi_processing", 0, marks=pytest.mark.smoke),
-        *(
-            pytest.param(mode, repeat, marks=pytest.mark.engines)
-            for mode, repeat in [
-                *(("in_memory", 0), ("multi_threading", 0)),
-                *(("in_memory", 2), ("multi_threading", 2), ("multi_processing", 2)),
-            ]
-        ),
-    ],
-)
+@pytest.mark.engines
+@pytest.mark.parametrize("mode", ["in_memory", "multi_threading", "multi_processing"])
+@pytest.mark.parametrize("repeat", [0, 2])
 def test_modes_of_the_direct_runner(work: Work, tmp_path: Path, mode: str, repeat: int) -> None:
     workers = 1 if mode == "in_memory" else 2
     options = [f"--direct_running_mode={mode}", f"--direct_runner_bundle_repeat={repeat}"]

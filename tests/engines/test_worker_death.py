@@ -10,13 +10,8 @@ import pytest
 from engine_support import Work, arguments, environment, patched
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param("multi_threading", marks=pytest.mark.engines),
-        pytest.param("multi_processing", marks=pytest.mark.smoke),
-    ],
-)
+@pytest.mark.engines
+@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
 def test_native_code_that_aborts_ends_the_command_with_signal_stage_and_task(
     work: Work, tmp_path: Path, mode: str
 ) -> None:

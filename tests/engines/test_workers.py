@@ -174,14 +174,8 @@ def test_workers_without_the_package_fail_the_build_with_what_to_do(
 # --- errors -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        pytest.param("pool", marks=pytest.mark.smoke),
-        *(pytest.param(name, marks=pytest.mark.engines) for name in ("cluster", "prism", "flink")),
-    ],
-    indirect=True,
-)
+@pytest.mark.engines
+@pytest.mark.parametrize("engine", [*WITH_POOL, "prism", "flink"], indirect=True)
 def test_errors_come_back_as_they_were_raised_and_nothing_beside_them(
     tmp_path: Path, engine: list[str]
 ) -> None:
