@@ -47,7 +47,7 @@ def limited(test: pytest.Item) -> Iterator[None]:
     """
     begun, used, idle = time.monotonic(), _processor_seconds(), _idle_seconds()
     yield
-    for kind, name in _started.items():
+    for kind, name in list(_started.items()):
         if test.get_closest_marker(_MARKERS[kind]) is None:
             pytest.fail(f"It starts {kind} ({name}): mark it `{_MARKERS[kind]}`, or do without.")
     counted = _processor_seconds() - used + _idle_seconds() - idle
