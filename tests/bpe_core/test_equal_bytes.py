@@ -110,7 +110,7 @@ def test_equal_bytes_without_a_merge_for_each_id_are_refused(
 
 def test_they_are_refused_where_a_whole_pretoken_could_be_either() -> None:
     assert TokenizerModel.from_tokens(TOKENS, ROWS).equal_ids == (258, 259)
-    with pytest.raises(InvalidTokenizerError, match=r"ids 258 and 259 .* no ignore_merges"):
+    with pytest.raises(InvalidTokenizerError, match=r"ids 258 and 259 .* without ignore_merges"):
         TokenizerModel.from_tokens(TOKENS, ROWS, ignore_merges=True)
 
 

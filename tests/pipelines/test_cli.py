@@ -118,6 +118,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert re.fullmatch(r"beam-bpe \d+\.\d+\.\d+\S*\n", done.stdout)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["build", "absent.yaml"], ["build", str(QUICKSTART), "--set", "a=b"]]
 )
@@ -295,6 +296,7 @@ def build(config, restart, beam_args, **others):
     assert re.fullmatch(r"\d+ \('--a=b',\) False\ndocuments +1,234\n", done.stdout)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [

@@ -247,6 +247,7 @@ def write_shards(
         tokens | WriteTokenShards(output=str(directory), num_shards=3, id_type="uint16")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("route", ROUTES)
 def test_token_shards_have_the_same_bytes_by_every_route(
     route: str, tokenizer: str, expected: dict[str, str], tmp_path: Path

@@ -18,7 +18,7 @@ from build_support import PACKAGES, command
 from export_support import change_manifest, documents, repeat_file, write_dataset
 from profiles import seldom
 
-from pipelines.cli import options as cli
+from pipelines import choices
 from pipelines.config import BeamConfig
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import (
@@ -28,7 +28,6 @@ from pipelines.errors import (
     OutputError,
 )
 from pipelines.exports import export as export_module
-from pipelines.exports import formats
 from pipelines.exports.export import Exported, export, format_export
 from pipelines.exports.formats import FORMATS, ExportOptions
 from pipelines.storage.directory import Directory
@@ -288,10 +287,8 @@ def test_padding_above_the_vocabulary_is_told(
 
 
 def test_the_command_knows_the_names_that_exports_know() -> None:
-    assert get_args(cli.ExportFormat) == get_args(formats.FormatName) == tuple(FORMATS)
-    assert get_args(cli.Split) == get_args(formats.Split)
-    assert get_args(cli.IdType) == get_args(formats.IdType)
-    assert get_args(cli.Runner) == get_args(BeamConfig.model_fields["runner"].annotation)
+    assert get_args(choices.ExportFormat) == tuple(FORMATS)
+    assert get_args(choices.Runner) == get_args(BeamConfig.model_fields["runner"].annotation)
 
 
 def test_the_command_exports_and_says_what(output: Path, target: Path) -> None:
@@ -371,6 +368,7 @@ def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
 # --- two at once
 
 
+@pytest.mark.slow
 def test_two_exports_at_once_write_one_and_the_other_says_so(output: Path, target: Path) -> None:
     with OutputLock(Directory(url=str(target))) as lock:
         lock.acquire()

@@ -590,7 +590,7 @@ NOTE = "first = arguments[-1]; " + READ
         ),
         pytest.param(
             "counting.shards",
-            "_write_shard",
+            "write_shard",
             "True",
             "tasks in progress: merging shard 0 of 2 of the counts",
             marks=pytest.mark.soak,
@@ -630,7 +630,7 @@ def test_a_build_that_was_killed_says_where_and_goes_on(
 @pytest.mark.parametrize(
     ("module", "function", "time"),
     [
-        ("counting.shards", "_write_shard", 2),
+        ("counting.shards", "write_shard", 2),
         ("stages.learn", "load_counts", 1),
         ("stages.lifecycle", "finish_stage", 1),
         ("stages.encode", "begin_stage", 1),
@@ -905,6 +905,7 @@ def test_an_output_that_can_not_be_written(
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kilobytes", [16, 40, 60])
 def test_a_full_disk_is_told_and_the_build_goes_on_when_there_is_room(
     kilobytes: int,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from build_support import checksums
-from fuzzing import without_beam
+from inline_runner import inline_runner
 
 from bpe_core import BPETokenizer
 from pipelines import build
@@ -35,7 +35,7 @@ ODD = "zip::o[u]t*? #%~=:"
 
 @pytest.fixture(autouse=True)
 def quickly() -> Iterator[None]:
-    with without_beam():
+    with inline_runner():
         yield
 
 

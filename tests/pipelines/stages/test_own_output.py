@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from fuzzing import without_beam
+from inline_runner import inline_runner
 from rich.console import Console
 
 from pipelines import build
@@ -25,7 +25,7 @@ from pipelines.verification.verify import verify
 
 @pytest.fixture(autouse=True)
 def quickly() -> Iterator[None]:
-    with without_beam():
+    with inline_runner():
         yield
 
 

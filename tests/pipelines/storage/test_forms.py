@@ -191,6 +191,7 @@ def rows_of(config: BuildConfig, tokenizer: Path) -> tuple[int, str]:
     return checksum(pa.concat_tables(tables)["input_ids"].combine_chunks())
 
 
+@pytest.mark.slow
 def test_the_same_documents_are_the_same_rows_in_every_form_from_every_storage(
     store: Store, files: dict[str, bytes], tokenizer: Path, tmp_path: Path
 ) -> None:
