@@ -3,7 +3,7 @@ PYTHON ?= python3
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE := $(wildcard bpe_core/native/*.cpp bpe_core/native/*.hpp)
+NATIVE := $(wildcard $(addprefix bpe_core/native/,*.cpp *.hpp bindings/*.cpp bindings/*.hpp))
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
 WHEEL := out/wheel-venv/$(PYTHON_VERSION)
@@ -20,16 +20,18 @@ CODE := out/benchmarks/code-1gb.txt
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
 
-# Installs the package in place (compiling it) and what the tests need.
+# The package in place, compiled, with what a build needs; what tests and lint need comes on top.
 $(VENV)/installed: pyproject.toml setup.py $(NATIVE)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77" wheel "pybind11>=2.13"
-	$(BIN)/python -m pip install -qq --no-build-isolation --editable ".[test]"
-	touch $@
+	@$(PYTHON) tools/environment.py $(VENV)
+	@touch $@
 
-$(VENV)/installed-lint: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --group lint
-	touch $@
+$(VENV)/installed-test: pyproject.toml | $(VENV)/installed
+	@$(PYTHON) tools/environment.py $(VENV) --extra test
+	@touch $@
+
+$(VENV)/installed-lint: pyproject.toml | $(VENV)/installed
+	@$(PYTHON) tools/environment.py $(VENV) --group lint
+	@touch $@
 
 # The benchmarks have an environment of their own, with other tokenizers and the package installed.
 $(BENCH)/installed: benchmarks/requirements.txt pyproject.toml setup.py $(NATIVE) $(MODULES)
@@ -39,36 +41,37 @@ $(BENCH)/installed: benchmarks/requirements.txt pyproject.toml setup.py $(NATIVE
 
 ## make quickstart   train a tokenizer on examples/data and encode it into out/quickstart
 quickstart: $(VENV)/installed
+	@echo "training a tokenizer on examples/data and encoding it: some seconds"
 	$(BIN)/beam-bpe build configs/quickstart.yaml
 
 ## make check        in under a minute: lint, types, layers, tests without Beam and processes
-check: $(VENV)/installed-lint
+check: $(VENV)/installed-lint $(VENV)/installed-test
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint types
 	TESTS=check $(PYTEST) $(IN_TWO) -m "$(CHANGE) and not beam and not process and not slow"
 
 ## make test         what a change must pass: every test but those of `make nightly`
-test: $(VENV)/installed
+test: $(VENV)/installed-test
 	$(PYTEST) $(IN_TWO) -m "$(CHANGE)"
 
 ## make smoke        one build on each engine: portable, Prism, embedded Flink
-smoke: $(VENV)/installed
+smoke: $(VENV)/installed-test
 	$(PYTEST) tests/engines -n 2 --dist worksteal --durations=25 -m smoke
 
 ## make nightly      all there is, by Beam and in processes, with many examples: before a release
-nightly: $(VENV)/installed wheel
+nightly: $(VENV)/installed-test wheel
 	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_TWO) -m "not soak" -o timeout=900
 	TESTS=nightly $(MAKE) soak fuzz
 
 ## make soak         the long tests: large texts, many merges, memory
-soak: $(VENV)/installed
+soak: $(VENV)/installed-test
 	$(PYTEST) -m soak -o timeout=3600
 
 ## make fuzz         files damaged at random, through the readers and whole builds; SEED=1 of the first
-fuzz: $(VENV)/installed
+fuzz: $(VENV)/installed-test
 	$(BIN)/python tests/support/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
 
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
-engines: $(VENV)/installed wheel
+engines: $(VENV)/installed-test wheel
 	REQUIRE_ENGINES=1 $(PYTEST) tests/engines -m "not soak" -o timeout=900
 
 ## make lint         ruff and clang-format, checking only
@@ -84,7 +87,7 @@ format: $(VENV)/installed-lint
 	$(BIN)/clang-format -i $(NATIVE)
 
 ## make types        mypy, strict
-types: $(VENV)/installed-lint
+types: $(VENV)/installed-lint $(VENV)/installed-test
 	$(BIN)/mypy
 
 ## make schema       write configs/build.schema.json and configs/manifest.schema.json
@@ -95,7 +98,7 @@ schema: $(VENV)/installed
 	mv configs/.manifest.schema.json configs/manifest.schema.json
 
 ## make tables       write the Unicode tables of the native scanners and of normalization
-tables: $(VENV)/installed
+tables: $(VENV)/installed-test
 	$(BIN)/python bpe_core/native/generate_unicode_tables.py
 	$(BIN)/python bpe_core/native/generate_bert_classes.py
 	$(BIN)/python bpe_core/native/generate_normalization_tables.py
@@ -115,12 +118,12 @@ bench-quick: $(BENCH)/installed
 	$(BENCH)/bin/python benchmarks/run.py --quick
 
 ## make sanitize     the native tests under the address and undefined-behaviour sanitizers
-sanitize: $(VENV)/installed
+sanitize: $(VENV)/installed-test
 	bash tests/sanitize.sh
 
 ## make sdist        the source distribution, in dist/
 sdist: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet build
+	@$(PYTHON) tools/environment.py $(VENV) --group sdist
 	$(BIN)/python -m build --sdist --no-isolation --outdir dist
 
 # What builds wheels has an environment of its own for each Python: a compiler is in it.
@@ -140,4 +143,4 @@ $(WHEEL)/built-%: $(WHEEL)/installed pyproject.toml setup.py $(wildcard deploy/*
 clean:
 	rm -rf build dist *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv
-	rm -f $(VENV)/installed $(VENV)/installed-lint
+	rm -f $(VENV)/installed*

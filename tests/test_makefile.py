@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 import shlex
 import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,50 @@ def test_wheels_for_two_versions_of_python_have_environments_of_their_own(tmp_pa
         python.chmod(0o755)
         commands = planned("wheel", f"PYTHON={python}")
         assert f"out/wheel-venv/{version}/bin/python deploy/build_wheel.py" in commands
+
+
+def test_quickstart_installs_nothing_for_tests_or_lint() -> None:
+    commands = planned("quickstart")
+    assert "tools/environment.py .venv\n" in commands
+    assert "--extra" not in commands
+    assert "--group" not in commands
+
+
+def test_tests_add_their_packages_to_the_environment_of_quickstart() -> None:
+    commands = planned("test")
+    assert "tools/environment.py .venv\n" in commands
+    assert "tools/environment.py .venv --extra test\n" in commands
+
+
+def missing_prerequisites() -> str | None:
+    script = runpy.run_path(str(ROOT / "tools" / "environment.py"))
+    found = script["missing_prerequisites"]()
+    assert found is None or isinstance(found, str)
+    return found
+
+
+def test_missing_compiler_and_headers_name_debian_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    problem = missing_prerequisites()
+    assert problem is not None
+    assert "no-such-compiler" in problem
+    assert str(tmp_path / "Python.h") in problem
+    assert problem.endswith("sudo apt install python3-dev g++")
+
+
+def test_an_old_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4))
+    problem = missing_prerequisites()
+    assert problem is not None
+    assert "Python 3.11 or newer is needed" in problem
+    assert "3.10.4" in problem
+
+
+def test_a_failing_command_ends_the_others() -> None:
+    run = runpy.run_path(str(ROOT / "tools" / "environment.py"))["run"]
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run(["sleep", "60"], ["false"])
+    assert failed.value.cmd == ["false"]

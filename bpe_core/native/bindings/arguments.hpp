@@ -1,0 +1,188 @@
+// Arguments and results that the bindings share, which alone know Python. Every long call runs
+// without the interpreter lock.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "encoder.hpp"
+#include "id_buffer.hpp"
+#include "normalizer.hpp"
+#include "scanner.hpp"
+#include "special_matcher.hpp"
+
+namespace py = pybind11;
+
+namespace bpe {
+
+using namespace py::literals;
+
+using Int64Array = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+
+// The bytes of any contiguous buffer (bytes, memoryview, numpy uint8), kept alive by this object.
+class BytesView {
+ public:
+  explicit BytesView(const py::buffer& buffer) : info_(buffer.request()) {
+    const py::ssize_t size = info_.size * info_.itemsize;
+    if (info_.ndim > 1 ||
+        (info_.ndim == 1 && info_.size > 1 && info_.strides[0] != info_.itemsize)) {
+      throw std::invalid_argument("expected one contiguous buffer of bytes");
+    }
+    data_ = static_cast<const uint8_t*>(info_.ptr);
+    size_ = static_cast<size_t>(size);
+  }
+  const uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  py::buffer_info info_;
+  const uint8_t* data_;
+  size_t size_;
+};
+
+// Spans data[starts[i], ends[i]), checked to lie inside the data.
+inline DocumentSpans checked_spans(const BytesView& data, const Int64Array& starts,
+                                   const Int64Array& ends) {
+  if (starts.ndim() != 1 || ends.ndim() != 1 || starts.size() != ends.size()) {
+    throw std::invalid_argument("starts and ends must be one-dimensional and equally long");
+  }
+  const size_t n = static_cast<size_t>(starts.size());
+  const int64_t size = static_cast<int64_t>(data.size());
+  for (size_t i = 0; i < n; ++i) {
+    if (starts.data()[i] < 0 || starts.data()[i] > ends.data()[i] || ends.data()[i] > size) {
+      throw std::invalid_argument("document " + std::to_string(i) + " lies outside of the data: [" +
+                                  std::to_string(starts.data()[i]) + ", " +
+                                  std::to_string(ends.data()[i]) + ") of " + std::to_string(size) +
+                                  " bytes");
+    }
+  }
+  return {data.data(), data.size(), starts.data(), ends.data(), n};
+}
+
+// Keys data[offsets[i], offsets[i + 1]), checked to lie inside the data; there are n.
+inline void check_key_offsets(const BytesView& data, const Int64Array& offsets, py::ssize_t n) {
+  if (offsets.ndim() != 1 || offsets.size() != n + 1) {
+    throw std::invalid_argument("offsets must have one entry more than there are keys");
+  }
+  for (py::ssize_t i = 0; i < n; ++i) {
+    const int64_t begin = offsets.data()[i];
+    const int64_t end = offsets.data()[i + 1];
+    if (begin < 0 || begin > end || end > static_cast<int64_t>(data.size())) {
+      throw std::invalid_argument("key " + std::to_string(i) + " lies outside of the data");
+    }
+  }
+}
+
+// An array that owns the vector it is made from: nothing is copied.
+template <class T>
+py::array_t<T> to_array(std::vector<T>&& values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  py::capsule owner(owned, [](void* p) { delete static_cast<std::vector<T>*>(p); });
+  return py::array_t<T>(static_cast<py::ssize_t>(owned->size()), owned->data(), owner);
+}
+
+template <class Id>
+py::array_t<Id> to_array(IdBuffer<Id>&& ids) {
+  auto* owned = new IdBuffer<Id>(std::move(ids));
+  py::capsule owner(owned, [](void* p) { delete static_cast<IdBuffer<Id>*>(p); });
+  return py::array_t<Id>(static_cast<py::ssize_t>(owned->size()), owned->data(), owner);
+}
+
+inline Pattern pattern_from_name(const std::string& name) {
+  if (name == "gpt2") return Pattern::gpt2;
+  if (name == "cl100k") return Pattern::cl100k;
+  if (name == "cl100k_tiktoken") return Pattern::cl100k_tiktoken;
+  if (name == "o200k") return Pattern::o200k;
+  if (name == "qwen2") return Pattern::qwen2;
+  if (name == "none") return Pattern::none;
+  if (name == "whitespace_words") return Pattern::whitespace_words;
+  if (name == "marked_words") return Pattern::marked_words;
+  throw std::invalid_argument("no native scanner is called " + name);
+}
+
+// A pattern's name, or one with rules: "gpt2/max_digits=3", "gpt2/split_categories/max_digits=0".
+inline Scanner scanner_from_name(const std::string& name, bool portable = false) {
+  const size_t rules_at = name.find('/');
+  const Pattern pattern = pattern_from_name(name.substr(0, rules_at));
+  if (rules_at != std::string::npos) {
+    PatternRules rules;
+    rules.split_categories = name.find("/split_categories", rules_at) != std::string::npos;
+    const size_t digits_at = name.rfind('=') + 1;
+    rules.max_digits = static_cast<uint32_t>(std::stoul(name.substr(digits_at)));
+    return portable ? portable_scanner_for(pattern, rules) : scanner_for(pattern, rules);
+  }
+  return portable ? portable_scanner_for(pattern) : scanner_for(pattern);
+}
+
+// None stands for a normalizer that changes nothing.
+inline Normalizer normalizer_or_none(const Normalizer* normalizer) {
+  return normalizer != nullptr ? *normalizer : Normalizer();
+}
+
+// Special tokens with the ids they are encoded as.
+class SpecialSet {
+ public:
+  SpecialSet(std::vector<std::string> tokens, std::vector<uint32_t> ids)
+      : matcher_(std::move(tokens)), ids_(std::move(ids)) {
+    if (ids_.size() != matcher_.tokens().size()) {
+      throw std::invalid_argument("as many ids as special tokens are needed");
+    }
+  }
+
+  const SpecialMatcher& matcher() const { return matcher_; }
+  const std::vector<uint32_t>& ids() const { return ids_; }
+
+  std::vector<std::tuple<size_t, size_t, uint32_t>> find_all(const py::buffer& buffer) const {
+    const BytesView data(buffer);
+    std::vector<std::tuple<size_t, size_t, uint32_t>> matches;
+    py::gil_scoped_release release;
+    SpecialMatch match;
+    size_t from = 0;
+    while (matcher_.find(data.data(), data.size(), from, match)) {
+      matches.emplace_back(match.begin, match.end, match.index);
+      from = match.end;
+    }
+    return matches;
+  }
+
+  Int64Array find_first(const py::buffer& buffer, const Int64Array& starts,
+                        const Int64Array& ends) const {
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    std::vector<int64_t> first(documents.n, -1);
+    {
+      py::gil_scoped_release release;
+      for (size_t i = 0; i < documents.n; ++i) {
+        SpecialMatch match;
+        if (matcher_.find(documents.data + documents.starts[i],
+                          static_cast<size_t>(documents.ends[i] - documents.starts[i]), 0, match)) {
+          first[i] = static_cast<int64_t>(match.begin);
+        }
+      }
+    }
+    return to_array(std::move(first));
+  }
+
+ private:
+  SpecialMatcher matcher_;
+  std::vector<uint32_t> ids_;
+};
+
+// Each adds the functions and classes of one file to the module.
+void bind_text(py::module_& m);
+void bind_documents(py::module_& m);
+void bind_counting(py::module_& m);
+void bind_learning(py::module_& m);
+void bind_encoding(py::module_& m);
+
+}  // namespace bpe

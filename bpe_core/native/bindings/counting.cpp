@@ -1,0 +1,242 @@
+// Counting pre-tokens.
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arguments.hpp"
+#include "count_runs.hpp"
+#include "ordered_pretokens.hpp"
+#include "pretoken_table.hpp"
+
+namespace bpe {
+namespace {
+
+class PyPretokenTable {
+ public:
+  PyPretokenTable(const std::optional<std::string>& pattern,
+                  std::vector<std::string> special_tokens, size_t max_pretoken_bytes, bool portable,
+                  const Normalizer* normalizer)
+      : table_(portable),
+        scanner_(pattern ? scanner_from_name(*pattern, portable) : nullptr),
+        normalizer_(normalizer_or_none(normalizer)),
+        specials_(std::move(special_tokens)),
+        max_pretoken_bytes_(max_pretoken_bytes) {}
+
+  py::tuple add_documents(const py::buffer& buffer, const Int64Array& starts,
+                          const Int64Array& ends, size_t first, size_t memory_limit) {
+    if (scanner_ == nullptr) {
+      throw std::invalid_argument("a table without a native pattern takes pre-tokens: add_spans");
+    }
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    std::vector<LongPretoken> too_long;
+    size_t next;
+    {
+      py::gil_scoped_release release;
+      next = table_.add_documents(documents.data, documents.size, documents.starts, documents.ends,
+                                  documents.n, first, scanner_, normalizer_, specials_,
+                                  memory_limit, max_pretoken_bytes_, too_long);
+    }
+    py::list places;
+    for (const LongPretoken& place : too_long) {
+      places.append(py::make_tuple(place.document, place.begin, place.length));
+    }
+    return py::make_tuple(next, places);
+  }
+
+  void add_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends) {
+    const BytesView data(buffer);
+    const DocumentSpans spans = checked_spans(data, starts, ends);
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < spans.n; ++i) {
+      table_.add(spans.data + spans.starts[i], static_cast<size_t>(spans.ends[i] - spans.starts[i]),
+                 1);
+    }
+  }
+
+  void add_counts(const py::buffer& buffer, const Int64Array& offsets, const Int64Array& counts) {
+    const BytesView keys(buffer);
+    check_key_offsets(keys, offsets, counts.size());
+    const size_t n = static_cast<size_t>(counts.size());
+    const int64_t* at = offsets.data();
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < n; ++i) {
+      table_.add(keys.data() + at[i], static_cast<size_t>(at[i + 1] - at[i]), counts.data()[i]);
+    }
+  }
+
+  void add_table(const PyPretokenTable& other) {
+    py::gil_scoped_release release;
+    table_.add_table(other.table_);
+  }
+
+  void clear() {
+    py::gil_scoped_release release;
+    table_.clear();
+  }
+
+  size_t size() const { return table_.size(); }
+  size_t memory_bytes() const { return table_.memory_bytes(); }
+  int64_t total() const {
+    py::gil_scoped_release release;
+    return table_.total();
+  }
+
+  py::list pack_sections(size_t shards) const {
+    if (shards == 0) throw std::invalid_argument("shards must be at least 1");
+    py::list sections;
+    std::vector<std::vector<uint32_t>> order;
+    {
+      py::gil_scoped_release release;
+      order = table_.sorted_shards(shards);
+    }
+    for (std::vector<uint32_t>& entries : order) {
+      std::string packed;
+      {
+        py::gil_scoped_release release;
+        packed = pack_section(table_, entries);
+        std::vector<uint32_t>().swap(entries);
+      }
+      sections.append(py::bytes(packed));
+    }
+    return sections;
+  }
+
+  py::tuple columns() const {
+    CountColumns rows;
+    {
+      py::gil_scoped_release release;
+      const std::vector<uint32_t> order = std::move(table_.sorted_shards(1).front());
+      for (uint32_t entry : order) {
+        const PretokenTable::Row row = table_.row(entry);
+        rows.keys.insert(rows.keys.end(), row.key, row.key + row.length);
+        rows.offsets.push_back(static_cast<int64_t>(rows.keys.size()));
+        rows.counts.push_back(row.count);
+      }
+    }
+    return to_columns(std::move(rows));
+  }
+
+  static py::tuple to_columns(CountColumns&& rows) {
+    return py::make_tuple(to_array(std::move(rows.keys)), to_array(std::move(rows.offsets)),
+                          to_array(std::move(rows.counts)));
+  }
+
+ private:
+  PretokenTable table_;
+  Scanner scanner_;
+  Normalizer normalizer_;
+  SpecialMatcher specials_;
+  size_t max_pretoken_bytes_;
+};
+
+class PyOrderedPretokens {
+ public:
+  PyOrderedPretokens(const std::optional<std::string>& pattern,
+                     std::vector<std::string> special_tokens, const Normalizer* normalizer)
+      : scanner_(pattern ? scanner_from_name(*pattern) : nullptr),
+        normalizer_(normalizer_or_none(normalizer)),
+        specials_(std::move(special_tokens)) {}
+
+  void add_documents(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends) {
+    if (scanner_ == nullptr) {
+      throw std::invalid_argument("without a native pattern pre-tokens are needed: add_spans");
+    }
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < documents.n; ++i) {
+      pretokens_.add_document(documents.data + documents.starts[i],
+                              static_cast<size_t>(documents.ends[i] - documents.starts[i]),
+                              scanner_, normalizer_, specials_);
+    }
+  }
+
+  void add_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends) {
+    const BytesView data(buffer);
+    const DocumentSpans spans = checked_spans(data, starts, ends);
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < spans.n; ++i) {
+      pretokens_.add(spans.data + spans.starts[i],
+                     static_cast<size_t>(spans.ends[i] - spans.starts[i]));
+    }
+  }
+
+  size_t size() const { return pretokens_.size(); }
+  size_t memory_bytes() const { return pretokens_.memory_bytes(); }
+
+  py::tuple columns() const {
+    return PyPretokenTable::to_columns(
+        {pretokens_.keys(), pretokens_.offsets(), pretokens_.counts()});
+  }
+
+ private:
+  OrderedPretokens pretokens_;
+  Scanner scanner_;
+  Normalizer normalizer_;
+  SpecialMatcher specials_;
+};
+
+class PyCountMerger {
+ public:
+  PyCountMerger(size_t sources, py::function refill) : refill_(std::move(refill)) {
+    py::gil_scoped_release release;
+    merger_.emplace(sources, [this](size_t source, std::string& chunk) {
+      py::gil_scoped_acquire acquire;
+      chunk = refill_(source).cast<std::string>();
+    });
+  }
+
+  py::tuple read(size_t max_rows, size_t max_bytes) {
+    CountColumns rows;
+    {
+      py::gil_scoped_release release;
+      rows = merger_->read(max_rows, max_bytes);
+    }
+    return PyPretokenTable::to_columns(std::move(rows));
+  }
+
+ private:
+  py::function refill_;
+  std::optional<CountMerger> merger_;
+};
+
+}  // namespace
+
+void bind_counting(py::module_& m) {
+  py::class_<PyPretokenTable>(m, "PretokenTable")
+      .def(py::init<std::optional<std::string>, std::vector<std::string>, size_t, bool,
+                    const Normalizer*>(),
+           "pattern"_a, "special_tokens"_a, "max_pretoken_bytes"_a = 0, "portable"_a = false,
+           "normalizer"_a = py::none())
+      .def("add_documents", &PyPretokenTable::add_documents, "data"_a, "starts"_a, "ends"_a,
+           "first"_a = 0, "memory_limit"_a = 0)
+      .def("add_spans", &PyPretokenTable::add_spans, "data"_a, "starts"_a, "ends"_a)
+      .def("add_counts", &PyPretokenTable::add_counts, "keys"_a, "offsets"_a, "counts"_a)
+      .def("add_table", &PyPretokenTable::add_table, "other"_a)
+      .def("clear", &PyPretokenTable::clear)
+      .def("__len__", &PyPretokenTable::size)
+      .def_property_readonly("memory_bytes", &PyPretokenTable::memory_bytes)
+      .def("total", &PyPretokenTable::total)
+      .def("pack_sections", &PyPretokenTable::pack_sections, "shards"_a)
+      .def("columns", &PyPretokenTable::columns);
+
+  py::class_<PyOrderedPretokens>(m, "OrderedPretokens")
+      .def(py::init<std::optional<std::string>, std::vector<std::string>, const Normalizer*>(),
+           "pattern"_a, "special_tokens"_a = std::vector<std::string>{},
+           "normalizer"_a = py::none())
+      .def("add_documents", &PyOrderedPretokens::add_documents, "data"_a, "starts"_a, "ends"_a)
+      .def("add_spans", &PyOrderedPretokens::add_spans, "data"_a, "starts"_a, "ends"_a)
+      .def("__len__", &PyOrderedPretokens::size)
+      .def_property_readonly("memory_bytes", &PyOrderedPretokens::memory_bytes)
+      .def("columns", &PyOrderedPretokens::columns);
+
+  py::class_<PyCountMerger>(m, "CountMerger")
+      .def(py::init<size_t, py::function>(), "sources"_a, "refill"_a)
+      .def("read", &PyCountMerger::read, "max_rows"_a, "max_bytes"_a);
+}
+
+}  // namespace bpe

@@ -1,0 +1,322 @@
+// Encoding: merges, longest matches, and the joins that ranks mean.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "arguments.hpp"
+#include "encode_parallel.hpp"
+#include "encoder.hpp"
+#include "longest_match.hpp"
+#include "rank_joins.hpp"
+
+namespace bpe {
+namespace {
+
+std::vector<MergeRule> rules_from_columns(const py::array_t<uint32_t, py::array::c_style>& left,
+                                          const py::array_t<uint32_t, py::array::c_style>& right,
+                                          const py::array_t<uint32_t, py::array::c_style>& result) {
+  const size_t n = static_cast<size_t>(left.size());
+  if (static_cast<size_t>(right.size()) != n || static_cast<size_t>(result.size()) != n) {
+    throw std::invalid_argument("left, right and result must be equally long");
+  }
+  std::vector<MergeRule> rules(n);
+  for (size_t i = 0; i < n; ++i) {
+    rules[i] = {left.data()[i], right.data()[i], result.data()[i]};
+  }
+  return rules;
+}
+
+// Memory that the allocator has at hand when it is released, since nobody else could use it. It is
+// not written to, so it is addresses more than memory.
+class Reserve {
+ public:
+  Reserve() {
+    take();
+    fence_ = std::malloc(kBlock);
+  }
+  Reserve(const Reserve&) = delete;
+  Reserve& operator=(const Reserve&) = delete;
+  ~Reserve() {
+    release();
+    std::free(fence_);
+  }
+  void take() {
+    for (void*& block : blocks_) {
+      if (block == nullptr) block = std::malloc(kBlock);
+    }
+  }
+  void release() {
+    for (void*& block : blocks_) std::free(std::exchange(block, nullptr));
+  }
+
+ private:
+  static constexpr size_t kBlock = size_t{100} << 10;  // larger ones would be given to the system
+  std::array<void*, 4> blocks_{};
+  void* fence_;  // behind them: what is free at the very end would be given to the system too
+};
+
+class PyEncoder {
+ public:
+  PyEncoder(const Int64Array& byte_ids, std::vector<MergeRule> rules, int64_t unknown_id,
+            const std::optional<std::string>& pattern, size_t cache_entries, bool portable,
+            const Normalizer* normalizer)
+      : encoder_(MergeRules(checked_byte_ids(byte_ids), rules, unknown_id),
+                 pattern ? scanner_from_name(*pattern, portable) : nullptr,
+                 normalizer_or_none(normalizer), portable),
+        native_(pattern.has_value()),
+        workspaces_(cache_entries) {}
+
+  void set_whole_tokens(const py::buffer& buffer, const Int64Array& offsets,
+                        const py::array_t<uint32_t, py::array::c_style>& ids) {
+    const BytesView keys(buffer);
+    check_key_offsets(keys, offsets, ids.size());
+    WholeTokens whole;
+    for (py::ssize_t i = 0; i < ids.size(); ++i) {
+      const int64_t begin = offsets.data()[i];
+      whole.emplace(std::string(reinterpret_cast<const char*>(keys.data()) + begin,
+                                static_cast<size_t>(offsets.data()[i + 1] - begin)),
+                    ids.data()[i]);
+    }
+    encoder_.set_whole_tokens(std::move(whole));
+  }
+
+  // (ids, offsets): uint16 or uint32 ids of all documents, int64 offsets of n + 1.
+  py::tuple encode_documents(const py::buffer& buffer, const Int64Array& starts,
+                             const Int64Array& ends, const SpecialSet& specials,
+                             const std::vector<uint32_t>& prepend,
+                             const std::vector<uint32_t>& append, int bits, int num_threads) {
+    if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    const Affixes affixes{prepend, append};
+    if (bits == 16) return encode_as<uint16_t>(documents, specials, affixes, num_threads);
+    return encode_as<uint32_t>(documents, specials, affixes, num_threads);
+  }
+
+  py::list encode_text(const py::object& text, const SpecialSet& specials) {
+    return encode_one(text, specials, SIZE_MAX, to_list);
+  }
+
+  // The ids as bytes, uint32 each. Takes little memory beyond that of the text and these.
+  py::bytes encode_step(const py::object& text, const SpecialSet& specials) {
+    return encode_one(text, specials, Workspace::kStreamLines, to_bytes);
+  }
+
+  // Around a stream: memory that was kept for it is free meanwhile, for its text and Python's
+  // objects.
+  void begin_stream() {
+    if (streams_++ == 0) reserve_.release();
+  }
+  void end_stream() {
+    if (--streams_ == 0) reserve_.take();
+  }
+
+  py::tuple encode_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends,
+                         const Int64Array& special_ids) {
+    const BytesView data(buffer);
+    const DocumentSpans spans = checked_spans(data, starts, ends);
+    if (special_ids.size() != starts.size()) {
+      throw std::invalid_argument("as many special ids as spans are needed");
+    }
+    IdBuffer<uint32_t> ids;
+    std::vector<int64_t> offsets(spans.n + 1, 0);
+    {
+      py::gil_scoped_release release;
+      WorkspacePool::Lease lease(workspaces_);
+      encoder_.encode_spans(lease.get(), spans, special_ids.data(), ids, offsets.data() + 1);
+    }
+    return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+  }
+
+ private:
+  template <class Result>
+  Result encode_one(const py::object& text, const SpecialSet& specials, size_t most_lines,
+                    Result (*convert)(const IdBuffer<uint32_t>&)) {
+    if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
+    std::optional<BytesView> view;
+    const uint8_t* bytes;
+    py::ssize_t size;
+    if (PyUnicode_Check(text.ptr())) {
+      bytes = reinterpret_cast<const uint8_t*>(PyUnicode_AsUTF8AndSize(text.ptr(), &size));
+      if (bytes == nullptr) throw py::error_already_set();
+    } else {
+      view.emplace(py::reinterpret_borrow<py::buffer>(text));
+      bytes = view->data();
+      size = static_cast<py::ssize_t>(view->size());
+    }
+    const int64_t start = 0;
+    const int64_t end = size;
+    const DocumentSpans documents{bytes, static_cast<size_t>(size), &start, &end, 1};
+    WorkspacePool::Lease lease(workspaces_, most_lines);
+    Workspace& workspace = lease.get();
+    const auto encode_into = [&](IdBuffer<uint32_t>& ids) {
+      int64_t offset;
+      encoder_.encode_documents(workspace, documents, specials.matcher(), specials.ids(), {}, ids,
+                                &offset);
+    };
+    if (documents.bytes_of(0) <= Workspace::kShortText) {
+      workspace.short_ids.clear();
+      encode_into(workspace.short_ids);
+      return convert(workspace.short_ids);
+    }
+    IdBuffer<uint32_t> ids;
+    {
+      py::gil_scoped_release release;
+      encode_into(ids);
+    }
+    return convert(ids);
+  }
+
+  static py::bytes to_bytes(const IdBuffer<uint32_t>& ids) {
+    const auto size = static_cast<py::ssize_t>(ids.size() * sizeof(uint32_t));
+    PyObject* const bytes =
+        PyBytes_FromStringAndSize(reinterpret_cast<const char*>(ids.data()), size);
+    if (bytes == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::bytes>(bytes);
+  }
+
+  static py::list to_list(const IdBuffer<uint32_t>& ids) {
+    const auto size = static_cast<py::ssize_t>(ids.size());
+    py::list result = py::reinterpret_steal<py::list>(PyList_New(size));
+    if (!result) throw py::error_already_set();
+    for (py::ssize_t i = 0; i < size; ++i) {
+      PyObject* const id = PyLong_FromLong(ids.data()[i]);
+      if (id == nullptr) throw py::error_already_set();
+      PyList_SET_ITEM(result.ptr(), i, id);
+    }
+    return result;
+  }
+
+  static std::array<int64_t, 256> checked_byte_ids(const Int64Array& ids) {
+    if (ids.size() != 256) throw std::invalid_argument("256 byte ids are needed");
+    std::array<int64_t, 256> result;
+    std::copy_n(ids.data(), 256, result.begin());
+    return result;
+  }
+
+  template <class Id>
+  py::tuple encode_as(const DocumentSpans& documents, const SpecialSet& specials,
+                      const Affixes& affixes, int num_threads) {
+    std::vector<int64_t> offsets(documents.n + 1, 0);
+    IdBuffer<Id> ids;
+    {
+      py::gil_scoped_release release;
+      const auto encode = [&](const DocumentSpans& part, Workspace& workspace,
+                              IdBuffer<Id>& part_ids, int64_t* part_offsets) {
+        encoder_.encode_documents(workspace, part, specials.matcher(), specials.ids(), affixes,
+                                  part_ids, part_offsets);
+      };
+      const size_t threads =
+          num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
+      encode_in_threads(encode, workspaces_, documents, encoder_.growth(),
+                        affixes.prepend.size() + affixes.append.size(), threads, ids,
+                        offsets.data() + 1);
+    }
+    return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+  }
+
+  Reserve reserve_;
+  size_t streams_ = 0;
+  Encoder encoder_;
+  bool native_;
+  WorkspacePool workspaces_;
+};
+
+py::tuple last_joins_of(const py::buffer& tokens, const Int64Array& offsets) {
+  const BytesView data(tokens);
+  const py::ssize_t n = std::max<py::ssize_t>(offsets.size() - 1, 0);
+  check_key_offsets(data, offsets, n);
+  for (py::ssize_t i = 0; i < n; ++i) {
+    const int64_t length = offsets.data()[i + 1] - offsets.data()[i];
+    if (length < 1 || length > INT32_MAX) {
+      throw std::invalid_argument("token " + std::to_string(i) + " must have 1 to 2**31 - 1 bytes");
+    }
+  }
+  LastJoins joins;
+  {
+    py::gil_scoped_release release;
+    joins = last_joins(data.data(), offsets.data(), static_cast<size_t>(n));
+  }
+  return py::make_tuple(to_array(std::move(joins.left)), to_array(std::move(joins.right)));
+}
+
+WordEndMeaning word_end_from_name(const std::string& name) {
+  if (name == "gap") return WordEndMeaning::gap;
+  if (name == "symbol") return WordEndMeaning::symbol;
+  if (name == "suffix") return WordEndMeaning::suffix;
+  throw std::invalid_argument("an end of a word is not a " + name);
+}
+
+std::unique_ptr<LongestMatcher> make_longest_matcher(const py::buffer& buffer,
+                                                     const Int64Array& offsets,
+                                                     const Int64Array& ids,
+                                                     const std::string& word_end) {
+  const BytesView keys(buffer);
+  check_key_offsets(keys, offsets, ids.size());
+  py::gil_scoped_release release;
+  return std::make_unique<LongestMatcher>(keys.data(), offsets.data(), ids.data(),
+                                          static_cast<size_t>(ids.size()),
+                                          word_end_from_name(word_end));
+}
+
+// (ids, offsets): int64 ids of all documents, -1 for the unknown, int64 offsets of n + 1.
+py::tuple longest_match_ids(const LongestMatcher& matcher, const py::buffer& buffer,
+                            const Int64Array& starts, const Int64Array& ends,
+                            const std::vector<int64_t>& special_ids, bool longest_first) {
+  const BytesView data(buffer);
+  const DocumentSpans documents = checked_spans(data, starts, ends);
+  std::vector<int64_t> ids;
+  std::vector<int64_t> offsets(documents.n + 1, 0);
+  {
+    py::gil_scoped_release release;
+    const auto encode =
+        longest_first ? &LongestMatcher::longest_first : &LongestMatcher::left_to_right;
+    (matcher.*encode)(documents.data, documents.starts, documents.ends, documents.n, special_ids,
+                      ids, offsets.data() + 1);
+  }
+  return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+}
+
+}  // namespace
+
+void bind_encoding(py::module_& m) {
+  py::class_<PyEncoder>(m, "Encoder")
+      .def(py::init([](const Int64Array& byte_ids,
+                       const py::array_t<uint32_t, py::array::c_style>& left,
+                       const py::array_t<uint32_t, py::array::c_style>& right,
+                       const py::array_t<uint32_t, py::array::c_style>& result, int64_t unknown_id,
+                       const std::optional<std::string>& pattern, size_t cache_entries,
+                       bool portable, const Normalizer* normalizer) {
+             return std::make_unique<PyEncoder>(byte_ids, rules_from_columns(left, right, result),
+                                                unknown_id, pattern, cache_entries, portable,
+                                                normalizer);
+           }),
+           "byte_ids"_a, "left"_a, "right"_a, "result"_a, "unknown_id"_a = -1, "pattern"_a = "gpt2",
+           "cache_entries"_a = size_t{1} << 21, "portable"_a = false, "normalizer"_a = py::none())
+      .def("set_whole_tokens", &PyEncoder::set_whole_tokens, "keys"_a, "offsets"_a, "ids"_a)
+      .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,
+           "specials"_a, "prepend"_a = std::vector<uint32_t>{},
+           "append"_a = std::vector<uint32_t>{}, "bits"_a = 32, "num_threads"_a = 1)
+      .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a)
+      .def("encode_step", &PyEncoder::encode_step, "text"_a, "specials"_a)
+      .def("begin_stream", &PyEncoder::begin_stream)
+      .def("end_stream", &PyEncoder::end_stream)
+      .def("encode_spans", &PyEncoder::encode_spans, "data"_a, "starts"_a, "ends"_a,
+           "special_ids"_a);
+
+  m.def("last_joins", &last_joins_of, "data"_a, "offsets"_a);
+  py::class_<LongestMatcher>(m, "LongestMatcher")
+      .def(py::init(&make_longest_matcher), "keys"_a, "offsets"_a, "ids"_a, "word_end"_a)
+      .def("encode", &longest_match_ids, "data"_a, "starts"_a, "ends"_a, "special_ids"_a,
+           "longest_first"_a);
+}
+
+}  // namespace bpe

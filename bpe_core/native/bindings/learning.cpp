@@ -1,0 +1,145 @@
+// Learning merges.
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arguments.hpp"
+#include "merge_learner.hpp"
+
+namespace bpe {
+namespace {
+
+MergeLearnerOptions learner_options(const std::string& tie_break, int64_t min_frequency,
+                                    size_t max_token_bytes,
+                                    std::vector<std::string> forbidden_tokens, bool always_new,
+                                    bool forbid_whitespace_tokens) {
+  MergeLearnerOptions options;
+  if (tie_break == "lexicographic") {
+    options.tie_break = TieBreak::lexicographic;
+  } else if (tie_break == "first_id") {
+    options.tie_break = TieBreak::first_id;
+  } else if (tie_break == "huggingface") {
+    options.tie_break = TieBreak::huggingface;
+  } else if (tie_break == "first_seen") {
+    options.tie_break = TieBreak::first_seen;
+  } else {
+    throw std::invalid_argument("no tie-break is called " + tie_break);
+  }
+  options.min_frequency = min_frequency;
+  options.max_token_bytes = max_token_bytes;
+  options.forbidden_tokens = std::move(forbidden_tokens);
+  options.always_new = always_new;
+  options.forbid_whitespace_tokens = forbid_whitespace_tokens;
+  return options;
+}
+
+MergeLearner make_merge_learner(const py::buffer& buffer, const Int64Array& offsets,
+                                const Int64Array& counts, const std::string& tie_break,
+                                int64_t min_frequency, size_t max_token_bytes,
+                                std::vector<std::string> forbidden_tokens, bool always_new,
+                                bool forbid_whitespace_tokens) {
+  MergeLearnerOptions options =
+      learner_options(tie_break, min_frequency, max_token_bytes, std::move(forbidden_tokens),
+                      always_new, forbid_whitespace_tokens);
+  const BytesView keys(buffer);
+  check_key_offsets(keys, offsets, counts.size());
+  const size_t n = static_cast<size_t>(counts.size());
+  py::gil_scoped_release release;
+  return MergeLearner(keys.data(), offsets.data(), counts.data(), n, std::move(options));
+}
+
+MergeLearner merge_learner_from_symbols(const std::vector<std::string>& symbols,
+                                        const py::array_t<uint32_t, py::array::c_style>& words,
+                                        const Int64Array& offsets, const Int64Array& counts,
+                                        const std::string& tie_break, int64_t min_frequency,
+                                        size_t max_token_bytes,
+                                        std::vector<std::string> forbidden_tokens, bool always_new,
+                                        bool forbid_whitespace_tokens) {
+  MergeLearnerOptions options =
+      learner_options(tie_break, min_frequency, max_token_bytes, std::move(forbidden_tokens),
+                      always_new, forbid_whitespace_tokens);
+  const size_t n = static_cast<size_t>(counts.size());
+  if (offsets.ndim() != 1 || offsets.size() != counts.size() + 1 || offsets.at(0) != 0 ||
+      offsets.at(counts.size()) != words.size()) {
+    throw std::invalid_argument(
+        "offsets must have one entry more than there are counts, from 0 to the number of symbols "
+        "in words");
+  }
+  py::gil_scoped_release release;
+  return MergeLearner::from_symbols(symbols, words.data(), offsets.data(), counts.data(), n,
+                                    std::move(options));
+}
+
+const char* stop_reason_name(StopReason reason) {
+  switch (reason) {
+    case StopReason::vocab_size_reached:
+      return "vocab_size_reached";
+    case StopReason::below_min_frequency:
+      return "below_min_frequency";
+    case StopReason::no_pairs_left:
+      return "no_pairs_left";
+  }
+  return "";
+}
+
+py::tuple merge_columns(const MergeLearner& learner) {
+  const std::vector<LearnedMerge>& merges = learner.merges();
+  std::vector<uint32_t> left, right, result;
+  std::vector<int64_t> count;
+  for (const LearnedMerge& merge : merges) {
+    left.push_back(merge.left);
+    right.push_back(merge.right);
+    result.push_back(merge.result);
+    count.push_back(merge.count);
+  }
+  return py::make_tuple(to_array(std::move(left)), to_array(std::move(right)),
+                        to_array(std::move(result)), to_array(std::move(count)));
+}
+
+py::tuple symbol_columns(const MergeLearner& learner) {
+  std::vector<uint8_t> bytes;
+  std::vector<int32_t> offsets = {0};
+  if (learner.symbol_bytes() > INT32_MAX)
+    throw std::overflow_error("the symbols have more than 2^31 - 1 bytes");
+  bytes.reserve(learner.symbol_bytes());
+  for (uint32_t i = 0; i < learner.num_symbols(); ++i) {
+    const std::string symbol = learner.symbol(i);
+    bytes.insert(bytes.end(), symbol.begin(), symbol.end());
+    offsets.push_back(static_cast<int32_t>(bytes.size()));
+  }
+  return py::make_tuple(to_array(std::move(bytes)), to_array(std::move(offsets)));
+}
+
+}  // namespace
+
+void bind_learning(py::module_& m) {
+  py::class_<MergeLearner>(m, "MergeLearner")
+      .def(py::init(&make_merge_learner), "keys"_a, "offsets"_a, "counts"_a, "tie_break"_a,
+           "min_frequency"_a = 1, "max_token_bytes"_a = 0,
+           "forbidden_tokens"_a = std::vector<std::string>{}, "always_new"_a = false,
+           "forbid_whitespace_tokens"_a = false)
+      .def_static("from_symbols", &merge_learner_from_symbols, "symbols"_a, "words"_a, "offsets"_a,
+                  "counts"_a, "tie_break"_a, "min_frequency"_a = 1, "max_token_bytes"_a = 0,
+                  "forbidden_tokens"_a = std::vector<std::string>{}, "always_new"_a = false,
+                  "forbid_whitespace_tokens"_a = false)
+      .def("learn", &MergeLearner::learn, "symbols"_a, "max_steps"_a,
+           py::call_guard<py::gil_scoped_release>())
+      .def("merges", &merge_columns)
+      .def(
+          "symbol",
+          [](const MergeLearner& learner, uint32_t symbol) {
+            return py::bytes(learner.symbol(symbol));
+          },
+          "symbol"_a)
+      .def("symbols", &symbol_columns)
+      .def_property_readonly("num_symbols", &MergeLearner::num_symbols)
+      .def_property_readonly("symbol_bytes", &MergeLearner::symbol_bytes)
+      .def_property_readonly("memory_bytes", &MergeLearner::memory_bytes)
+      .def_property_readonly("stop_reason", [](const MergeLearner& learner) {
+        return stop_reason_name(learner.stop_reason());
+      });
+}
+
+}  // namespace bpe
