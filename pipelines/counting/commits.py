@@ -14,6 +14,7 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.counting.jobs import _MASK_128, CountJob, Section
 from pipelines.counting.table import PretokenCounter
 from pipelines.errors import OutputError
+from pipelines.manifest.models import CommitRecord
 from pipelines.manifest.names import COMMIT_FILE
 from pipelines.metrics import Meter
 from pipelines.readers.tasks import TaskWork, read_task
@@ -121,7 +122,7 @@ def usable_commits(job: CountJob) -> Iterator[Commit]:
     """
     taken: set[int] = set()
     names = sorted(filter(COMMIT_FILE.fullmatch, job.runs.sizes()))
-    for name, value in zip(names, job.runs.read_json_files(names), strict=True):
+    for name, value in zip(names, job.runs.read_json_files(names, CommitRecord), strict=True):
         if value is None:
             continue
         commit = Commit.from_json(name, value)
@@ -136,7 +137,7 @@ def read_commit(job: CountJob, name: str) -> Commit:
     Raises:
         OutputError: it is damaged, or gone.
     """
-    value = job.runs.read_json(name)
+    value = job.runs.read_json(name, CommitRecord)
     if value is None:
         raise OutputError(
             "A commit of the counts is gone.",

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 def shard_entries(job: CountJob) -> list[dict[str, Any]] | None:
     """The entries of all shards; None unless all of them are there, with their files."""
     from pipelines.counting.shards import shard_name
+    from pipelines.manifest.models import ShardEntry
 
     names = [f"{shard_name(shard, job.shards)}.json" for shard in range(job.shards)]
     if not job.runs.sizes().keys() >= set(names):
         return None
     present = job.counts.sizes()
-    entries = [entry for entry in job.runs.read_json_files(names) if entry is not None]
+    found = job.runs.read_json_files(names, ShardEntry)
+    entries = [entry for entry in found if entry is not None]
     there = [entry for entry in entries if present.get(entry["name"]) == entry["bytes"]]
     return there if len(there) == job.shards else None
 

@@ -23,7 +23,7 @@ from bpe_core.cores import usable_cores
 from pipelines.console.terminal import visible
 from pipelines.dataset.reading import SPLITS, TokenChunk, TokenDataset, TokenFile
 from pipelines.errors import ConfigError
-from pipelines.manifest.stage import RUN
+from pipelines.manifest.records import read_run
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tokenizers.vocabulary import Vocabulary
 
@@ -410,5 +410,5 @@ def _print(console: Console, text: Any) -> None:
 
 def locations(dataset: TokenDataset) -> Mapping[str, str]:
     """Where the build found its input files, by label."""
-    found = (dataset.tokens.read_json(RUN) or {}).get("locations", {})
+    found = read_run(dataset.tokens).get("locations", {})
     return found if isinstance(found, dict) else {}

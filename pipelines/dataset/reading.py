@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import FORMAT_VERSION
-from pipelines.manifest.stage import MANIFEST, RUN
+from pipelines.manifest.records import MANIFEST, read_manifest, read_run
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import open_parquet
 from pipelines.storage.remote_files import REQUEST_BYTES, open_stored
@@ -152,12 +152,12 @@ class TokenDataset:
         """
         url = url.rstrip("/") or "/"
         output = Directory(url=url, storage_options=storage_options or {})
-        manifest = (output / "tokens").read_json(MANIFEST)
+        manifest = read_manifest(output / "tokens")
         if manifest is None and url.rpartition("/")[2] == "tokens":
             output = Directory(
                 url=url.rpartition("/")[0] or ".", storage_options=storage_options or {}
             )
-            manifest = (output / "tokens").read_json(MANIFEST)
+            manifest = read_manifest(output / "tokens")
         if manifest is None:
             raise InputError(
                 "There are no finished token files.",
@@ -454,7 +454,7 @@ def model_of(output: Directory, manifest: Mapping[str, Any], tokenizer: str | No
         ConfigError: it is not there, or is another one.
     """
     if tokenizer is None and not (output / "tokenizer").sizes():
-        record = (output / "tokens").read_json(RUN) or {}
+        record = read_run(output / "tokens")
         noted = record.get("tokenizer")
         tokenizer = noted if isinstance(noted, str) else None
     dataset = TokenDataset(output=output, manifest=manifest, files=(), dtype=np.dtype(np.uint32))

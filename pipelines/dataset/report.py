@@ -15,7 +15,7 @@ from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
 from pipelines.manifest.models import MANIFESTS, RunRecord, problem_of
 from pipelines.manifest.names import source_name
-from pipelines.manifest.stage import RUN
+from pipelines.manifest.records import RUN
 from pipelines.metrics import Measured
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.statistics import LONGEST_KEPT, Statistics, read_statistics

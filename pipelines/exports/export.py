@@ -26,10 +26,15 @@ from pipelines.config.fingerprints import differences
 from pipelines.config.values import is_url, protocol_of
 from pipelines.console import progress
 from pipelines.dataset.reading import SPLITS, TokenDataset
-from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError
+from pipelines.errors import (
+    ConfigError,
+    DamagedOutputError,
+    DifferentConfigurationError,
+    OutputError,
+)
 from pipelines.exports.formats import FORMATS, ExportOptions
-from pipelines.manifest.models import sealed
-from pipelines.storage.directory import Directory, HashingFile
+from pipelines.manifest.models import ExportIdentity, ExportManifest, sealed
+from pipelines.storage.directory import Directory, HashingFile, check_form
 from pipelines.storage.filesystems import LOCAL
 from pipelines.storage.locks import OutputLock
 from pipelines.supervisor import current_task
@@ -41,6 +46,7 @@ WORK: Final = "_work"  # what pipelines note and put aside until the export is c
 BEGUN: Final = "_export.json"
 _FORMAT_VERSION: Final = 1
 _NOTHING: Final[dict[str, Any]] = {}  # what a destination has whose files were removed
+_REPLACE: Final = "Restore it, or replace the export: the same command with --restart."
 _FILES_SHOWN: Final = 3
 _DIFFERENCES_SHOWN: Final = 12
 
@@ -237,7 +243,7 @@ def export(
             lock.acquire()
             held = replace(directory, guard=lock.guard)
             if restart:
-                _discard(held)
+                _discard(held, options.format.files)
             files.directory = held
             # Another may have finished it meanwhile.
             manifest = _finished(held, identity) or _make(dataset, files, options, identity, splits)
@@ -470,7 +476,7 @@ def _identity(
 def _refuse_others_files(directory: Directory) -> None:
     """Stops where there are files, and no export has been."""
     present = present_files(directory)
-    if not present or MANIFEST in present or directory.read_json(BEGUN) is not None:
+    if not present or MANIFEST in present or BEGUN in directory.sizes():
         return
     raise OutputError(
         "The destination has files that no export wrote.",
@@ -483,8 +489,8 @@ def _refuse_others_files(directory: Directory) -> None:
 
 def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """The manifest of the same export, finished; None if it is not finished, or not begun."""
-    manifest = directory.read_json(MANIFEST)
-    found = directory.read_json(BEGUN) if manifest is None else manifest
+    manifest = _read_record(directory, MANIFEST)
+    found = _read_record(directory, BEGUN) if manifest is None else manifest
     if not found:
         return None
     changed = differences({key: found.get(key) for key in identity}, identity)
@@ -521,13 +527,62 @@ def present_files(directory: Directory) -> dict[str, int]:
     return {name: size for name, size in found.items() if not name.startswith((".", "_"))}
 
 
-def _discard(directory: Directory) -> None:
-    """Removes the files of an export, and nothing else; its description last."""
-    manifest = directory.read_json(MANIFEST)
-    begun = directory.read_json(BEGUN)
-    found = begun or manifest
-    if not found:
+def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
+    """Return what is in export.json or _export.json; None if there is no such file.
+
+    Raises:
+        DamagedOutputError: it is not what exports write.
+    """
+    found = directory.read_json(name, hint=_REPLACE)
+    if found and found.get("format") == _FORMAT_VERSION:  # others are refused as such
+        form = ExportManifest if name == MANIFEST else ExportIdentity
+        check_form(found, form, directory.path(name), _REPLACE)
+    return found
+
+
+def _discard(directory: Directory, asked: str) -> None:
+    """Remove the files of an export, and nothing else; its description last.
+
+    Args:
+        directory: the destination.
+        asked: a regex that matches the names of files of the format that is asked for. If the
+            description is damaged, the files are taken for such.
+    """
+    found = None
+    damaged = None
+    for name in (MANIFEST, BEGUN):
+        try:
+            found = _read_record(directory, name) or found
+        except DamagedOutputError as error:
+            damaged = error
+    if not found and damaged is None:
         return
+    ours = asked if found is None else _names_of(found, directory)
+    present = [name for name in present_files(directory) if name != MANIFEST]
+    removed = [name for name in present if re.fullmatch(ours, name)]
+    if found is not None:
+        directory.write_json(BEGUN, found)
+        directory.remove(MANIFEST)
+    elif len(removed) < len(present):
+        raise OutputError(
+            "The description of the export is damaged, and not all files there are of this format.",
+            found=", ".join(sorted(set(present).difference(removed))[:_FILES_SHOWN]),
+            where=directory.url,
+            hint="Restart with the format of the export that is there, or choose another "
+            "destination.",
+        ) from damaged
+    directory.remove_files(removed)
+    (directory / WORK).remove_below(_WORK_FILES)
+    for split in SPLITS:
+        (directory / split).remove_leftovers()
+        (directory / split).remove_if_empty()
+    directory.remove_leftovers()
+    directory.write_json(BEGUN, _NOTHING)
+    directory.remove(MANIFEST)
+
+
+def _names_of(found: Mapping[str, Any], directory: Directory) -> str:
+    """Return a regex of the names of the files of an export."""
     known = FORMATS.get(str(found.get("to")))
     if known is None:
         raise OutputError(
@@ -537,18 +592,7 @@ def _discard(directory: Directory) -> None:
             where=directory.url,
             hint="Choose another destination, or remove it.",
         )
-    if begun is None:
-        directory.write_json(BEGUN, found)
-    directory.remove(MANIFEST)
-    directory.remove_files(
-        [name for name in present_files(directory) if re.fullmatch(known.files, name)]
-    )
-    (directory / WORK).remove_below(_WORK_FILES)
-    for split in SPLITS:
-        (directory / split).remove_leftovers()
-        (directory / split).remove_if_empty()
-    directory.remove_leftovers()
-    directory.write_json(BEGUN, _NOTHING)
+    return known.files
 
 
 def _check_complete(dataset: TokenDataset, split: str, written: Written) -> None:

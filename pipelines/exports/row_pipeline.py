@@ -12,6 +12,7 @@ import apache_beam as beam
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from pipelines import runners
 from pipelines.beam.dofn import Work
@@ -27,6 +28,7 @@ from pipelines.exports.row_export import (
     entry_name,
 )
 from pipelines.exports.shuffling import Run, bucket_bits
+from pipelines.manifest.models import GatherEntry, ScatterEntry, WriteEntry
 from pipelines.runners import FAILURE
 from pipelines.storage.directory import Directory
 
@@ -170,12 +172,20 @@ def _run_pipeline(files: ExportFiles, job: RowJob, step: str, tasks: Sequence[Ta
         pipeline | f"Tasks of {step}" >> DoTasks(job=job, step=step, tasks=tasks)
 
 
+_ENTRY_FORMS: Final[Mapping[str, type[BaseModel]]] = {
+    "write": WriteEntry,
+    "scatter": ScatterEntry,
+    "gather": GatherEntry,
+}
+
+
 def _finished(job: RowJob, step: str, tasks: Sequence[Task]) -> dict[int, dict[str, Any]]:
     """The entries of the tasks that are done, by index."""
     noted = job.work.sizes()
     present = noted if step == "scatter" else job.destination.sizes()
     likely = [task for task in tasks if entry_name(job, step, task) in noted]
-    entries = job.work.read_json_files([entry_name(job, step, task) for task in likely])
+    names = [entry_name(job, step, task) for task in likely]
+    entries = job.work.read_json_files(names, _ENTRY_FORMS[step])
     finished = {}
     for task, entry in zip(likely, entries, strict=True):
         if entry is not None:

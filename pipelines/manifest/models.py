@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
 from pipelines.config.fingerprints import fingerprint
@@ -31,7 +31,7 @@ FileName = Annotated[
     ),
 ]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="xxh3-128, in hexadecimal.")]
-Number = Annotated[int, Field(ge=0)]
+Number = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 
 
 Corpus = Annotated[
@@ -41,6 +41,19 @@ Corpus = Annotated[
         description="Number of kept documents, `-`, sum of their hashes modulo 2^128.",
     ),
 ]
+
+
+def _check_nesting(value: Any, deepest: int = 30) -> Any:
+    """Raise an error for JSON that is nested deeper than any that builds write."""
+    if not deepest:
+        raise ValueError("nested too deep")
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in items:
+        _check_nesting(item, deepest - 1)
+    return value
+
+
+Settings = Annotated[dict[str, Any], BeforeValidator(_check_nesting)]
 
 
 class _Part(BaseModel):
@@ -172,6 +185,13 @@ class TokensFiles(_Part):
     statistics: list[TableFile]
 
 
+class Policy(_Part):
+    """Rules for invalid documents: of sources by their name, and of encoding."""
+
+    input: dict[str, dict[str, Any]]
+    encode: dict[str, Any]
+
+
 class Generation(_Part):
     """An increment of the dataset: inputs that were encoded together."""
 
@@ -191,7 +211,7 @@ class Generation(_Part):
         ),
     ] = None
     policy: Annotated[
-        dict[str, Any] | None,
+        Policy | None,
         Field(
             description="Rules for invalid documents, if they differ from those of the first "
             "generation."
@@ -213,12 +233,47 @@ class Software(_Part):
     regex: str
 
 
+class ConfiguredSource(BaseModel):
+    """Settings of a source; those that its files are read with are keys too."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    name: str | None
+
+
+class StageConfiguration(BaseModel):
+    """Settings that determine the bytes of a stage, with defaults filled in."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    input: list[ConfiguredSource]
+
+
+class CountsSettings(BaseModel):
+    """Settings of counting; others are keys too."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    shards: Annotated[int, Field(ge=1, le=65536)]
+
+
+class CountsConfiguration(StageConfiguration):
+    """Settings that determine the bytes of counts or of a tokenizer trained from them."""
+
+    tokenizer: dict[str, Any]
+    counts: CountsSettings
+
+
+class TokensConfiguration(StageConfiguration):
+    """Settings that determine the bytes of token files."""
+
+    tokenizer: str
+    encode: dict[str, Any]
+    id_type: Literal["uint16", "uint32"]
+
+
 class _Manifest(_Part):
     format: Literal[2]
-    configuration: Annotated[
-        dict[str, Any],
-        Field(description="Settings that determine the bytes, with defaults filled in."),
-    ]
     configuration_fingerprint: Digest
     software: Software
     checksum: Annotated[
@@ -238,11 +293,12 @@ Sizes = Annotated[
 class CountsManifest(_Manifest):
     """`counts/manifest.json`."""
 
+    configuration: Annotated[CountsConfiguration, BeforeValidator(_check_nesting)]
     stage: Literal["counts"]
     inputs: Sizes
     sources: list[Source]
     corpus: Corpus
-    shards: list[ShardFile]
+    shards: Annotated[list[ShardFile], Field(min_length=1)]
     totals: CountsTotals
     fingerprint: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
@@ -252,6 +308,7 @@ class CountsManifest(_Manifest):
 class TokenizerManifest(_Manifest):
     """`tokenizer/manifest.json`."""
 
+    configuration: Annotated[CountsConfiguration, BeforeValidator(_check_nesting)]
     stage: Literal["tokenizer"]
     inputs: Sizes
     counts: Annotated[
@@ -264,7 +321,7 @@ class TokenizerManifest(_Manifest):
             description="Fingerprint of everything that determines the ids of a text.",
         ),
     ]
-    files: list[ListedFile]
+    files: Annotated[list[ListedFile], Field(min_length=1)]
     merges: Number
     vocab_size: Number
     vocab_size_asked_for: Number
@@ -282,6 +339,7 @@ class TokensManifest(_Manifest):
     """`tokens/manifest.json`."""
 
     stage: Literal["tokens"]
+    configuration: Annotated[TokensConfiguration, BeforeValidator(_check_nesting)]
     tokenizer: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the tokenizer.")
     ]
@@ -289,12 +347,160 @@ class TokensManifest(_Manifest):
         str | None,
         Field(description="Fingerprint of the counts; null if the tokenizer does not name them."),
     ]
-    generations: list[Generation]
+    generations: Annotated[list[Generation], Field(min_length=1)]
     inputs: list[InputFile]
     sources: list[Source]
     corpus: Corpus
     files: TokensFiles
     totals: TokensTotals
+
+
+class SectionRecord(_Part):
+    """A sorted section of a run."""
+
+    run: FileName
+    offset: Number
+    length: Number
+    hash: str
+
+
+class CommitRecord(_Part):
+    """What a worker notes of tasks that it has counted: their hashes by index, and the runs."""
+
+    plan_id: str
+    tasks: dict[Annotated[str, Field(pattern=r"^[0-9]{1,12}$")], Digest]
+    runs: list[list[SectionRecord]]
+    sources: list[Totals]
+    long_pretokens: Number
+    fingerprint: Digest
+
+
+class ShardEntry(ShardFile):
+    """What a worker notes of a shard; the first one has the totals of the sources."""
+
+    sources: list[Totals] = []
+    long_pretokens: Number = 0
+
+
+class TaskEntry(_Part):
+    """What a worker notes of a task that is encoded."""
+
+    index: Number
+    source: Number
+    totals: Totals
+    inputs: dict[str, DocumentNumbers]
+    refused: dict[str, Corpus]
+    train: TokenFile
+    validation: TokenFile | None
+    rejects: TableFile | None
+    statistics: TableFile
+
+
+class TrainedContent(_Part):
+    """The part of `tokenizer/manifest.json` that training gives."""
+
+    counts: Digest
+    fingerprint: Digest
+    files: list[ListedFile]
+    merges: Number
+    vocab_size: Number
+    vocab_size_asked_for: Number
+    stop_reason: str
+    stopped_because: str
+    not_written: dict[str, str]
+
+
+class TrainedEntry(_Part):
+    """What a worker notes of a tokenizer that it has trained."""
+
+    configuration: Digest
+    content: TrainedContent
+
+
+class ExportedFile(_Part):
+    """A file of an export, also in the directory of a split."""
+
+    name: Annotated[str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+    bytes: Number
+    xxh3_128: Digest
+
+
+class _ExportedRows(TableFile):
+    tokens: Number
+
+
+class WriteEntry(_Part):
+    """What a worker notes of a file of rows that it has exported in the order of the corpus."""
+
+    documents: Number
+    file: _ExportedRows
+
+
+class GatherEntry(_Part):
+    """What a worker notes of a file of rows that it has gathered from runs."""
+
+    file: _ExportedRows
+
+
+class _ExportRun(_Part):
+    name: FileName
+    bytes: Number
+    index: Number
+    flushes: Number
+
+
+class ScatterEntry(_Part):
+    """What a worker notes of a run of rows that are to be gathered."""
+
+    documents: Number
+    run: _ExportRun
+    buckets: list[Number]
+
+
+class ExportIdentity(BaseModel):
+    """What decides the bytes of an export; `_export.json` while it is being made."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    format: int
+    to: str
+    split: str
+    options: Settings
+    dataset: dict[str, str]
+
+
+class ExportManifest(ExportIdentity):
+    """`export.json`."""
+
+    splits: dict[str, dict[str, int]]
+    files: Annotated[list[ExportedFile], Field(min_length=1)]
+
+
+class Plan(BaseModel):
+    """`_plan.json`: what an unfinished stage was begun with."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    format: Literal[2]
+    configuration: Annotated[StageConfiguration, BeforeValidator(_check_nesting)]
+    inputs: Sizes
+    marks: dict[str, str] = {}
+    limits: Settings = {}
+    tasks: Number | None = None
+
+
+class RunFacts(BaseModel):
+    """The part of `run.json` that later commands use."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    marks: dict[str, str] = {}
+    locations: dict[str, str] = {}
+    repaired_marks: dict[str, str] = {}
+    repaired_locations: dict[str, str] = {}
+    limits: Settings = {}
+    tasks: Number | None = None
+    tokenizer: str | None = None
 
 
 class Distribution(BaseModel):

@@ -21,19 +21,34 @@ import pyarrow as pa
 
 from pipelines.config.fingerprints import Difference, differences, fingerprint
 from pipelines.config.values import is_url
-from pipelines.errors import DifferentConfigurationError, InputError, OutputError
+from pipelines.errors import (
+    DamagedOutputError,
+    DifferentConfigurationError,
+    InputError,
+    OutputError,
+)
 from pipelines.manifest import generations
 from pipelines.manifest.models import FORMAT_VERSION, sealed
+from pipelines.manifest.records import (
+    MANIFEST,
+    PLAN,
+    RUN,
+    find_plan,
+    find_run,
+    is_foreign,
+    read_manifest,
+    read_plan,
+    read_run,
+)
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import split_chain
+from pipelines.storage.parquet import is_of_a_build
 from pipelines.tasks.plan import Plan
 from pipelines.versions import deciding_versions
 
-MANIFEST = "manifest.json"
-RUN = "run.json"
-_PLAN = "_plan.json"
 _DIFFERENCES_SHOWN = 12
 _FILES_SHOWN = 3
+_FILES_LOOKED_AT = 16
 _NOTHING: dict[str, Any] = {}  # the plan of a directory whose files were discarded
 
 
@@ -88,17 +103,17 @@ def finished_manifest(
         DifferentConfigurationError: what is there is of another configuration or other inputs.
         OutputError: there are files that no build wrote.
     """
-    manifest = directory.read_json(MANIFEST)
-    found = directory.read_json(_PLAN) if manifest is None else manifest
+    manifest = read_manifest(directory)
+    found = read_plan(directory) if manifest is None else manifest
     if found is None:
-        foreign = [name for name in directory.sizes() if not name.startswith((".", "_"))]
-        if foreign:
-            raise _foreign_files(directory, foreign)
+        there = sorted(n for n in directory.sizes() if not n.startswith((".", "_")))
+        if there:
+            raise _unrecorded_files(directory, there, _restart(directory, command))
         return None
     if manifest is None and found == _NOTHING:
         return None
-    if not {"configuration", "inputs"} <= found.keys():
-        raise _foreign_files(directory, [_PLAN if manifest is None else MANIFEST])
+    if is_foreign(found):
+        raise _foreign_files(directory, [PLAN if manifest is None else MANIFEST])
     restart = _restart(directory, command)
     _check_format(directory, found, restart)
     _check_same(
@@ -111,16 +126,13 @@ def finished_manifest(
 
 def stated(directory: Directory) -> dict[str, Any]:
     """What is said of what is in a stage's directory, begun or finished; empty if nothing is."""
-    return directory.read_json(_PLAN) or directory.read_json(MANIFEST) or {}
+    return read_plan(directory) or read_manifest(directory) or {}
 
 
 def stated_configuration(directory: Directory) -> dict[str, Any]:
     """The configuration of what is in a stage's directory, finished or begun; empty if none."""
-    for name in (MANIFEST, _PLAN):
-        found = directory.read_json(name)
-        if found:
-            return dict(found.get("configuration", {}))
-    return {}
+    found = read_manifest(directory) or read_plan(directory) or {}
+    return dict(found.get("configuration", {}))
 
 
 def dataset_manifest(directory: Directory) -> dict[str, Any]:
@@ -130,7 +142,7 @@ def dataset_manifest(directory: Directory) -> dict[str, Any]:
         InputError: they are not finished.
         OutputError: files are missing.
     """
-    manifest = directory.read_json(MANIFEST)
+    manifest = read_manifest(directory)
     if manifest is None:
         raise InputError(
             "There are no finished token files.",
@@ -182,7 +194,7 @@ def begin_stage(
     """
     directory.create()
     directory.write_json(
-        _PLAN,
+        PLAN,
         {
             "format": FORMAT_VERSION,
             "configuration": identity.configuration,
@@ -196,8 +208,8 @@ def begin_stage(
 
 def tasks_of(directory: Directory) -> int | None:
     """The number of tasks of a stage that was begun or counted; None if nothing says it."""
-    for name in (_PLAN, RUN):
-        tasks = (directory.read_json(name) or {}).get("tasks")
+    for found in (find_plan(directory), find_run(directory)):
+        tasks = found.get("tasks")
         if isinstance(tasks, int):
             return tasks
     return None
@@ -207,8 +219,8 @@ def kept_limits(directories: Sequence[Directory]) -> dict[str, Any]:
     """What stages, begun or finished, have kept of where the limits of sources end."""
     kept: dict[str, Any] = {}
     for directory in directories:
-        for name in (_PLAN, RUN):
-            limits = (directory.read_json(name) or {}).get("limits", {})
+        for found in (find_plan(directory), find_run(directory)):
+            limits = found.get("limits", {})
             kept.update(limits if isinstance(limits, dict) else {})
     return kept
 
@@ -228,7 +240,7 @@ def finish_stage(
         }
     )
     system = os.uname()  # platform.platform() would start a process
-    earlier = directory.read_json(RUN) or {}
+    earlier = find_run(directory)
     record = {
         **run,
         "repaired_marks": {**earlier.get("repaired_marks", {}), **run.get("repaired_marks", {})},
@@ -254,7 +266,7 @@ def finish_stage(
     directory.settle()
     directory.write_json(MANIFEST, manifest)
     directory.settle()
-    directory.remove(_PLAN)
+    directory.remove(PLAN)
     directory.remove_leftovers()
     return manifest
 
@@ -266,33 +278,95 @@ def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None
         directory: of a finished stage.
         may_remove: asked if there is anything: whether no other build is at work.
     """
-    if (_PLAN in directory.sizes() or directory.leftovers()) and may_remove():
-        directory.remove(_PLAN)
+    if (PLAN in directory.sizes() or directory.leftovers()) and may_remove():
+        directory.remove(PLAN)
         directory.remove_leftovers()
 
 
-def discard_stage(directory: Directory, ours: str) -> None:
-    """Removes what builds wrote into a stage's directory, and nothing else.
+def read_for_discarding(directory: Directory) -> dict[str, Any] | None:
+    """Return the plan or manifest of a stage that is to be discarded; None if it has neither.
 
-    Nothing is removed where no build has been. When this is interrupted, what is left still says
-    which build it is of.
+    A record that is damaged, or of another version, is {}: it does not tell which files are ours.
+
+    Raises:
+        OutputError: there is a file of somebody else with its name.
+    """
+    try:
+        begun = read_plan(directory)
+        found = begun or read_manifest(directory)
+    except DamagedOutputError:
+        return {}
+    if found is None:
+        return begun
+    if is_foreign(found):
+        raise _foreign_files(directory, [MANIFEST if begun is None else PLAN])
+    return found if found.get("format") == FORMAT_VERSION else {}
+
+
+def files_of_builds(directory: Directory, ours: str, found: Mapping[str, Any] | None) -> list[str]:
+    """Return the names of files in a directory that builds wrote.
+
+    Args:
+        directory: of a stage, or of rejects.
+        ours: a regex that matches the names of the stage's files.
+        found: what `read_for_discarding` returned. If it does not tell which files are ours,
+            Parquet files say so themselves; others are ours if there was a record.
+    """
+    names = [name for name in directory.sizes() if re.fullmatch(ours, name)]
+    if found:
+        return names
+    is_trained = found is not None or _was_trained(directory)
+    return [
+        name
+        for name in names
+        if (is_of_a_build(directory, name) if name.endswith(".parquet") else is_trained)
+    ]
+
+
+def _was_trained(directory: Directory) -> bool:
+    """Return whether a build trained the tokenizer in a directory."""
+    from pipelines.tokenizers.files import counts_fingerprint  # slow to import, and rarely needed
+
+    try:
+        return counts_fingerprint(directory) is not None
+    except DamagedOutputError:
+        return False
+
+
+def discard_stage(directory: Directory, ours: str) -> None:
+    """Remove what builds wrote into a stage's directory, and nothing else.
+
+    When this is interrupted, what is left still says which build it is of.
 
     Args:
         directory: of the stage.
         ours: a regex that matches the names of the stage's files.
     """
-    begun = directory.read_json(_PLAN)
-    found = begun if begun is not None else directory.read_json(MANIFEST)
-    if found is None:
+    found = read_for_discarding(directory)
+    names = files_of_builds(directory, ours, found)
+    if found is None and not names:
         return
-    if begun is None:
-        directory.write_json(_PLAN, found)
-    directory.remove(MANIFEST)
-    directory.remove_files(
-        [name for name in directory.sizes() if name == RUN or re.fullmatch(ours, name)]
-    )
+    if found:
+        directory.write_json(PLAN, found)
+        directory.remove(MANIFEST)
+    directory.remove_files([*names, RUN])
     directory.remove_leftovers()
-    directory.write_json(_PLAN, _NOTHING)
+    directory.write_json(PLAN, _NOTHING)
+    directory.remove(MANIFEST)
+
+
+def _unrecorded_files(directory: Directory, names: Sequence[str], restart: str) -> OutputError:
+    """Return the error for files without the record of a build."""
+    ours = files_of_builds(directory, "|".join(map(re.escape, names[:_FILES_LOOKED_AT])), None)
+    if not ours:
+        return _foreign_files(directory, names)
+    return OutputError(
+        "The output directory has files of a build, and nothing says of which.",
+        expected=f"{MANIFEST}, or {PLAN} of a build that was interrupted",
+        found=", ".join(ours[:_FILES_SHOWN]),
+        where=directory.url,
+        hint=f"Restore {MANIFEST}, or make this stage anew: {restart}.",
+    )
 
 
 def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
@@ -407,7 +481,7 @@ def _changed_inputs(
     directory: Directory, found: Mapping[str, Any], identity: Identity
 ) -> Iterator[str]:
     """The inputs that are not there any more, or not as they were."""
-    run = directory.read_json(RUN) or {}
+    run = read_run(directory)
     marks = found.get("marks") or run.get("marks", {})
     for label, file in inputs_of(found).items():
         size, mark = identity.inputs.get(label), identity.marks.get(label)

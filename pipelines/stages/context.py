@@ -198,9 +198,9 @@ class Run:
 
     def finished_dataset(self) -> dict[str, Any] | None:
         """The manifest of the token files, if there is one."""
-        from pipelines.manifest.stage import MANIFEST
+        from pipelines.manifest.records import read_manifest
 
-        found = self.tokens.read_json(MANIFEST)
+        found = read_manifest(self.tokens)
         return found if found is not None and "generations" in found else None
 
     def plan_of_added(self, earlier: Mapping[str, Any]) -> Plan:

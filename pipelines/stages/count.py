@@ -33,14 +33,14 @@ def count(run: Run) -> dict[str, Any]:
 
 def discard_counts(run: Run) -> None:
     """Removes what the stage wrote."""
-    from pipelines.manifest.stage import discard_stage, stated
+    from pipelines.manifest.stage import discard_stage, read_for_discarding
 
     run.lock.acquire()
-    counts = stated(run.counts).get("configuration", {}).get("counts", {})
-    of = f"{counts['shards']:05d}" if "shards" in counts else r"\d+"
+    found = read_for_discarding(run.counts) or {}
+    shards = found.get("configuration", {}).get("counts", {}).get("shards")
+    of = f"{shards:05d}" if isinstance(shards, int) else r"\d+"
     run.discard_count_rejects()
-    if stated(run.counts):
-        run.remove_scratch(run.counts / "_runs", RUN_FILES)
+    run.remove_scratch(run.counts / "_runs", RUN_FILES)
     discard_stage(run.counts, rf"shard-\d+-of-{of}\.parquet")
 
 

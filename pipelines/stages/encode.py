@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -56,18 +55,21 @@ def encode(run: Run) -> None:
 def discard_tokens(run: Run) -> None:
     """Removes what the stage wrote, with the rejects."""
     from pipelines.manifest import generations
-    from pipelines.manifest.stage import discard_stage, stated
+    from pipelines.manifest.stage import (
+        discard_stage,
+        files_of_builds,
+        read_for_discarding,
+    )
 
     run.lock.acquire()
-    found = stated(run.tokens)
-    if found:
-        run.remove_scratch(run.tokens / "_tasks", ENTRY_FILES)
-    if "generations" in found:
+    found = read_for_discarding(run.tokens)
+    run.remove_scratch(run.tokens / "_tasks", ENTRY_FILES)
+    if found and "generations" in found:
         generations.remove(generations.unlisted(run.tokens, run.rejects, found))
-    tokens, rejects = generations.names_of(found)
+    tokens, rejects = generations.names_of(found or {})
+    run.rejects.remove_files(files_of_builds(run.rejects, rejects, found))
     discard_stage(run.tokens, tokens)
     run.discard_count_rejects()
-    run.rejects.remove_files([n for n in run.rejects.sizes() if re.fullmatch(rejects, n)])
     run.rejects.remove_if_empty()
 
 
@@ -174,7 +176,9 @@ def _check_all_there(run: Run, found: int, tasks: int) -> None:
 
 def _other_bad_files(run: Run, totals: Mapping[str, Any]) -> str:
     """Files that could be read when encoding and not when counting, or the other way round."""
-    counted = run.counts.read_json("manifest.json") or {}
+    from pipelines.manifest.records import read_manifest
+
+    counted = read_manifest(run.counts) or {}
     before = set(counted.get("totals", {}).get("bad_files", ()))
     other = sorted(before.symmetric_difference(totals["bad_files"]))
     return f"; bad in one of the two alone: {', '.join(other[:10])}" if other else ""

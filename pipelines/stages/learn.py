@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
+from pipelines.manifest.models import TrainedEntry
 from pipelines.stages.context import Run
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def trained_before(
     run: Run, configuration: Mapping[str, Any], counted: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """What `learn` gave on a worker, if that is done and all files are there and whole."""
-    found = (run.tokenizer / _SCRATCH).read_json(_ENTRY) or {}
+    found = (run.tokenizer / _SCRATCH).read_json(_ENTRY, TrainedEntry) or {}
     content: dict[str, Any] = found.get("content", {})
     if found.get("configuration") != fingerprint(configuration):
         return None

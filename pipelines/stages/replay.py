@@ -17,6 +17,7 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
     """Makes a generation of rejected documents, if any are to be taken."""
     with importing():
         from pipelines.manifest import stage as records
+        from pipelines.manifest.records import read_run
         from pipelines.replay.job import Dataset, Job
         from pipelines.replay.plan import Replay
         from pipelines.replay.repaired_files import by_label, find_repaired, repaired_before
@@ -30,7 +31,7 @@ def replay(run: Run, repaired: Mapping[str, str]) -> None:
             tokens=run.tokens,
             rejects=run.rejects,
             manifest=records.dataset_manifest(run.tokens),
-            run=run.tokens.read_json(records.RUN) or {},
+            run=read_run(run.tokens),
         )
         records.check_replayable(run.tokens, dataset.manifest, configuration)
         sources = run.config.input

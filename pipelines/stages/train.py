@@ -29,11 +29,10 @@ def train(run: Run) -> dict[str, Any]:
 def discard_tokenizer(run: Run) -> None:
     """Removes what the stage wrote."""
     from bpe_core.formats import TOKENIZER_FILES
-    from pipelines.manifest.stage import discard_stage, stated
+    from pipelines.manifest.stage import discard_stage
 
     run.lock.acquire()
-    if stated(run.tokenizer):
-        run.remove_scratch(run.tokenizer / _SCRATCH, re.escape(_ENTRY))
+    run.remove_scratch(run.tokenizer / _SCRATCH, re.escape(_ENTRY))
     discard_stage(run.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
 
 

@@ -13,6 +13,7 @@ from pipelines.counting.content import counts_content
 from pipelines.counting.jobs import CountJob
 from pipelines.manifest import stage as records
 from pipelines.manifest.names import BASE
+from pipelines.manifest.records import read_manifest
 from pipelines.stages.context import Run
 from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
 from pipelines.stages.learn import keep_trained, learn, trained_before, training_configuration
@@ -96,7 +97,7 @@ class TrainJob:
     def _counted(self, run: Run) -> Mapping[str, Any]:
         if self.counting is not None:
             return counts_content(self.counting, run.config.input, self.planned_bytes)
-        counted = run.counts.read_json(records.MANIFEST)
+        counted = read_manifest(run.counts)
         assert counted is not None, "counts are finished before training begins"
         return counted
 

@@ -15,7 +15,7 @@ from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import PipelineError
 from pipelines.manifest.models import Stage
-from pipelines.manifest.stage import MANIFEST
+from pipelines.manifest.records import MANIFEST
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tokenizers.files import TRAINING, load_model

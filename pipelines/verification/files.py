@@ -11,7 +11,7 @@ import xxhash
 from bpe_core.errors import BpeError
 from pipelines.errors import in_a_line
 from pipelines.manifest.models import MANIFESTS, Stage
-from pipelines.manifest.stage import MANIFEST, RUN
+from pipelines.manifest.records import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.storage.remote_files import open_stored
 from pipelines.verification.findings import Findings

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import InputError, OutputError
 from pipelines.manifest.models import MANIFESTS, RunRecord, Stage, problem_of
-from pipelines.manifest.stage import MANIFEST, RUN
+from pipelines.manifest.records import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.verification.findings import Findings
 

@@ -30,7 +30,7 @@ from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
 from pipelines.errors import InputError, in_a_line
 from pipelines.manifest.generations import policy_of_generation, with_policy
 from pipelines.manifest.names import BASE, source_name
-from pipelines.manifest.stage import RUN
+from pipelines.manifest.records import RUN, read_run
 from pipelines.readers.source_limits import limit_files
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_readings
 from pipelines.storage.parquet import footer_of, open_parquet
@@ -91,7 +91,7 @@ def _input_files(dataset: TokenDataset, config: BuildConfig | None) -> dict[str,
             for file in list_files(source, index=index, resolve=config.resolve_glob):
                 found[file.label] = replace(file, mark="")
     else:
-        record = dataset.tokens.read_json(RUN) or {}
+        record = read_run(dataset.tokens)
         configured = dataset.manifest["configuration"]["input"]
         names = [source["name"] for source in configured]
         for label, url in record.get("locations", {}).items():

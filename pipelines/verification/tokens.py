@@ -19,7 +19,7 @@ from pipelines.dataset.reading import TokenDataset, TokenFile
 from pipelines.manifest.generations import record_of
 from pipelines.manifest.models import Stage
 from pipelines.manifest.names import source_name
-from pipelines.manifest.stage import MANIFEST
+from pipelines.manifest.records import MANIFEST
 from pipelines.manifest.token_schema import schema
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet

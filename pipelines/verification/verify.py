@@ -21,7 +21,7 @@ from pipelines.exports.export import BEGUN
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.manifest.models import MANIFESTS, Stage
 from pipelines.manifest.names import STATISTICS_FILE
-from pipelines.manifest.stage import MANIFEST, RUN
+from pipelines.manifest.records import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model
 from pipelines.verification.counts import check_counts, check_shard, check_tokenizer

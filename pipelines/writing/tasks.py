@@ -10,6 +10,7 @@ import numpy as np
 
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
+from pipelines.manifest.models import TaskEntry
 from pipelines.manifest.names import task_name, token_file_name
 from pipelines.manifest.token_schema import schema
 from pipelines.metrics import Meter
@@ -142,7 +143,8 @@ def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
         if {entry_name(index, of), task_statistics_name(index, of)} <= written.keys()
         and token_file_name("train", index, of, job.generation) in present
     ]
-    found = job.entries.read_json_files([entry_name(index, of) for index in likely])
+    names = [entry_name(index, of) for index in likely]
+    found = job.entries.read_json_files(names, TaskEntry)
     return {
         index: entry
         for index, entry in zip(likely, found, strict=True)

@@ -234,7 +234,7 @@ def test_a_refusal_names_the_commands_that_mend_it(
     stage: str, command: str | None, mending: list[str], directory: Directory
 ) -> None:
     place = directory / stage
-    finished(place)
+    manifest.begin_stage(place, replace(IDENTITY, configuration={"input": []}))
     with pytest.raises(DifferentConfigurationError) as error:
         manifest.finished_manifest(place, replace(IDENTITY, configuration={}), command=command)
     named = ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in mending)
