@@ -9,9 +9,13 @@ BENCH := out/bench-venv
 WHEEL := out/wheel-venv/$(PYTHON_VERSION)
 ARCH ?= $(shell uname -m)
 SEED := 1
+PYTEST := $(BIN)/python -m pytest
+# Two processes; tests of a file stay together, for what they share.
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+CHANGE := not nightly and not soak and not engines and not smoke
 CODE := out/benchmarks/code-1gb.txt
 
-.PHONY: help quickstart test soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel clean
+.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -37,21 +41,35 @@ $(BENCH)/installed: benchmarks/requirements.txt pyproject.toml setup.py $(NATIVE
 quickstart: $(VENV)/installed
 	$(BIN)/beam-bpe build configs/quickstart.yaml
 
-## make test         every test but the long ones, in two processes
+## make check        in under a minute: lint, types, layers, tests without Beam and processes
+check: $(VENV)/installed-lint
+	$(MAKE) --no-print-directory --jobs 2 --output-sync lint types
+	$(PYTEST) $(IN_TWO) -m "$(CHANGE) and not beam and not process and not slow"
+
+## make test         what a change must pass: every test but those of `make nightly`
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) $(IN_TWO) -m "$(CHANGE)"
+
+## make smoke        one build on each engine: processes, portable, Prism, embedded Flink
+smoke: $(VENV)/installed
+	$(PYTEST) tests/engines -n 2 --dist worksteal --durations=25 -m smoke
+
+## make nightly      all there is, by Beam and in processes, with many examples: before a release
+nightly: $(VENV)/installed wheel
+	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_TWO) -m "not soak" -o timeout=900
+	TESTS=nightly $(MAKE) soak fuzz
 
 ## make soak         the long tests: large texts, many merges, memory
 soak: $(VENV)/installed
-	$(BIN)/python -m pytest -m soak -o timeout=3600
+	$(PYTEST) -m soak -o timeout=3600
 
 ## make fuzz         files damaged at random, through the readers and whole builds; SEED=1 of the first
 fuzz: $(VENV)/installed
-	PYTHONPATH=$(CURDIR) $(BIN)/python tests/pipelines/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
+	$(BIN)/python tests/support/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
 
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
 engines: $(VENV)/installed wheel
-	REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines -m "engines or not soak" -o timeout=900
+	REQUIRE_ENGINES=1 $(PYTEST) tests/engines -m "not soak" -o timeout=900
 
 ## make lint         ruff and clang-format, checking only
 lint: $(VENV)/installed-lint
@@ -73,7 +91,7 @@ types: $(VENV)/installed-lint
 schema: $(VENV)/installed
 	$(BIN)/python -m pipelines.config.schema > configs/.build.schema.json
 	mv configs/.build.schema.json configs/build.schema.json
-	$(BIN)/python -m pipelines.manifest.models > configs/.manifest.schema.json
+	$(BIN)/python -m pipelines.manifest > configs/.manifest.schema.json
 	mv configs/.manifest.schema.json configs/manifest.schema.json
 
 ## make tables       write the Unicode tables of the native scanners and of normalization

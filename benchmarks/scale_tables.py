@@ -232,45 +232,47 @@ def render(found: Found) -> str:
     return "\n\n".join(
         [
             f"Measured on {found['machine']['cpu']}, {found['machine']['cores']} cores.",
-            "**Distinct pre-tokens** (pattern `gpt2`), by Heaps' law `K · bytes^β` fitted on each "
-            f"text and its first half, quarter and so on, {_FITTED_POINTS} points:",
+            "**Distinct pre-tokens** (pattern `gpt2`), by Heaps' law `K · bytes^β`, fitted for "
+            f"each text to {_FITTED_POINTS} points: the text, its first half, its first quarter "
+            "and so on:",
             _heaps_table(found),
-            "**Configuration** that the other tables are for:",
+            "**Configuration** assumed by the other tables:",
             _configuration_table(),
-            "**Counts held by one worker** until a commit. A table that is full becomes a run file "
-            "and is begun anew:",
+            "**Counts of one worker** until a commit. When its table is full, the worker writes a "
+            "run file and starts an empty table:",
             _held_table(found),
             _small_tables(found),
-            "**Tasks, commits and descriptors**, of which only descriptors go through a shuffle; "
-            f"runs by the law of {largest} text:",
+            "**Tasks, commits and descriptors.** Only descriptors go through a shuffle. The number "
+            f"of run files follows the law of {largest} text:",
             _work_table(found),
-            "**Merging the shards**, as many at a time as there are shards or workers; time and "
-            f"reads by the law of {largest} text, which has the most:",
+            "**Merging the shards**, as many at a time as there are shards or workers. Time and "
+            f"reads follow the law of {largest} text, which has the most pre-tokens:",
             _merging_table(found),
             _measured_merging(found),
-            "**Training 32,000 ids**, measured: 64 shards of synthetic counts are read and merges "
-            "learned, in one process:",
+            "**Training 32,000 ids**, measured in one process that reads 64 shards of synthetic "
+            "counts and learns merges:",
             _training_table(found),
-            "**Training on a corpus**, extrapolated, by `tokenizer.min_count`: distinct "
-            "pre-tokens kept, memory, time; and the smallest of "
-            f"{', '.join(map(str, known[:-1]))} and {known[-1]} that fits:",
+            "**Training on a corpus**, extrapolated. The columns with a number contain the "
+            "distinct pre-tokens kept, memory and time for this `tokenizer.min_count`; the last "
+            "columns contain the smallest `min_count` that fits, out of "
+            f"{', '.join(map(str, known[:-1]))} and {known[-1]}:",
             _min_count_table(training, found),
             _fitting(training, found),
-            f"Learning takes `{training.a:.2g} · kept^{training.b:.2f}` seconds, through the "
-            f"{_FITTED_TRAININGS} largest measurements; reading the shards "
-            f"{training.seconds_to_read[False] * 1e9:.0f} s for 10^9 pre-tokens, "
-            f"{training.seconds_to_read[True] * 1e9:.0f} s if most are dropped. Memory is what "
-            "the stage estimates before it begins.",
-            "What is kept of a corpus is the share that is kept of the text (a stable spectrum of "
-            "frequencies is assumed). The same prediction from a quarter of each text misses the "
-            "number kept of the whole text by:",
+            f"Learning takes `{training.a:.2g} · kept^{training.b:.2f}` seconds, fitted to the "
+            f"{_FITTED_TRAININGS} largest measurements. Reading the shards takes "
+            f"{training.seconds_to_read[False] * 1e9:.0f} s for 10^9 pre-tokens, or "
+            f"{training.seconds_to_read[True] * 1e9:.0f} s if most are dropped. Memory is the "
+            "estimate that the stage makes before it starts.",
+            "The share of pre-tokens kept of a corpus is assumed to be the share kept of the "
+            "measured text (a stable frequency spectrum). For comparison, this is the error of the "
+            "same prediction from a quarter of each text to the whole text:",
             _prediction_table(found),
             _limits_of_shares(found),
             "**What `min_count` changes** in the merges of a text; ranks are counted from 0:",
             _changes_table(found),
-            "**Computing time**, at the speed of this machine's cores: counting and encoding "
-            f"{speeds} MB a second and core, the rest as above, by the law of {largest} text. "
-            "Training is one process with the smallest `min_count` that fits "
+            "**Computing time** at the speed of this machine's cores: counting and encoding at "
+            f"{speeds} MB per second and core, the rest as above, by the law of {largest} text. "
+            "Training is one process with the smallest `min_count` that fits into "
             f"{_TRAINED_WITH} of memory:",
             _cost_table(found, training),
         ]
@@ -332,13 +334,13 @@ def _held_table(found: Found) -> str:
 
     head = [
         "corpus",
-        "as",
-        "text of a commit",
-        "distinct",
+        "like",
+        "text per commit",
+        "distinct pre-tokens",
         "memory for all of them",
-        "of `counts.memory`",
+        "share of `counts.memory`",
         "run files",
-        "their bytes",
+        "size of run files",
     ]
     return _table(head, rows())
 
@@ -358,8 +360,8 @@ def _small_tables(found: Found) -> str:
         for (number, _), row in zip(predicted, rows, strict=True)
     ]
     return (
-        "Checked with small tables, runs that counting left (and as predicted): "
-        f"{', '.join(parts)}; the bytes predicted are off by {min(off):+.0%} to {max(off):+.0%}."
+        "Check with small tables, run files written by counting (predicted): "
+        f"{', '.join(parts)}. The predicted sizes are off by {min(off):+.0%} to {max(off):+.0%}."
     )
 
 
@@ -387,10 +389,10 @@ def _work_table(found: Found) -> str:
         "corpus",
         "workers",
         "tasks",
-        "their descriptors",
+        "size of their descriptors",
         "commits",
         "descriptors of sections",
-        "their bytes",
+        "size of these descriptors",
     ]
     return _table(head, rows())
 
@@ -418,20 +420,20 @@ def _merging_table(found: Found) -> str:
         "corpus",
         "workers",
         "shards",
-        *(f"run files as {text}" for text in texts),
-        "sections of a shard",
+        *(f"run files like {text}" for text in texts),
+        "sections per shard",
         "rounds",
-        "reads of a shard",
-        "takes",
+        "reads per shard",
+        "time",
     ]
     return _table(head, rows())
 
 
 def _measured_merging(found: Found) -> str:
     parts = [
-        f"{row['run_bytes'] / row['seconds'] / 1e6:.0f} MB of run files a second and core in "
+        f"{row['run_bytes'] / row['seconds'] / 1e6:.0f} MB of run files per second and core in "
         f"{row['rounds']} round{'s' if row['rounds'] > 1 else ''} "
-        f"({row['sections']} sections a shard, {_size(row['section_bytes'])} each)"
+        f"({row['sections']} sections per shard, {_size(row['section_bytes'])} each)"
         for row in found["merging"]
     ]
     return "Measured: " + ", ".join(parts) + ", from a local disk."
@@ -451,11 +453,11 @@ def _training_table(found: Found) -> str:
 
     head = [
         "distinct pre-tokens",
-        "their bytes",
+        "bytes of pre-tokens",
         "reading, CPU seconds",
         "learning, CPU seconds",
         "peak memory",
-        "estimated beforehand",
+        "estimated memory",
     ]
     return _table(head, rows())
 
@@ -481,7 +483,8 @@ def _min_count_table(training: Training, found: Found) -> str:
                     ),
                 )
 
-    head = ["corpus", "as", *map(str, _SHOWN_MIN_COUNTS), *(f"fits {name}" for name in _MACHINES)]
+    fits = (f"fits {name}" for name in _MACHINES)
+    head = ["corpus", "like", *map(str, _SHOWN_MIN_COUNTS), *fits]
     return _table(head, rows())
 
 
@@ -493,8 +496,8 @@ def _fitting(training: Training, found: Found) -> str:
         fitting = [training.fitting(text, build.size, memory) for text in _texts(found)]
         least = [one for one in fitting if one is not None]
         if len(least) == len(fitting):
-            needed.append(f"{name} of memory are enough with `min_count` {max(least)}")
-    return f"For {build.name}, as any of these texts, " + ", and ".join(needed) + "."
+            needed.append(f"{name} of memory is enough with `min_count` {max(least)}")
+    return f"For {build.name} of text like any of these, " + ", and ".join(needed) + "."
 
 
 def _prediction_table(found: Found) -> str:
@@ -533,9 +536,9 @@ def _limits_of_shares(found: Found) -> str:
         )
         parts.append(f"{curve['text']} {shares}")
     return (
-        "While Heaps' law goes on with the same β, the share kept tends to "
+        "If Heaps' law continues with the same β, the share kept tends to "
         "`Γ(min_count − β) / (Γ(1 − β) · Γ(min_count))`. The shares used, for 2 and 20, are above "
-        f"that: {', '.join(parts)}."
+        f"these limits: {', '.join(parts)}."
     )
 
 
@@ -565,10 +568,10 @@ def _changes_table(found: Found) -> str:
         "distinct kept",
         "occurrences kept",
         "CPU seconds",
-        "first rank that differs",
+        "first differing rank",
         "merges in common",
         "tokens in common",
-        "bytes a token",
+        "bytes per token",
     ]
     return _table(head, rows())
 
@@ -608,8 +611,8 @@ def _cost_table(found: Found, training: Training) -> str:
         "corpus",
         "workers",
         "`min_count`",
-        *(f"{stage}, vCPU-hours" for stage in (*stages, "together")),
-        *(f"{stage} takes" for stage in stages),
+        *(f"{stage}, vCPU-hours" for stage in (*stages, "total")),
+        *(f"{stage}, time" for stage in stages),
     ]
     return _table(head, rows())
 

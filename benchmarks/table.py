@@ -35,10 +35,10 @@ def render(results: Mapping[str, Any]) -> str:
     met, below, missed = (verdicts.count(verdict) for verdict in (_MET, _BELOW, _MISSED))
     parts = [
         _environment(results),
-        f"Of {len(verdicts)} ratios {met} meet their target, {below} are below it and not below "
-        f"what is acceptable, {missed} miss.",
+        f"Of {len(verdicts)} ratios, {met} meet their target, {below} are below it but acceptable, "
+        f"and {missed} are below the acceptable minimum.",
         _table(
-            "work|text|threads|bpe-beam|against||ratio|target (least)||same result",
+            "work|text|threads|bpe-beam|against||ratio|target (minimum)||same result",
             (line for row in held for line in _comparisons(row)),
         ),
         "Limits:",
@@ -46,7 +46,7 @@ def render(results: Mapping[str, Any]) -> str:
             "work|text|threads|found|limit|",
             (line for row in limited for line in _limits(row)),
         ),
-        "Stated without a target, on a part of each text:",
+        "Rows without a target, on a part of each text:",
         _table(f"work|text|threads|bpe-beam|{'|'.join(_STATED)}|same result", map(_stated, stated)),
     ]
     return "\n\n".join(parts)
@@ -58,7 +58,7 @@ def render_short(results: Mapping[str, Any]) -> str:
     lines = [line for row in rows for line in _headlines(row)]
     machine = results["machine"]
     few = any(side["runs"] < ROUNDS for row in rows for side in row["sides"].values())
-    warning = f" Provisional: some figures are of fewer than {ROUNDS} samples." if few else ""
+    warning = f" Provisional: some figures have fewer than {ROUNDS} samples." if few else ""
     return "\n\n".join(
         [
             f"On {machine['cpu']}, {machine['cores']} cores ({_dates(results['rows'])}).{warning}",
@@ -74,9 +74,9 @@ def _environment(results: Mapping[str, Any]) -> str:
     loads = [row["load_before"] for row in results["rows"]]
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
-        f"{machine['system']}; {packages}. Two threads that only compute do "
-        f"{machine['two_threads']} times the work of one here. Texts: {texts}. "
-        f"Taken on {_dates(results['rows'])}, load before a row {min(loads)} to {max(loads)}."
+        f"{machine['system']}; {packages}. On this machine, two threads that only compute do "
+        f"{machine['two_threads']} times the work of one. Texts: {texts}. "
+        f"Measured on {_dates(results['rows'])}; load before a row: {min(loads)} to {max(loads)}."
     )
 
 

@@ -15,7 +15,8 @@ from bpe_core.errors import BpeError
 
 if TYPE_CHECKING:
     from bpe_core.char_bpe import CharBPETokenizer
-    from bpe_core.counts import PretokenCounts, count_pretokens
+    from bpe_core.counting import count_pretokens
+    from bpe_core.counts import PretokenCounts
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
     from bpe_core.patterns import PATTERNS, pattern_with_rules
     from bpe_core.tokenizer import BPETokenizer
@@ -47,7 +48,7 @@ _MODULES = {
     "PretokenCounts": "counts",
     "RegexTokenizer": "minbpe",
     "TrainingResult": "training",
-    "count_pretokens": "counts",
+    "count_pretokens": "counting",
     "pattern_with_rules": "patterns",
     "train_bpe": "training",
     "train_from_counts": "training",

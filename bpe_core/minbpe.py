@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import MergeLearner
-from bpe_core.counts import ordered_pretokens
+from bpe_core.counting import ordered_pretokens
 from bpe_core.errors import (
     FormatError,
     InvalidTokenizerError,

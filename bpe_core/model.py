@@ -282,7 +282,7 @@ class TokenizerModel:
         left, right = (_listed(self.bytes_of(self.merges[:, i])) for i in (0, 1))
         return list(zip(left, right, strict=True))
 
-    @property
+    @cached_property
     def max_id(self) -> int:
         """The largest id that a token has or unknown bytes get, -1 if there is none."""
         ordinary = int(self.token_ids[-1]) if len(self.token_ids) else -1

@@ -41,6 +41,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from bpe_core.custom_patterns import compile_custom_pattern
 from bpe_core.errors import InvalidPatternError
 
 __all__ = [
@@ -265,7 +266,6 @@ class Pattern:
         return self.regex.split(THEN)
 
 
-@lru_cache(maxsize=64)
 def resolve_pattern(pattern: str) -> Pattern:
     """Return the pattern with this name or of this regular expression.
 
@@ -273,8 +273,8 @@ def resolve_pattern(pattern: str) -> Pattern:
     rewrote one of them, is that named pattern.
 
     Raises:
-        InvalidPatternError: ``pattern`` is empty, looks like a name that does not exist, or is a
-            regular expression that does not compile.
+        InvalidPatternError: ``pattern`` is not a str, is empty, looks like a name that does not
+            exist, or is a regular expression that does not compile or cannot split text.
 
     Example:
         >>> resolve_pattern("r50k").name
@@ -282,6 +282,15 @@ def resolve_pattern(pattern: str) -> Pattern:
         >>> resolve_pattern("[a-z]+").native is None
         True
     """
+    if not isinstance(pattern, str):
+        raise InvalidPatternError(
+            f"split pattern: expected a name or a regular expression as str, found {pattern!r}"
+        )
+    return _resolve(pattern)
+
+
+@lru_cache(maxsize=64)
+def _resolve(pattern: str) -> Pattern:
     if pattern in _UNLISTED:
         return Pattern(pattern, _UNLISTED[pattern], pattern, UNICODE_VERSION)
     name = _name_of(pattern)
@@ -303,6 +312,10 @@ def _name_of(pattern: str) -> str | None:
     return _REWRITTEN.get(pattern)
 
 
+def _shorten(pattern: str) -> str:
+    return repr(pattern) if len(pattern) <= 200 else f"{pattern[:200]!r}..."
+
+
 def _check_custom(pattern: str) -> None:
     names = sorted({*PATTERNS, *_OTHER_NAMES})
     choices = f"expected one of {', '.join(names)}, or a regular expression"
@@ -315,16 +328,22 @@ def _check_custom(pattern: str) -> None:
         near = difflib.get_close_matches(pattern.lower(), names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidPatternError(
-            f"unknown split pattern {pattern!r}: {choices}; {hint}"
-            f"To split at this very word, write '(?:{pattern})'"
+            f"unknown split pattern {_shorten(pattern)}: {choices}; {hint}"
+            f"To split at this very word, put it into a group: {_shorten(f'(?:{pattern})')}"
         )
     try:
-        for step in pattern.split(THEN):
-            regex.compile(step)
-    except regex.error as error:
+        pattern.encode()
+    except UnicodeEncodeError:
         raise InvalidPatternError(
-            f"the split pattern {pattern!r} is no valid regular expression: {error}; {choices} "
-            f"in the syntax of the package regex"
+            f"split pattern: expected Unicode text, found a lone surrogate in {_shorten(pattern)}"
+        ) from None
+    try:
+        for step in pattern.split(THEN):
+            compile_custom_pattern(step)
+    except InvalidPatternError as error:
+        raise InvalidPatternError(
+            f"the split pattern {_shorten(pattern)} {error}; {choices} in the syntax of the "
+            "package regex"
         ) from None
 
 

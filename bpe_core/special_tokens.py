@@ -47,18 +47,18 @@ def special_set(tokens: Sequence[str], ids: Sequence[int] | None = None) -> Spec
     return SpecialSet([t.encode() for t in tokens], range(len(tokens)) if ids is None else ids)
 
 
-def split_special_tokens(text: bytes, special_tokens: Sequence[str]) -> list[tuple[bytes, bool]]:
-    """Text cut at its special tokens: (part, is a special token), without empty parts.
+def split_special_tokens(text: bytes, specials: SpecialSet) -> list[tuple[bytes, bool]]:
+    """Cut a text at its special tokens: (part, is a special token), without empty parts.
 
     Of occurrences that overlap the leftmost counts, of those that begin at one place the longest.
 
     Example:
-        >>> split_special_tokens(b"a<s><s>>b", ["<s>", "<s>>"])
+        >>> split_special_tokens(b"a<s><s>>b", special_set(["<s>", "<s>>"]))
         [(b'a', False), (b'<s>', True), (b'<s>>', True), (b'b', False)]
     """
     parts: list[tuple[bytes, bool]] = []
     at = 0
-    for begin, end, _ in special_set(special_tokens).find_all(text):
+    for begin, end, _ in specials.find_all(text):
         if begin > at:
             parts.append((text[at:begin], False))
         parts.append((text[begin:end], True))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, count, islice
+from itertools import count, islice
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core import formats
-from bpe_core._native import Encoder, SpecialSet, cut_lookahead, safe_cut
+from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import joined, to_utf8
 from bpe_core.cores import check_num_threads
+from bpe_core.documents import Documents, buffer_of, check_spans
 from bpe_core.errors import (
     InvalidTokenizerError,
     InvalidUtf8Error,
@@ -27,18 +27,13 @@ from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, split_custom
 from bpe_core.special_tokens import check_special_tokens, special_set
+from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, character_places
 
 __all__ = ["AllowedSpecial", "BPETokenizer"]
 
 AllowedSpecial: TypeAlias = 'Literal["all", "none", "none_raise"] | set[str] | frozenset[str]'
-Documents: TypeAlias = (
-    "Sequence[str] | Sequence[bytes] | tuple[bytes | memoryview | NDArray[np.uint8], "
-    "NDArray[np.int64] | Sequence[int]]"
-)
 _Ids: TypeAlias = "NDArray[np.uint16] | NDArray[np.uint32]"
-
-_STREAM_BYTES = 1 << 12  # of a stream's text (of str: characters) that are encoded at a time
 
 
 class BPETokenizer:
@@ -333,7 +328,7 @@ class BPETokenizer:
             >>> ids.tolist(), offsets.tolist()
             ([97, 98, 99], [0, 2, 2, 3])
         """
-        data, bounds = _buffer_of(documents)
+        data, bounds = buffer_of(documents)
         ids, offsets = self._encode(
             data, bounds[:-1], bounds[1:], allowed_special, num_threads=num_threads
         )
@@ -407,7 +402,7 @@ class BPETokenizer:
             [97, 256, 98]
         """
         parts: Iterator[str | bytes] = iter(iterable)  # at once: what is no iterable is refused
-        return chain.from_iterable(self._encoded_steps(_utf8_parts(parts), self._all_specials))
+        return self._stream(self._all_specials).encode(parts)
 
     def encode_with_offsets(
         self, text: str | bytes, allowed_special: AllowedSpecial = "all"
@@ -478,8 +473,7 @@ class BPETokenizer:
         if allowed_special == "none_raise":
             data = to_utf8(text)
             self._check_no_specials(data, np.array([0]), np.array([len(data)]))
-        steps = self._marking._encoded_steps(_utf8_parts([text]), specials)
-        ids = list(islice(chain.from_iterable(steps), max_tokens + 1))
+        ids = list(islice(self._marking._stream(specials).encode([text]), max_tokens + 1))
         if len(ids) <= max_tokens:
             return text
         bounds = self._places(np.array(ids[:max_tokens], np.int64))
@@ -719,11 +713,12 @@ class BPETokenizer:
         append: Sequence[int] = (),
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """By a custom pattern: `regex` finds the pre-tokens, the encoder merges them."""
-        _check_spans(len(data), starts, ends)
+        check_spans(len(data), starts, ends)
         texts: list[bytes] = []
         bounds: list[NDArray[np.int64]] = []
         special_ids: list[NDArray[np.int64]] = []
         spans_after: list[int] = []
+        ids_of_specials: list[int] = []  # copied from the set at the first match
         at = spans = 0
 
         def add(cuts: NDArray[np.int64], ids: NDArray[np.int64]) -> None:
@@ -746,7 +741,8 @@ class BPETokenizer:
                 texts.append(part.encode())
                 at += len(texts[-1])
                 if index >= 0:
-                    add_ids([specials.ids[index]])
+                    ids_of_specials = ids_of_specials or specials.ids
+                    add_ids([ids_of_specials[index]])
                 done = stop
             add_ids(append)
             spans_after.append(spans)
@@ -771,41 +767,18 @@ class BPETokenizer:
             return part
         return self._normalizer.normalize(part.encode()).decode()
 
-    def _encoded_steps(self, parts: Iterable[bytes], specials: SpecialSet) -> Iterator[array[int]]:
-        """The ids of the parts joined, a few kB of text at a time."""
-        lookahead = cut_lookahead(specials)
-        text = bytearray()
-        wanted = _STREAM_BYTES
-        self._encoder.begin_stream()
-        try:
-            for part in parts:
-                text += part
-                while len(text) >= wanted + lookahead:
-                    cut = self._cut(text, wanted, specials)
-                    if cut is None:
-                        wanted = 2 * len(text)  # look again when there is as much more
-                        break
-                    yield self._encoded_step(bytes(memoryview(text)[:cut]), specials)
-                    del text[:cut]
-                    wanted = _STREAM_BYTES
-            yield self._encoded_step(bytes(text), specials)
-        finally:
-            self._encoder.end_stream()
+    def _stream(self, specials: SpecialSet) -> TextStream:
+        def encode_custom(text: bytes) -> NDArray[np.uint32]:
+            bounds = np.array([0, len(text)])
+            return self._encode_custom(text, bounds[:1], bounds[1:], specials)[0]
 
-    def _encoded_step(self, text: bytes, specials: SpecialSet) -> array[int]:
-        """The ids as an array, which makes Python's int of each when it is asked for."""
-        if self._split_regex is None:
-            return array("I", self._encoder.encode_step(text, specials))
-        bounds = np.array([0, len(text)])
-        ids, _ = self._encode_custom(text, bounds[:1], bounds[1:], specials)
-        return array("I", ids.tobytes())
-
-    def _cut(self, text: bytearray, limit: int, specials: SpecialSet) -> int | None:
-        """A place where a cut changes no ids, if there is one: the last up to `limit`, or else the
-        first after it. As much text as `cut_lookahead` says follows the limit."""
-        if resolve_pattern(self._model.pattern).has_safe_cuts:
-            return safe_cut(text, False, limit, specials, self._normalizer)
-        return max((end for _, end, _ in specials.find_all(text) if end <= limit), default=None)
+        return TextStream(
+            self._encoder,
+            specials,
+            self._normalizer,
+            has_safe_cuts=resolve_pattern(self._model.pattern).has_safe_cuts,
+            encode_custom=None if self._split_regex is None else encode_custom,
+        )
 
 
 def _listed_ids(ids: NDArray[np.integer]) -> list[int]:
@@ -818,31 +791,6 @@ def _listed_ids(ids: NDArray[np.integer]) -> list[int]:
     return values
 
 
-def _utf8_parts(parts: Iterable[str | bytes]) -> Iterator[bytes]:
-    """The text of the parts in UTF-8, cut anew; a surrogate pair that was cut is put together."""
-    gathered: list[str] = []
-    length = 0
-    for number, part in enumerate(parts):
-        if isinstance(part, str) and length + len(part) < _STREAM_BYTES:
-            gathered.append(part)
-            length += len(part)
-        elif isinstance(part, str):
-            for i in range(0, len(part), _STREAM_BYTES):
-                text = "".join([*gathered, part[i : i + _STREAM_BYTES]])
-                half = text[-1] if "\ud800" <= text[-1] < "\udc00" else ""
-                yield to_utf8(text[: len(text) - len(half)])
-                gathered, length = [half], len(half)
-        elif isinstance(part, bytes):
-            yield to_utf8("".join(gathered))
-            yield from (part[i : i + _STREAM_BYTES] for i in range(0, len(part), _STREAM_BYTES))
-            gathered, length = [], 0
-        else:
-            raise TypeError(
-                f"part {number} of the text: expected str or bytes, found {type(part).__name__}"
-            )
-    yield to_utf8("".join(gathered))
-
-
 def _decoded(text: bytes, begin: int, end: int) -> str:
     try:
         return text[begin:end].decode()
@@ -852,42 +800,6 @@ def _decoded(text: bytes, begin: int, end: int) -> str:
             f"byte {at} of the text: expected UTF-8, found 0x{text[at : at + 4].hex().upper()}; "
             "repair the text: a regular expression splits characters"
         ) from None
-
-
-def _check_spans(size: int, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-    outside = np.flatnonzero((starts < 0) | (starts > ends) | (ends > size))
-    if len(outside):
-        i = outside[0]
-        raise ValueError(
-            f"document {i} lies outside of the data: [{starts[i]}, {ends[i]}) of {size} bytes"
-        )
-
-
-def _buffer_of(
-    documents: Documents,
-) -> tuple[bytes | memoryview | NDArray[np.uint8], NDArray[np.int64]]:
-    """The documents as one buffer and the offsets in it."""
-    if isinstance(documents, (str, bytes, np.ndarray)):
-        raise TypeError(f"documents: expected a list of them, found one {type(documents).__name__}")
-    if isinstance(documents, tuple) and len(documents) == 2:
-        buffer, second = documents
-        is_buffer = isinstance(buffer, (bytes, bytearray, memoryview, np.ndarray))
-        if is_buffer and not isinstance(second, (str, bytes, bytearray, memoryview)):
-            return buffer, _checked_offsets(second)  # type: ignore[return-value]
-    try:
-        return joined([to_utf8(document) for document in documents])  # type: ignore[arg-type]
-    except TypeError as error:
-        raise TypeError(f"documents: {error}") from None
-
-
-def _checked_offsets(offsets: object) -> NDArray[np.int64]:
-    array = np.asarray(offsets)
-    if array.ndim != 1 or not len(array) or array.dtype.kind not in "iu":
-        raise TypeError(
-            "offsets: expected the integers at which documents begin and end, int64[n + 1], found "
-            f"{array.dtype}{list(array.shape)}"
-        )
-    return np.ascontiguousarray(array, np.int64)
 
 
 def _special_ids(

@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bpe_core._native import MergeLearner, separator_problem
-from bpe_core.counts import Errors, PretokenCounts, count_files
+from bpe_core.counting import Errors, check_path, count_files
+from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 from bpe_core.extending import check_counted_as_encoded, learner_after, with_new_special_tokens
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
@@ -137,10 +138,7 @@ def train_bpe(
     Example:
         vocab, merges = train_bpe("corpus.txt", 32_000, ["<|endoftext|>"])
     """
-    paths = [input_path] if isinstance(input_path, (str, os.PathLike)) else list(input_path)
-    for path in paths:
-        if not Path(path).is_file():
-            raise TrainingError(f"input_path: expected a file, found none at {os.fspath(path)!r}")
+    paths = _checked_paths(input_path)
     specials = check_special_tokens(special_tokens)
     start = _start(specials, {"pattern": pattern})
     _check_vocab_size(vocab_size, start)
@@ -274,7 +272,7 @@ def train_from_counts(
 def _warn_of_tokens_not_cut_out(specials: tuple[str, ...], counts: PretokenCounts) -> None:
     if "special_tokens" not in counts.metadata:
         return
-    cut_out = json.loads(counts.metadata["special_tokens"])
+    cut_out = set(json.loads(counts.metadata["special_tokens"]))
     if missing := [token for token in specials if token not in cut_out]:
         warnings.warn(
             f"special_tokens: expected counts of text that was cut at them, found counts made "
@@ -396,6 +394,18 @@ def _train(
             _learn(learner, len(start.token_ids), size - len(start), show)
             results[size] = _result(learner, start, counts, options)
     return [results[size] for size in sizes]
+
+
+def _checked_paths(
+    given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> list[Path]:
+    is_one = isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable)
+    listed: Iterable[object] = [given] if is_one else given  # type: ignore[assignment]
+    paths = [check_path(path, "input_path") for path in listed]
+    for path in paths:
+        if not path.is_file():
+            raise TrainingError(f"input_path: expected a file, found none at {str(path)!r}")
+    return paths
 
 
 def _checked_separator(separator: str | bytes | None) -> str | None:

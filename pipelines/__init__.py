@@ -2,7 +2,7 @@
 
     from pipelines import CountPretokens, EncodeDocuments, ReadDocuments, WriteTokenShards
 
-Importing this package imports neither Beam nor pyarrow; the first use of these names does.
+Importing this package loads neither Beam nor pyarrow; the first use of one of these names does.
 """
 
 from __future__ import annotations

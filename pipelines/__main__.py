@@ -1,4 +1,4 @@
-"""`python -m pipelines` is the command `beam-bpe`."""
+"""Entry point of `python -m pipelines`, the same command as `beam-bpe`."""
 
 from __future__ import annotations
 

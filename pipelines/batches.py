@@ -1,7 +1,7 @@
-"""DocumentBatch: documents as readers yield them and as everything downstream takes them.
+"""DocumentBatch: the documents that readers yield and everything downstream accepts.
 
-Within a fused stage a batch is passed as it is. For pipelines that shuffle batches, importing this
-module registers a Beam coder: one row in the Arrow IPC streaming format.
+Batches pass between fused steps unchanged. `pipelines.beam.coders` registers a Beam coder for
+pipelines that shuffle them: one row in the Arrow IPC streaming format.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ FIRST_BYTES: Final = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reject:
-    """A document that was left out, and why.
+    """Rejected document, or the unreadable rest of a bad file.
 
     Attributes:
-        source: as `DocumentBatch.source`.
-        offset: as `DocumentBatch.offsets`.
-        length: bytes; of a line that can't be read, those of the line.
-        reason: a short name, such as "invalid_utf8".
-        message: what is wrong and at which byte, for people.
-        first_bytes: up to 64 bytes that it begins with.
-        id: the record's own id, where it has one that could be read.
+        source: see `DocumentBatch.source`.
+        offset: see `DocumentBatch.offsets`.
+        length: number of bytes of the text, or of the line if the line is malformed.
+        reason: short name such as "invalid_utf8".
+        message: description of the problem, with the byte at which it occurs.
+        first_bytes: up to 64 bytes from the start.
+        id: the record's own id, if it has a readable one.
     """
 
     source: str
@@ -42,41 +42,43 @@ class Reject:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DocumentBatch:
-    """Documents of one file, in order: whole ones, or one piece of a long one.
+    """Documents of one file, in order: complete ones, or one chunk of a long one.
 
-    Document `i` is `data[starts[i]:ends[i]]`; between documents lie separators and what was left
-    out. Documents are valid UTF-8 and not empty.
+    Document `i` is `data[starts[i]:ends[i]]`; between documents are separators and excluded
+    documents. Documents are valid UTF-8 and not empty.
 
     Attributes:
         data: uint8, a few MB.
-        starts, ends: int64[n], places in `data`, ascending.
-        offsets: int64[n], where the file has each document: the first byte of text, or of a line of
-            JSON, in the decompressed file; the number of the row in Parquet and Arrow.
-        num_bytes: int64[n], bytes of the source text: before invalid UTF-8 was replaced.
+        starts, ends: int64[n], positions in `data`, ascending.
+        offsets: int64[n], position of each document in the file: the offset of the first byte of
+            the text, or of its JSON line, in the decompressed file; the row number in Parquet and
+            Arrow.
+        num_bytes: int64[n], bytes of the source text, before invalid UTF-8 was replaced.
         hashes: uint64[n, 2], upper and lower half of the xxh3-128 of each document's source text.
         source: name of the source, if it has one, "/", name of the file.
-        ids: string[n], the records' own ids, null where one has none; None where the source has no
-            `id_field`.
-        part: number of the piece of a long document; 0 for whole documents.
-        last: whether the document ends with this piece; True for whole documents.
-        whole_bytes: for a piece, the bytes of its whole document; None for whole documents.
-        special_at: for a piece, where in the source text of the whole document the first special
-            token occurs; None if none does, and for whole documents.
-        cutting: for a piece, what its document was cut by: `ReadOptions.cutting`; "" for whole
-            documents.
-        empty: number of empty documents met.
-        framing_bytes: of text and JSON lines, the bytes of the decompressed file that are neither
-            `num_bytes` nor the text of a document left out: separators, a byte-order mark, what is
-            around the text in a line. With those they add up to the file. (Below 0 where fields are
-            joined by more than stood around them.) 0 for Parquet and Arrow.
-        not_selected, not_selected_bytes: number of documents that a selection left out, and their
-            source text.
-        rows: of Parquet and Arrow, with the last batch of a file: how many rows had to be read of
-            the file, as its footer says; else 0.
-        rejects: documents left out because something is wrong with them.
+        ids: string[n], the records' own ids, null for a record without one; None if the source has
+            no `id_field`.
+        part: number of the chunk of a long document; 0 for complete documents.
+        last: True for the last chunk of a document, and for complete documents.
+        whole_bytes: for a chunk, the bytes of its complete document; None for complete documents.
+        special_at: for a chunk, the position of the first special token in the source text of the
+            complete document; None if there is none, and for complete documents.
+        cutting: for a chunk, the rules by which its document was cut (`ReadOptions.cutting`); ""
+            for complete documents.
+        empty: number of empty documents that were skipped.
+        framing_bytes: for text and JSON lines, the bytes of the decompressed file that are not text
+            of documents: separators, a byte-order mark, the markup of lines. Together with
+            `num_bytes`, the lengths of rejects and `not_selected_bytes` they add up to the file.
+            (Negative if the join between fields is longer than the markup around them.) 0 for
+            Parquet and Arrow.
+        not_selected, not_selected_bytes: number of documents that were not selected, and the bytes
+            of their source text.
+        rows: for Parquet and Arrow, in the last batch of a file, the number of rows to read of the
+            file according to its footer; else 0.
+        rejects: documents that were rejected.
 
-    A piece is alone in its batch. Its offset and its hash are those of the whole document, its
-    num_bytes are its own.
+    A chunk is alone in its batch. It has the offset and the hash of the complete document, and its
+    own `num_bytes`.
     """
 
     data: NDArray[np.uint8]
@@ -105,25 +107,25 @@ class DocumentBatch:
 
     @property
     def all_documents(self) -> int:
-        """Number of documents that were met, with those left out; a long one at its first piece."""
+        """Number of documents read, excluded ones too; a long one counts at its first chunk."""
         kept = len(self) if self.part == 0 else 0
         return kept + self.empty + self.not_selected + len(self.rejects)
 
     @property
     def is_piece(self) -> bool:
-        """Whether this is a piece of a long document, not whole documents."""
+        """True if this is a chunk of a long document, not complete documents."""
         return self.whole_bytes is not None
 
     def document(self, index: int) -> bytes:
-        """The text of a document, for tests and messages; fast code works on the arrays."""
+        """Return the text of a document, for tests and messages; fast code uses the arrays."""
         return self.data[self.starts[index] : self.ends[index]].tobytes()
 
     def documents(self) -> Iterator[bytes]:
-        """The text of each document. Of a long one, which comes in pieces, only this piece."""
+        """Yield the text of each document; for a long document, only this chunk."""
         return map(self.document, range(len(self)))
 
     def where(self, index: int) -> str:
-        """Which document it is, for messages: elements of a pipeline come from no file."""
+        """Describe a document for messages; elements of a pipeline have no file."""
         record_id = None if self.ids is None else self.ids[index].as_py()
         if self.source:
             own = "" if record_id is None else f", id {record_id!r}"
@@ -134,13 +136,13 @@ class DocumentBatch:
         return f"{what} begins {self.document(index)[: FIRST_BYTES // 2]!r}"
 
     def select(self, kept: NDArray[np.bool_]) -> DocumentBatch:
-        """The batch with only some of its documents; `empty` and `rejects` stay.
+        """Return the batch with only some of its documents; `empty` and `rejects` stay.
 
-        Pieces of a long document must all be kept or all be left out: choose by what they share,
+        All chunks of a long document must be kept or none: choose by properties that they share,
         such as `offsets`, `hashes` or `whole_bytes`.
 
         Args:
-            kept: bool[n], which ones.
+            kept: bool[n], mask of the documents to keep.
 
         Example:
             >>> batch = DocumentBatch(data=np.frombuffer(b"good bad", np.uint8), source="a",

@@ -1,33 +1,36 @@
-"""The commands of a build: plan, count, train, encode, build, replay.
+"""The commands of a build as functions: plan, count, train, encode, build, replay.
 
-Each stage asks first whether it is finished, does what is missing, and writes its manifest last.
-With `no_wait` the first pipeline that is needed is submitted, and the command ends; the next one
-goes on from what the job has made by then. With `take_over` it does so though such a job has not
-said that it is finished.
-Beam is imported only where a pipeline runs.
+A stage that is finished is not repeated: a command does what is missing and writes the manifest of
+each stage last. With `no_wait` the first pipeline that is needed is submitted and the command ends;
+the next command goes on from what the job has made by then. With `take_over` it goes on even if
+such a job has not reported that it has finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from pipelines.config import BuildConfig
-from pipelines.stages.context import Run, Submitted
+from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
 from pipelines.stages.count import count as count_stage
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.encode import encode as encode_stage
-from pipelines.stages.plan import describe
+from pipelines.stages.output import Output
+from pipelines.stages.plan import check_output, plan_build
 from pipelines.stages.replay import replay as replay_stage
 from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.train import discard_tokenizer
 from pipelines.stages.train import train as train_stage
+from pipelines.storage.locks import OutputLock
 
 
 def plan(config: BuildConfig) -> BuildPlan:
-    """What a build would read, do and write; from the inputs' sizes and, if any, their limits."""
-    return describe(Run(config))
+    """Return what a build would read, do and write; only sources with a limit are read."""
+    context = BuildContext.of(config, "plan")
+    return plan_build(config, context.inputs, context.output)
 
 
 def count(
@@ -38,15 +41,10 @@ def count(
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
-    """Counts the pre-tokens of the corpus."""
-    run = Run(config, beam_args, "count", no_wait=no_wait, take_over=take_over)
-    check_trains(run)
-    run.check_inputs_and_options()
-    with suppress(Submitted), run.lock:
-        if restart:
-            discard_counts(run)
-        count_stage(run)
-    return run.summary
+    """Count the pre-tokens of the corpus."""
+    check_trains(config)
+    context = BuildContext.of(config, "count", beam_args, no_wait=no_wait, take_over=take_over)
+    return _run_stage(context, count_stage, [discard_counts] if restart else [])
 
 
 def train(
@@ -57,15 +55,10 @@ def train(
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
-    """Trains the tokenizer; counts first if that is not finished."""
-    run = Run(config, beam_args, "train", no_wait=no_wait, take_over=take_over)
-    check_trains(run)
-    run.check_inputs_and_options()
-    with suppress(Submitted), run.lock:
-        if restart:
-            discard_tokenizer(run)
-        train_stage(run)
-    return run.summary
+    """Train the tokenizer; count first if that is not finished."""
+    check_trains(config)
+    context = BuildContext.of(config, "train", beam_args, no_wait=no_wait, take_over=take_over)
+    return _run_stage(context, train_stage, [discard_tokenizer] if restart else [])
 
 
 def encode(
@@ -76,14 +69,9 @@ def encode(
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
-    """Encodes the corpus; counts and trains first if that is not finished."""
-    run = Run(config, beam_args, "encode", no_wait=no_wait, take_over=take_over)
-    run.check_inputs_and_options()
-    with suppress(Submitted), run.lock:
-        if restart:
-            discard_tokens(run)
-        encode_stage(run)
-    return run.summary
+    """Encode the corpus; count and train first if that is not finished."""
+    context = BuildContext.of(config, "encode", beam_args, no_wait=no_wait, take_over=take_over)
+    return _run_stage(context, encode_stage, [discard_tokens] if restart else [])
 
 
 def build(
@@ -94,32 +82,45 @@ def build(
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
-    """Does everything; what is finished is not done again."""
-    run = Run(config, beam_args, no_wait=no_wait, take_over=take_over)
-    run.check_inputs_and_options()
-    with suppress(Submitted), run.lock:
-        if restart:
-            discard_tokens(run)
-            if config.tokenizer.path is None:
-                discard_tokenizer(run)
-                discard_counts(run)
-        encode_stage(run)
-    return run.summary
+    """Count, train and encode; what is finished is not repeated."""
+    context = BuildContext.of(config, "build", beam_args, no_wait=no_wait, take_over=take_over)
+    trains = config.tokenizer.path is None
+    discards = [discard_tokens, *([discard_tokenizer, discard_counts] if trains else [])]
+    return _run_stage(context, encode_stage, discards if restart else [])
 
 
 def replay(
     config: BuildConfig, repaired: Mapping[str, str] | None = None, *, beam_args: Sequence[str] = ()
 ) -> BuildSummary:
-    """Encodes rejected documents after all, by a changed policy or from repaired files.
+    """Encode rejected documents after all, by a changed policy or from repaired files.
 
     Args:
-        config: of the dataset, but for what decides which documents are rejected.
+        config: of the dataset; only what decides which documents are rejected may differ.
         repaired: path or URL of a repaired file, by the name of the file in the column `source`.
         beam_args: options of Beam.
     """
-    run = Run(config, beam_args)
-    run.repaired = tuple((repaired or {}).values())
-    run.check_inputs_and_options()
-    with run.lock:
-        replay_stage(run, repaired or {})
-    return run.summary
+    files = repaired or {}
+    context = BuildContext.of(config, "replay", beam_args, repaired=tuple(files.values()))
+    return _run_stage(context, partial(replay_stage, repaired=files), [])
+
+
+def _run_stage(
+    context: BuildContext,
+    run: Callable[[BuildContext], object],
+    discards: Sequence[Callable[[Output, OutputLock], Sequence[str]]],
+) -> BuildSummary:
+    """Check the inputs, discard what the user asked to make again, run a stage; return the summary.
+
+    Args:
+        context: of the command.
+        run: the last stage of the command, which runs those before it.
+        discards: remove what stages have written, and return warnings.
+    """
+    context.check()
+    with suppress(Submitted), context.lock:
+        for discard in discards:
+            context.report.add_warnings(discard(context.output, context.lock))
+        if context.no_wait:  # a job could not stop before a stage that is refused
+            check_output(context.config, context.inputs, context.output, context.command)
+        run(context)
+    return context.report.summary

@@ -1,36 +1,65 @@
 """Errors of the pipelines and the exit codes of the command `beam-bpe`.
 
-    BpeError                             what bpe_core finds wrong itself               exit code 9
-    └── PipelineError                    root of everything below                                 1
-        ├── ConfigError                  the configuration or the command line                    2
-        ├── DifferentConfigurationError  the output belongs to another configuration              3
-        ├── InputError                   an input file is missing, unreadable or corrupt          4
-        ├── OutputError                  the output can't be written                              5
-        ├── RejectLimitError             more documents rejected than allowed                     6
-        ├── IncompleteCountsError        a count shard lacks tasks or holds one twice             7
-        ├── WorkerDiedError              the process doing the work died of a signal              8
-        ├── TooLargeError                a stage would take more memory than there is            10
-        ├── AccountingError              documents or bytes of the input are unaccounted for  11
-        ├── NotWholeError                an output is not what its manifests say                 12
-        ├── WorkerVersionError           a worker has other software than the command            13
-        └── JobFailedError               an engine gave up a job, or somebody cancelled it       14
+    BpeError                             raised by bpe_core itself
+    └── PipelineError                    the root of everything below
+        ├── ConfigError
+        ├── DifferentConfigurationError
+        ├── InputError
+        │   ├── BadFileError
+        │   │   ├── DamagedFileError
+        │   │   ├── ChangedFileError
+        │   │   │   └── VanishedFileError
+        │   │   └── ForbiddenFileError
+        │   ├── UnreadableFileError
+        │   │   └── ForbiddenFileError
+        │   └── BadFileLimitError
+        ├── OutputError
+        ├── RejectLimitError
+        ├── IncompleteCountsError
+        ├── WorkerDiedError
+        ├── TooLargeError
+        ├── AccountingError
+        ├── NotWholeError
+        ├── WorkerVersionError
+        └── JobFailedError
 
-0 is success, 1 an unexpected error (a traceback is shown), 130 an interruption by the keyboard, 143
-by SIGTERM.
+Each has the exit code of its class; `EXIT_CODES` has the meaning of each code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from bpe_core.errors import BpeError
-from pipelines.redaction import scrub
+from pipelines.redaction import redact
 
-CORE_ERROR_EXIT_CODE = 9
-INTERRUPTED_EXIT_CODE = 130
-TERMINATED_EXIT_CODE = 143
+CORE_ERROR_EXIT_CODE: Final = 9
+INTERRUPTED_EXIT_CODE: Final = 130
+TERMINATED_EXIT_CODE: Final = 143
 
-# Reasons of rejects for files that can't be read, or not to their end.
+# `beam-bpe --help` shows these; docs/configuration.md and docs/errors.md have a row for each.
+EXIT_CODES: Final[Mapping[int, str]] = {
+    0: "done",
+    1: "unexpected error, shown with its traceback",
+    2: "wrong configuration or command line",
+    3: "the output belongs to another configuration",
+    4: "input missing, unreadable or corrupt",
+    5: "the output can't be written",
+    6: "too many documents rejected",
+    7: "counts incomplete",
+    8: "the working process died",
+    CORE_ERROR_EXIT_CODE: "the tokenizer core refused",
+    10: "a stage needs more memory than there is",
+    11: "documents or bytes of the input are unaccounted for",
+    12: "verification found a problem",
+    13: "a worker has other versions of the software",
+    14: "the engine gave up a job, or someone cancelled it",
+    INTERRUPTED_EXIT_CODE: "interrupted",
+    TERMINATED_EXIT_CODE: "terminated",
+}
+
+# Reasons of rejects that stand for a file, or the rest of one, that can't be read.
 DAMAGED_FILE: Final = "damaged_file"
 VANISHED_FILE: Final = "vanished_file"
 CHANGED_FILE: Final = "changed_file"
@@ -38,10 +67,10 @@ UNREADABLE_FILE: Final = "unreadable_file"
 
 
 class PipelineError(BpeError):
-    """Root of the errors that a user of the pipelines can cause and mend.
+    """Root of the errors that a user of the pipelines can cause and fix.
 
-    The text says what is wrong, then line by line what was expected, what was found, where, and
-    what to do; parts that are not given are left out. Values of credentials are left out too.
+    The text has a line for the message and one for each part that is given: expected, found,
+    where, what to do. Values of credentials are redacted.
 
     >>> print(InputError("No file matches the pattern.", where="input.files[0]",
     ...                  hint="Check the path; it is relative to the configuration file."))
@@ -66,7 +95,7 @@ class PipelineError(BpeError):
         self.found = found
         self.where = where
         self.hint = hint
-        # Whole, because Beam makes an error of a worker anew from its arguments.
+        # The full text, because Beam recreates an error of a worker from its arguments.
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -77,7 +106,7 @@ class PipelineError(BpeError):
             ("what to do", self.hint),
         )
         lines = [self.message, *(f"  {label}: {text}" for label, text in parts if text is not None)]
-        return scrub("\n".join(lines))
+        return redact("\n".join(lines))
 
 
 class ConfigError(PipelineError):
@@ -93,7 +122,7 @@ class DifferentConfigurationError(PipelineError):
 
 
 class InputError(PipelineError):
-    """An input file is missing, can't be read, is corrupt, or holds what the rules refuse."""
+    """An input file is missing, unreadable or corrupt, or contains what the rules refuse."""
 
     exit_code = 4
 
@@ -115,49 +144,69 @@ class RejectLimitError(PipelineError):
 
 
 class IncompleteCountsError(PipelineError):
-    """A shard of the counts does not hold every task exactly once."""
+    """A shard of the counts does not contain every task exactly once."""
 
     exit_code = 7
 
 
 class WorkerDiedError(PipelineError):
-    """The process that does the work was killed by a signal or left without saying how it ended."""
+    """The working process was killed by a signal, or exited without reporting its end."""
 
     exit_code = 8
 
 
 class TooLargeError(PipelineError):
-    """A stage would take more memory than there is; refused before it takes it."""
+    """A stage would need more memory than there is; it was not begun."""
 
     exit_code = 10
 
 
 class AccountingError(PipelineError):
-    """What went in is not what came out: documents or bytes of the input are not accounted for."""
+    """Documents or bytes of the input are not accounted for in the output."""
 
     exit_code = 11
 
 
 class NotWholeError(PipelineError):
-    """Something is wrong with an output: `beam-bpe verify` found it."""
+    """`beam-bpe verify` found a problem in an output."""
 
     exit_code = 12
 
 
 class WorkerVersionError(PipelineError):
-    """A worker runs other versions than the command, so its bytes could differ."""
+    """A worker has other versions than the launcher, so its bytes could differ."""
 
     exit_code = 13
 
 
 class JobFailedError(PipelineError):
-    """An engine ended a job: it lost workers or lacked resources, or somebody cancelled it."""
+    """An engine ended a job: it lost workers or lacked resources, or someone cancelled it."""
 
     exit_code = 14
 
 
-def in_a_line(error: BaseException) -> str:
-    """What an error says is wrong, without line breaks and without advice."""
+def shortened(
+    items: Sequence[str], limit: int, *, total: int | None = None, separator: str = ", "
+) -> str:
+    """Join the first items for a message, and add how many more there are.
+
+    Args:
+        items: What to list, the most telling first.
+        limit: Number of items to show.
+        total: Number of items there are, if `items` are not all of them.
+        separator: Text between two items.
+
+    Example:
+        >>> shortened(["a.txt", "b.txt", "c.txt"], 2), shortened(["a.txt"], 2)
+        ('a.txt, b.txt, and 1 more', 'a.txt')
+    """
+    shown = items[:limit]
+    more = (len(items) if total is None else total) - len(shown)
+    return separator.join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
+
+
+def to_one_line(error: BaseException) -> str:
+    """Return the text of an error in one line, without place and advice."""
     if not isinstance(error, PipelineError):
         return "; ".join(line.strip() for line in str(error).splitlines())
     said = {"expected": error.expected, "found": error.found}
@@ -165,7 +214,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code with which the command ends because of this error."""
+    """Return the exit code of a command that ends with this error."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED_EXIT_CODE
     if isinstance(error, PipelineError):
@@ -174,37 +223,38 @@ def exit_code_of(error: BaseException) -> int:
 
 
 class BadFileError(InputError):
-    """A file can't be read, or not to its end, and that is the file's fault."""
+    """A file can't be read, or not to its end, because of the file itself."""
 
     reason: ClassVar[str]
 
 
 class DamagedFileError(BadFileError):
-    """A file is not what its form or its compression says, or is cut short."""
+    """A file is malformed for its format or compression, or is truncated."""
 
     reason = DAMAGED_FILE
 
 
 class ChangedFileError(BadFileError):
-    """A file is not what it was when the work was planned."""
+    """A file has changed since the work was planned."""
 
     reason = CHANGED_FILE
 
 
 class VanishedFileError(ChangedFileError):
-    """A file that was there when the work was planned is gone."""
+    """A file has disappeared since the work was planned."""
 
     reason = VANISHED_FILE
 
 
 class UnreadableFileError(InputError):
-    """A file can't be read. Where its storage fails again and again, that is not the file's fault:
-    the build ends, and goes on when the storage is back.
+    """A file can't be read because its storage keeps failing.
+
+    The build ends, and the same command goes on when the storage is back.
     """
 
 
 class ForbiddenFileError(BadFileError, UnreadableFileError):
-    """A file may not be read."""
+    """The permissions of a file forbid reading it."""
 
     reason = UNREADABLE_FILE
 

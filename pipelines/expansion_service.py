@@ -1,18 +1,18 @@
-"""An expansion service: the transforms over rows for pipelines written in Java, Go or Python.
+"""Expansion service: the row transforms for pipelines written in Java, Go or Python.
 
 ::
 
     python -m pipelines.expansion_service --port=8097 --serve_workers
 
-A pipeline elsewhere asks it to expand `pipelines.row_transforms.EncodeDocuments` or another of
-`TRANSFORMS`; what it gets back is a part of its own pipeline that runs on Python workers. Those are
-this process (`--serve_workers`), or what Beam's `--environment_type` and `--environment_config`
-say: an image with this package, or a pool of workers.
+A pipeline in another process requests the expansion of `pipelines.row_transforms.EncodeDocuments`
+or another of `TRANSFORMS`, and receives a part of its own pipeline that runs on Python workers.
+These are this process (`--serve_workers`), or the environment given by Beam's `--environment_type`
+and `--environment_config`: an image with this package, or a pool of workers.
 
-Beam's own service takes a glob of names, walks from name to attribute, and unpickles what a
-request holds; whoever reaches its port runs code. This one expands its few transforms, from
-requests that need no more than data to be understood, and listens on this machine alone unless
-`--host` says otherwise.
+Beam's own service accepts a glob of names, resolves attributes by name, and unpickles the content
+of requests, so anyone who reaches its port can run code. This service expands only its own
+transforms, accepts only requests that contain plain data, and listens on this machine only unless
+`--host` is given.
 """
 
 from __future__ import annotations
@@ -51,59 +51,59 @@ from pipelines import row_transforms, supervisor
 from pipelines.beam.row_bytes import check_row
 from pipelines.errors import ConfigError, PipelineError
 
-# Their names, in full.
+# Fully qualified names.
 TRANSFORMS: Final = frozenset(
     f"{row_transforms.__name__}.{name}" for name in row_transforms.TRANSFORMS
 )
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _SECONDS_TO_STOP: Final = 5.0
 
-# Stand-ins for what gives the inputs, in every SDK's requests.
+# Placeholders for the producers of the inputs in the requests of all SDKs.
 _PRODUCERS: Final = frozenset({"", common_urns.primitives.IMPULSE.urn})
 
 
 class ExpansionService(expansion_service.ExpansionServiceServicer):  # type: ignore[misc]
-    """Expands `TRANSFORMS`, and refuses requests that could make it run anything else.
+    """Service that expands `TRANSFORMS` and refuses requests that could run any other code.
 
     Args:
-        options: of Beam; its environment is where the transforms will run.
+        options: options of Beam; their environment runs the transforms.
     """
 
     def Expand(  # noqa: N802
         self, request: beam_expansion_api_pb2.ExpansionRequest, context: Any = None
     ) -> beam_expansion_api_pb2.ExpansionResponse:
-        """The expansion that is asked for, or an error with its reason."""
+        """Return the requested expansion, or an error with its reason."""
         try:
-            safe = checked(request)
+            safe = check_request(request)
         except PipelineError as refused:
             return beam_expansion_api_pb2.ExpansionResponse(error=str(refused))
         response = super().Expand(safe, context)
-        # Beam gives a traceback. Errors of ours say by themselves what is wrong.
-        ours = "|".join(map(re.escape, sorted(_names_of_errors(BpeError))))
+        # Beam returns a traceback, but our errors need none.
+        ours = "|".join(map(re.escape, sorted(_list_error_names(BpeError))))
         *_, last = [None, *re.finditer(rf"^(?:{ours}): ", response.error, re.MULTILINE)]
         if last is not None:
             response.error = response.error[last.end() :].rstrip("\n")
         return response
 
 
-def _names_of_errors(error: type[BaseException]) -> set[str]:
-    """An error and all kinds of it, as tracebacks name them."""
-    kinds = {name for kind in error.__subclasses__() for name in _names_of_errors(kind)}
+def _list_error_names(error: type[BaseException]) -> set[str]:
+    """Return the names of an error and all its subclasses as in tracebacks."""
+    kinds = {name for kind in error.__subclasses__() for name in _list_error_names(kind)}
     return {f"{error.__module__}.{error.__qualname__}", *kinds}
 
 
-def checked(
+def check_request(
     request: beam_expansion_api_pb2.ExpansionRequest,
 ) -> beam_expansion_api_pb2.ExpansionRequest:
-    """A request without what it does not need, which runs no code of its sender's when it is read.
+    """Return the request without unneeded parts, so that decoding it runs no code of the sender.
 
     Raises:
-        ConfigError: it holds pickled coders or functions, asks for anything but one of
-            `TRANSFORMS`, or has parameters that are no plain values.
+        ConfigError: the request contains pickled coders or functions, names a transform that is not
+            in `TRANSFORMS`, or has parameters that are not plain values.
     """
     safe = beam_expansion_api_pb2.ExpansionRequest()
     safe.CopyFrom(request)
-    # The transforms know the types of their outputs; Python asks for objects in their place.
+    # The transforms know the types of their outputs; Python SDKs request pickled objects instead.
     safe.ClearField("output_coder_requests")
     producers = {producer.spec.urn for producer in request.components.transforms.values()}
     if (
@@ -113,21 +113,21 @@ def checked(
         or b"pickled_python" in safe.components.SerializeToString()
     ):
         raise ConfigError(
-            "The request is refused: to read it could run code of its sender.",
-            expected=f"one transform of the kind {PYTHON_FULLY_QUALIFIED_NAMED_TRANSFORM_URN}, "
+            "The request is refused: decoding it could run code of its sender.",
+            expected=f"one transform of the type {PYTHON_FULLY_QUALIFIED_NAMED_TRANSFORM_URN}, "
             "and inputs whose elements have a schema or a standard coder",
-            found=f"one of the kind {request.transform.spec.urn}, with inputs from "
+            found=f"one of the type {request.transform.spec.urn}, with inputs from "
             + (", ".join(sorted(filter(None, producers))) or "nowhere"),
-            hint="Give rows with a schema, such as beam.Row with declared types.",
+            hint="Pass rows with a schema, such as beam.Row with declared types.",
         )
     _check_parameters(request.transform.spec.payload)
     return safe
 
 
 def _keep_used_coders(components: beam_runner_api_pb2.Components) -> bool:
-    """Removes coders that no collection has, such as a pickled one that Python always sends.
+    """Remove coders that no collection uses, such as a pickled one that Python always sends.
 
-    False if one is lacking: Beam unpickles the id of a coder that it does not find.
+    Return False if a used one is missing: Beam unpickles the id of a coder that it does not find.
     """
     needed = [collection.coder_id for collection in components.pcollections.values()]
     needed += [strategy.window_coder_id for strategy in components.windowing_strategies.values()]
@@ -145,25 +145,25 @@ def _keep_used_coders(components: beam_runner_api_pb2.Components) -> bool:
 
 
 def _check_parameters(payload: bytes) -> None:
-    values = _read(external_transforms_pb2.ExternalConfigurationPayload.FromString, payload)
-    # Logical types are made from their representation by code, some by evaluating it.
+    values = _decode(external_transforms_pb2.ExternalConfigurationPayload.FromString, payload)
+    # Logical types are created from their representation by code, in some cases by evaluating it.
     if "logical_type" in str(values.schema):
         raise ConfigError(
-            "The request is refused: a parameter is no plain value.",
-            expected="text, numbers, true or false, lists, mappings and rows of these",
+            "The request is refused: a parameter is not a plain value.",
+            expected="strings, numbers, booleans, or lists, mappings and rows of these",
             found="a logical type",
-            hint="Give mappings with values of several types as rows.",
+            hint="Pass mappings with values of several types as rows.",
         )
-    name = getattr(_read(_row_of(values.schema), values.payload), "constructor", None)
+    name = getattr(_decode(_row_decoder(values.schema), values.payload), "constructor", None)
     if not isinstance(name, str) or name not in TRANSFORMS:
         raise ConfigError(
-            "The request is refused: this service does not have the transform.",
+            "The request is refused: unknown transform.",
             expected="one of " + ", ".join(sorted(TRANSFORMS)),
             found=repr(name),
         )
 
 
-def _row_of(schema: Any) -> Callable[[bytes], Any]:
+def _row_decoder(schema: Any) -> Callable[[bytes], Any]:
     def decode(data: bytes) -> Any:
         check_row(schema, data)
         return RowCoder(schema).decode(data)
@@ -171,26 +171,28 @@ def _row_of(schema: Any) -> Callable[[bytes], Any]:
     return decode
 
 
-def _read(decode: Callable[[bytes], Any], data: bytes) -> Any:
+def _decode(decode: Callable[[bytes], Any], data: bytes) -> Any:
     try:
         return decode(data)
     except Exception as error:  # decoders of Beam and protobuf raise anything
         raise ConfigError(
-            "The request is refused: its parameters can't be read.",
-            expected="a schema and a row of it, as SDKs of Beam send them",
+            "The request is refused: its parameters cannot be decoded.",
+            expected="a schema and a row with it, as Beam SDKs send them",
             found=f"{len(data):,} bytes, {type(error).__name__}",
         ) from None
 
 
 def serve(arguments: Sequence[str]) -> None:
-    """Answers requests until the process gets SIGTERM or SIGINT."""
+    """Answer requests until the process receives SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
         prog="python -m pipelines.expansion_service",
-        description="Expands the transforms over rows for pipelines in other languages.",
-        epilog="Other options are Beam's; its --environment_type and --environment_config say "
-        "where the transforms run.",
+        description="Expand the row transforms for pipelines in other languages.",
+        epilog="All other options are Beam's. --environment_type and --environment_config select "
+        "the workers that run the transforms.",
     )
-    parser.add_argument("--port", type=int, required=True, help="0: any that is free")
+    parser.add_argument(
+        "--port", type=int, required=True, help="port to listen on; 0 selects a free port"
+    )
     parser.add_argument("--host", default=LOOPBACK_HOSTS[0], help="address to listen on")
     parser.add_argument(
         "--serve_workers",
@@ -200,20 +202,20 @@ def serve(arguments: Sequence[str]) -> None:
     known, rest = parser.parse_known_args(arguments)
     options = PipelineOptions([*rest, "--sdk_location=container"])
     portable = options.view_as(PortableOptions)
-    _check(known, portable)
+    _check_workers(known, portable)
 
     server = grpc.server(
         thread_pool_executor.shared_unbounded_instance(),
-        options=[("grpc.so_reuseport", 0)],  # else a second service would share the port
+        options=[("grpc.so_reuseport", 0)],  # otherwise a second service could share the port
     )
     try:
         port = server.add_insecure_port(_address(known.host, known.port))
     except RuntimeError:
         raise ConfigError(
-            "The service can't listen there.",
-            expected="an address of this machine and a port that is free",
+            "The service cannot listen on this address.",
+            expected="an address of this machine and a free port",
             found=_address(known.host, known.port),
-            hint="Take another --port; 0 is any that is free.",
+            hint="Choose another --port; 0 selects a free port.",
         ) from None
     address = _address(known.host, port)
     if known.serve_workers:
@@ -226,7 +228,7 @@ def serve(arguments: Sequence[str]) -> None:
         ExpansionService(options), server
     )
     beam_artifact_api_pb2_grpc.add_ArtifactRetrievalServiceServicer_to_server(
-        artifact_service.ArtifactRetrievalService(_no_file), server
+        artifact_service.ArtifactRetrievalService(_refuse_file), server
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
@@ -247,29 +249,28 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if is_bare_ipv6 else f"{host}:{port}"
 
 
-def _check(known: argparse.Namespace, portable: Any) -> None:
+def _check_workers(known: argparse.Namespace, portable: Any) -> None:
     if known.serve_workers and known.host not in LOOPBACK_HOSTS:
         raise ConfigError(
-            "--serve_workers",
-            expected=f"no other --host than {', '.join(LOOPBACK_HOSTS)}: workers run whatever "
-            "they are sent",
+            "--serve_workers is refused on a public address: workers run any code they receive.",
+            expected=f"--host {', '.join(LOOPBACK_HOSTS)}",
             found=f"--host={known.host}",
-            hint="Start workers by themselves, where only the runner reaches them, and name them "
-            "with --environment_type and --environment_config.",
+            hint="Start workers separately, where only the runner can reach them, and set "
+            "--environment_type and --environment_config.",
         )
     if known.serve_workers == bool(portable.environment_type):
         raise ConfigError(
-            "Where the transforms run is not clear.",
+            "The workers that run the transforms are not uniquely given.",
             expected="either --serve_workers, or --environment_type with --environment_config",
             found="both" if known.serve_workers else "neither",
-            hint="DOCKER takes an image with this package, EXTERNAL the address of a pool of "
-            "workers.",
+            hint="For DOCKER, give an image with this package; for EXTERNAL, the address of a "
+            "worker pool.",
         )
 
 
-def _no_file(path: str) -> Any:
-    # Workers have this package already, so nothing is fetched from here, least of all any file.
-    raise PermissionError("This service gives no files.")
+def _refuse_file(path: str) -> Any:
+    # Workers already have this package, so the service provides no artifacts, let alone files.
+    raise PermissionError("This service provides no files.")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What workers measure: how much they do, and how long each part of the work takes.
+"""Measurements of workers: the amount of work done, and the time of each part of the work.
 
-The functions that do the work (`TaskCounter`, `merge_shard`, `write_task`) tell a `Meter`, which
-tells the display of progress and, on a worker of Beam, Beam's metrics (`beam_metrics`). Nothing of
-a build depends on these figures: a bundle that a runner does twice is measured twice.
+The working functions (`TaskCounter`, `merge_shard`, `write_task`) report to a `Meter`. It forwards
+to the display of progress and, on a Beam worker, to Beam's metrics (`pipelines.beam.metrics`). Only
+the summary and `run.json` show these figures, and no output depends on them: a bundle that a runner
+repeats is measured twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "beam_bpe"
 COUNTERS: Final = ("tasks", "documents", "bytes", "rejects", "tokens", "distinct_pretokens")
-# Parts of the work, in the order in which they are done.
+# Parts of the work, in their order.
 Part = Literal["read", "count", "merge", "encode", "write"]
 PARTS: Final[tuple[Part, ...]] = ("read", "count", "merge", "encode", "write")
 _SECOND: Final = 1_000_000
@@ -29,69 +30,69 @@ _END: Final = object()
 _Item = TypeVar("_Item")
 
 
-def distribution_of(part: Part) -> str:
-    """The name of the distribution that has the time of a part of the work.
+def distribution_name(part: Part) -> str:
+    """Return the name of the distribution of the times of a part of the work.
 
-    >>> distribution_of("read")
+    >>> distribution_name("read")
     'read_microseconds'
     """
     return f"{part}_microseconds"
 
 
-DISTRIBUTIONS: Final = tuple(map(distribution_of, PARTS))
+DISTRIBUTIONS: Final = tuple(map(distribution_name, PARTS))
 
 
-def _nobody(name: str, value: int) -> None:
-    """Told of a metric where there is no Beam."""
+def _discard(name: str, value: int) -> None:
+    """Discard a metric, because there is no Beam."""
 
 
 class Meter:
-    """Measures the work of one thread. Counters are told batch by batch, times task by task.
+    """Meter of the work of one thread. It reports counters per batch and times per task.
 
     Args:
-        tell: is given the name of a metric and what to add to it: a number or, of a distribution,
-            one value.
+        report: function of the name of a metric and an amount: what to add to a counter, or one
+            value of a distribution.
 
-    >>> told = []
-    >>> meter = Meter(lambda name, value: told.append(name))
+    >>> reported = []
+    >>> meter = Meter(lambda name, value: reported.append(name))
     >>> with meter.time("encode"):
     ...     meter.add(tokens=3)
     >>> meter.finish_task()
-    >>> told
+    >>> reported
     ['tokens', 'encode_microseconds', 'tasks']
     """
 
-    def __init__(self, tell: Callable[[str, int], None] = _nobody) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str, int], None] = _discard) -> None:
+        self._report = report
         self._seconds: dict[Part, float] = {}
-        self._inner = 0.0  # of the part that is being timed, what belongs to parts within
+        self._inner = 0.0  # seconds of the timed part that belong to nested parts
 
     def add(self, **amounts: int) -> None:
-        """Adds to counters, by their names."""
+        """Add amounts to counters, given by name."""
         for name, amount in amounts.items():
-            self._tell(name, amount)
+            self._report(name, amount)
         progress.note(**amounts)
 
     def add_batch(self, batch: DocumentBatch) -> None:
-        """Counts the documents of a batch, a long one at its first piece, and its rejects."""
+        """Count the documents of a batch, a long one at its first chunk, and its rejects."""
         rejects = sum(reject.reason not in REASONS_OF_FILES for reject in batch.rejects)
         documents = len(batch) if batch.part == 0 else 0
         self.add(documents=documents, bytes=int(batch.num_bytes.sum()), rejects=rejects)
 
     @contextmanager
     def time(self, part: Part) -> Iterator[None]:
-        """Times the block, without what is timed within it as another part."""
+        """Measure the time of the block, without parts that are measured within it."""
         outer, self._inner = self._inner, 0.0
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             yield
         finally:
-            spent = time.perf_counter() - begun
+            spent = time.perf_counter() - start
             self._seconds[part] = self._seconds.get(part, 0.0) + spent - self._inner
             self._inner = outer + spent
 
-    def timed(self, part: Part, items: Iterable[_Item]) -> Iterator[_Item]:
-        """The same items; what it takes to get each is timed."""
+    def time_items(self, part: Part, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items, and measure the time of getting each."""
         iterator = iter(items)
         while True:
             with self.time(part):
@@ -100,21 +101,21 @@ class Meter:
                 return
             yield item  # type: ignore[misc]
 
-    def tell_times(self) -> None:
-        """Tells the times since the last call, each as one value of its distribution."""
+    def report_times(self) -> None:
+        """Report the times since the last call, each as one value of its distribution."""
         for part, seconds in self._seconds.items():
-            self._tell(distribution_of(part), round(seconds * _SECOND))
+            self._report(distribution_name(part), round(seconds * _SECOND))
         self._seconds.clear()
 
     def finish_task(self) -> None:
-        """Notes that a task is finished, and tells its times."""
-        self.tell_times()
+        """Count a finished task, and report its times."""
+        self.report_times()
         self.add(tasks=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """Of the values that were told: their number, sum, least and greatest."""
+    """Number, sum, minimum and maximum of the reported values."""
 
     count: int
     sum: int
@@ -122,10 +123,10 @@ class Distribution:
     max: int
 
     @classmethod
-    def of_all(cls, parts: Iterable[Distribution]) -> Distribution:
-        """Of the values of all of them.
+    def merge(cls, parts: Iterable[Distribution]) -> Distribution:
+        """Return the distribution of the values of all parts.
 
-        >>> Distribution.of_all([Distribution(count=1, sum=3, min=3, max=3)] * 2)
+        >>> Distribution.merge([Distribution(count=1, sum=3, min=3, max=3)] * 2)
         Distribution(count=2, sum=6, min=3, max=3)
         """
         parts = list(parts)
@@ -139,11 +140,11 @@ class Distribution:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The metrics of a pipeline that has ended, by their names.
+    """Metrics of a finished pipeline, by name.
 
     Attributes:
-        counters: their sums.
-        distributions: of the times in microseconds.
+        counters: sums of the counters.
+        distributions: distributions of the times in microseconds.
     """
 
     counters: Mapping[str, int]
@@ -151,15 +152,15 @@ class Measured:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What each part of the work took, of all workers together."""
+        """Total time of each part of the work, for all workers together."""
         return {
             part: self.distributions[name].sum / _SECOND
             for part in PARTS
-            if (name := distribution_of(part)) in self.distributions
+            if (name := distribution_name(part)) in self.distributions
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What `run.json` says."""
+        """Return the JSON values for `run.json`."""
         return {
             **self.counters,
             **{name: asdict(values) for name, values in self.distributions.items()},
@@ -167,7 +168,7 @@ class Measured:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Measured:
-        """The metrics that `to_json` gave."""
+        """Return the metrics in JSON values from `to_json`."""
         return cls(
             counters={name: item for name, item in value.items() if not isinstance(item, dict)},
             distributions={

@@ -1,8 +1,8 @@
-"""Keeps credentials out of everything that people see: messages, logs, tracebacks.
+"""Redaction of credentials in messages, logs and tracebacks.
 
-`remember` takes note of a value, and `scrub` replaces every noted value, however it is quoted, by
-`***`. Messages of errors are scrubbed when the error is made; `scrubbed_output` does the same for
-what this process prints.
+`remember` registers a secret, and `redact` replaces every registered secret, however it is quoted,
+by `***`. Messages of errors are redacted when the error is created; `redacted_output` redacts
+everything that this process prints.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from typing import Any, TextIO, cast
 from urllib.parse import quote, quote_plus
 
-SCRUBBED = "***"
+REDACTED = "***"
 
 # Replacing shorter texts would hide nothing and make messages unreadable.
 _SHORTEST = 4
-# Every form in which a value may turn up, the longest first.
+# All quoted forms of the secrets, the longest first.
 _forms: tuple[str, ...] = ()
 
 
 def remember(value: str) -> None:
-    """Takes note of a value that nobody may see."""
+    """Register a secret."""
     global _forms
     if len(value) < _SHORTEST or value in _forms:
         return
@@ -32,36 +32,36 @@ def remember(value: str) -> None:
     _forms = tuple(sorted({*_forms, *quoted}, key=len, reverse=True))
 
 
-def scrub(text: str) -> str:
-    """The text with `***` in the place of every value noted.
+def redact(text: str) -> str:
+    """Replace every registered secret in a text by `***`.
 
     >>> remember("correct-horse")
-    >>> scrub("denied for correct-horse")
+    >>> redact("denied for correct-horse")
     'denied for ***'
     """
     for form in _forms:
-        text = text.replace(form, SCRUBBED)
+        text = text.replace(form, REDACTED)
     return text
 
 
-def scrub_error(error: BaseException) -> None:
-    """Scrubs the texts of an error and of those that it follows from, in place."""
+def redact_error(error: BaseException) -> None:
+    """Redact the texts of an error and of its causes, in place."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        link.args = tuple(scrub(part) if isinstance(part, str) else part for part in link.args)
+        link.args = tuple(redact(part) if isinstance(part, str) else part for part in link.args)
         link = link.__cause__ or link.__context__
 
 
-class _ScrubbedText:
-    """A text stream that scrubs what is written to it."""
+class _RedactedText:
+    """Text stream that redacts everything written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(scrub(text))
+        self._stream.write(redact(text))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -73,10 +73,10 @@ class _ScrubbedText:
 
 
 @contextmanager
-def scrubbed_output() -> Iterator[None]:
-    """While the block runs, what is printed, logged or shown as a traceback is scrubbed."""
+def redacted_output() -> Iterator[None]:
+    """Redact everything printed, logged or shown as a traceback while the block runs."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, _ScrubbedText(stream)) for stream in before)
+    sys.stdout, sys.stderr = (cast(TextIO, _RedactedText(stream)) for stream in before)
     try:
         yield
     finally:

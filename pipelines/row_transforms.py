@@ -1,17 +1,17 @@
-"""The transforms over rows with a schema: for Beam YAML and for other languages' SDKs.
+"""The transforms over rows with a schema, for Beam YAML and for SDKs of other languages.
 
-Their parameters are text, numbers, lists and mappings, their elements rows, so that nothing of
-Python has to be known on the other side. The work is done by the transforms of the same names in
-`pipelines.transforms`; those are for pipelines in Python.
+Parameters are text, numbers, lists and mappings, and elements are rows, so the other side needs to
+know nothing of Python. The transforms of the same names in `pipelines.transforms`, which are for
+pipelines in Python, do the work.
 
-What is wrong with a document goes to the output that `error_handling` names, as rows of
-`REJECT_ROW`; without it, the first such document makes the pipeline fail.
+Rejected documents go to the output that `error_handling` names, as rows of `REJECT_ROW`. Without
+it, the first rejected document makes the pipeline fail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, Field, fields
 from types import UnionType
 from typing import (
     Any,
@@ -29,23 +29,23 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
-from pydantic import ValidationError
 
 from pipelines import transforms
 from pipelines.batches import DocumentBatch
 from pipelines.beam.elements import DocumentFn, check_element_type, element_options
+from pipelines.beam.parameters import check_values
 from pipelines.beam.rows import REJECT_ROW, reject_row
 from pipelines.config import SourceConfig
-from pipelines.config.validation import did_you_mean, problems_of
-from pipelines.config.yaml_document import ConfigSource, describe_value, raise_problems
+from pipelines.config.validation import did_you_mean
+from pipelines.config.yaml_document import describe_value
 from pipelines.errors import ConfigError, InputError
 
-# What other SDKs and Beam YAML may name.
+# Names that other SDKs and Beam YAML may use.
 TRANSFORMS: Final = ("CountPretokens", "EncodeDocuments", "ReadDocuments", "WriteTokenShards")
 
 __all__ = ["DOCUMENT_ROW", "TRANSFORMS", *TRANSFORMS]
 
-# A document: its text and where it is from, as in the columns of token files.
+# A document: its text, and where it is from as in the columns of token files.
 DOCUMENT_ROW: Final = RowTypeConstraint.from_fields(
     [
         ("text", str),
@@ -54,9 +54,9 @@ DOCUMENT_ROW: Final = RowTypeConstraint.from_fields(
         ("id", Optional[str]),  # noqa: UP045  Beam does not know the other form
     ]
 )
-# The output beside the one of errors, as Beam YAML's own transforms call it.
+# Name of the output beside that of errors, the same as in Beam YAML's own transforms.
 MAIN: Final = "good"
-# No document is cut into pieces with a pattern that has no safe place to cut at.
+# With this pattern no document is cut into pieces, since it has no safe place to cut at.
 _WHOLE: Final = "none"
 InvalidUtf8 = Literal["reject", "replace", "error"]
 _PLACE_FIELDS: Final = ("source", "offset")
@@ -66,15 +66,15 @@ _WHOLE_NUMBERS: Final = (int, np.integer)
 class ReadDocuments(beam.PTransform):  # type: ignore[misc]
     """Files → rows of `DOCUMENT_ROW`, one for each document.
 
-    Documents are whole, whatever their length: those above `max_document_bytes` are rejected.
+    No document is cut into pieces. Those above `max_document_bytes` are rejected.
 
     Args:
-        error_handling: a mapping with the key `output`, the name of the output with rejects.
-        source: the keys of one source of the configuration: `files`, `format`, `separator`, …
+        error_handling: A mapping with the key `output`, the name of the output with rejects.
+        source: The keys of one source of the configuration: `files`, `format`, `separator`, …
             Relative paths are relative to the directory where the pipeline is built.
 
     Raises:
-        ConfigError: a key or a value is wrong.
+        ConfigError: A key or a value is wrong.
 
     Example:
         >>> rows = beam.Pipeline() | ReadDocuments(files=["examples/data/kjv-00.txt"])
@@ -84,23 +84,24 @@ class ReadDocuments(beam.PTransform):  # type: ignore[misc]
 
     def __init__(self, *, error_handling: Any = None, **source: Any) -> None:
         super().__init__()
-        self._source = _checked_source({key: _plain(value) for key, value in source.items()})
-        self._rejects_output = _rejects_output(error_handling)
+        values = {key: _to_plain(value) for key, value in source.items()}
+        self._source = check_values(SourceConfig, values, "ReadDocuments")
+        self._rejects_output = _read_error_handling(error_handling)
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
         batches = begin | "Read" >> transforms.ReadDocuments(sources=[self._source], pattern=_WHOLE)
-        read = batches | "Rows" >> beam.ParDo(_RowsOf()).with_output_types(
+        read = batches | "Rows" >> beam.ParDo(_MakeRows()).with_output_types(
             DOCUMENT_ROW, rejects=REJECT_ROW
         ).with_outputs("rejects", main=MAIN)
         return _outputs(read[MAIN], read.rejects, self._rejects_output)
 
 
-class _OfDocuments(beam.PTransform):  # type: ignore[misc]
-    """What takes rows with text: its parameters, and the transform of Python that has the others.
+class _DocumentTransform(beam.PTransform):  # type: ignore[misc]
+    """A transform of rows with text, made from one of Python that takes batches.
 
     Attributes:
-        _transform: the one of Python, which takes batches.
-        _given: attributes of that which are no parameters.
+        _transform: The transform of Python.
+        _given: Parameters of it that have a fixed value here.
     """
 
     _transform: ClassVar[type[Any]]
@@ -117,27 +118,29 @@ class _OfDocuments(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._batches = _Batches(text_field, id_field, invalid_utf8)
-        self._work = _made(self._transform, parameters, invalid_utf8=invalid_utf8, **self._given)
-        self._rejects_output = _rejects_output(error_handling)
+        self._work = _make_transform(
+            self._transform, parameters, invalid_utf8=invalid_utf8, **self._given
+        )
+        self._rejects_output = _read_error_handling(error_handling)
 
 
-class EncodeDocuments(_OfDocuments):
+class EncodeDocuments(_DocumentTransform):
     """Rows with text → rows (input_ids, num_tokens, num_bytes, source, offset, part, id, hash).
 
-    Rows that have the fields `source`, text, and `offset`, a whole number, as those of
+    Rows that have the fields `source` (text) and `offset` (a whole number), as those of
     `ReadDocuments`, keep them.
 
     Args:
-        text_field: the field that is the text, text or bytes.
-        id_field: the field that is the document's own id; None: `id`, where rows have it as
-            text or a whole number.
+        text_field: Field that is the text, as text or bytes.
+        id_field: Field that is the document's own id. None: `id`, if rows have it as text or a
+            whole number.
         invalid_utf8: "reject", "replace" or "error", for bytes.
-        error_handling: as of `ReadDocuments`.
-        parameters: the others of `pipelines.transforms.EncodeDocuments`: `tokenizer`, `prepend`,
-            `append`, `special_tokens_in_text`, `storage_options`.
+        error_handling: See `ReadDocuments`.
+        parameters: The other parameters of `pipelines.transforms.EncodeDocuments`: `tokenizer`,
+            `prepend`, `append`, `special_tokens_in_text`, `storage_options`.
 
     Raises:
-        ConfigError: a value is wrong, or rows lack a field.
+        ConfigError: A value is wrong, or rows lack a field.
     """
 
     _transform = transforms.EncodeDocuments
@@ -148,16 +151,16 @@ class EncodeDocuments(_OfDocuments):
         return _outputs(encoded.tokens, encoded.rejects, self._rejects_output)
 
 
-class CountPretokens(_OfDocuments):
+class CountPretokens(_DocumentTransform):
     """Rows with text → files of counts, and a row for each of them.
 
     Args:
-        text_field, id_field, invalid_utf8, error_handling: as of `EncodeDocuments`.
-        parameters: the others of `pipelines.transforms.CountPretokens`: `output`, `pattern`,
-            `special_tokens`, `shards`, …
+        text_field, id_field, invalid_utf8, error_handling: See `EncodeDocuments`.
+        parameters: The other parameters of `pipelines.transforms.CountPretokens`: `output`,
+            `pattern`, `special_tokens`, `shards`, …
 
     Raises:
-        ConfigError: a value is wrong, or rows lack a field.
+        ConfigError: A value is wrong, or rows lack a field.
     """
 
     _transform = transforms.CountPretokens
@@ -172,19 +175,19 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
     """Rows of `EncodeDocuments` → token files, and a row for each of them.
 
     Args:
-        parameters: those of `pipelines.transforms.WriteTokenShards`: `output`, `num_shards`, …
+        parameters: Those of `pipelines.transforms.WriteTokenShards`: `output`, `num_shards`, …
     """
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__()
-        self._write = _made(transforms.WriteTokenShards, parameters)
+        self._write = _make_transform(transforms.WriteTokenShards, parameters)
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
         return rows | "Write" >> self._write
 
 
 class _Batches(beam.PTransform):  # type: ignore[misc]
-    """Rows → batches of documents, whole ones, that keep their places."""
+    """Rows → batches of whole documents, which keep source and offset."""
 
     def __init__(self, text_field: str, id_field: str | None, invalid_utf8: InvalidUtf8) -> None:
         super().__init__()
@@ -197,7 +200,7 @@ class _Batches(beam.PTransform):  # type: ignore[misc]
         is_id = found.get("id") is Any or _is_one_of(found.get("id"), str, *_WHOLE_NUMBERS)
         id_field = self._id_field or ("id" if is_id else None)
         check_element_type(rows.element_type, self._text_field, id_field)
-        # A table's own columns may have these names too.
+        # A user's own columns may have these names, too.
         source, offset = map(found.get, _PLACE_FIELDS)
         is_place = _is_one_of(source, str) and _is_one_of(offset, *_WHOLE_NUMBERS)
         place_fields = _PLACE_FIELDS if is_place else None
@@ -205,25 +208,14 @@ class _Batches(beam.PTransform):  # type: ignore[misc]
         return rows | "Make" >> beam.ParDo(make).with_output_types(DocumentBatch)
 
 
-# --- parameters ------------------------------------------------------------------------------
+def _make_transform(transform: type[Any], parameters: Mapping[str, Any], **given: Any) -> Any:
+    """Return a transform of Python with the parameters of one over rows.
 
-
-def _checked_source(values: Mapping[str, Any]) -> SourceConfig:
-    given = ConfigSource("of ReadDocuments", dict(values))
-    problems = [*given.environment_problems()]
-    source = None
-    try:
-        source = SourceConfig.model_validate(given.values)
-    except ValidationError as error:
-        problems += problems_of(error, given, [(key,) for key in SourceConfig.model_fields])
-    # There is no file, so no line to show.
-    raise_problems([replace(problem, where=None) for problem in problems], given.file)
-    assert source is not None
-    return source
-
-
-def _made(transform: type[Any], parameters: Mapping[str, Any], **given: Any) -> Any:
-    """A transform of Python with the parameters of one over rows, and those that this one sets."""
+    Args:
+        transform: The transform of Python.
+        parameters: The parameters.
+        given: Parameters that no user may set.
+    """
     attributes = fields(transform)
     known = [field.name for field in attributes if field.name not in given]
     own = ["error_handling", "id_field", "invalid_utf8", "text_field"]
@@ -241,42 +233,43 @@ def _made(transform: type[Any], parameters: Mapping[str, Any], **given: Any) -> 
             raise ConfigError(
                 f"{transform.__name__} lacks a parameter.",
                 expected=f"{field.name}: it has no default",
+                found="none of this name",
             )
-    return transform(**_plain(parameters), **given)
+    return transform(**_to_plain(parameters), **given)
 
 
 def _is_needed(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _rejects_output(error_handling: Any) -> str | None:
+def _read_error_handling(error_handling: Any) -> str | None:
     if error_handling is None:
         return None
-    values = _plain(error_handling)
+    values = _to_plain(error_handling)
     name = values.get("output") if isinstance(values, dict) and len(values) == 1 else None
     if not isinstance(name, str) or not name or name == MAIN:
         raise ConfigError(
             "error_handling",
             expected="a mapping with the one key `output`, the name of the output with rejects, "
-            f"another than {MAIN}",
+            f"other than {MAIN}",
             found=describe_value(values),
         )
     return name
 
 
-def _plain(value: Any) -> Any:
-    """Mappings that other SDKs send as rows, as dicts, however deep."""
+def _to_plain(value: Any) -> Any:
+    """Return a value with dicts in place of mappings, which other SDKs send as rows."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     return value
 
 
 def _is_one_of(kind: Any, *types: type) -> bool:
-    """Whether the type of a field, or what it is if it is not null, is one of these."""
+    """Return whether the type of a field, null apart, is one of these."""
     if isinstance(kind, typehints.UnionConstraint):
         kinds = [each for each in kind.union_types if each is not type(None)]
         return bool(kinds) and all(_is_one_of(each, *types) for each in kinds)
@@ -289,26 +282,23 @@ def _fields_of(kind: Any) -> Mapping[str, Any]:
     row = kind if isinstance(kind, RowTypeConstraint) else RowTypeConstraint.from_user_type(kind)
     if row is None:
         raise ConfigError(
-            "Elements of this PCollection are no rows with a schema.",
+            "Elements of this PCollection are not rows with a schema.",
             expected="rows whose fields and types are known",
             found=str(kind),
             where="the input of the transform",
-            hint="Put a transform before it that gives rows, such as MapToFields.",
+            hint="Put a transform before it that returns rows, such as MapToFields.",
         )
     found = dict(row._fields)
-    # Types of a module with `from __future__ import annotations` are known by name alone.
+    # Classes of a module with `from __future__ import annotations` have only the names of types.
     if any(isinstance(field, ForwardRef) for field in found.values()):
         found |= get_type_hints(row.user_type)
     return found
 
 
-# --- outputs ---------------------------------------------------------------------------------
-
-
 def _outputs(
     rows: beam.PCollection[Any], rejects: beam.PCollection[Any], name: str | None
 ) -> beam.PCollection[Any] | dict[str, beam.PCollection[Any]]:
-    """The rows alone, or with the rejects by their names, as Beam YAML wants them."""
+    """Return the rows alone, or rows and rejects by name, as Beam YAML expects outputs."""
     if name is None:
         _ = rejects | "Refuse" >> beam.Map(_refuse)
         return rows
@@ -317,19 +307,16 @@ def _outputs(
 
 def _refuse(reject: Any) -> None:
     raise InputError(
-        f"A document is wrong: {reject.message}.",
+        f"A document is rejected: {reject.message}.",
         expected="no rejects, since error_handling names no output for them",
         found=f"reason {reject.reason}, {reject.length:,} bytes",
         where=f"{reject.source}, document at offset {reject.offset:,}",
-        hint="Mend the document, or set error_handling with `output: rejects` and write that "
+        hint="Fix the document, or set error_handling with `output: rejects` and write that "
         "output.",
     )
 
 
-# --- what runs on workers --------------------------------------------------------------------
-
-
-class _RowsOf(beam.DoFn):  # type: ignore[misc]
+class _MakeRows(beam.DoFn):  # type: ignore[misc]
     def process(self, batch: DocumentBatch) -> Iterator[Any]:
         for reject in batch.rejects:
             yield beam.pvalue.TaggedOutput("rejects", reject_row(reject))
@@ -354,5 +341,5 @@ class _MakeBatches(DocumentFn):
         super().setup()
         self.options = element_options(_WHOLE, (), invalid_utf8=self._invalid_utf8)
 
-    def take(self, batch: DocumentBatch) -> Iterator[DocumentBatch]:
+    def process_documents(self, batch: DocumentBatch) -> Iterator[DocumentBatch]:
         yield batch

@@ -1,11 +1,11 @@
-"""Runs a local pipeline in a child process, so that a crash of native code is reported.
+"""Child process that runs local pipelines, so that a crash of native code is reported.
 
-The command starts itself again as a child with the same terminal and waits. It passes signals on,
-ends the child when it is asked to end, and the child ends when the parent is gone (it reads from a
-pipe that the parent alone holds open). Whichever of them ends, nothing that the child has started,
+The launcher starts itself again as a child with the same terminal, and waits. It forwards signals
+and ends the child when it is asked to end. The child ends when its parent has ended: it reads from
+a pipe that only the parent holds open. Whichever of them ends, no process that the child started,
 such as the job server of a runner, outlives it. Both share a directory, in which worker threads
-note the task they are at (`current_task`) and the child notes that it ended in an orderly way. In
-it is also the child's place for temporary files, which are removed with it however the child ends.
+record their tasks (`current_task`) and the child records that it ended in an orderly way. It also
+contains the child's temporary files, and is removed however the child ends.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _ORDERLY_END = "ended"
 _TEMPORARY = "tmp"
 _TASK_PREFIX = "task-"
 _TASKS_SHOWN = 8
-# Seconds between a signal passed on to the child and its being killed.
+# Seconds after a forwarded signal until the child is killed.
 _GRACE_SECONDS = 15.0
-# The terminal sends Ctrl-C to parent and child, and the parent passes it on: one interruption.
+# The terminal sends Ctrl-C to parent and child, and the parent forwards it: one interruption.
 _SAME_INTERRUPTION_SECONDS = 1.0
-_PR_SET_CHILD_SUBREAPER = 36  # of Linux
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Workers take and give back the same few buffers again and again, and memory that the system has to
-# clear first costs more than filling it: so the allocator (glibc's) keeps what it has, in two
-# arenas, and Arrow takes its memory there too. The threads of BLAS that numpy starts are of no use.
+_PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Workers allocate and free the same few buffers again and again, and the kernel takes longer to
+# clear fresh pages than workers take to fill them. So glibc's allocator keeps freed memory, in two
+# arenas, and Arrow allocates there too. The BLAS threads that numpy starts are useless here.
 MEMORY_SETTINGS = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
@@ -52,15 +52,15 @@ MEMORY_SETTINGS = {
 
 
 def in_child() -> bool:
-    """Whether this process is the child of a supervising command."""
+    """Return True if this process is the child of a supervising launcher."""
     return STATUS_VARIABLE in os.environ
 
 
 @contextmanager
 def current_task(description: str) -> Iterator[None]:
-    """Note what this thread is at, for the report if the process dies. Does nothing elsewhere.
+    """Record the task of this thread for the report if the process dies; only in a child.
 
-    Costs a small file written and removed: meant for whole tasks, not for documents.
+    This writes and removes a small file: use it for tasks, not for documents.
 
     >>> with current_task("count train.txt bytes 0 to 67108864"):
     ...     pass
@@ -80,12 +80,14 @@ def current_task(description: str) -> Iterator[None]:
 
 
 def run_in_child(arguments: Sequence[str]) -> int:
-    """Run `python -m pipelines ARGUMENTS` as a supervised child; its exit code.
+    """Run `python -m pipelines ARGUMENTS` as a supervised child, and return its exit code.
 
-    Raises WorkerDiedError if the child is killed by a signal or leaves without an orderly end,
-    unless this process was asked to end; then the exit code is 128 plus the signal's number.
+    If a signal asked this process to end, the exit code is 128 plus the number of the signal.
+
+    Raises:
+        WorkerDiedError: the child was killed by a signal, or exited without an orderly end.
     """
-    # Without -P the current directory comes first on the path, and may hold other `pipelines`.
+    # Without -P the current directory comes first on the path and may contain other `pipelines`.
     safe_path = [] if sys.path[0] in ("", str(Path.cwd())) else ["-P"]
     return supervise([sys.executable, *safe_path, "-m", "pipelines", *arguments])
 
@@ -104,7 +106,7 @@ def supervise(command: Sequence[str]) -> int:
         _PARENT_PIPE_VARIABLE: str(read_end),
     }
     try:
-        with _passing_signals_on() as signals:
+        with _forward_signals() as signals:
             try:
                 child = subprocess.Popen(command, env=environment, pass_fds=[read_end])
             finally:
@@ -114,7 +116,7 @@ def supervise(command: Sequence[str]) -> int:
         if signals.received is not None and code < 0:
             return 128 + signals.received
         if code < 0 or not (status / _ORDERLY_END).exists():
-            raise _death_report(code, status)
+            raise _death_error(code, status)
         return code
     finally:
         os.close(write_end)
@@ -129,14 +131,14 @@ def _make_status_directory() -> Path:
         return made
     except OSError as error:
         raise OutputError(
-            "No temporary directory can be made.",
+            "A temporary directory cannot be created.",
             found=str(error),
-            hint="Free space there, or set TMPDIR to a directory that can be written.",
+            hint="Free space there, or set TMPDIR to a writable directory.",
         ) from None
 
 
 def enter_child() -> None:
-    """Make this process a good child: end with its parent, take one Ctrl-C once."""
+    """Make this process end with its parent, and treat repeated SIGINTs of one Ctrl-C as one."""
     pipe = os.environ.pop(_PARENT_PIPE_VARIABLE, None)
     if pipe is not None:
         os.set_inheritable(int(pipe), False)
@@ -145,31 +147,28 @@ def enter_child() -> None:
 
 
 def note_orderly_end() -> None:
-    """Tell the parent that whatever the exit code is, this process chose it."""
+    """Record for the parent that this process chose its exit code, whatever it is."""
     if directory := os.environ.get(STATUS_VARIABLE):
         with suppress(OSError):
             (Path(directory) / _ORDERLY_END).touch()
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once.
-
-    Neither worker threads that are still busy nor taking everything apart is waited for.
-    """
+    """End this process immediately, without waiting for busy worker threads or cleanup."""
     note_orderly_end()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def end_as_worker_did(code: int) -> None:
-    """Ends this process because one that worked for it died.
+def end_like_worker(code: int) -> None:
+    """End this process because one of its worker processes died.
 
-    Under a supervising command it ends as that one did, so that the report says how. Elsewhere the
-    main thread is interrupted.
+    In a supervised child, end in the same way, so that the launcher reports it. Elsewhere,
+    interrupt the main thread.
 
     Args:
-        code: of its end: minus the number of a signal, or 128 plus it, as shells have it.
+        code: exit status of the worker: minus the number of a signal, or 128 plus it as in shells.
     """
     number = -code if code < 0 else code - 128
     if not in_child():
@@ -180,8 +179,8 @@ def end_as_worker_did(code: int) -> None:
         os._exit(code)
 
 
-class _SignalsPassedOn:
-    """Passes signals on to the child; kills it at the second, or when it does not end."""
+class _SignalForwarder:
+    """Signal handler that forwards signals; kills the child at the second, or after a delay."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -207,12 +206,12 @@ class _SignalsPassedOn:
 
 
 @contextmanager
-def _passing_signals_on() -> Iterator[_SignalsPassedOn]:
-    signals = _SignalsPassedOn()
+def _forward_signals() -> Iterator[_SignalForwarder]:
+    signals = _SignalForwarder()
     before = {
         number: signal.signal(number, signals)
-        for number in _PASSED_ON
-        if signal.getsignal(number) != signal.SIG_IGN  # as nohup sets it
+        for number in _FORWARDED
+        if signal.getsignal(number) != signal.SIG_IGN  # nohup ignores SIGHUP
     }
     try:
         yield signals
@@ -222,7 +221,7 @@ def _passing_signals_on() -> Iterator[_SignalsPassedOn]:
 
 
 class _Interruption:
-    """A handler of SIGINT that raises KeyboardInterrupt, once for signals close together."""
+    """Handler of SIGINT that raises KeyboardInterrupt once for signals in quick succession."""
 
     def __init__(self) -> None:
         self._last = float("-inf")
@@ -235,7 +234,7 @@ class _Interruption:
 
 
 def _end_with_parent(pipe: int) -> None:
-    os.read(pipe, 1)  # returns only when the parent is gone: it never writes
+    os.read(pipe, 1)  # returns only when the parent has ended, because it never writes
     if directory := os.environ.get(STATUS_VARIABLE):
         shutil.rmtree(directory, ignore_errors=True)
     _kill(_children_of(os.getpid()))
@@ -243,32 +242,32 @@ def _end_with_parent(pipe: int) -> None:
 
 
 def _adopt_orphans() -> None:
-    """Has processes whose parent ends become children of this one, where the system is Linux."""
+    """On Linux, make this process the parent of orphaned descendants."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _children_of(process: int) -> list[int]:
-    """The ids of the children of a process, where the system is Linux; else none."""
+    """Return the ids of the children of a process on Linux; elsewhere none."""
     found: list[int] = []
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             found += map(int, thread.read_text().split())
     return found
 
 
 def _kill(processes: Sequence[int]) -> None:
-    """Kills processes with all that they have started."""
+    """Kill processes and all their descendants."""
     for process in processes:
         below = _children_of(process)
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
         _kill(below)
-        with suppress(ChildProcessError):  # not this one's own child
+        with suppress(ChildProcessError):  # not a child of this process
             os.waitpid(process, 0)
 
 
-def _death_report(code: int, status: Path) -> WorkerDiedError:
+def _death_error(code: int, status: Path) -> WorkerDiedError:
     tasks = sorted(note.read_text("utf-8", "replace") for note in status.glob(f"{_TASK_PREFIX}*"))
     shown = "; ".join(tasks[:_TASKS_SHOWN])
     if len(tasks) > _TASKS_SHOWN:
@@ -278,11 +277,11 @@ def _death_report(code: int, status: Path) -> WorkerDiedError:
         explanation = signal.strsignal(-code)
         found = f"killed by {name}" + (f" ({explanation})" if explanation else "")
     else:
-        found = f"it left with code {code} without saying why"
+        found = f"it exited with code {code} and reported no reason"
     return WorkerDiedError(
-        "The process that does the work died.",
+        "The working process died.",
         found=found,
-        where=f"at work on: {shown}" if shown else "between tasks",
+        where=f"tasks in progress: {shown}" if shown else "between tasks",
         hint=_death_hint(code),
     )
 
@@ -291,10 +290,10 @@ def _death_hint(code: int) -> str:
     if -code == signal.SIGKILL:
         return (
             "Most likely the system ran out of memory and killed it. Lower counts.memory, "
-            "beam.workers or input.range_bytes, and run the same command again: what is finished "
-            "is kept."
+            "beam.workers or input.range_bytes, and run the same command again; finished work is "
+            "kept."
         )
     return (
-        "Run the same command again: what is finished is kept. If it dies at the same task, "
-        "please report it, with the output of --debug."
+        "Run the same command again; finished work is kept. If it dies at the same task, please "
+        "report it, with the output of --debug."
     )

@@ -1,6 +1,7 @@
-"""The PTransforms for pipelines of one's own; those of a build are in `stages/transforms.py`.
+"""The PTransforms for users' pipelines; those of a build are in `stages/transforms.py`.
 
-Each is a few lines over plain functions that work without Beam::
+Each puts a few steps together. What the steps do is in `beam/`, and below that in plain functions
+that work without Beam::
 
     documents = pipeline | ReadDocuments(sources=[SourceConfig(files=["corpus/*.txt"])])
     counted = documents | CountPretokens(output="out/counts")
@@ -8,254 +9,196 @@ Each is a few lines over plain functions that work without Beam::
     encoded = documents | EncodeDocuments(tokenizer="out/tokenizer", append="<|endoftext|>")
     encoded.tokens, encoded.rejects
     shards = encoded.tokens | WriteTokenShards(output="out/tokens", num_shards=16)
+
+Documents may be `DocumentBatch`, `str`, `bytes`, or records: `beam.Row`, a NamedTuple or a dict.
+Documents that are not a `DocumentBatch` have the source "" and the offset 0.
+
+CountPretokens and WriteTokenShards take bounded input in the global window, and every element is in
+their files exactly once: counts and tokens go to sorted runs, and only descriptors of the runs are
+shuffled, so the runs of a bundle that failed or was repeated are in no shard. Totals that come on
+another way show that nothing is missing. A listing of the files is written last. Nothing is
+resumed. Both are as parallel as their input, then as there are shards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import apache_beam as beam
-import numpy as np
-from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import with_output_types
 
 from bpe_core.errors import BpeError
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.beam import coders  # noqa: F401  registers them
-from pipelines.beam.dofn import Work
-from pipelines.beam.elements import DocumentFn, check_element_type, element_options
-from pipelines.beam.metrics import beam_meter
-from pipelines.beam.parameters import (
-    check_choices,
-    check_name,
-    check_positive,
-    check_special_tokens,
-    shown,
-    wrong_value,
-)
-from pipelines.beam.read_tasks import ReadTasks
+from pipelines.beam.count_documents import CountDocuments
+from pipelines.beam.elements import check_element_type
+from pipelines.beam.encode_documents import EncodeBatches
+from pipelines.beam.parameters import ElementRules, ParameterizedTransform, TextRules, wrong_value
+from pipelines.beam.read_tasks import ReadTask, ReadTasks
 from pipelines.beam.rows import (
     COUNT_ROW,
     REJECT_ROW,
     SHARD_ROW,
     TOKEN_ROW,
-    RowElements,
     check_rows,
     reject_row,
     token_rows,
 )
-from pipelines.beam.shards import check_global, check_vacant, claim, new_runs, write_shards
+from pipelines.beam.shards import claim_files, write_shards
+from pipelines.beam.write_runs import AddUpRows, WriteRuns
 from pipelines.config import SourceConfig
-from pipelines.config.values import UINT16_IDS
-from pipelines.counting.documents import DocumentCounter, DocumentCounting, total_of_counts
-from pipelines.errors import InputError
-from pipelines.readers.options import ReadOptions
+from pipelines.counting.documents import CountShards
+from pipelines.counting.jobs import CountRules
 from pipelines.readers.source_limits import limit_files
-from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_readings
+from pipelines.readers.tasks import TaskWork, source_readings
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import list_files
 from pipelines.tasks.plan import plan_tasks
-from pipelines.tokenizers.files import cutting_rules, load_model, tokenizer_of
-from pipelines.writing.encoder import DocumentEncoder
+from pipelines.tokenizers.files import load_model
 from pipelines.writing.rows import TokenRows
-from pipelines.writing.token_order import TokenTable
-from pipelines.writing.token_runs import RowRuns
-from pipelines.writing.token_shards import RowTotals, ShardJob, descriptors, total_of_rows
+from pipelines.writing.token_shards import TokenShards
 
 __all__ = ["CountPretokens", "EncodeDocuments", "ReadDocuments", "WriteTokenShards"]
 
 
 @with_output_types(DocumentBatch)
 @dataclass(kw_only=True)
-class ReadDocuments(beam.PTransform):  # type: ignore[misc]
-    """Files → batches of documents (`DocumentBatch`), for pipelines of one's own.
+class ReadDocuments(TextRules, ParameterizedTransform):
+    """Files → batches of documents (`DocumentBatch`).
 
-    Bounded. Files are listed, and the ends of limits found, when the pipeline is built; at most as
+    Bounded. Files are listed, and the ends of limits found, when the pipeline is built. At most as
     parallel as there are tasks.
 
     Attributes:
-        sources: which files, and how they are read.
-        pattern, special_tokens, normalizer, normalize_quotes: of the tokenizer that is to encode
-            them; they decide where documents of more than 4 MB are cut into pieces, and a
-            transform that takes pieces refuses those that were cut for others.
+        sources: The files, and how to read them.
+        pattern, special_tokens, normalizer, normalize_quotes: Those of the tokenizer that will
+            encode the documents. They decide where documents of more than 4 MB are cut into pieces;
+            a transform refuses pieces that were cut for another tokenizer.
+
+    Raises:
+        ConfigError: A parameter is wrong.
+        InputError: A file is missing or can't be read.
     """
 
     sources: Sequence[SourceConfig]
-    pattern: str = "gpt2"
-    special_tokens: Sequence[str] = ()
-    normalizer: str | None = None
-    normalize_quotes: bool = False
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[DocumentBatch]:
-        check_special_tokens(self)
+        rules = self.check_parameters()
         self._check_sources()
-        files = [
-            file for i, source in enumerate(self.sources) for file in list_files(source, index=i)
-        ]
-        files, _ = limit_files(files, self.sources)
+        listed = [f for i, source in enumerate(self.sources) for f in list_files(source, index=i)]
+        files, _ = limit_files(listed, self.sources)
         plan = plan_tasks(files, self.sources)
-        readings = source_readings(
-            self.sources,
-            self.pattern,
-            self.special_tokens,
-            normalizer=self.normalizer,
-            normalize_quotes=self.normalize_quotes,
-        )
+        read = ReadTask(source_readings(self.sources, **rules))
         return (
             begin
             | ReadTasks(works=[TaskWork.of_plan(plan, task) for task in plan.tasks])
-            | "Read" >> beam.ParDo(_ReadTask(readings)).with_output_types(DocumentBatch)
+            | "Read" >> beam.ParDo(read).with_output_types(DocumentBatch)
         )
 
     def _check_sources(self) -> None:
-        given = self.sources
-        if isinstance(given, list | tuple) and all(isinstance(s, SourceConfig) for s in given):
-            return
-        one_is_wrong = isinstance(given, list | tuple)
-        wrong = [s for s in given if not isinstance(s, SourceConfig)] if one_is_wrong else [given]
-        raise wrong_value(
-            self,
-            "sources",
-            expected="a list of SourceConfig",
-            found=f"{'a list with ' if one_is_wrong else ''}{type(wrong[0]).__name__}",
-            hint='Write sources=[SourceConfig(files=["corpus/*.txt"])].',
-        )
+        is_list = isinstance(self.sources, list | tuple)
+        given = self.sources if is_list else [self.sources]
+        wrong = [type(source).__name__ for source in given if not isinstance(source, SourceConfig)]
+        if wrong or not is_list:
+            raise wrong_value(
+                self,
+                "sources",
+                expected="a list of SourceConfig",
+                found=f"a list with {wrong[0]}" if is_list else type(self.sources).__name__,
+                hint='Write sources=[SourceConfig(files=["corpus/*.txt"])].',
+            )
 
     def display_data(self) -> dict[str, Any]:
-        """What is read; of sources their files, forms and policies."""
-        shown_sources = [
+        """Return the parameters; of sources their files, formats and policies."""
+        sources = [
             f"{source.name or ''} {source.format} {', '.join(source.files)} "
             f"(invalid UTF-8: {source.invalid_utf8})".strip()
             for source in self.sources
         ]
-        return {**shown(self), "sources": "; ".join(shown_sources)}
+        return {**super().display_data(), "sources": "; ".join(sources)}
 
 
 class Counted(NamedTuple):
-    """What `CountPretokens` gives: a row for each shard of counts, and rejected documents."""
+    """The outputs of `CountPretokens`: a row for each shard of counts, and rejected documents."""
 
     shards: beam.PCollection[beam.Row]
     rejects: beam.PCollection[Reject]
 
 
 @dataclass(kw_only=True)
-class CountPretokens(beam.PTransform):  # type: ignore[misc]
-    """Documents → shards of counts, files from which tokenizers can be trained.
+class CountPretokens(ElementRules, TextRules, ParameterizedTransform):
+    """Documents → shards of counts, from which tokenizers can be trained.
 
-    Takes `DocumentBatch`, `str`, `bytes`, or records: `beam.Row`, a NamedTuple or a dict. Gives
-    `shards`, a row (name, rows, pretokens, bytes, xxh3_128) for each file, and `rejects`
-    (`Reject`). `counts-shards.json` is written last and lists the files with the totals. Read them
-    with `PretokenCounts.load(output)`.
-
-    Bounded input in the global window. Exactly once: run files hold the counts, and only their
-    descriptors go through a shuffle, so what an attempt of a bundle has left that failed or came
-    twice is in no shard. That all documents are in every shard is shown by their number and the
-    sum of their hashes. There is no resuming. As parallel as the input, then as there are shards.
+    Returns `shards`, a row (name, rows, pretokens, bytes, xxh3_128) for each file, and `rejects`
+    (`Reject`). The listing is `counts-shards.json`; `PretokenCounts.load(output)` reads the counts.
 
     Attributes:
-        output: directory of the counts, in which no counts are yet.
-        pattern, special_tokens, normalizer, normalize_quotes: as of the tokenizer that is to be
-            trained; documents of many megabytes that `ReadDocuments` gave must have been read
-            with the same.
-        shards: number of files.
-        memory: bytes for the tables of one process.
+        output: Directory of the counts, which must not contain any.
+        pattern, special_tokens, normalizer, normalize_quotes: Those of the tokenizer to train.
+            `ReadDocuments` must have the same for documents of many megabytes.
+        shards: Number of files.
+        memory: Bytes for the tables of one process.
         max_pretoken_bytes, on_long_pretoken: "error" or "skip" for longer pre-tokens.
-        text_field, id_field: of records, the fields that are the text and the document's own id.
-        invalid_utf8: "reject", "replace" or "error", for documents that come as elements.
-        storage_options: for the file system of `output`; values may be `${NAME}`, from the
+        text_field, id_field, invalid_utf8: See `ElementRules`.
+        storage_options: Options of the file system of `output`. Values may be `${NAME}`, from the
             environment of the workers.
 
     Raises:
-        ConfigError: the elements are no documents, or an attribute is wrong.
-        OutputError: there are other counts in `output`.
-        AccountingError: on a worker, if documents are missing or there twice.
+        ConfigError: The elements are not documents, or a parameter is wrong.
+        OutputError: The output already contains counts.
+        AccountingError: On a worker, if documents are missing or were counted twice.
     """
 
     output: str
-    pattern: str = "gpt2"
-    special_tokens: Sequence[str] = ()
-    normalizer: str | None = None
-    normalize_quotes: bool = False
     shards: int = 64
     memory: int = 512 << 20
     max_pretoken_bytes: int = 1 << 20
     on_long_pretoken: Literal["error", "skip"] = "error"
-    text_field: str = "text"
-    id_field: str | None = None
-    invalid_utf8: Literal["reject", "replace", "error"] = "reject"
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def expand(self, documents: beam.PCollection[Any]) -> Counted:
-        check_positive(self, "shards", "memory", "max_pretoken_bytes")
-        check_choices(self, "on_long_pretoken", "invalid_utf8")
-        check_special_tokens(self)
-        check_global(documents, "CountPretokens")
+        rules = self.check_parameters()
+        invalid_utf8 = rules.pop("invalid_utf8")
         check_element_type(documents.element_type, self.text_field, self.id_field)
-        options = element_options(
-            self.pattern,
-            self.special_tokens,
-            normalizer=self.normalizer,
-            normalize_quotes=self.normalize_quotes,
-            invalid_utf8=self.invalid_utf8,
-        )
         output = Directory(url=self.output, storage_options=self.storage_options)
-        job = DocumentCounting(
-            counts=output,
-            run_directory=new_runs(output),
-            pattern=self.pattern,
-            special_tokens=tuple(self.special_tokens),
-            normalizer=self.normalizer,
-            normalize_quotes=self.normalize_quotes,
-            shards=self.shards,
-            memory=self.memory,
-            max_pretoken_bytes=self.max_pretoken_bytes,
-            on_long_pretoken=self.on_long_pretoken,
-        )
-        check_vacant(output, job.names, job.listing)
-        claim(documents.pipeline, output, job.listing)
-        count = _CountDocuments(job, options, self.text_field, self.id_field)
+        files = CountShards.files_of(output, rules["shards"])
+        claim_files(documents, files, "CountPretokens")
+        job = CountRules(counts=files.output, runs=files.runs, **rules)
+        count = CountDocuments(job, self.text_field, self.id_field, invalid_utf8)
         counted = documents | "Count" >> beam.ParDo(count).with_output_types(
             tuple[int, bytes], totals=bytes, rejects=Reject
         ).with_outputs("totals", "rejects", main="sections")
-        shards = write_shards(counted.sections, counted.totals, job, total_of_counts, COUNT_ROW)
+        kind = CountShards(rules=job)
+        shards = write_shards(counted.sections, counted.totals, files, kind, COUNT_ROW)
         return Counted(shards=shards, rejects=counted.rejects)
-
-    def display_data(self) -> dict[str, Any]:
-        """All attributes but storage options."""
-        return shown(self)
 
 
 class Encoded(NamedTuple):
-    """What `EncodeDocuments` gives: `TokenRows` or rows, and rejected documents."""
+    """The outputs of `EncodeDocuments`: `TokenRows` or rows, and rejected documents."""
 
     tokens: beam.PCollection[Any]
     rejects: beam.PCollection[Any]
 
 
 @dataclass(kw_only=True)
-class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
+class EncodeDocuments(ElementRules, ParameterizedTransform):
     """Documents → `tokens` (`TokenRows`, or rows) and `rejects` (`Reject`, or rows).
 
-    Takes `DocumentBatch`, `str`, `bytes`, or records: `beam.Row`, a NamedTuple or a dict. Documents
-    that come as such elements have the source "" and the offset 0, and their own id if they have
-    one.
-
     Attributes:
-        tokenizer: a directory that `save` of a tokenizer, or a build, wrote.
-        prepend, append: special tokens put around each document.
+        tokenizer: A directory that a build, or `save` of a tokenizer, wrote.
+        prepend, append: Special tokens to put around each document.
         special_tokens_in_text: "split", "text", "reject" or "error".
-        as_rows: give a `beam.Row(input_ids, num_tokens, num_bytes, source, offset, part, id,
+        as_rows: Return a `beam.Row(input_ids, num_tokens, num_bytes, source, offset, part, id,
             hash)` for each document, or piece of a long one, instead of batches, and rejects as
             `beam.Row(source, offset, length, reason, message, first_bytes, id)`.
-        text_field, id_field: of records, the fields that are the text and the document's own id.
-        invalid_utf8: "reject", "replace" or "error", for documents that come as elements.
-        storage_options: for the file system of `tokenizer`; values may be `${NAME}`, from the
-            environment of the workers.
+        text_field, id_field, invalid_utf8: See `ElementRules`.
+        storage_options: Options of the file system of `tokenizer`. Values may be `${NAME}`, from
+            the environment of the workers.
 
     Raises:
-        ConfigError: the elements are no documents, or an attribute is wrong.
+        ConfigError: The elements are not documents, or a parameter is wrong.
     """
 
     tokenizer: str
@@ -263,22 +206,23 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
     append: str | None = None
     special_tokens_in_text: Literal["split", "text", "reject", "error"] = "split"
     as_rows: bool = False
-    text_field: str = "text"
-    id_field: str | None = None
-    invalid_utf8: Literal["reject", "replace", "error"] = "reject"
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def expand(self, documents: beam.PCollection[Any]) -> Encoded:
-        check_choices(self, "special_tokens_in_text", "invalid_utf8")
+        rules = self.check_parameters()
         check_element_type(documents.element_type, self.text_field, self.id_field)
-        self._check_affixes()
-        encoded = documents | "Encode" >> beam.ParDo(_EncodeDocuments(self)).with_output_types(
+        tokenizer = Directory(url=self.tokenizer, storage_options=self.storage_options)
+        self._check_affixes(tokenizer)
+        encode = EncodeBatches(
+            tokenizer, text_field=self.text_field, id_field=self.id_field, **rules
+        )
+        encoded = documents | "Encode" >> beam.ParDo(encode).with_output_types(
             TokenRows, rejects=Reject
         ).with_outputs("rejects", main="tokens")
         if not self.as_rows:
             return Encoded(tokens=encoded.tokens, rejects=encoded.rejects)
-        # Steps of their own: of what a step gives at the end of a bundle Beam loses rows where the
-        # next step takes them in batches, as WriteToParquet does.
+        # Steps of their own: Beam loses rows that a step yields in finish_bundle if the next fused
+        # step takes them in batches, as WriteToParquet does.
         return Encoded(
             tokens=encoded.tokens
             | "TokensAsRows" >> beam.FlatMap(token_rows).with_output_types(TOKEN_ROW),
@@ -286,57 +230,47 @@ class EncodeDocuments(beam.PTransform):  # type: ignore[misc]
             | "RejectsAsRows" >> beam.Map(reject_row).with_output_types(REJECT_ROW),
         )
 
-    def _check_affixes(self) -> None:
-        """Where the tokenizer can be seen, which may be on the workers alone."""
-        if self.prepend is None and self.append is None:
+    def _check_affixes(self, tokenizer: Directory) -> None:
+        """Check prepend and append if the tokenizer can be read here, and not on workers alone."""
+        given = {"prepend": self.prepend, "append": self.append}
+        if not any(given.values()):
             return
         try:
-            model = load_model(Directory(url=self.tokenizer, storage_options=self.storage_options))
+            known = load_model(tokenizer).special_tokens
         except (OSError, BpeError):
             return
-        for name in ("prepend", "append"):
-            token = getattr(self, name)
-            if token is not None and token not in model.special_tokens:
-                known = ", ".join(map(repr, model.special_tokens)) or "none"
-                expected = f"a special token of the tokenizer, of which there are {known}"
+        for name, token in given.items():
+            if token is not None and token not in known:
+                expected = f"a special token: {', '.join(map(repr, known)) or 'there is none'}"
                 raise wrong_value(self, name, expected, repr(token))
-
-    def display_data(self) -> dict[str, Any]:
-        """All attributes but storage options."""
-        return shown(self)
 
 
 @with_output_types(SHARD_ROW)
 @dataclass(kw_only=True)
-class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
-    """Token batches, or rows, of `EncodeDocuments` → token files; gives a row for each of them.
+class WriteTokenShards(ParameterizedTransform):
+    """Token batches, or rows, of `EncodeDocuments` → token files, and a row for each of them.
 
-    Takes `TokenRows`, or rows with at least `input_ids` and `num_bytes`. The files have the names,
-    the columns and the form of those of a build; documents are ordered by the hash of their text,
-    then by their place and everything else, their pieces following each other. So their bytes are
-    the same whatever the order of the input, its bundles or the number of workers.
+    Rows need at least `input_ids` and `num_bytes`. The files have the names, the columns and the
+    format of those of a build. Documents are ordered by the hash of their text, then by everything
+    else, and their pieces follow each other. So the bytes do not depend on the order of the input,
+    its bundles or the workers.
 
-    Gives `beam.Row(name, rows, documents, tokens, text_bytes, bytes, xxh3_128)` for each file.
-    `train-shards.json`, or that of another split, is written last and lists the files with the
-    totals. Several splits may have one directory.
-
-    Bounded input in the global window. Exactly once, as `CountPretokens`: run files hold the
-    tokens, and only their descriptors go through a shuffle. Rows and tokens that go in are counted
-    beside that and must be those that come out. There is no resuming. As parallel as the input,
-    then as there are files.
+    Returns `beam.Row(name, rows, documents, tokens, text_bytes, bytes, xxh3_128)` for each file.
+    The listing is `train-shards.json`, or that of another split; several splits may have one
+    directory.
 
     Attributes:
-        output: directory of the files, in which no token files are yet.
-        num_shards: number of files.
-        split: first part of their names.
+        output: Directory of the files, which must not contain token files of the split.
+        num_shards: Number of files.
+        split: First part of their names.
         id_type: "uint16" or "uint32"; "auto": that of the token batches, uint32 for rows.
-        storage_options: for the file system of `output`; values may be `${NAME}`, from the
+        storage_options: Options of the file system of `output`. Values may be `${NAME}`, from the
             environment of the workers.
 
     Raises:
-        ConfigError: the elements are no tokens, or an attribute is wrong.
-        OutputError: there are other token files in `output`.
-        AccountingError: on a worker, if rows are missing or there twice.
+        ConfigError: The elements are not tokens, or a parameter is wrong.
+        OutputError: The output already contains token files of the split.
+        AccountingError: On a worker, if rows are missing or were written twice.
     """
 
     output: str
@@ -346,186 +280,14 @@ class WriteTokenShards(beam.PTransform):  # type: ignore[misc]
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def expand(self, tokens: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
-        check_positive(self, "num_shards")
-        check_choices(self, "id_type")
-        check_name(self, "split")
+        self.check_parameters()
         check_rows(tokens.element_type)
-        check_global(tokens, "WriteTokenShards")
         output = Directory(url=self.output, storage_options=self.storage_options)
-        job = ShardJob(
-            output=output,
-            runs=new_runs(output),
-            shards=self.num_shards,
-            split=self.split,
-            id_type=self.id_type,
-        )
-        check_vacant(output, job.names, job.listing)
-        claim(tokens.pipeline, output, job.listing)
-        totals = tokens | "AddUp" >> beam.ParDo(_AddUpRows()).with_output_types(bytes)
-        sections = tokens | "WriteRuns" >> beam.ParDo(_WriteRuns(job)).with_output_types(
+        files = TokenShards.files_of(output, self.num_shards, self.split)
+        claim_files(tokens, files, "WriteTokenShards")
+        totals = tokens | "AddUp" >> beam.ParDo(AddUpRows()).with_output_types(bytes)
+        sections = tokens | "WriteRuns" >> beam.ParDo(WriteRuns(files)).with_output_types(
             tuple[int, bytes]
         )
-        return write_shards(sections, totals, job, total_of_rows, SHARD_ROW)
-
-    def display_data(self) -> dict[str, Any]:
-        """All attributes but storage options."""
-        return shown(self)
-
-
-# --- what runs on workers --------------------------------------------------------------------
-
-
-class _ReadTask(Work):
-    def __init__(self, readings: Sequence[SourceReading]) -> None:
-        super().__init__()
-        self._readings = readings
-
-    def process(self, descriptor: bytes) -> Iterator[DocumentBatch]:
-        meter = beam_meter()
-        work = TaskWork.from_bytes(descriptor)
-        for batch in meter.timed("read", read_task(work, self._readings)):
-            meter.add_batch(batch)
-            yield batch
-        meter.finish_task()
-
-
-class _EncodeDocuments(DocumentFn):
-    consumer = "the tokenizer of EncodeDocuments"
-
-    def __init__(self, transform: EncodeDocuments) -> None:
-        super().__init__(transform.text_field, transform.id_field)
-        self._transform = transform
-
-    def setup(self) -> None:
-        super().setup()
-        asked = self._transform
-        directory = Directory(url=asked.tokenizer, storage_options=asked.storage_options)
-        try:
-            model = load_model(directory)
-        except FileNotFoundError:
-            raise InputError(
-                "There is no tokenizer.",
-                expected="a directory that `save` of a tokenizer, or a build, wrote",
-                found="no tokenizer.arrow and no char_bpe.json",
-                where=asked.tokenizer,
-                hint="Correct `tokenizer`; a build's is its directory `tokenizer`, and all workers "
-                "must reach it.",
-            ) from None
-        self._encoder = DocumentEncoder(
-            tokenizer_of(model),
-            prepend=asked.prepend,
-            append=asked.append,
-            special_tokens_in_text=asked.special_tokens_in_text,
-            dtype=np.uint16 if model.max_id < UINT16_IDS else np.uint32,
-        )
-        self.options = element_options(**cutting_rules(model), invalid_utf8=asked.invalid_utf8)
-
-    def take(self, batch: DocumentBatch) -> Iterator[Any]:
-        meter = beam_meter()
-        with meter.time("encode"):
-            kept = self._encoder.refuse(batch)
-        meter.add_batch(kept)
-        for reject in kept.rejects:
-            yield beam.pvalue.TaggedOutput("rejects", reject)
-        if not len(kept):
-            return
-        with meter.time("encode"):
-            rows = self._encoder.encode(kept)
-        meter.add(tokens=len(rows.ids))
-        meter.tell_times()
-        yield rows
-
-
-class _CountDocuments(DocumentFn):
-    """The table belongs to one bundle attempt; of one that fails no descriptor is known."""
-
-    consumer = "CountPretokens"
-
-    def __init__(
-        self,
-        job: DocumentCounting,
-        options: ReadOptions,
-        text_field: str,
-        id_field: str | None,
-    ) -> None:
-        super().__init__(text_field, id_field)
-        self.options = options
-        self._job = job
-        self._counter: DocumentCounter | None = None
-
-    def start_bundle(self) -> None:
-        super().start_bundle()
-        if self._counter is not None:  # an attempt before this one failed
-            self._counter.close()
-        self._counter = DocumentCounter(self._job, beam_meter())
-
-    def take(self, batch: DocumentBatch) -> Iterator[Any]:
-        assert self._counter is not None
-        self._counter.add(batch)
-        for reject in batch.rejects:
-            yield beam.pvalue.TaggedOutput("rejects", reject)
-
-    def finish_bundle(self) -> Iterator[Any]:
-        assert self._counter is not None
-        yield from super().finish_bundle()
-        sections, totals = self._counter.finish()
-        for section in sections:
-            yield GlobalWindows.windowed_value_at_end_of_window(section)
-        yield beam.pvalue.TaggedOutput(
-            "totals", GlobalWindows.windowed_value_at_end_of_window(totals.to_bytes())
-        )
-        self._counter.close()
-        self._counter = None
-
-
-class _AddUpRows(beam.DoFn):  # type: ignore[misc]
-    """Totals beside the runs, so that neither can lack what the other has."""
-
-    def start_bundle(self) -> None:
-        self._totals = RowTotals()
-        self._elements = RowElements()
-
-    def process(self, element: Any) -> None:
-        if type(element) is TokenRows:
-            self._totals = RowTotals.sum_of((self._totals, RowTotals.of(element)))
-        elif self._elements.add(element):
-            self._add_elements()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        self._add_elements()
-        yield GlobalWindows.windowed_value_at_end_of_window(self._totals.to_bytes())
-
-    def _add_elements(self) -> None:
-        self._totals = RowTotals.sum_of((self._totals, self._elements.totals()))
-        self._elements.clear()
-
-
-class _WriteRuns(Work):
-    """Runs belong to one bundle attempt; of one that fails no descriptor is known."""
-
-    def __init__(self, job: ShardJob) -> None:
-        super().__init__()
-        self._job = job
-
-    def start_bundle(self) -> None:
-        self._runs = RowRuns(self._job.runs, self._job.shards)
-        self._elements = RowElements()
-        self._meter = beam_meter()
-
-    def process(self, element: Any) -> None:
-        if type(element) is TokenRows:
-            self._add(element)
-        elif self._elements.add(element):
-            self._add(self._elements.rows())
-
-    def _add(self, rows: TokenRows | TokenTable) -> None:
-        with self._meter.time("write"):
-            self._runs.add(rows)
-
-    def finish_bundle(self) -> Iterator[Any]:
-        self._add(self._elements.rows())
-        with self._meter.time("write"):
-            sections = self._runs.finish()
-        self._meter.tell_times()
-        for descriptor in descriptors(sections):
-            yield GlobalWindows.windowed_value_at_end_of_window(descriptor)
+        kind = TokenShards(files=files, id_type=self.id_type)
+        return write_shards(sections, totals, files, kind, SHARD_ROW)

@@ -1,4 +1,4 @@
-"""Versions of the software that decides the bytes of an output; every worker must have the same."""
+"""Versions of the software that determines the bytes of an output; all workers must have them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.errors import WorkerVersionError
 
 @cache
 def deciding_versions() -> Mapping[str, str]:
-    """What has an influence on bytes, by name: this package, pyarrow, zstd, Unicode and regex."""
+    """Return the versions that determine output: this package, pyarrow, zstd, Unicode, regex."""
     return {
         "bpe-beam": version("bpe-beam"),
         "pyarrow": pa.__version__,
@@ -29,29 +29,29 @@ def deciding_versions() -> Mapping[str, str]:
 
 
 def software_metadata() -> dict[str, str]:
-    """The same for the footer of a file."""
+    """Return the same versions as metadata for the footer of a file."""
     return {"bpe.software": json.dumps(deciding_versions(), sort_keys=True)}
 
 
 @cache
 def worker_versions() -> Mapping[str, str]:
-    """What a worker must have as the command has it: those, and Python without its last number."""
+    """Return the versions that workers must share: those above, and Python's major and minor."""
     return {**deciding_versions(), "python": ".".join(platform.python_version_tuple()[:2])}
 
 
 def check_worker(expected: Mapping[str, str]) -> None:
-    """Checks that this process has the versions of the command that sent the work.
+    """Check that this worker has the same versions as the launcher.
 
     Raises:
-        WorkerVersionError: it has others.
+        WorkerVersionError: some versions differ.
     """
     found = worker_versions()
     differing = [name for name, value in expected.items() if found.get(name) != value]
     if differing:
         raise WorkerVersionError(
-            "A worker has other versions than the command.",
+            "A worker has other versions than the launcher.",
             expected=", ".join(f"{name} {expected[name]}" for name in differing),
             found=", ".join(f"{name} {found.get(name, 'unknown')}" for name in differing),
             where=f"worker on {platform.node()}",
-            hint="Make the workers' image, or environment, anew with the versions of the command.",
+            hint="Rebuild the image or environment of the workers with the launcher's versions.",
         )

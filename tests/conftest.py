@@ -7,13 +7,14 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
+import limits
 import pytest
 import zstandard
-from hypothesis import settings
 
 from bpe_core import BPETokenizer, train_bpe
 
@@ -22,14 +23,34 @@ EXAMPLES = ROOT / "examples" / "data"
 SHARED = ROOT.parent / "shared" / "data"
 SEPARATOR = b"<|endoftext|>"
 
-# An example's time says little where tests share their cores.
-settings.register_profile("suite", deadline=None)
-settings.load_profile("suite")
+FULL = os.environ.get("TESTS") == "nightly"
+
+limits.watch_processes()
+
+# In memory, where there is such a place: on a disk each fsync takes milliseconds.
+if not FULL and os.access("/dev/shm", os.W_OK):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The engines begin: their tests take longest, and the others then fill both processes."""
-    items.sort(key=lambda item: "engines" not in item.path.parts)
+    """Mark what tests of engines do, and let slow tests begin, so that none comes last."""
+    for item in items:
+        if item.get_closest_marker("engines") or item.get_closest_marker("smoke"):
+            for marker in ("beam", "process", "slow"):
+                item.add_marker(marker)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    limits.forget_started()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with nullcontext() if FULL else limits.limited(item):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import profiles
 import pytest
 import typer.main
+from build_support import command
+from inline_runner import inline_builds, runner_of_builds  # noqa: F401
 
 from pipelines import runners
 from pipelines.cli import app
@@ -22,9 +30,11 @@ from pipelines.rejects.reasons import REASONS
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
 README = ROOT / "README.md"
+QUICKSTART = ROOT / "docs" / "quickstart.md"
 # Their Python runs from top to bottom, in one namespace, where `make quickstart` has been.
 RUNNABLE = [
     README,
+    ROOT / "examples" / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
         for name in (
@@ -44,6 +54,7 @@ RUNNABLE = [
             "normalization",
             "own-pipelines",
             "pretrained",
+            "quickstart",
             "replay",
             "resuming",
             "selection",
@@ -75,6 +86,16 @@ def blocks(path: Path, language: str) -> list[str]:
     return [code for found, code in _BLOCK.findall(path.read_text("utf-8")) if found == language]
 
 
+def marked(paths: Iterable[Path]) -> list[Any]:
+    """Mark what runs pipelines of its own."""
+    return [
+        pytest.param(path, marks=pytest.mark.beam)
+        if re.search(r"\b(?:beam\.Pipeline|runners\.pipeline)\(", path.read_text("utf-8"))
+        else path
+        for path in paths
+    ]
+
+
 def prose(path: Path) -> str:
     return _BLOCK.sub("", path.read_text("utf-8"))
 
@@ -100,17 +121,28 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (directory / "examples").symlink_to(ROOT / "examples")
     (directory / "configs").mkdir()
     shutil.copy(ROOT / "configs" / "quickstart.yaml", directory / "configs")
-    built = run_command(["beam-bpe", "build", "configs/quickstart.yaml"], directory)
+    built = command("build", "configs/quickstart.yaml", cwd=directory)
     assert built.returncode == 0, built.stderr
     return directory, built.stdout
 
 
-def run_command(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
-    """Runs `beam-bpe …`, or Python with the arguments after `python`."""
-    rest = ["-m", "pipelines", *command[1:]] if command[0] == "beam-bpe" else command[1:]
-    return subprocess.run(
-        [sys.executable, *rest], cwd=directory, capture_output=True, text=True, timeout=120
-    )
+def run_line(line: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line with `beam-bpe`."""
+    return command(*shlex.split(line)[1:], cwd=directory)
+
+
+def run_program(program: Path, directory: Path) -> str:
+    """Run a file from top to bottom, in a namespace of its own; return what it prints."""
+    if profiles.PROFILE == "nightly":
+        return subprocess.run(
+            [sys.executable, str(program)], cwd=directory, stdout=subprocess.PIPE, text=True,
+            timeout=120, check=True,
+        ).stdout  # fmt: skip
+    printed = io.StringIO()
+    arguments = mock.patch.object(sys, "argv", [str(program)])
+    with chdir(directory), redirect_stdout(printed), arguments:
+        runpy.run_path(str(program), run_name="__main__")
+    return printed.getvalue()
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
@@ -158,19 +190,19 @@ def test_commands_that_are_shown_with_their_output_print_it() -> None:
     assert shown
     for block in shown:
         line, _, output = block.partition("\n")
-        ran = run_command(shlex.split(line.removeprefix("$ ")), ROOT)
+        ran = run_line(line.removeprefix("$ "), ROOT)
         assert ran.stdout + ran.stderr == output
 
 
-@pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
-def test_python_blocks_run(path: Path, quickstart: tuple[Path, str]) -> None:
+@pytest.mark.parametrize("path", marked(RUNNABLE), ids=name_of)
+def test_python_blocks_run(path: Path, quickstart: tuple[Path, str], tmp_path: Path) -> None:
     directory, _ = quickstart
     code = blocks(path, "python")
     assert code
     runnable = [block for block in code if not (_imports(block) & NOT_INSTALLED)]
-    program = "\n".join(runnable)
-    ran = run_command(["python", "-c", program], directory)
-    assert ran.returncode == 0, ran.stderr
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(runnable), "utf-8")
+    run_program(program, directory)
 
 
 def _imports(code: str) -> set[str]:
@@ -181,16 +213,19 @@ def test_the_sample_of_the_summary_is_what_quickstart_prints(
     quickstart: tuple[Path, str],
 ) -> None:
     directory, printed = quickstart
-    sample = next(block for block in blocks(README, "text") if block.startswith("documents"))
+    [sample] = blocks(QUICKSTART, "text")
     printed = re.sub(r"^\S+ -c", ".venv/bin/python -c", printed, flags=re.MULTILINE)
     printed = printed.replace(str(directory), "…")
     assert _without_times(sample) == _without_times(printed)
 
 
-def test_the_sample_of_a_document_is_what_inspect_prints(quickstart: tuple[Path, str]) -> None:
+@pytest.mark.parametrize("page", [README, ROOT / "docs" / "inspecting.md"], ids=name_of)
+def test_the_sample_of_a_document_is_what_inspect_prints(
+    page: Path, quickstart: tuple[Path, str]
+) -> None:
     directory, _ = quickstart
-    [sample] = blocks(ROOT / "docs" / "inspecting.md", "text")
-    ran = run_command(["beam-bpe", "inspect", "out/quickstart", "--row", "3"], directory)
+    [sample] = blocks(page, "text")
+    ran = run_line("beam-bpe inspect out/quickstart --row 3", directory)
     printed = re.sub(r"/\S+/examples/", "…/examples/", ran.stdout)
     place = 0  # each part of the sample is in what is printed, behind the one before
     for part in sample.split("…\n"):
@@ -202,7 +237,7 @@ def test_the_sample_of_convert_is_what_it_prints(quickstart: tuple[Path, str]) -
     directory, _ = quickstart
     page = ROOT / "docs" / "converting.md"
     line = blocks(page, "console")[0].splitlines()[0]
-    ran = run_command(shlex.split(line), directory)
+    ran = run_line(line, directory)
     printed = re.sub(r"tokenizers [\d.]+ gives", "tokenizers gives", ran.stdout)
     [sample] = [block for block in blocks(page, "text") if block.startswith("read ")]
     assert re.sub(r"tokenizers [\d.]+ gives", "tokenizers gives", sample) == printed
@@ -230,14 +265,12 @@ def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
         runners.options_of(config.beam, places=places)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
+@pytest.mark.parametrize("path", marked(sorted((ROOT / "examples").glob("*.py"))), ids=name_of)
 def test_examples_run(path: Path, quickstart: tuple[Path, str]) -> None:
     for library in _imports(path.read_text("utf-8")) & NOT_INSTALLED:
         pytest.importorskip(library, reason="too large for the extra `test`")
     directory, _ = quickstart
-    ran = run_command(["python", str(path)], directory)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout
+    assert run_program(path, directory)
 
 
 def test_the_reasons_of_rejects_are_those_of_the_code() -> None:

@@ -1,7 +1,9 @@
-"""The layer rule: imports run downwards only, as `[tool.importlinter]` in pyproject.toml has it."""
+"""Imports run downwards only, as `[tool.importlinter]` in pyproject.toml has it, and at the top."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,64 @@ def test_imports_run_downwards_only(
 def test_the_root_has_entry_points_and_base_modules_alone() -> None:
     assert {path.stem for path in (ROOT / "pipelines").glob("*.py")} == {
         *("__init__", "__main__", "build", "expansion_service", "row_transforms", "transforms"),
-        *("accounting", "batches", "errors", "metrics", "redaction", "supervisor", "versions"),
-        "worker_process",
+        *("accounting", "batches", "choices", "errors", "metrics", "redaction", "supervisor"),
+        *("versions", "worker_process"),
     }
+
+
+# --- late imports
+
+
+# Function → the reason that it imports modules of this package when it is called.
+LATE: dict[str, str] = {
+    "pipelines/__init__.py:__getattr__": "`import pipelines` loads neither Beam nor pyarrow",
+    "pipelines/cli/process.py:load": "`beam-bpe --help` loads no configuration",
+    **{
+        f"pipelines/cli/{commands}_commands.py:{name}": "a wrong command line or configuration is "
+        "reported at once"
+        for commands, names in {
+            "build": ("plan", "_run"),
+            "dataset": ("export", "verify", "inspect", "report"),
+            "tokenizer": ("convert",),
+        }.items()
+        for name in names
+    },
+    **dict.fromkeys(
+        (
+            "pipelines/config/tokenizer.py:TokenizerConfig.effective_pattern",
+            "pipelines/config/values.py:check_pattern",
+        ),
+        "a configuration with a pattern by name is read without compiling any",
+    ),
+    "pipelines/stages/context.py:BuildContext.pipelines": "plans and finished builds need no Beam",
+    **dict.fromkeys(
+        (
+            "pipelines/exports/export.py:_check_pipeline_options",
+            "pipelines/exports/row_export.py:_finish_tasks",
+        ),
+        "formats without pipelines need no Beam",
+    ),
+    "pipelines/worker_process.py:main": "it filters the warnings of Beam's import first",
+}
+
+
+def test_modules_import_the_package_late_only_for_a_reason() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{name}"
+        for path in sorted((ROOT / "pipelines").rglob("*.py"))
+        for name in late_imports(ast.parse(path.read_text("utf-8")))
+    }
+    assert found == LATE.keys()
+
+
+def late_imports(node: ast.AST, names: tuple[str, ...] = (), late: bool = False) -> Iterator[str]:
+    """The functions in a tree that import modules of this package."""
+    for child in ast.iter_child_nodes(node):
+        if late and isinstance(child, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in child.names]
+            modules += [child.module or ""] if isinstance(child, ast.ImportFrom) else []
+            if any(module.partition(".")[0] in ("pipelines", "bpe_core") for module in modules):
+                yield ".".join(names)
+        function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        inner = (*names, child.name) if function or isinstance(child, ast.ClassDef) else names
+        yield from late_imports(child, inner, late or function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -142,26 +143,29 @@ class Settings:
         specials = self._specials if find_specials else self._no_specials
         if not self.normalizes:
             return mark_words(data, starts, ends, self.words, specials)
-        marks = self.special_marks if find_specials else {}
         documents = [
-            self._marked_normalized(bytes(data[start:end]), marks)
+            self._marked_normalized(bytes(data[start:end]), specials)
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
         buffer, offsets = joined(documents)
         return np.frombuffer(buffer, np.uint8), offsets
 
-    def _marked_normalized(self, document: bytes, marks: dict[str, bytes]) -> bytes:
+    def split_special_tokens(self, text: bytes) -> list[tuple[bytes, bool]]:
+        """Cut a text at its special tokens: (part, is a special token)."""
+        return split_special_tokens(text, self._specials)
+
+    def _marked_normalized(self, document: bytes, specials: SpecialSet) -> bytes:
         parts = []
-        for part, is_special in split_special_tokens(document, tuple(marks)):
+        for part, is_special in split_special_tokens(document, specials):
             if is_special:
-                parts.append(marks[part.decode()])
+                parts.append(self.special_marks[part.decode()])
                 continue
             text = self.normalized(part.decode()).encode()
             bounds = np.array([0], np.int64), np.array([len(text)], np.int64)
             parts.append(mark_words(text, *bounds, self.words, self._no_specials)[0].tobytes())
         return b"".join(parts)
 
-    @property
+    @cached_property
     def special_marks(self) -> dict[str, bytes]:
         """How special tokens stand among marked words."""
         return {

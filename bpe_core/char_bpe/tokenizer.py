@@ -41,7 +41,6 @@ from bpe_core.errors import (
 )
 from bpe_core.formats.files import Location
 from bpe_core.patterns import WHITESPACE_WORDS
-from bpe_core.special_tokens import split_special_tokens
 from bpe_core.training import STOP_REASONS, Progress, shown
 
 __all__ = ["CharBPETokenizer"]
@@ -364,7 +363,7 @@ class CharBPETokenizer:
         for text in texts:
             if not isinstance(text, str):
                 raise TrainingError(f"texts: expected str, found {type(text).__name__}")
-            parts = split_special_tokens(to_utf8(text), self._settings.special_tokens)
+            parts = self._settings.split_special_tokens(to_utf8(text))
             batch += [part for part, is_special in parts if not is_special]
             size += len(text)
             if size >= _BATCH_BYTES:
@@ -460,7 +459,7 @@ class CharBPETokenizer:
     @property
     def max_id(self) -> int:
         """The largest id, -1 if there is no token."""
-        return max(self._trained().vocab.values(), default=-1)
+        return self._trained().max_id
 
     @property
     def fingerprint(self) -> str:
@@ -567,10 +566,12 @@ class CharBPETokenizer:
         )
         if self._settings.unk_token is None and len(ids) and ids.min() < 0:
             document = int(np.searchsorted(offsets, np.argmin(ids >= 0), side="right")) - 1
-            specials = self._settings.special_tokens if allowed_special == "all" else ()
             text = bytes(data[starts[document] : ends[document]])
-            parts = split_special_tokens(text, specials)
-            found = self._unknown_among([part for part, is_special in parts if not is_special])
+            segments = [text]
+            if allowed_special == "all":
+                parts = self._settings.split_special_tokens(text)
+                segments = [part for part, is_special in parts if not is_special]
+            found = self._unknown_among(segments)
             raise UnknownCharacterError(
                 f"document {document}: expected characters of this vocabulary, found {found}; "
                 "give an unk_token, or train on text that has it",

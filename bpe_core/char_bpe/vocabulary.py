@@ -61,6 +61,11 @@ class Vocabulary:
         return {token_id: token for token, token_id in self.vocab.items()}
 
     @cached_property
+    def max_id(self) -> int:
+        """The largest id, -1 if there is no token."""
+        return max(self.vocab.values(), default=-1)
+
+    @cached_property
     def text_of(self) -> dict[int, str]:
         """Id to what it is decoded to: the end of a word is a space."""
         marker = self.settings.end_of_word

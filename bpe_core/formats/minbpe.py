@@ -261,12 +261,7 @@ def model_file_bytes(values: MinbpeModel) -> bytes:
     lines = [_VERSION, pattern, str(len(values.special_tokens))]
     lines += (f"{text} {i}" for text, i in values.special_tokens.items())
     lines += (f"{left} {right}" for left, right in values.merges)
-    try:
-        return "".join(f"{line}\n" for line in lines).encode()
-    except UnicodeEncodeError:
-        raise CannotHoldError(
-            f"the pattern {pattern!r} has a lone surrogate, which UTF-8 cannot hold"
-        ) from None
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def vocab_file_bytes(vocab: Mapping[int, bytes], merges: Mapping[Pair, int]) -> bytes:

@@ -1,1 +1,1 @@
-"""What connects the plain functions with Beam: DoFns, coders, elements, rows, steps of shards."""
+"""What the transforms share: DoFns, coders, elements and rows, shards, parameters, metrics."""

@@ -1,4 +1,4 @@
-"""Beam coders for the values that pipelines shuffle; importing this module registers them."""
+"""Beam coders for the values that users may shuffle; importing this module registers them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipelines.batches import DocumentBatch, Reject
-from pipelines.writing.rows import TokenRows
+from pipelines.writing.rows import TokenRows, encode_sources
 
 _INT64S: Final = pa.list_(pa.int64())
 _SCHEMA: Final = pa.schema(
@@ -23,7 +23,7 @@ _SCHEMA: Final = pa.schema(
         ("ends", _INT64S),
         ("offsets", _INT64S),
         ("num_bytes", _INT64S),
-        ("hashes", pa.list_(pa.uint64())),  # high and low by turns
+        ("hashes", pa.list_(pa.uint64())),  # upper and lower halves alternate
         ("source", pa.string()),
         ("ids", pa.list_(pa.string())),
         ("part", pa.int32()),
@@ -68,10 +68,112 @@ _VALUES: Final = (
     "not_selected_bytes",
     "rows",
 )
+_LATIN_1: Final = "latin-1"
 
 
-def to_arrow(batch: DocumentBatch) -> pa.RecordBatch:
-    """The batch as one row; `data` is trimmed to the documents."""
+class DocumentBatchCoder(beam.coders.Coder):  # type: ignore[misc]
+    """Encodes a DocumentBatch as an Arrow IPC stream of one row."""
+
+    def encode(self, value: DocumentBatch) -> bytes:
+        """Encode a batch. Of `data` only the bytes that the documents span are kept."""
+        return _to_stream(_to_arrow(value))
+
+    def decode(self, encoded: bytes) -> DocumentBatch:
+        """Decode a batch, whose arrays are views of `encoded`."""
+        with pa.ipc.open_stream(encoded) as reader:
+            return _from_arrow(reader.read_next_batch())
+
+    def is_deterministic(self) -> bool:
+        """Return True: equal batches have equal bytes."""
+        return True
+
+    def to_type_hint(self) -> type[DocumentBatch]:
+        """Return the type of the values."""
+        return DocumentBatch
+
+
+class TokenRowsCoder(beam.coders.Coder):  # type: ignore[misc]
+    """Encodes TokenRows as an Arrow IPC stream, with a row for each of them."""
+
+    def encode(self, value: TokenRows) -> bytes:
+        """Encode rows."""
+        first, last = int(value.offsets[0]), int(value.offsets[-1])
+        ids = pa.array(value.ids[first:last])
+        has_ids = value.record_ids is not None
+        columns = {
+            "ids": pa.LargeListArray.from_arrays(pa.array(value.offsets - first), ids),
+            "num_bytes": pa.array(value.num_bytes),
+            "positions": pa.array(value.positions),
+            "upper": pa.array(np.ascontiguousarray(value.hashes[:, 0])),
+            "lower": pa.array(np.ascontiguousarray(value.hashes[:, 1])),
+            "parts": pa.array(value.parts),
+            "sources": encode_sources([value.sources]),
+            **({"record_ids": value.record_ids} if has_ids else {}),
+        }
+        return _to_stream(pa.RecordBatch.from_pydict(columns))
+
+    def decode(self, encoded: bytes) -> TokenRows:
+        """Decode rows, whose arrays are views of `encoded`."""
+        with pa.ipc.open_stream(encoded) as reader:
+            batch = reader.read_next_batch()
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        return TokenRows(
+            ids=columns["ids"].values.to_numpy(),
+            offsets=columns["ids"].offsets.to_numpy(),
+            num_bytes=columns["num_bytes"].to_numpy(),
+            positions=columns["positions"].to_numpy(),
+            hashes=np.stack([columns["upper"].to_numpy(), columns["lower"].to_numpy()], axis=1),
+            parts=columns["parts"].to_numpy(),
+            sources=columns["sources"],
+            record_ids=columns.get("record_ids"),
+        )
+
+    def is_deterministic(self) -> bool:
+        """Return True: equal rows have equal bytes."""
+        return True
+
+    def to_type_hint(self) -> type[TokenRows]:
+        """Return the type of the values."""
+        return TokenRows
+
+
+class RejectCoder(beam.coders.Coder):  # type: ignore[misc]
+    """Encodes a Reject as JSON."""
+
+    def encode(self, value: Reject) -> bytes:
+        """Encode a reject."""
+        fields = asdict(value)
+        return json.dumps({**fields, "first_bytes": value.first_bytes.decode(_LATIN_1)}).encode()
+
+    def decode(self, encoded: bytes) -> Reject:
+        """Decode a reject."""
+        fields = json.loads(encoded)
+        return Reject(**{**fields, "first_bytes": fields["first_bytes"].encode(_LATIN_1)})
+
+    def is_deterministic(self) -> bool:
+        """Return True: equal rejects have equal bytes."""
+        return True
+
+    def to_type_hint(self) -> type[Reject]:
+        """Return the type of the values."""
+        return Reject
+
+
+beam.coders.registry.register_coder(DocumentBatch, DocumentBatchCoder)
+beam.coders.registry.register_coder(TokenRows, TokenRowsCoder)
+beam.coders.registry.register_coder(Reject, RejectCoder)
+
+
+def _to_stream(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def _to_arrow(batch: DocumentBatch) -> pa.RecordBatch:
+    """Return a batch as one row, with `data` trimmed to the documents."""
     first = int(batch.starts[0]) if len(batch) else 0
     end = int(batch.ends[-1]) if len(batch) else 0
     arrays: dict[str, NDArray[Any]] = {
@@ -108,8 +210,8 @@ def to_arrow(batch: DocumentBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
 
 
-def from_arrow(row: pa.RecordBatch) -> DocumentBatch:
-    """The batch of a row made by `to_arrow`; its arrays are read-only views of the row."""
+def _from_arrow(row: pa.RecordBatch) -> DocumentBatch:
+    """Return the batch of a row. Its arrays are read-only views of the row."""
     values: dict[str, Any] = {name: row.column(name)[0] for name in _SCHEMA.names}
     arrays = {name: values[name].values.to_numpy() for name in _ARRAYS}
     rejects: Sequence[dict[str, Any]] = values["rejects"].as_py()
@@ -120,114 +222,3 @@ def from_arrow(row: pa.RecordBatch) -> DocumentBatch:
         ids=values["ids"].values,
         rejects=tuple(Reject(**reject) for reject in rejects),
     )
-
-
-class DocumentBatchCoder(beam.coders.Coder):  # type: ignore[misc]
-    """Codes a DocumentBatch as an Arrow IPC stream of one row."""
-
-    def encode(self, value: DocumentBatch) -> bytes:
-        """Bytes of the batch; of `data` only what the documents span."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _SCHEMA) as writer:
-            writer.write_batch(to_arrow(value))
-        encoded: bytes = sink.getvalue().to_pybytes()
-        return encoded
-
-    def decode(self, encoded: bytes) -> DocumentBatch:
-        """The batch, with arrays that are views of `encoded`."""
-        with pa.ipc.open_stream(encoded) as reader:
-            return from_arrow(reader.read_next_batch())
-
-    def is_deterministic(self) -> bool:
-        """Equal batches have equal bytes."""
-        return True
-
-    def to_type_hint(self) -> type[DocumentBatch]:
-        """What it codes."""
-        return DocumentBatch
-
-
-beam.coders.registry.register_coder(DocumentBatch, DocumentBatchCoder)
-
-_LATIN_1: Final = "latin-1"
-
-
-class TokenRowsCoder(beam.coders.Coder):  # type: ignore[misc]
-    """Codes TokenRows as an Arrow IPC stream: a row for each document."""
-
-    def encode(self, value: TokenRows) -> bytes:
-        """Bytes of the rows."""
-        first, last = int(value.offsets[0]), int(value.offsets[-1])
-        ids = pa.array(value.ids[first:last])
-        lists = pa.LargeListArray.from_arrays(pa.array(value.offsets - first), ids)
-        known = value.record_ids is not None
-        record_ids = value.record_ids if known else pa.nulls(len(value), pa.string())
-        batch = pa.RecordBatch.from_arrays(
-            [
-                lists,
-                pa.array(value.num_bytes),
-                pa.array(value.places),
-                pa.array(np.ascontiguousarray(value.hashes[:, 0])),
-                pa.array(np.ascontiguousarray(value.hashes[:, 1])),
-                record_ids,
-            ],
-            names=["ids", "num_bytes", "places", "upper", "lower", "record_ids"],
-        )
-        shared = {"source": value.source, "part": str(value.part), "record_ids": str(int(known))}
-        batch = batch.replace_schema_metadata(shared)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        encoded: bytes = sink.getvalue().to_pybytes()
-        return encoded
-
-    def decode(self, encoded: bytes) -> TokenRows:
-        """The rows, with arrays that are views of `encoded`."""
-        with pa.ipc.open_stream(encoded) as reader:
-            batch = reader.read_next_batch()
-        shared = batch.schema.metadata
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        return TokenRows(
-            ids=columns["ids"].values.to_numpy(),
-            offsets=columns["ids"].offsets.to_numpy(),
-            num_bytes=columns["num_bytes"].to_numpy(),
-            places=columns["places"].to_numpy(),
-            hashes=np.stack([columns["upper"].to_numpy(), columns["lower"].to_numpy()], axis=1),
-            source=shared[b"source"].decode(),
-            part=int(shared[b"part"]),
-            record_ids=columns["record_ids"] if shared[b"record_ids"] == b"1" else None,
-        )
-
-    def is_deterministic(self) -> bool:
-        """Equal rows have equal bytes."""
-        return True
-
-    def to_type_hint(self) -> type[TokenRows]:
-        """What it codes."""
-        return TokenRows
-
-
-class RejectCoder(beam.coders.Coder):  # type: ignore[misc]
-    """Codes a Reject as JSON."""
-
-    def encode(self, value: Reject) -> bytes:
-        """Bytes of the reject."""
-        fields = asdict(value)
-        return json.dumps({**fields, "first_bytes": value.first_bytes.decode(_LATIN_1)}).encode()
-
-    def decode(self, encoded: bytes) -> Reject:
-        """The reject."""
-        fields = json.loads(encoded)
-        return Reject(**{**fields, "first_bytes": fields["first_bytes"].encode(_LATIN_1)})
-
-    def is_deterministic(self) -> bool:
-        """Equal rejects have equal bytes."""
-        return True
-
-    def to_type_hint(self) -> type[Reject]:
-        """What it codes."""
-        return Reject
-
-
-beam.coders.registry.register_coder(TokenRows, TokenRowsCoder)
-beam.coders.registry.register_coder(Reject, RejectCoder)

@@ -1,4 +1,4 @@
-"""What workers do, but only those that have the versions of whoever sent it."""
+"""The base of the DoFns that decide bytes of the output."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pipelines.runners.failures import FAILURE
 from pipelines.versions import check_worker, worker_versions
 
 
-class Work(beam.DoFn):  # type: ignore[misc]
-    """A function that decides bytes; refuses, before it begins, to run with other versions.
+class VersionCheckedDoFn(beam.DoFn):  # type: ignore[misc]
+    """A DoFn that refuses to run with other versions than where the pipeline was built.
 
     Raises:
-        WorkerVersionError: on a worker, if it has other versions than where this was made.
+        WorkerVersionError: On a worker, if it has other versions.
     """
 
     def __init__(self) -> None:
         self._versions = dict(worker_versions())
 
     def setup(self) -> None:
-        """Compares the versions. Those that have a setup of their own begin it with this one."""
+        """Compare the versions. A subclass with a setup of its own must call this first."""
         with FAILURE.noted():
             check_worker(self._versions)

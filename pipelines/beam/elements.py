@@ -1,8 +1,8 @@
-"""Elements of a pipeline of one's own → batches of documents.
+"""Elements of a user's pipeline → batches of documents.
 
 Documents may come as `DocumentBatch`, as `str` or `bytes`, or as records: `beam.Row`, a NamedTuple
-or a dict. Small elements are gathered into batches of a few MB; what is done for each by itself is
-putting it into a list.
+or a dict. Small elements are gathered into batches of a few MB, so that Python does no more for
+each of them than to put it into a list.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.batches import DocumentBatch, Reject
-from pipelines.beam.dofn import Work
+from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.config import SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.readers.documents import BatchMaker, Texts
-from pipelines.readers.options import ReadOptions, different_cutting
+from pipelines.readers.options import ReadOptions, find_different_rules
 from pipelines.readers.tasks import source_readings
 from pipelines.rejects.reasons import MISSING_FIELD, NULL_FIELD, WRONG_FIELD_TYPE
 from pipelines.tasks.listing import InputFile
 
 _BATCH_BYTES: Final = 2 << 20
 _BATCH_ELEMENTS: Final = 1 << 16
-# Of all windows of a bundle together.
+# Held by a bundle, all its windows together.
 _HELD_BYTES: Final = 64 << 20
 _HELD_WINDOWS: Final = 1000
-# What an element takes beside its text, at most about.
+# About the most that an element takes beside its text.
 _ELEMENT_BYTES: Final = 512
 _KINDS: Final = "DocumentBatch, str, bytes, beam.Row, a NamedTuple or a dict"
 
@@ -45,12 +45,12 @@ _OPEN_HINTS: Final = (
     typehints.TypeVariable,
 )
 
-# Elements come from no file, so documents have no place but their own id.
+# Elements come from no file, so only a document's own id says where it is from.
 _NO_FILE: Final = InputFile(
     source=0, source_name=None, url="", name="", size=0, mark="", compression=None
 )
 
-# An element's text and id; a text of None: rejected for the reason that stands in place of the id.
+# Returns an element's text and id. If the text is None, the second value is the document's reject.
 _Values = Callable[[Any], tuple[Any, Any]]
 
 
@@ -62,11 +62,7 @@ def element_options(
     normalize_quotes: bool = False,
     invalid_utf8: str = "reject",
 ) -> ReadOptions:
-    """How documents that are elements are looked at: as records of files are.
-
-    Raises:
-        ConfigError: a value is none of its kind.
-    """
+    """Return how to read documents that are elements: like records of files."""
     source = SourceConfig.model_validate(
         {"files": ["elements"], "format": "jsonl", "invalid_utf8": invalid_utf8}
     )
@@ -81,17 +77,17 @@ def element_options(
 
 
 class Elements:
-    """Gathers elements and gives them as batches.
+    """Gathers elements into batches.
 
-    Documents of elements have the source "" and the offset 0. What is no valid UTF-8, or lacks its
-    text, is a reject of its batch, as in files of records.
+    Documents have the source "" and the offset 0. An element that is not valid UTF-8, or lacks its
+    text, is a reject of its batch, like a record of a file.
 
     Args:
-        options: as `element_options` gives them.
-        text_field: of records, the field that is the text.
-        id_field: of records, the field that is the document's own id; None: none is.
-        place_fields: of records, the fields that are the source and the offset of the document,
-            which are then kept; None: there are none.
+        options: How documents are read (`element_options`).
+        text_field: Field of records that is the text.
+        id_field: Field of records that is the document's own id; None if there is none.
+        place_fields: Fields of records that are the source and the offset of the document, which
+            keeps them; None if there are none.
 
     Example:
         >>> elements = Elements(element_options("gpt2", []), id_field="id")
@@ -126,10 +122,10 @@ class Elements:
         self._bytes = 0
 
     def add(self, element: Any) -> bool:
-        """Takes an element that is no `DocumentBatch`; whether `batches` should now be called.
+        """Add an element that is not a `DocumentBatch`. Return whether to call `batches` now.
 
         Raises:
-            InputError: it is of no kind that holds a document.
+            InputError: The element is of a type that cannot be a document.
         """
         kind = type(element)
         record_id = None
@@ -147,7 +143,7 @@ class Elements:
                 self._places.append((place[0] or "", place[1] or 0))
         if self._id_field is not None:
             self._ids.append(record_id)
-        # A lone surrogate, which no UTF-8 has, becomes bytes that are judged as such.
+        # UTF-8 has no lone surrogates: they become bytes that are rejected as invalid.
         text = element if type(element) is bytes else element.encode("utf-8", "surrogatepass")
         self._texts.append(text)
         self._bytes += len(text)
@@ -155,32 +151,32 @@ class Elements:
 
     @property
     def held(self) -> int:
-        """Bytes that what was added since then takes, about."""
+        """About the bytes of memory that the gathered elements take."""
         return self._bytes + _ELEMENT_BYTES * (len(self._texts) + len(self._rejects))
 
     def batches(self) -> Iterator[DocumentBatch]:
-        """The batches of what was added since the last call; a long document comes in pieces."""
+        """Yield the elements added since the last call, long documents in pieces."""
         texts, ids, places, rejects = self._texts, self._ids, self._places, self._rejects
         self._start()
         if self._place_of is None:
             if texts or rejects:
-                yield from self._maker.record_batches(self._found(texts, ids), rejects=rejects)
+                yield from self._maker.make_batches(self._to_texts(texts, ids), rejects=rejects)
             return
         # A batch has one source.
         order = sorted(range(len(texts)), key=places.__getitem__)
         for source, same in groupby(order, key=lambda i: places[i][0]):
-            taken = list(same)
-            found = self._found(
-                [texts[i] for i in taken],
-                [ids[i] for i in taken] if ids else (),
-                [places[i][1] for i in taken],
+            of_source = list(same)
+            found = self._to_texts(
+                [texts[i] for i in of_source],
+                [ids[i] for i in of_source] if ids else (),
+                [places[i][1] for i in of_source],
             )
             maker = _ElementMaker(replace(_NO_FILE, name=source), self._options)
-            yield from maker.record_batches(found)
+            yield from maker.make_batches(found)
         if rejects:
-            yield from self._maker.record_batches(self._found((), ()), rejects=rejects)
+            yield from self._maker.make_batches(self._to_texts((), ()), rejects=rejects)
 
-    def _found(
+    def _to_texts(
         self, texts: Sequence[bytes], ids: Sequence[str | None], offsets: Sequence[int] = ()
     ) -> Texts:
         ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
@@ -188,29 +184,29 @@ class Elements:
             data=np.frombuffer(b"".join(texts), np.uint8),
             starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(texts)],
             ends=ends,
-            places=np.array(offsets or [0] * len(texts), np.int64),
+            offsets=np.array(offsets or [0] * len(texts), np.int64),
             ids=None if self._id_field is None else pa.array(ids, pa.string()),
         )
 
     def _values_of(self, element: Any) -> _Values:
         if isinstance(element, str | bytes):
-            # Of a class made from them; its documents have no ids, like those of str and bytes.
+            # A subclass. Its documents have no ids, like those of str and bytes themselves.
             return lambda text: (text if isinstance(text, str) else bytes(text), None)
         if isinstance(element, Mapping):
             return self._values_of_mapping
         if hasattr(element, "_fields"):
-            # Else a method of tuples, such as count, would stand for a field that is not there.
+            # Otherwise a method of tuples, such as count, would pass for a field.
             if not set(self._fields) <= set(element._fields):
                 raise _no_field(self._fields, element._asdict())
             return self._values_of_row
         if isinstance(element, beam.Row):
             return self._values_of_row
         raise InputError(
-            "An element is no document.",
+            "An element is not a document.",
             expected=_KINDS,
             found=type(element).__name__,
             where="the input of the transform",
-            hint="Put a beam.Map before it that gives one of these.",
+            hint="Put a beam.Map before it that returns one of these.",
         )
 
     def _values_of_mapping(self, record: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -237,12 +233,13 @@ class Elements:
                 return None, self._maker.reject(0, 0, WRONG_FIELD_TYPE, message)
             record_id = str(record_id)
         if record_id is not None and not _is_unicode(record_id):
-            message = "the id is no valid Unicode: it has half a pair of surrogates"
+            message = "the id is not valid Unicode: it has half a pair of surrogates"
             return None, self._maker.reject(0, 0, WRONG_FIELD_TYPE, message)
         if text is None:
             return self._rejected(NULL_FIELD, "is null", record_id)
         if not isinstance(text, str | bytes):
-            return self._rejected(WRONG_FIELD_TYPE, f"is {type(text).__name__}, no text", record_id)
+            found = f"is {type(text).__name__}, not text"
+            return self._rejected(WRONG_FIELD_TYPE, found, record_id)
         return (text if isinstance(text, str) else bytes(text)), record_id
 
     def _rejected(self, reason: str, what: str, record_id: Any) -> tuple[None, Reject]:
@@ -262,64 +259,72 @@ def _is_unicode(text: str) -> bool:
 
 
 class _ElementMaker(BatchMaker):
-    """Says of errors which element they are in, since there is no file."""
+    """Names in errors the element, since there is no file."""
 
     _element = "an element"
 
-    def where(self, place: int, byte: int = 0) -> str:
+    def where(self, offset: int, byte: int = 0) -> str:
+        """Return which element it is."""
         return f"{self._element} of the pipeline, byte {byte:,}"
 
-    def _invalid(
+    def reject_invalid(
         self,
-        place: int,
+        offset: int,
         length: int,
         valid: int,
         found: bytes,
         head: bytes,
         record_id: str | None,
     ) -> Reject:
+        """Return the reject of an element, or raise the error, with its id or its first bytes."""
         begins = f"an element that begins {head[:32]!r}"
         self._element = begins if record_id is None else f"the element with the id {record_id!r}"
-        return super()._invalid(place, length, valid, found, head, record_id)
+        return super().reject_invalid(offset, length, valid, found, head, record_id)
 
 
 def check_element_type(kind: Any, text_field: str, id_field: str | None) -> None:
-    """Whether elements of a PCollection can be documents, as far as its type hint says.
+    """Check that elements of this type can be documents, as far as the type hint says.
 
     Raises:
-        ConfigError: they can't be, or are rows without these fields.
+        ConfigError: They cannot, or are rows without these fields.
     """
     wanted = (text_field, *([] if id_field is None else [id_field]))
     check_hint(kind, (DocumentBatch, str, bytes), wanted, _KINDS)
 
 
 def check_hint(kind: Any, types: Sequence[type], wanted: Sequence[str], expected: str) -> None:
-    """Whether a type hint is one of these types, of records with these fields, or says nothing.
+    """Check that a type hint is one of these types, a record with these fields, or open.
+
+    Args:
+        kind: The type hint.
+        types: Types that elements may have.
+        wanted: Fields that records must have.
+        expected: What elements may be, for the message.
 
     Raises:
-        ConfigError: it is another, or of rows that lack a field.
+        ConfigError: It is another type, or a record that lacks a field.
     """
     row = kind if isinstance(kind, RowTypeConstraint) else RowTypeConstraint.from_user_type(kind)
     if is_dataclass(kind if row is None else row.user_type) and kind not in types:
-        raise _not_taken(kind, expected)
+        raise _unsupported_type(kind, expected)
     if row is not None:
         if not set(wanted) <= dict(row._fields).keys():
             raise _no_field(wanted, dict(row._fields))
         return
     if kind in (None, Any, typehints.Any, beam.Row, object) or isinstance(kind, _OPEN_HINTS):
-        return  # the elements will show
+        return  # only the elements can show
     if isinstance(kind, type) and issubclass(kind, (*types, Mapping)):
         return
-    raise _not_taken(kind, expected)
+    raise _unsupported_type(kind, expected)
 
 
-def _not_taken(kind: Any, expected: str) -> ConfigError:
+def _unsupported_type(kind: Any, expected: str) -> ConfigError:
     return ConfigError(
-        "Elements of this PCollection are of a type that is not taken.",
+        "Elements of this PCollection are of an unsupported type.",
         expected=expected,
         found=getattr(kind, "__name__", str(kind)),
         where="the input of the transform",
-        hint="Put a beam.Map before it that gives one of these, or declare what it gives with "
+        hint="Put a beam.Map before it that returns one of these, and declare its type with "
         "with_output_types.",
     )
 
@@ -330,25 +335,29 @@ def _no_field(wanted: Sequence[str], found: Mapping[str, Any]) -> ConfigError:
         expected=" and ".join(map(repr, wanted)),
         found=", ".join(found),
         where="the input of the transform",
-        hint="Give the rows these fields, or name those that they have (text_field, id_field).",
+        hint="Add these fields, or name those that the rows have (text_field, id_field).",
     )
 
 
-class DocumentFn(Work):
-    """What takes documents as batches, whichever elements they come as.
+class DocumentFn(VersionCheckedDoFn):
+    """A DoFn over batches of documents, whatever elements they come as.
 
-    Elements are gathered within a bundle, those of each window by themselves, up to a bound for
-    all windows together. Subclasses say in `take` what becomes of a batch; `options` must be set
-    before the first element.
-    Whole documents may have been read for any tokenizer, pieces only for the same.
+    Elements are gathered within a bundle, those of each window apart, up to a bound for all windows
+    together. Subclasses implement `process_documents`, and set `options` before the first element.
+
+    Whole documents may have been read for any tokenizer, pieces only for the same one.
 
     Args:
-        text_field, id_field, place_fields: of records.
+        text_field, id_field, place_fields: Fields of records (`Elements`).
+
+    Attributes:
+        options: How documents are read.
+        consumer: Name of the transform, for messages.
     """
 
     options: ReadOptions
     consumer: str = "the next transform"
-    _elements: Elements  # of the window that the last element was in
+    _elements: Elements  # those of the last element's window
 
     def __init__(
         self,
@@ -363,36 +372,36 @@ class DocumentFn(Work):
             "place_fields": place_fields,
         }
 
-    def take(self, batch: DocumentBatch) -> Iterator[Any]:
-        """The outputs for a batch."""
+    def process_documents(self, batch: DocumentBatch) -> Iterator[Any]:
+        """Yield the outputs for a batch."""
         raise NotImplementedError
 
     def start_bundle(self) -> None:
-        """Forgets what a bundle that failed had gathered."""
-        self._forget()
-
-    def _forget(self) -> None:
-        self._gathered: dict[Any, Elements] = {}
-        self._window: Any = None
-        self._held_elsewhere = 0  # in bytes, by all windows but that one
+        """Forget the elements that a failed bundle gathered."""
+        self._clear()
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any] | None:
-        """Outputs, where there are any yet."""
+        """Yield outputs, if a batch is complete."""
         if type(element) is DocumentBatch:
             if element.cutting and element.cutting != self.options.cutting:
-                raise self._cut_otherwise(element)
-            return self.take(element)
+                raise self._different_cutting(element)
+            return self.process_documents(element)
         if window is not self._window:  # the global one is always the same object
             return self._process_in(window, element)
         elements = self._elements
         return self._outputs(elements) if elements.add(element) else None
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Outputs for what was still gathered."""
+        """Yield the outputs for the elements that are left."""
         return self._outputs_of_all()
 
+    def _clear(self) -> None:
+        self._gathered: dict[Any, Elements] = {}
+        self._window: Any = None
+        self._held_elsewhere = 0  # bytes that all windows but this one hold
+
     def _process_in(self, window: Any, element: Any) -> Iterator[Any] | None:
-        """Goes on with another window; gives what all of them hold where that is too much."""
+        """Add an element of another window. Empty all windows if they are full."""
         if self._window is not None:
             self._held_elsewhere += self._elements.held
         elements = self._gathered.get(window)
@@ -406,11 +415,11 @@ class DocumentFn(Work):
             return self._outputs_of_all()
         return self._outputs(elements) if is_full else None
 
-    def _cut_otherwise(self, batch: DocumentBatch) -> InputError:
-        names = different_cutting(batch.cutting, self.options.cutting)
+    def _different_cutting(self, batch: DocumentBatch) -> InputError:
+        names = find_different_rules(batch.cutting, self.options.cutting)
         return InputError(
             "A long document comes in pieces that were cut for another tokenizer.",
-            expected=f"ReadDocuments with the {' and '.join(names)} that {self.consumer} has",
+            expected=f"ReadDocuments with the {' and '.join(names)} of {self.consumer}",
             found=f"others, in a document of {batch.whole_bytes or 0:,} bytes",
             where=batch.where(0) if len(batch) else batch.source,
             hint="Give ReadDocuments the pattern, special_tokens, normalizer and normalize_quotes "
@@ -419,14 +428,14 @@ class DocumentFn(Work):
 
     def _outputs_of_all(self) -> Iterator[Any]:
         gathered = self._gathered
-        self._forget()
+        self._clear()
         for window, elements in gathered.items():
             for output in self._outputs(elements):
                 yield _in_window(output, window)
 
     def _outputs(self, elements: Elements) -> Iterator[Any]:
         for batch in elements.batches():
-            yield from self.take(batch)
+            yield from self.process_documents(batch)
 
 
 def _in_window(output: Any, window: Any) -> Any:

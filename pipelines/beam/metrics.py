@@ -1,4 +1,4 @@
-"""Metrics of Beam: told by workers, and read from the result of a pipeline on any runner."""
+"""Beam metrics: set by workers, and read from the result of a pipeline on any runner."""
 
 from __future__ import annotations
 
@@ -9,30 +9,27 @@ from apache_beam.metrics import Metrics, MetricsFilter
 
 from pipelines.metrics import COUNTERS, DISTRIBUTIONS, NAMESPACE, Distribution, Measured, Meter
 
-_ADDERS: Final = {
+_SETTERS: Final = {
     **{name: Metrics.counter(NAMESPACE, name).inc for name in COUNTERS},
     **{name: Metrics.distribution(NAMESPACE, name).update for name in DISTRIBUTIONS},
 }
 
 
-def _tell(name: str, value: int) -> None:
-    _ADDERS[name](value)
-
-
 def beam_meter() -> Meter:
-    """A meter whose figures become metrics of the step that this thread is at."""
-    return Meter(_tell)
+    """Return a meter that sets metrics of the step that this thread is executing."""
+    return Meter(_set_metric)
 
 
 def read_metrics(result: Any, tasks: int) -> Measured | None:
-    """The metrics of a pipeline that has ended; of all its steps together.
+    """Read the metrics of a finished pipeline, those of all its steps together.
 
     Args:
-        result: of the pipeline.
-        tasks: how many were done.
+        result: Result of the pipeline.
+        tasks: Number of tasks that were done.
 
     Returns:
-        None if the runner has none, or less than was done: rather no figure than a wrong one.
+        None if the runner has no metrics, or fewer than were set: no figure is better than a wrong
+        one.
     """
     try:
         measured = _measured(result.metrics().query(MetricsFilter().with_namespace(NAMESPACE)))
@@ -40,6 +37,10 @@ def read_metrics(result: Any, tasks: int) -> Measured | None:
     except Exception:
         return None
     return measured if measured.counters.get("tasks", 0) >= tasks else None
+
+
+def _set_metric(name: str, value: int) -> None:
+    _SETTERS[name](value)
 
 
 def _measured(found: Mapping[str, Iterable[Any]]) -> Measured:
@@ -58,12 +59,12 @@ def _measured(found: Mapping[str, Iterable[Any]]) -> Measured:
         )
     return Measured(
         counters=counters,
-        distributions={name: Distribution.of_all(parts) for name, parts in distributions.items()},
+        distributions={name: Distribution.merge(parts) for name, parts in distributions.items()},
     )
 
 
 def _values(metrics: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values. Beam's own choice, `result`, takes a committed 0 for none."""
+    """Yield names and values. Beam's own `MetricResult.result` ignores a committed value of 0."""
     for metric in metrics:
         value = metric.attempted if metric.committed is None else metric.committed
         if value is not None:

@@ -1,22 +1,139 @@
-"""Attributes of transforms: what they may be, and what a runner's pages show of them."""
+"""Parameters of the transforms: declared once, and checked like the keys of the configuration."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Final, Literal, TypeVar
 
+import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
+from pydantic import AfterValidator, Field, ValidationError, create_model
 
+from pipelines.config import CountsConfig, EncodeConfig, SourceConfig, TokenizerConfig
+from pipelines.config.validation import problems_of, refusal
+from pipelines.config.values import Section, Size, Text
+from pipelines.config.yaml_document import ConfigSource, Problem, raise_problems
 from pipelines.errors import ConfigError
+
+_Model = TypeVar("_Model", bound=Section)
+
+
+def _check_split(name: str) -> str:
+    """Check that a split can be a part of the names of files."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise refusal(Problem((), expected="letters, digits, - and _, first a letter or digit"))
+    return name
+
+
+# Parameters that are keys of the configuration, too.
+_KEYS: Final[Mapping[type[Section], tuple[str, ...]]] = {
+    TokenizerConfig: ("pattern", "special_tokens", "normalize_quotes"),
+    CountsConfig: ("shards", "max_pretoken_bytes", "on_long_pretoken"),
+    EncodeConfig: ("prepend", "append", "special_tokens_in_text", "id_type"),
+    SourceConfig: ("invalid_utf8",),
+}
+_FIELDS: Final[dict[str, Any]] = {
+    **{
+        name: (model.model_fields[name].annotation, model.model_fields[name])
+        for model, names in _KEYS.items()
+        for name in names
+    },
+    "normalizer": (Literal["nfc", "nfkc"] | None, None),
+    # A build asks for more, so that it has few runs.
+    "memory": (Size, CountsConfig.model_fields["memory"].default),
+    "num_shards": (Annotated[int, Field(ge=1)], 1),
+    "split": (Annotated[Text, AfterValidator(_check_split)], "train"),
+}
+_PARAMETERS: Final = create_model("Parameters", __base__=Section, **_FIELDS)
+
+
+class ParameterizedTransform(beam.PTransform):  # type: ignore[misc]
+    """A transform whose parameters are the fields of a dataclass."""
+
+    def check_parameters(self) -> dict[str, Any]:
+        """Check the parameters that a model knows. Return their values.
+
+        Raises:
+            ConfigError: A parameter has a wrong value; all of them are reported.
+        """
+        known = [field.name for field in fields(self) if field.name in _PARAMETERS.model_fields]
+        given = {name: getattr(self, name) for name in known}
+        checked = check_values(_PARAMETERS, given, type(self).__name__)
+        return {name: getattr(checked, name) for name in known}
+
+    def display_data(self) -> dict[str, DisplayDataItem]:
+        """Return the parameters for the pages of runners, but never storage options."""
+        return {
+            field.name: DisplayDataItem(_display(getattr(self, field.name))).drop_if_none()
+            for field in fields(self)
+            if field.repr
+        }
+
+
+@dataclass(kw_only=True)
+class TextRules:
+    """Parameters of a tokenizer that determine how text is split and where documents are cut.
+
+    Attributes:
+        pattern: Name of the pattern that splits text, or a regex.
+        special_tokens: Special tokens, at which text is cut.
+        normalizer: None, "nfc" or "nfkc".
+        normalize_quotes: Whether typographic quotes become ' and ".
+    """
+
+    pattern: str = "gpt2"
+    special_tokens: Sequence[str] = ()
+    normalizer: str | None = None
+    normalize_quotes: bool = False
+
+
+@dataclass(kw_only=True)
+class ElementRules:
+    """Parameters for documents that come as elements.
+
+    Attributes:
+        text_field: Field of records that is the text.
+        id_field: Field of records that is the document's own id; None if there is none.
+        invalid_utf8: "reject", "replace" or "error", for text that is not valid UTF-8.
+    """
+
+    text_field: str = "text"
+    id_field: str | None = None
+    invalid_utf8: Literal["reject", "replace", "error"] = "reject"
+
+
+def check_values(model: type[_Model], values: Mapping[str, Any], name: str) -> _Model:
+    """Check values by a model of the configuration. Return the model.
+
+    Args:
+        model: The model.
+        values: Values by key.
+        name: Name of the transform, for messages.
+
+    Raises:
+        ConfigError: Values are wrong; all of them are reported.
+    """
+    given = ConfigSource(f"of {name}", dict(values))
+    problems = [*given.environment_problems()]
+    checked = None
+    try:
+        checked = model.model_validate(given.values)
+    except ValidationError as error:
+        problems += problems_of(error, given, [(key,) for key in model.model_fields])
+    # There is no file, so no line to show.
+    raise_problems([replace(problem, where=None) for problem in problems], given.file)
+    assert checked is not None
+    return checked
 
 
 def wrong_value(
-    transform: Any, name: str, expected: str, found: str, hint: str | None = None
+    transform: beam.PTransform, name: str, expected: str, found: str, hint: str | None = None
 ) -> ConfigError:
-    """The error of an attribute of a transform."""
+    """Return the error for a parameter of a transform."""
     return ConfigError(
-        f"{type(transform).__name__} has an attribute with a wrong value.",
+        f"{type(transform).__name__} has a parameter with a wrong value.",
         expected=expected,
         found=found,
         where=name,
@@ -24,71 +141,5 @@ def wrong_value(
     )
 
 
-def check_choices(transform: Any, *names: str) -> None:
-    """Whether attributes that are literals have one of their values.
-
-    Raises:
-        ConfigError: one has not.
-    """
-    hints = get_type_hints(type(transform))
-    for name in names:
-        value = getattr(transform, name)
-        assert get_origin(hints[name]) is Literal
-        if value not in get_args(hints[name]):
-            expected = " or ".join(map(repr, get_args(hints[name])))
-            raise wrong_value(transform, name, expected, repr(value))
-
-
-def check_positive(transform: Any, *names: str) -> None:
-    """Whether attributes are whole numbers above 0.
-
-    Raises:
-        ConfigError: one is not.
-    """
-    for name in names:
-        value = getattr(transform, name)
-        if type(value) is not int or value < 1:
-            raise wrong_value(transform, name, "a whole number above 0", repr(value))
-
-
-def check_name(transform: Any, *names: str) -> None:
-    """Whether attributes can be part of a file's name.
-
-    Raises:
-        ConfigError: one can't.
-    """
-    for name in names:
-        value = getattr(transform, name)
-        if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][\w-]*", value, re.ASCII):
-            raise wrong_value(transform, name, "letters, digits, - and _", repr(value))
-
-
-def check_special_tokens(transform: Any) -> None:
-    """Whether the special tokens are a list of texts, each of them once.
-
-    Raises:
-        ConfigError: they are not.
-    """
-    value = transform.special_tokens
-    if isinstance(value, list | tuple) and all(isinstance(t, str) and t for t in value):
-        twice = sorted({token for token in value if value.count(token) > 1})
-        if not twice:
-            return
-        found = f"{', '.join(map(repr, twice))} more than once"
-    else:
-        found = repr(value)
-    expected = 'a list of texts that are not empty, each once, such as ["<|endoftext|>"]'
-    raise wrong_value(transform, "special_tokens", expected, found)
-
-
-def shown(transform: Any) -> dict[str, DisplayDataItem]:
-    """The display data of a transform: its attributes, but never storage options."""
-    return {
-        field.name: DisplayDataItem(_text(getattr(transform, field.name))).drop_if_none()
-        for field in fields(transform)
-        if field.repr
-    }
-
-
-def _text(value: Any) -> Any:
+def _display(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float) else str(value)

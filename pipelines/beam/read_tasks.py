@@ -1,8 +1,8 @@
-"""The transform that deals task descriptors to workers."""
+"""Task descriptors, distributed to workers, and the documents of each task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,16 @@ import apache_beam as beam
 from apache_beam.typehints import with_output_types
 
 from pipelines import runners
-from pipelines.readers.tasks import TaskWork
+from pipelines.batches import DocumentBatch
+from pipelines.beam.dofn import VersionCheckedDoFn
+from pipelines.beam.metrics import beam_meter
+from pipelines.readers.tasks import SourceReading, TaskWork, read_task
 
 
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class ReadTasks(beam.PTransform):  # type: ignore[misc]
-    """Task descriptors, the largest first, dealt to the workers."""
+    """Task descriptors, distributed to the workers, the largest first."""
 
     works: Sequence[TaskWork]
 
@@ -28,5 +31,22 @@ class ReadTasks(beam.PTransform):  # type: ignore[misc]
         return runners.deal(begin, [work.to_bytes() for work in ordered])
 
     def display_data(self) -> dict[str, Any]:
-        """The number of tasks."""
+        """Return the number of tasks."""
         return {"tasks": len(self.works)}
+
+
+class ReadTask(VersionCheckedDoFn):
+    """Reads the documents of a task."""
+
+    def __init__(self, readings: Sequence[SourceReading]) -> None:
+        super().__init__()
+        self._readings = readings
+
+    def process(self, descriptor: bytes) -> Iterator[DocumentBatch]:
+        """Yield the batches of the task that a descriptor names."""
+        meter = beam_meter()
+        work = TaskWork.from_bytes(descriptor)
+        for batch in meter.time_items("read", read_task(work, self._readings)):
+            meter.add_batch(batch)
+            yield batch
+        meter.finish_task()

@@ -15,12 +15,12 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from pipelines.batches import Reject
 from pipelines.beam.elements import check_hint
 from pipelines.errors import InputError
-from pipelines.sorting.arrow_lists import offsets_of
+from pipelines.sorting.arrow_lists import to_offsets
 from pipelines.writing.rows import TokenRows
-from pipelines.writing.token_order import TokenTable, id_hashes
+from pipelines.writing.token_order import hash_ids
 from pipelines.writing.token_shards import RowTotals
 
-# As schemas of Beam know them: text is str, `int` is INT64, a list is an array.
+# In Beam's schemas str is STRING, int is INT64, and a sequence is an array.
 TOKEN_ROW: Final = RowTypeConstraint.from_fields(
     [
         ("input_ids", Sequence[int]),
@@ -60,7 +60,7 @@ SHARD_ROW: Final = RowTypeConstraint.from_fields(
 )
 _EXPECTED: Final = (
     "TokenRows, or rows with input_ids (whole numbers from 0) and num_bytes, and source, offset, "
-    "part, id and hash as EncodeDocuments gives them"
+    "part, id and hash like those of EncodeDocuments"
 )
 _HASH_BYTES: Final = 16
 _BATCH_IDS: Final = 1 << 20
@@ -68,31 +68,32 @@ _BATCH_ROWS: Final = 1 << 14
 
 
 def token_rows(rows: TokenRows) -> Iterator[beam.Row]:
-    """A row for each document, or piece of a long one: the columns of token files, and `hash`.
+    """Yield a row for each document, or piece of a long one, with the columns of token files.
 
-    `hash` is the xxh3-128 of the document's source text, 16 bytes; its pieces have the same.
+    Another column, `hash`, is the xxh3-128 of the document's source text, 16 bytes.
     """
     ids = rows.record_ids.to_pylist() if rows.record_ids is not None else [None] * len(rows)
     hashes = rows.hashes.astype(">u8").tobytes()
     bounds = rows.offsets.tolist()
     values = rows.ids.tolist()
-    sizes, places = rows.num_bytes.tolist(), rows.places.tolist()
+    sources, parts = rows.sources.to_pylist(), rows.parts.tolist()
+    sizes, positions = rows.num_bytes.tolist(), rows.positions.tolist()
     for i in range(len(rows)):
         input_ids = values[bounds[i] : bounds[i + 1]]
         yield beam.Row(
             input_ids=input_ids,
             num_tokens=len(input_ids),
             num_bytes=sizes[i],
-            source=rows.source,
-            offset=places[i],
-            part=rows.part,
+            source=sources[i],
+            offset=positions[i],
+            part=parts[i],
             id=ids[i],
-            hash=hashes[16 * i : 16 * i + 16],
+            hash=hashes[_HASH_BYTES * i : _HASH_BYTES * (i + 1)],
         )
 
 
 def reject_row(reject: Reject) -> beam.Row:
-    """The columns of files of rejects."""
+    """Return a reject as a row with the columns of files of rejects."""
     return beam.Row(
         source=reject.source,
         offset=reject.offset,
@@ -105,19 +106,19 @@ def reject_row(reject: Reject) -> beam.Row:
 
 
 def check_rows(kind: Any) -> None:
-    """Whether elements of a PCollection can be tokens, as far as its type hint says.
+    """Check that elements of this type can be token rows, as far as the type hint says.
 
     Raises:
-        ConfigError: they can't be, or are rows without the fields that are needed.
+        ConfigError: They cannot, or are rows without the required fields.
     """
     check_hint(kind, (TokenRows,), ("input_ids", "num_bytes"), _EXPECTED)
 
 
 class RowElements:
-    """Gathers rows of tokens, which may come as records of any kind.
+    """Gathers rows of tokens, which may be records of any kind.
 
-    Needed are `input_ids` and `num_bytes`; `source` is "", `offset` and `part` are 0, and `id` and
-    `hash` None where they are missing. Rows without `hash` are told apart by their ids.
+    `input_ids` and `num_bytes` are required. By default `source` is "", `offset` and `part` are 0,
+    and `id` and `hash` are None. Rows without `hash` are distinguished by their ids.
 
     Example:
         >>> elements = RowElements()
@@ -127,8 +128,8 @@ class RowElements:
         False
         >>> elements.totals().tokens
         3
-        >>> table = elements.rows()
-        >>> table.ids.tolist(), table.source_names.to_pylist()
+        >>> rows = elements.rows()
+        >>> rows.ids.tolist(), rows.sources.to_pylist()
         ([5, 6, 7], ['', 'web'])
     """
 
@@ -136,49 +137,49 @@ class RowElements:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets the rows."""
+        """Forget the rows."""
         self._ids: list[Any] = []
         self._num_bytes: list[int] = []
         self._sources: list[str] = []
-        self._places: list[int] = []
+        self._positions: list[int] = []
         self._parts: list[int] = []
         self._record_ids: list[str | None] = []
         self._hashes: list[bytes | None] = []
         self._tokens = 0
 
     def add(self, element: Any) -> bool:
-        """Takes a row; whether there are so many that `rows` should be called.
+        """Add a row. Return whether there are so many that `rows` should be called.
 
         Raises:
-            InputError: it is no record, lacks a field, or has one of a wrong kind.
+            InputError: It is not a record, lacks a field, or has a field of a wrong type.
         """
         row = element if isinstance(element, Mapping) else _values_of(element)
         try:
             ids, num_bytes = row["input_ids"], row["num_bytes"]
         except KeyError as error:
-            raise _no_tokens(f"a row without {error}: {', '.join(row)}") from None
+            raise _malformed_row(f"a row without {error}: {', '.join(row)}") from None
         _check_ids(ids)
         num_bytes = _whole_number("num_bytes", num_bytes)
-        place = _whole_number("offset", row.get("offset", 0))
+        position = _whole_number("offset", row.get("offset", 0))
         part = _whole_number("part", row.get("part", 0), np.iinfo(np.int32).max)
         source, text_hash = row.get("source") or "", row.get("hash")
         if not isinstance(source, str):
-            raise _no_tokens(f"source: {source!r}", "text, or None")
+            raise _malformed_row(f"source: {source!r}", "text, or None")
         if text_hash is None and part:
-            raise _no_tokens(
+            raise _malformed_row(
                 f"part {part} of a document, without hash", "its hash, or whole documents"
             )
         if text_hash is not None and not isinstance(text_hash, bytes):
-            raise _no_tokens(f"hash: {text_hash!r}", f"{_HASH_BYTES} bytes, or None")
+            raise _malformed_row(f"hash: {text_hash!r}", f"{_HASH_BYTES} bytes, or None")
         if text_hash is not None and len(text_hash) != _HASH_BYTES:
-            raise _no_tokens(f"{len(text_hash)} bytes", f"a hash of {_HASH_BYTES} bytes")
+            raise _malformed_row(f"{len(text_hash)} bytes", f"a hash of {_HASH_BYTES} bytes")
         record_id = row.get("id")
         if record_id is not None and not isinstance(record_id, str):
-            raise _no_tokens(f"id: {record_id!r}", "text, or None")
+            raise _malformed_row(f"id: {record_id!r}", "text, or None")
         self._ids.append(ids)
         self._num_bytes.append(num_bytes)
         self._sources.append(source)
-        self._places.append(place)
+        self._positions.append(position)
         self._parts.append(part)
         self._record_ids.append(record_id)
         self._hashes.append(text_hash)
@@ -186,7 +187,7 @@ class RowElements:
         return self._tokens >= _BATCH_IDS or len(self._ids) >= _BATCH_ROWS
 
     def totals(self) -> RowTotals:
-        """What the rows add up to."""
+        """Return the totals of the rows."""
         return RowTotals(
             rows=len(self._ids),
             documents=self._parts.count(0),
@@ -196,73 +197,70 @@ class RowElements:
             record_ids=any(record_id is not None for record_id in self._record_ids),
         )
 
-    def rows(self) -> TokenTable:
-        """The rows, which are then forgotten; ids are uint32.
+    def rows(self) -> TokenRows:
+        """Return the rows, with ids as uint32, and forget them.
 
         Raises:
-            InputError: an id is none, or a value is not of its type.
+            InputError: An id is out of range, or a value is not of its type.
         """
-        offsets = offsets_of(np.fromiter(map(len, self._ids), np.int64, len(self._ids)))
+        offsets = to_offsets(np.fromiter(map(len, self._ids), np.int64, len(self._ids)))
         try:
             wide = np.fromiter(chain.from_iterable(self._ids), np.int64, int(offsets[-1]))
             if len(wide) and (wide.min() < 0 or wide.max() > np.iinfo(np.uint32).max):
-                raise _no_tokens(f"the id {wide.min() if wide.min() < 0 else wide.max()}")
+                raise _malformed_row(f"the id {wide.min() if wide.min() < 0 else wide.max()}")
             ids = wide.astype(np.uint32)
-            hashes = id_hashes(ids, offsets)
+            hashes = hash_ids(ids, offsets)
             for row, text_hash in enumerate(self._hashes):
                 if text_hash is not None:
                     hashes[row] = np.frombuffer(text_hash, ">u8")
-            table = TokenTable(
+            rows = TokenRows(
                 ids=ids,
                 offsets=offsets,
                 num_bytes=np.array(self._num_bytes, np.int64),
-                places=np.array(self._places, np.int64),
+                positions=np.array(self._positions, np.int64),
                 hashes=hashes,
-                part_numbers=np.array(self._parts, np.int32),
-                source_names=pa.array(self._sources, pa.string()),
+                parts=np.array(self._parts, np.int32),
+                sources=pa.array(self._sources, pa.string()).dictionary_encode(),
                 record_ids=pa.array(self._record_ids, pa.string()),
             )
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-            raise _no_tokens(f"{type(error).__name__}: {error}") from None
+            raise _malformed_row(f"{type(error).__name__}: {error}") from None
         self.clear()
-        return table
+        return rows
 
 
 def _check_ids(ids: Any) -> None:
-    """Whether they can be whole numbers; whether all of them are ids, `rows` says."""
+    """Check that these may be whole numbers. `RowElements.rows` checks that all are ids."""
     is_list = not isinstance(ids, str | bytes | bytearray | Mapping) and hasattr(ids, "__len__")
     if isinstance(ids, np.ndarray):
         wrong = ids.ndim != 1 or not (np.issubdtype(ids.dtype, np.integer) or not len(ids))
     else:
-        # Of each kind, which costs less than to look at each.
+        # Looking at each type once costs less than looking at each value.
         wrong = not is_list or not all(
             issubclass(kind, int | np.integer) and kind is not bool for kind in set(map(type, ids))
         )
     if wrong:
-        raise _no_tokens(f"input_ids: {reprlib.repr(ids)}", "a list of whole numbers")
+        raise _malformed_row(f"input_ids: {reprlib.repr(ids)}", "a list of whole numbers")
 
 
 def _whole_number(name: str, value: Any, most: int = np.iinfo(np.int64).max) -> int:
     if isinstance(value, int | np.integer) and type(value) is not bool and 0 <= value <= most:
         return int(value)
-    raise _no_tokens(f"{name}: {value!r}", "a whole number from 0")
+    raise _malformed_row(f"{name}: {value!r}", "a whole number from 0")
 
 
 def _values_of(element: Any) -> Mapping[str, Any]:
     if not isinstance(element, beam.Row) and not hasattr(element, "_fields"):
-        raise _no_tokens(type(element).__name__)
+        raise _malformed_row(type(element).__name__)
     values: dict[str, Any] = element._asdict()
     return values
 
 
-def _no_tokens(
-    found: str,
-    expected: str = _EXPECTED,
-) -> InputError:
+def _malformed_row(found: str, expected: str = _EXPECTED) -> InputError:
     return InputError(
-        "An element is no row of tokens.",
+        "An element is not a row of tokens.",
         expected=expected,
         found=found,
         where="the input of WriteTokenShards",
-        hint="Give it the tokens of EncodeDocuments.",
+        hint="Write the tokens of EncodeDocuments.",
     )

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from pipelines import supervisor
 from pipelines.cli.options import (
     BeamOptions,
+    BuildCommand,
     Config,
     Debug,
     NoWait,
     Overrides,
     Restart,
-    Stage,
     TakeOver,
 )
 from pipelines.cli.process import (
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from pipelines.stages.summary import BuildSummary
 
 
-# What a command that goes on after another does not repeat.
-_ONLY_ONCE = ("--restart", "--no-wait", "--take-over")
+# Options that the next command must not repeat.
+_ONLY_ONCE: Final = ("--restart", "--no-wait", "--take-over")
+_NEXT: Final[Mapping[BuildCommand, BuildCommand]] = {"count": "train", "train": "encode"}
 
 
 def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> None:
-    """Show what a build would read, do and write, or why it would refuse, without doing it."""
+    """Show what a build would read, do and write, or why it would refuse, without running it."""
     with report_errors(debug):
         loaded = load(config, overrides)
         from rich.console import Console
@@ -53,8 +54,8 @@ def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> N
             raise planned.refusal
 
 
-def stage_command(stage: Stage) -> Callable[..., None]:
-    """Return the command of a stage; all have the same options."""
+def stage_command(name: BuildCommand) -> Callable[..., None]:
+    """Return the command that runs stages of a build; all have the same options."""
 
     def command(
         context: typer.Context,
@@ -67,7 +68,7 @@ def stage_command(stage: Stage) -> Callable[..., None]:
         debug: Debug = False,
     ) -> None:
         _run(
-            stage,
+            name,
             context,
             config,
             beam_options,
@@ -90,15 +91,15 @@ def replay(
         typer.Option(
             "--source",
             metavar="NAME=PATH",
-            help="A repaired file, by the name in the column `source` of the file that it takes "
-            "the place of. Repeatable.",
+            help="A repaired file, by the name in the column `source` of the file that it "
+            "replaces. Repeatable.",
             show_default=False,
         ),
     ] = None,
     overrides: Overrides = None,
     debug: Debug = False,
 ) -> None:
-    """Encode rejected documents after all: by a changed policy, or from repaired files."""
+    """Encode rejected documents after all, by a changed policy or from repaired files."""
     repaired = dict(_name_and_path(text) for text in source or ())
     _run("replay", context, config, beam_options, overrides, debug, repaired=repaired)
 
@@ -111,7 +112,7 @@ def _name_and_path(text: str) -> tuple[str, str]:
 
 
 def _run(
-    stage: Stage,
+    name: BuildCommand,
     context: typer.Context,
     config: Path,
     beam_options: list[str] | None,
@@ -119,7 +120,7 @@ def _run(
     debug: bool,
     **arguments: object,
 ) -> None:
-    """Run a stage in a supervised child process or, in that child, the stage itself."""
+    """Run a command of a build in a supervised child process, whose output this one shows."""
     with report_errors(debug):
         enter_child(context, debug)
         loaded = load(config, overrides)
@@ -130,18 +131,16 @@ def _run(
         from pipelines import build
         from pipelines.cli.render import show_summary
 
-        run: Callable[..., BuildSummary] = getattr(build, stage)
+        run: Callable[..., BuildSummary] = getattr(build, name)
         summary = run(loaded, **arguments, beam_args=tuple(beam_options or ()))
-        following = _next_command(stage, context.obj, summary)
+        following = _next_command(name, context.obj, summary)
         show_summary(replace(summary, next_command=following), Console())
         supervisor.leave(0)
 
 
-def _next_command(stage: Stage, given: Sequence[str], summary: BuildSummary) -> str | None:
-    """What to try now: the next stage with the same arguments, or the tokenizer."""
-    following = {"count": "train", "train": "encode"}.get(stage)
-    if summary.submitted is not None:
-        following = stage
+def _next_command(name: BuildCommand, given: Sequence[str], summary: BuildSummary) -> str | None:
+    """Return a command to try next: the next stage, the same one after a job, or the tokenizer."""
+    following = _NEXT.get(name) if summary.submitted is None else name
     if following is not None:
         arguments = [argument for argument in given[1:] if argument not in _ONLY_ONCE]
         return shlex.join(["beam-bpe", following, *arguments])
@@ -155,6 +154,6 @@ def _next_command(stage: Stage, given: Sequence[str], summary: BuildSummary) -> 
 
 
 def _below_here(path: str) -> str:
-    """A path relative to the current directory if it lies below it."""
+    """Return a path relative to the current directory if it is below it."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

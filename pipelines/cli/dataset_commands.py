@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from typing import Annotated
 
 import typer
 
 from pipelines import supervisor
+from pipelines.choices import ExportFormat, IdType, OneSplit, Packing, Runner, Split
 from pipelines.cli.options import (
     BeamOptions,
     ConfigOfInputs,
     Debug,
-    ExportFormat,
-    IdType,
-    OneSplit,
     Output,
     Overrides,
-    Packing,
-    Runner,
-    Split,
     StorageOptions,
     TokenizerOfOutput,
 )
@@ -31,7 +28,7 @@ from pipelines.cli.process import (
     silence_apitools_warning,
 )
 from pipelines.console.terminal import visible
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, NotWholeError
 
 
 def export(
@@ -50,66 +47,74 @@ def export(
         ExportFormat, typer.Option("--to", help="The format to write.", show_default=False)
     ],
     beam_options: BeamOptions = None,
-    split: Annotated[Split, typer.Option(help="What to export; all: both, apart.")] = "all",
+    split: Annotated[
+        Split, typer.Option(help="The split to export; all: both, in separate files.")
+    ] = "all",
     id_type: Annotated[
         IdType | None,
         typer.Option(
-            help="The type of the ids, where the format has several.", show_default="by format"
+            help="The type of the ids, if the format has several.", show_default="by format"
         ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="llm.c: ids of a file at most.", show_default="100000000")
+        int | None, typer.Option(help="llm.c: most ids in a file.", show_default="100000000")
     ] = None,
     sequence_length: Annotated[
         int | None,
         typer.Option(
-            help="mds, packed: ids of a sample, or row.",
+            help="mds, packed: ids in a sample or row.",
             show_default="mds: a sample is a document; packed: 2048",
         ),
     ] = None,
     shard_bytes: Annotated[
-        int | None, typer.Option(help="mds: bytes of a shard at most.", show_default="67108864")
+        int | None, typer.Option(help="mds: most bytes in a shard.", show_default="67108864")
     ] = None,
     packing: Annotated[
         Packing | None,
         typer.Option(
-            help="packed: cut the ids of all documents into rows, or put documents together and "
-            "cut none that fits.",
+            help="packed: cut the ids of all documents into rows, or combine documents and cut "
+            "none that fits.",
             show_default="concatenate",
         ),
     ] = None,
     packing_window: Annotated[
         int | None,
-        typer.Option(help="best-fit: documents that are put together.", show_default="4096"),
+        typer.Option(help="best-fit: documents to choose from.", show_default="4096"),
     ] = None,
     pad_id: Annotated[
         int | None,
-        typer.Option(help="packed: fills rows up.", show_default="rows may be shorter"),
+        typer.Option(help="packed: id that fills rows up.", show_default="rows may be shorter"),
     ] = None,
     position_ids: Annotated[
-        bool, typer.Option("--position-ids", help="packed: places of ids in their documents.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--position-ids",
+            help="packed: write the position of each id in its document.",
+            show_default=False,
+        ),
+    ] = None,
     shuffle_seed: Annotated[
         int | None,
         typer.Option(
-            help="documents, packed: shuffle documents, or packed rows.",
+            help="documents, packed: shuffle the documents or packed rows.",
             show_default="in the order of the corpus",
         ),
     ] = None,
     files: Annotated[
         int | None,
         typer.Option(
-            help="documents, packed: files of the training split.", show_default="256 MiB of ids"
+            help="documents, packed: number of files of the training split.",
+            show_default="256 MiB of ids each",
         ),
     ] = None,
     row_group_rows: Annotated[
         int | None,
         typer.Option(
-            help="documents, packed: rows of a row group.", show_default="1 Mi ids of them"
+            help="documents, packed: rows in a row group.", show_default="1 Mi ids of them"
         ),
     ] = None,
     runner: Annotated[
-        Runner, typer.Option(help="documents, packed: what runs the pipelines, as beam.runner.")
+        Runner, typer.Option(help="documents, packed: runner of the pipelines, as beam.runner.")
     ] = "DirectRunner",
     workers: Annotated[
         int, typer.Option(min=0, help="documents, packed: as beam.workers; 0: all cores.")
@@ -118,17 +123,17 @@ def export(
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Options of the file system of OUTPUT and DEST, where they are not local; values "
+            help="Options of the file system of OUTPUT and DEST, if they are not local; values "
             "may be ${NAME}, from the environment.",
             show_default=False,
         ),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Remove the export that is in DEST and begin anew.")
+        bool, typer.Option("--restart", help="Remove the export in DEST and start again.")
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Write the token ids in a form that training programs read."""
+    """Write the token ids in a format that training programs read."""
     with report_errors(debug):
         enter_child(context, debug)
         silence_apitools_warning()
@@ -136,26 +141,12 @@ def export(
         from pipelines.exports.export import export_dataset
         from pipelines.exports.formats import ExportOptions
 
-        options = ExportOptions(
-            to=to,
-            split=split,
-            id_type=id_type,
-            max_tokens=max_tokens,
-            sequence_length=sequence_length,
-            shard_bytes=shard_bytes,
-            packing=packing,
-            packing_window=packing_window,
-            pad_id=pad_id,
-            position_ids=position_ids or None,
-            shuffle_seed=shuffle_seed,
-            files=files,
-            row_group_rows=row_group_rows,
-        )
+        given = {field.name: context.params[field.name] for field in fields(ExportOptions)}
         check_beam_options(beam_options or ())
         exported = export_dataset(
             output,
             destination,
-            options,
+            ExportOptions(**given),
             storage_options,
             restart=restart,
             beam=BeamConfig(runner=runner, workers=workers),
@@ -171,19 +162,19 @@ def verify(
         str | None,
         typer.Option(
             metavar="MANIFEST",
-            help="A copy of a manifest.json, kept elsewhere, that the one in OUTPUT must equal.",
+            help="A copy of manifest.json, kept elsewhere, to compare the one in OUTPUT with.",
             show_default=False,
         ),
     ] = None,
     sources: Annotated[
         bool,
         typer.Option(
-            "--sources", help="Decode all documents and compare them with the files they are from."
+            "--sources", help="Decode all documents and compare them with their input files."
         ),
     ] = False,
     sample: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="The same for N rows only.", show_default=False),
+        typer.Option(metavar="N", min=1, help="Compare only N rows.", show_default=False),
     ] = None,
     config: ConfigOfInputs = None,
     overrides: Overrides = None,
@@ -191,14 +182,12 @@ def verify(
     storage_options: StorageOptions = None,
     debug: Debug = False,
 ) -> None:
-    """Check that an output, or an export of it, is whole: bytes, rows, ids, documents if asked."""
+    """Verify an output or an export: bytes, rows, ids and, on request, documents."""
     with leave_at_once(), report_errors(debug):
-        from pipelines.errors import NotWholeError
         from pipelines.exports.export import output_directory
         from pipelines.verification.verify import verify
 
         silence_apitools_warning()
-
         found = verify(
             output_directory(output, storage_options),
             against=against,
@@ -216,35 +205,38 @@ def inspect(
     output: Output,
     row: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="The document in a row.", show_default=False),
+        typer.Option(metavar="N", min=0, help="Show the document in a row.", show_default=False),
     ] = None,
     doc: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="The document at LABEL:OFFSET of an input file, or with an id of its own.",
+            help="Show the document at LABEL:OFFSET of an input file, or with this id.",
             show_default=False,
         ),
     ] = None,
     grep: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Documents in which a text occurs.", show_default=False),
+        typer.Option(
+            metavar="TEXT", help="List documents that contain a text.", show_default=False
+        ),
     ] = None,
     split: Annotated[
-        OneSplit, typer.Option(help="Of --row; rows are numbered in the order of the dataset.")
+        OneSplit,
+        typer.Option(help="The split of --row; its rows are numbered in the order of the dataset."),
     ] = "train",
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens to show of a document.")] = 1000,
-    limit: Annotated[int, typer.Option(min=0, help="Places to show with --grep.")] = 20,
+    tokens: Annotated[int, typer.Option(min=1, help="Most tokens to show of a document.")] = 1000,
+    limit: Annotated[int, typer.Option(min=0, help="Most matches to show with --grep.")] = 20,
     tokenizer: TokenizerOfOutput = None,
     storage_options: StorageOptions = None,
     debug: Debug = False,
 ) -> None:
-    """Show a document of the dataset: its text, its tokens, where it came from."""
+    """Show a document of the dataset: its text, its tokens and its origin."""
     with leave_at_once(), report_errors(debug):
         from rich.console import Console
 
         from pipelines.dataset import inspection
-        from pipelines.dataset.reading import TokenDataset, model_of
+        from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory
 
         if sum(wanted is not None for wanted in (row, doc, grep)) != 1 or grep == "":
@@ -255,9 +247,7 @@ def inspect(
             )
         directory = output_directory(output, storage_options)
         dataset = TokenDataset.open(directory.url, directory.storage_options)
-        inspector = inspection.Inspector(
-            dataset, model_of(dataset.output, dataset.manifest, tokenizer)
-        )
+        inspector = inspection.Inspector(dataset, dataset.find_model(tokenizer))
         console = Console()
         if grep is not None:
             inspection.show_hits(inspector.search(grep, limit), grep, console)
@@ -269,23 +259,19 @@ def inspect(
 
 def report(
     output: Output,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="As JSON, with all that is known.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     tokenizer: TokenizerOfOutput = None,
     storage_options: StorageOptions = None,
     debug: Debug = False,
 ) -> None:
-    """Show what the dataset is: inputs, rejects, sources, lengths, use of the vocabulary."""
+    """Describe a dataset: inputs, rejects, sources, lengths, use of the vocabulary."""
     with leave_at_once(), report_errors(debug):
-        import json
-
         from pipelines.dataset import report as reports
-        from pipelines.dataset.reading import TokenDataset, model_of
+        from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory
 
         directory = output_directory(output, storage_options)
         dataset = TokenDataset.open(directory.url, directory.storage_options)
-        model = model_of(dataset.output, dataset.manifest, tokenizer)
+        model = dataset.find_model(tokenizer)
         found = reports.report(dataset, model)
         typer.echo(json.dumps(found, indent=2) if as_json else reports.shown(found, model))

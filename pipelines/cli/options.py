@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-Format = Literal["arrow", "huggingface", "gpt2", "tiktoken", "minbpe"]  # bpe_core.formats' names
-ExportFormat = Literal[
-    "megatron", "nanogpt", "llm.c", "npy", "mds", "documents", "packed"
-]  # pipelines.exports.formats' names
-Split = Literal["train", "validation", "all"]
-OneSplit = Literal["train", "validation"]
-IdType = Literal["uint16", "uint32", "int32"]
-Packing = Literal["concatenate", "best-fit"]
-Runner = Literal[
-    "DirectRunner", "FlinkRunner", "PrismRunner", "PortableRunner", "DataflowRunner"
-]  # those of pipelines.config.BeamConfig
-Stage = Literal["count", "train", "encode", "build", "replay"]
+# Each is a function of `pipelines.build`.
+BuildCommand: TypeAlias = Literal["count", "train", "encode", "build", "replay"]
+
 Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).", show_default=False)
 ]
@@ -32,21 +23,21 @@ Overrides = Annotated[
     ),
 ]
 Restart = Annotated[
-    bool, typer.Option("--restart", help="Discard what the stage made before and begin anew.")
+    bool, typer.Option("--restart", help="Discard the output of the stage and start again.")
 ]
 NoWait = Annotated[
     bool,
     typer.Option(
         "--no-wait",
-        help="Submit the first pipeline that is needed, and end. The same command without it goes "
-        "on later.",
+        help="Submit the first pipeline that is needed, and exit. Run the same command without it "
+        "later to go on.",
     ),
 ]
 TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Go on though a job of --no-wait has not finished: it writes nothing more.",
+        help="Go on even if a job of --no-wait has not finished; the job can't write any more.",
     ),
 ]
 Output = Annotated[
@@ -60,7 +51,8 @@ ConfigOfInputs = Annotated[
     typer.Option(
         "--config",
         metavar="CONFIG",
-        help="The configuration, which says where the input files are and how they are reached.",
+        help="The configuration, which has the locations of the input files and the options to "
+        "read them.",
         show_default="where the build found them",
     ),
 ]

@@ -1,12 +1,14 @@
-"""The process of a command: its child, how errors and interruptions end it."""
+"""The process of a command: its child process, and its end by errors and interruptions."""
 
 from __future__ import annotations
 
+import faulthandler
+import logging
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -19,11 +21,11 @@ if TYPE_CHECKING:
     from pipelines.config import BuildConfig
 
 
-_KEPT = "What is finished is kept: run the same command again to go on."
+_KEPT: Final = "What is finished is kept: run the same command again to go on."
 
 
 def enter_child(context: typer.Context, debug: bool) -> None:
-    """Go on in a supervised child process; this one waits for it and leaves with its exit code."""
+    """Continue in a supervised child process; this one waits for it and exits with its code."""
     if not supervisor.in_child():
         code = supervisor.run_in_child(context.obj)
         if code == TERMINATED_EXIT_CODE:
@@ -31,30 +33,30 @@ def enter_child(context: typer.Context, debug: bool) -> None:
         raise typer.Exit(code)
     supervisor.enter_child()
     if debug:
-        import faulthandler
-
         faulthandler.enable()
 
 
 def silence_apitools_warning() -> None:
-    """On import Beam warns that a Google client is missing, which nothing here needs."""
-    import logging
-
+    """Silence the warning of Beam's import that a Google client is missing: nothing needs it."""
     logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
 
 
 def load(config: Path, overrides: list[str] | None) -> BuildConfig:
-    """Return the configuration of a file, with overrides."""
+    """Load a configuration file and apply overrides."""
     from pipelines.config import load_config
 
     return load_config(config, overrides or ())
 
 
 def check_beam_options(options: Sequence[str]) -> None:
-    """Check that what follows the configuration are options."""
+    """Check that all arguments after the configuration are options.
+
+    Raises:
+        ConfigError: the first is not.
+    """
     if options and not options[0].startswith("--"):
         raise ConfigError(
-            "The command line has an argument too many.",
+            "The command line has one argument too many.",
             expected="one CONFIG, and Beam options such as --name=value after --",
             found=options[0],
             hint="Keys of the configuration are overridden with --set KEY=VALUE.",
@@ -63,10 +65,9 @@ def check_beam_options(options: Sequence[str]) -> None:
 
 @contextmanager
 def leave_at_once() -> Iterator[None]:
-    """End this process with its exit code once the block is done.
+    """Exit with the block's code without finalizing Python.
 
-    Python must not be taken apart before: threads of Arrow may still hold buffers of it, and one
-    that lets go of them then aborts the process.
+    Threads of Arrow may still hold buffers: releasing one during finalization aborts the process.
     """
     code = 0
     try:
@@ -78,7 +79,7 @@ def leave_at_once() -> Iterator[None]:
 
 @contextmanager
 def report_errors(debug: bool) -> Iterator[None]:
-    """Turn errors into a message on stderr and an exit code, and tell the parent of the end."""
+    """Turn errors into a message on stderr and an exit code, and note an orderly end."""
     try:
         yield
     except BpeError as error:
@@ -93,7 +94,7 @@ def report_errors(debug: bool) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
     except typer.Exit:
         raise
-    except Exception:  # shown here, where no credential gets through
+    except Exception:  # shown here, where credentials are redacted
         traceback.print_exc()
         raise typer.Exit(1) from None
     finally:

@@ -1,9 +1,9 @@
-"""Plans and summaries as text."""
+"""Plans and summaries, printed as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_FILES_SHOWN = 20
-_LABEL_WIDTH = 21
+_FILES_SHOWN: Final = 20
+_LABEL_WIDTH: Final = 21
 
 
 def show_plan(plan: BuildPlan, console: Console) -> None:
@@ -49,20 +49,20 @@ def show_plan(plan: BuildPlan, console: Console) -> None:
     if plan.skipped:
         rows["skipped"] = f"{_count(plan.skipped, 'file')} of this output ({plan.output}/…)"
     if plan.generation != BASE:
-        rows["generation"] = f"{plan.generation}: these files were added, the others are encoded"
+        rows["generation"] = f"{plan.generation}: added files; the others are encoded already"
     for label, value in rows.items():
         _row(console, label, value)
     _warnings(console, plan.warnings)
 
 
 def show_summary(summary: BuildSummary, console: Console) -> None:
-    """Print what a command did."""
+    """Print the summary of a command."""
     if summary.stages and all(stage.state == "already finished" for stage in summary.stages):
         _line(console, "Everything was finished already; nothing was done.", bold=True)
         _line(console, "")
-    if any(stage.state == "nothing taken" for stage in summary.stages):
-        _line(console, "No reject could be taken without a repaired file (--source).", bold=True)
-        _line(console, "The dataset, and the policy that it is of, are as before.")
+    if any(stage.state == "nothing to replay" for stage in summary.stages):
+        _line(console, "No reject can be replayed without a repaired file (--source).", bold=True)
+        _line(console, "The dataset and its policy are unchanged.")
         _line(console, "")
     for label, value in _facts(summary):
         _row(console, label, value)
@@ -101,7 +101,8 @@ def _facts(summary: BuildSummary) -> Iterator[tuple[str, str]]:
     if summary.bytes is not None:
         yield "text", f"{format_bytes(summary.bytes)} ({summary.bytes:,} bytes)"
     if summary.framing_bytes:
-        yield "framing", f"{format_bytes(summary.framing_bytes)} ({summary.framing_bytes:,} bytes)"
+        separators = summary.framing_bytes
+        yield "separators", f"{format_bytes(separators)} ({separators:,} bytes)"
     if summary.not_selected:
         yield "not selected", f"{summary.not_selected:,}"
     if summary.rejects is not None:
@@ -127,7 +128,7 @@ def _facts(summary: BuildSummary) -> Iterator[tuple[str, str]]:
 
 
 def _stage_line(stage: StageSummary) -> str:
-    if stage.state in ("already finished", "nothing taken", "submitted"):
+    if stage.state in ("already finished", "nothing to replay", "submitted"):
         return f"{stage.name:<{_LABEL_WIDTH}}{'–':>9}{'–':>10}  {stage.state}"
     state = "" if stage.state == "done" else f"  {stage.state}"
     return _time_line(stage.name, stage.seconds, stage.megabytes_per_second) + state

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import Debug, Format
+from pipelines.choices import TokenizerFormat
+from pipelines.cli.options import Debug
 from pipelines.cli.process import report_errors
 from pipelines.console.terminal import visible
 
@@ -16,29 +17,33 @@ def convert(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A tokenizer: a directory, tokenizer.arrow, tokenizer.json, vocab.json with the "
+            help="A tokenizer: a directory, tokenizer.arrow, tokenizer.json, vocab.json with "
             "merges.txt beside it, .tiktoken ranks, or a .model of minbpe.",
             show_default=False,
         ),
     ],
     destination: Annotated[
         str,
-        typer.Argument(metavar="DEST", help="A directory, or a file's name.", show_default=False),
+        typer.Argument(
+            metavar="DEST", help="A directory, or the name of a file.", show_default=False
+        ),
     ],
-    to: Annotated[Format, typer.Option("--to", help="The format to write.", show_default=False)],
+    to: Annotated[
+        TokenizerFormat, typer.Option("--to", help="The format to write.", show_default=False)
+    ],
     source_format: Annotated[
-        Format | None,
+        TokenizerFormat | None,
         typer.Option(
             "--from",
-            help="The format of SOURCE, where its contents do not tell.",
+            help="The format of SOURCE, if its contents do not show it.",
             show_default=False,
         ),
     ] = None,
     pattern: Annotated[
         str | None,
         typer.Option(
-            help="How ranks, or vocab.json and merges.txt (default gpt2), split text: a name or a "
-            "regular expression.",
+            help="The pattern with which ranks, or vocab.json and merges.txt (default gpt2), split "
+            "text: a name or a regular expression.",
             show_default=False,
         ),
     ] = None,
@@ -46,8 +51,7 @@ def convert(
         list[str] | None,
         typer.Option(
             metavar="NAME=ID",
-            help="A special token of ranks, or of vocab.json (there NAME alone will do). "
-            "Repeatable.",
+            help="A special token of ranks or of vocab.json (which needs only NAME). Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -63,9 +67,9 @@ def convert(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Convert a tokenizer's files, and check them with the library that owns the format."""
+    """Convert a tokenizer's files, and check them with the library that defines the format."""
     with report_errors(debug):
-        from pipelines.tokenizers.conversion import Request, convert, shown
+        from pipelines.tokenizers.conversion import Request, convert, format_conversion
 
         request = Request(
             source=source,
@@ -77,4 +81,4 @@ def convert(
             special_tokens=special or (),
             sample=sample,
         )
-        typer.echo(visible(shown(convert(request))))
+        typer.echo(visible(format_conversion(convert(request))))

@@ -1,4 +1,4 @@
-"""The whole configuration, and how a file becomes one."""
+"""The whole configuration, and loading it from a file."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines.choices import Runner
 from pipelines.config.source import SourceConfig
 from pipelines.config.tokenizer import TokenizerConfig
 from pipelines.config.validation import did_you_mean, problems_of, refusal
@@ -45,15 +46,18 @@ class CountsConfig(Section):
     )
     memory: MemorySize = size_key(
         "512MiB",
-        "Memory for the tables of counts, in bytes, of one process; its workers share it.",
+        "Memory for the count tables of one process, in bytes; its workers share it.",
     )
     checkpoint_bytes: Size = size_key(
-        "8GiB", "Bytes of text after which finished tasks are committed and need no repeating."
+        "8GiB",
+        "Bytes of text that a worker counts before it commits its finished tasks; committed tasks "
+        "are not repeated.",
     )
-    max_pretoken_bytes: Size = size_key("1MiB", "Longest pre-token, in bytes.")
+    max_pretoken_bytes: Size = size_key("1MiB", "Maximum length of a pre-token, in bytes.")
     on_long_pretoken: Literal["error", "skip"] = Field(
         default="error",
-        description="Longer pre-tokens: stop with an error, or leave them out of the counts.",
+        description="Action for longer pre-tokens: stop with an error (error), or leave them out "
+        "of the counts (skip).",
     )
 
 
@@ -61,41 +65,43 @@ class EncodeConfig(Section):
     """Encoding into token files."""
 
     prepend: Text | None = Field(
-        default=None, description="Special token put before every document, or null."
+        default=None, description="Special token to put before every document; null: none."
     )
     append: Text | None = Field(
-        default="<|endoftext|>", description="Special token put after every document, or null."
+        default="<|endoftext|>",
+        description="Special token to put after every document; null: none.",
     )
     special_tokens_in_text: Literal["split", "text", "reject", "error"] = Field(
         default="split",
-        description="Special tokens found in a document: make them their ids (split), encode "
-        "them as ordinary text (text), reject the document, or stop with an error. Counting "
-        "always cuts text at them.",
+        description="Action for special tokens found in the text of a document: replace them with "
+        "their ids (split), encode them as ordinary text (text), reject the document (reject), or "
+        "stop with an error (error). Counting always splits text at them.",
     )
     id_type: Literal["auto", "uint16", "uint32"] = Field(
-        default="auto", description="Type of token ids; auto: the smallest that holds the largest."
+        default="auto",
+        description="Integer type of the token ids; auto: the smallest that fits the largest id.",
     )
     validation_fraction: Annotated[Fraction, Field(lt=1.0)] = Field(
-        default=0.0, description="Share of the documents (0 to below 1) in the validation files."
+        default=0.0,
+        description="Share of the documents (0 to below 1) to write to the validation files.",
     )
     max_reject_fraction: Fraction = Field(
         default=0.0,
-        description="Largest share (0 to 1) of rejected documents among the kept and rejected "
-        "ones; above it, fail.",
+        description="Maximum share (0 to 1) of rejected documents among the kept and rejected "
+        "ones; the build fails above it.",
     )
 
 
 class BeamConfig(Section):
-    """Where and how widely the pipelines run. Has no influence on any output."""
+    """Runner and parallelism of the pipelines. Does not affect any output."""
 
-    runner: Literal[
-        "DirectRunner", "FlinkRunner", "PrismRunner", "PortableRunner", "DataflowRunner"
-    ] = Field(default="DirectRunner", description="Beam runner.")
+    runner: Runner = Field(default="DirectRunner", description="Name of the Beam runner.")
     workers: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="Number of workers; 0: all cores with DirectRunner, else what the runner has.",
+        description="Number of workers; 0: all cores with DirectRunner, otherwise the runner's "
+        "default.",
     )
-    options: Options = options_key("Any options of Beam pipelines, by name.")
+    options: Options = options_key("Beam pipeline options, by name.")
 
 
 def _as_list(value: object) -> object:
@@ -111,12 +117,12 @@ class BuildConfig(Section):
     """
 
     output: Text = Field(
-        description="Directory or fsspec URL for everything that is made. A relative one is "
-        "relative to the configuration file."
+        description="Directory or fsspec URL for all output. A relative path is relative to the "
+        "configuration file."
     )
     output_storage_options: Options = options_key(
-        "Options of the fsspec file system of `output`; `${NAME}` in a value is that environment "
-        "variable."
+        "Options of the fsspec file system of `output`; `${NAME}` in a value stands for that "
+        "environment variable."
     )
     input: Annotated[
         tuple[SourceConfig, ...],
@@ -127,7 +133,7 @@ class BuildConfig(Section):
             json_schema_input_type=SourceConfig
             | Annotated[list[SourceConfig], Field(min_length=1)],
         ),
-    ] = Field(description="One source of documents, or a list of them, each with a name.")
+    ] = Field(description="One source of documents, or a list of sources, each with a name.")
     tokenizer: TokenizerConfig = Field(
         default_factory=TokenizerConfig, description="The tokenizer to train or to use."
     )
@@ -137,7 +143,9 @@ class BuildConfig(Section):
     encode: EncodeConfig = Field(
         default_factory=EncodeConfig, description="Encoding into token files."
     )
-    beam: BeamConfig = Field(default_factory=BeamConfig, description="Where the pipelines run.")
+    beam: BeamConfig = Field(
+        default_factory=BeamConfig, description="Runner and parallelism of the pipelines."
+    )
 
     _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
 

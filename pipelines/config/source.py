@@ -57,12 +57,12 @@ def keys_of_other_formats(name: str) -> set[str]:
 
 
 class SourceConfig(Section):
-    """One source of documents: files of one kind that are read in one way."""
+    """One source of documents: files of one format, read with the same settings."""
 
     name: Annotated[Text, AfterValidator(check_source_name)] | None = Field(
         default=None,
-        description="Name of the source in the output's column `source`, without /. Needed, and "
-        "different for each, when there is more than one source.",
+        description="Name of the source in the output column `source`, without /. Required, and "
+        "unique, if there are several sources.",
     )
     files: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] = Field(
         description="Paths, globs or fsspec URLs of the files. Relative ones are relative to the "
@@ -70,94 +70,101 @@ class SourceConfig(Section):
     )
     format: Literal["text", "jsonl", "parquet", "arrow"] = Field(
         default="text",
-        description="Form of the files: text, JSON lines, Parquet, or Arrow IPC (file or stream).",
+        description="Format of the files: text, JSON lines, Parquet, or Arrow IPC (file or "
+        "stream).",
     )
     separator: Annotated[
         Any, PlainValidator(check_separator, json_schema_input_type=Texts | None)
     ] = Field(
         default="<|endoftext|>",
-        description='Of text, what stands between two documents; null: one document a file; "\\n": '
-        "one a line. Of several, in a list, the leftmost counts, at one place the longest.",
+        description="For text: the separator between documents; null: one document per file; "
+        '"\\n": one per line. In a list, the leftmost match wins, and the longest of those that '
+        "start at the same byte.",
     )
     text_field: Annotated[Any, PlainValidator(check_field, json_schema_input_type=Texts)] = Field(
         default="text",
-        description="Of jsonl, parquet and arrow, the field or column that is the text; "
-        "`doc.text`: the field `text` in the field `doc`. Several, in a list, are joined.",
+        description="For jsonl, parquet and arrow: the field or column that contains the text; "
+        "`doc.text` is the field `text` inside the field `doc`. The fields of a list are joined.",
     )
     join: str = Field(
-        default="\n", description="What stands between the fields of a list `text_field`."
+        default="\n", description="Text to put between the fields if `text_field` is a list."
     )
     id_field: Annotated[Any, PlainValidator(check_id_field, json_schema_input_type=Text | None)] = (
         Field(
             default=None,
-            description="Of jsonl, parquet and arrow, the field that is the record's own id, text "
-            "or a whole number, for the column `id` of the output; null: none.",
+            description="For jsonl, parquet and arrow: the field that contains the record's own id "
+            "(text or an integer), for the output column `id`; null: none.",
         )
     )
     compression: Literal["infer", "none", "gzip", "zstd", "bz2", "xz"] = Field(
         default="infer",
-        description="Compression of the files, of text and jsonl; infer: by extension (.gz, .zst, "
-        ".bz2, .xz).",
+        description="Compression of text and jsonl files; infer: by extension (.gz, .zst, .bz2, "
+        ".xz).",
     )
     invalid_utf8: Literal["reject", "replace", "error"] = Field(
         default="reject",
-        description="Documents that are not UTF-8: reject them, replace what is invalid by "
-        "U+FFFD, or stop with an error.",
+        description="Action for documents that are not valid UTF-8: reject them (reject), replace "
+        "invalid bytes with U+FFFD (replace), or stop with an error (error).",
     )
     strip_bom: bool = Field(
         default=False,
-        description="Of text, whether a byte-order mark at a file's start is removed.",
+        description="For text: remove a byte-order mark at the start of a file.",
     )
     range_bytes: Size = size_key(
         "64MiB",
-        "Bytes of input in one task, the unit of work, of resuming and of output: one token file "
-        "each.",
+        "Bytes of input per task. A task is the unit of work, of resuming and of output: each "
+        "task writes one token file.",
     )
     max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = size_key(
         "1GiB",
-        "Longest document, in bytes, that is read whole: lines of jsonl, texts of parquet and "
-        "arrow, and any document with the pattern `none` or a custom one; longer ones are "
-        "rejected. At most 2,000,000,000, since a row holds fewer than 2^31 ids.",
+        "Maximum size, in bytes, of a document that must be held in memory whole: a line of "
+        "jsonl, a text of parquet or arrow, any document with the pattern `none` or a custom "
+        "pattern. Longer ones are rejected. At most 2,000,000,000, because a row holds fewer than "
+        "2^31 ids.",
     )
     max_bad_files: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="Files of the source that may be bad: corrupt, cut short, changed, gone, or "
-        "not to be read. 0: any is an error. Otherwise their readable documents are kept and the "
-        "rest of each is a reject, and more bad files than that make the build fail.",
+        description="Number of bad files (corrupt, truncated, changed, missing or unreadable) "
+        "that the source may have. 0: any bad file is an error. Otherwise the build keeps the "
+        "readable documents of bad files, records the rest of each as a reject, and fails if "
+        "there are more bad files than this.",
     )
     include: Patterns = Field(
         default=(),
-        description="Globs. A file is read if its name, below the fixed part of its pattern in "
-        "`files`, matches one. Empty list: all files.",
+        description="Globs. A file is read if its name, relative to the fixed part of its pattern "
+        "in `files`, matches one of them. Empty list: all files.",
     )
     exclude: Patterns = Field(
-        default=(), description="Globs. A file whose name there matches one is not read."
+        default=(),
+        description="Globs. A file is not read if its name, relative to the fixed part of its "
+        "pattern in `files`, matches one of them.",
     )
     limit_documents: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Read only the first N documents of the source, empty and rejected ones "
-        "counted; null: all. Comes before the other selections.",
+        description="Read only the first N documents of the source, including empty and rejected "
+        "ones; null: all. Applied before `sample_fraction`, `min_chars` and `max_chars`.",
     )
     limit_bytes: Size | None = Field(
         default=None,
-        description="Read only the first documents of the source, as many as have together at most "
-        "so many bytes of text; null: all. Comes before the other selections.",
+        description="Read only the first documents of the source, as long as their text adds up "
+        "to at most this many bytes; null: all. Applied before `sample_fraction`, `min_chars` and "
+        "`max_chars`.",
     )
     sample_fraction: Annotated[Fraction, Field(gt=0.0)] = Field(
         default=1.0,
-        description="Share of the documents (above 0, to 1) that is taken, by the upper 64 bits of "
-        "each document's hash: the same ones in whatever files and order they stand.",
+        description="Share of the documents to select (above 0, to 1), by the upper 64 bits of "
+        "each document's hash, independent of files and order.",
     )
     min_chars: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Take documents of at least so many Unicode characters."
+        default=0, description="Select documents of at least this many Unicode characters."
     )
     max_chars: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Take documents of at most so many Unicode characters; null: of any length.",
+        description="Select documents of at most this many Unicode characters; null: no limit.",
     )
     storage_options: Options = options_key(
-        "Options of the fsspec file system of `files`; `${NAME}` in a value is that environment "
-        "variable."
+        "Options of the fsspec file system of `files`; `${NAME}` in a value stands for that "
+        "environment variable."
     )
 
     @property

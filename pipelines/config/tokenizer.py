@@ -1,4 +1,4 @@
-"""The section `tokenizer`: what is trained, or what there is to encode with."""
+"""The section `tokenizer`: the tokenizer to train, or a finished one to encode with."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ from pipelines.config.yaml_document import Problem, describe_value
 
 
 class RulesConfig(Section):
-    """What must not come together in one token."""
+    """Limits on the text that one token may combine."""
 
     split_categories: bool = Field(
         default=False,
-        description="Letters, numbers and other characters are never in one token; a space in "
-        "front stays. Not for the pattern `none` and custom ones.",
+        description="Never combine letters, numbers and other characters in one token; a leading "
+        "space stays. Not available with the pattern `none` or a custom pattern.",
     )
     max_digits: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Most digits of a number in one token, in groups from the left; null: as many "
-        "as the pattern has. Not for the pattern `none` and custom ones.",
+        description="Maximum number of digits in one token; numbers are grouped from the left. "
+        "null: the limit of the pattern. Not available with the pattern `none` or a custom "
+        "pattern.",
     )
     forbid_whitespace_tokens: bool = Field(
         default=False,
-        description="Merges must not make tokens of white space and control characters alone.",
+        description="Do not learn merges that make tokens of only whitespace and control "
+        "characters.",
     )
 
 
@@ -50,18 +52,19 @@ class TokenizerConfig(Section):
 
     path: Text | None = Field(
         default=None,
-        description="Directory or URL of a finished tokenizer to encode with: one that has "
-        "tokenizer.arrow or char_bpe.json. Nothing is trained then, and no other key of this "
-        "section may be given.",
+        description="Directory or URL of a finished tokenizer to encode with; it contains "
+        "tokenizer.arrow or char_bpe.json. Nothing is trained, and no other key of this section "
+        "may be set.",
     )
     unit: Literal["byte", "character"] = Field(
         default="byte",
-        description="The smallest tokens: the 256 bytes, or the characters of the corpus, whose "
-        "words stand between white space (white space itself is not encoded).",
+        description="Smallest tokens: the 256 bytes (byte), or the characters of the corpus "
+        "(character). With characters, text is split into words at whitespace, which is not "
+        "encoded.",
     )
     pattern: Annotated[Text, BeforeValidator(check_pattern, json_schema_input_type=Text)] = Field(
         default="gpt2",
-        description="How text is split into pre-tokens: "
+        description="Pattern that splits text into pre-tokens: "
         + ", ".join(PATTERN_NAMES)
         + ", or a regex.",
     )
@@ -74,65 +77,70 @@ class TokenizerConfig(Section):
     )
     normalizer: Literal["none", "nfc", "nfkc"] = Field(
         default="none",
-        description="Unicode normalization form (of Unicode 16.0) of the text between special "
-        "tokens, in counting and in encoding.",
+        description="Unicode normalization form (Unicode 16.0) to apply to the text between "
+        "special tokens, in counting and in encoding.",
     )
     normalize_quotes: bool = Field(
-        default=False, description="Whether typographic quotes become ' and \" after that."
+        default=False,
+        description="Replace typographic quotes with ' and \", after the normalizer.",
     )
     rules: RulesConfig = Field(
-        default_factory=RulesConfig, description="What must not come together in one token."
+        default_factory=RulesConfig,
+        description="Limits on the text that one token may combine.",
     )
     unk_token: Annotated[Text, AfterValidator(check_no_white_space)] | None = Field(
         default="<unk>",
-        description="With unit: character, the token of characters that have none; null: such a "
-        "character is an error.",
+        description="With unit: character, the token for characters that have no token of their "
+        "own; null: such a character is an error.",
     )
     end_of_word: Annotated[Text, AfterValidator(check_no_white_space)] | None = Field(
         default="</w>",
-        description="With unit: character, what marks the end of each word in tokens; null: "
-        "nothing does, and decoding puts words together without a space.",
+        description="With unit: character, the marker for the end of each word in tokens; null: "
+        "no marker, and decoding joins words without a space.",
     )
     end_of_word_as: Literal["symbol", "suffix"] = Field(
         default="symbol",
-        description="With unit: character, whether the end of a word is a token of its own, or "
-        "belongs to the word's last character.",
+        description="With unit: character, the form of the end-of-word marker: a token of its own "
+        "(symbol), or attached to the last character of the word (suffix).",
     )
     limit_alphabet: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="With unit: character, the number of characters that have tokens, the most "
-        "frequent ones; null: all.",
+        description="With unit: character, the number of characters that get tokens, most "
+        "frequent first; null: all.",
     )
     vocab_size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)] = Field(
         default=32000,
-        description="Number of ids: special tokens, 256 bytes (or the token for the unknown, the "
-        "alphabet and the end of a word), and merges.",
+        description="Number of ids: special tokens, 256 bytes (or the unknown token, the "
+        "end-of-word marker and the alphabet), and merges.",
     )
     tie_break: Annotated[
         TieBreak,
         BeforeValidator(check_tie_break, json_schema_input_type=TieBreak),
     ] = Field(
         default="lexicographic",
-        description="Which of equally frequent pairs is merged first: the greatest bytes, the "
-        "smallest ids, or as Hugging Face tokenizers does.",
+        description="Pair to merge first among equally frequent ones: the greatest bytes "
+        "(lexicographic), the smallest ids (first_id), or the one that Hugging Face tokenizers "
+        "merges (huggingface).",
     )
     min_frequency: Annotated[int, Field(ge=1)] = Field(
-        default=1, description="Occurrences of a pair: training stops below it."
+        default=1, description="Minimum number of occurrences of a pair; training stops below it."
     )
     min_count: Annotated[int, Field(ge=1)] = Field(
         default=1,
-        description="Occurrences of a pre-token: rarer ones are dropped before training.",
+        description="Minimum number of occurrences of a pre-token; rarer ones are dropped before "
+        "training.",
     )
     max_token_bytes: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Length of the longest token that merges may make, in bytes."
+        default=None, description="Maximum length of a token that merges may make, in bytes."
     )
     forbidden_tokens: Annotated[tuple[Text, ...], Strict(False)] = Field(
         default=(), description="Tokens that merges must not make."
     )
     train_where: Literal["launcher", "worker"] = Field(
         default="launcher",
-        description="Where merges are learned: in the command, or as one step of a pipeline on a "
-        "worker, which needs the memory for it. The tokenizer is the same.",
+        description="Process that learns the merges: the launcher (the beam-bpe command itself), "
+        "or a worker, as one step of a pipeline; the worker needs enough memory. The tokenizer is "
+        "the same.",
     )
 
     @model_validator(mode="after")

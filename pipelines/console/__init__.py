@@ -1,1 +1,1 @@
-"""What people see while a command runs and at its end."""
+"""Terminal output: progress, safe text, sizes."""

@@ -1,8 +1,8 @@
-"""Progress of long stages, on standard error: a bar on a terminal, else a line now and then.
+"""Progress of long stages on standard error: a bar on a terminal, otherwise a line at intervals.
 
-Workers that are threads of this process add to numbers in memory. Those that are processes of their
-own, started while progress is shown, find a directory in their environment and keep their sums in a
-file there. Of workers elsewhere nothing is known, and no figure is shown.
+Workers that are threads of this process add to numbers in memory. Worker processes that are started
+while progress is shown find a directory in their environment and write their sums to a file there.
+Nothing is known about workers on other machines, and no figures are shown for them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pipelines.supervisor import STATUS_VARIABLE
 _FIRST_SECONDS = 2.0  # shorter stages show nothing
 _LINE_SECONDS = 15.0
 _POLL_SECONDS = 0.2
-_RATE_SECONDS = 15.0  # a rate is that of the last so many
+_RATE_SECONDS = 15.0  # period of the rate
 _DIRECTORY_VARIABLE: Final = "BEAM_BPE_PROGRESS_DIR"
-_FORM: Final = struct.Struct("=4q")
+_FORMAT: Final = struct.Struct("=4q")
 
 
 class _Sums(NamedTuple):
-    """What is done: steps, such as tasks, and what was in them."""
+    """Sums of finished work: steps, such as tasks, and their content."""
 
     done: int = 0
     documents: int = 0
@@ -48,17 +48,17 @@ _NOTHING: Final = _Sums()
 
 
 class _Tally:
-    """The sums of this process; in a file too, where another process shows them."""
+    """Sums of this process, also written to a file if another process shows them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sums = _NOTHING
         self._shown_from: str | None = None
-        self._told_in: str | None = None
+        self._reported_to: str | None = None
         self._file: int | None = None
 
-    def begin(self, directory: str | None) -> None:
-        """Forgets what was done. Other processes will tell of theirs in the directory."""
+    def reset(self, directory: str | None) -> None:
+        """Reset the sums. Other processes will write theirs to the directory."""
         with self._lock:
             self._sums = _NOTHING
             self._shown_from = directory
@@ -69,17 +69,17 @@ class _Tally:
             if directory in (None, self._shown_from):
                 self._sums = self._sums.plus(amounts)
                 return
-            if directory != self._told_in:
-                self._begin_telling(directory)
+            if directory != self._reported_to:
+                self._start_reporting(directory)
             self._sums = self._sums.plus(amounts)
             if self._file is not None:
                 with suppress(OSError):  # a full disk must not stop the work
-                    os.pwrite(self._file, _FORM.pack(*self._sums), 0)
+                    os.pwrite(self._file, _FORMAT.pack(*self._sums), 0)
 
-    def _begin_telling(self, directory: str) -> None:
+    def _start_reporting(self, directory: str) -> None:
         if self._file is not None:
             os.close(self._file)
-        self._sums, self._told_in, self._file = _NOTHING, directory, None
+        self._sums, self._reported_to, self._file = _NOTHING, directory, None
         with suppress(OSError):
             path = Path(directory) / str(os.getpid())
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -89,13 +89,13 @@ class _Tally:
             self._sums = _Sums(done=done)
 
     def read(self) -> _Sums:
-        """The sums of all processes."""
+        """Return the sums of all processes."""
         with self._lock:
             sums, directory = self._sums, self._shown_from
         with suppress(OSError):
             for path in Path(directory).iterdir() if directory is not None else ():
-                if len(data := path.read_bytes()) == _FORM.size:
-                    sums = sums.plus(_Sums(*_FORM.unpack(data)))
+                if len(data := path.read_bytes()) == _FORMAT.size:
+                    sums = sums.plus(_Sums(*_FORMAT.unpack(data)))
         return sums
 
 
@@ -103,29 +103,29 @@ _TALLY = _Tally()
 
 
 def advance(amount: int = 1) -> None:
-    """Notes that this much more is done. Called by workers, once a task."""
+    """Count finished steps. Workers call it once per task."""
     _TALLY.add(_Sums(done=amount))
 
 
 def note(*, tasks: int = 0, documents: int = 0, bytes: int = 0, tokens: int = 0, **_: int) -> None:
-    """Notes what else was done, by the names of metrics. Called by workers, once a batch."""
+    """Add to the sums, by names of metrics. Workers call it once per batch."""
     _TALLY.add(_Sums(tasks, documents, bytes, tokens))
 
 
 @contextmanager
-def shown(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Shows progress while the block runs.
+def show(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show progress while the block runs.
 
     Args:
-        what: is being done, such as "counting".
-        total: what `advance` adds up to, or the largest `done` given to the function that the
-            block gets.
+        label: name of the work, such as "counting".
+        total: sum of all calls of `advance`, or the largest `done` passed to the function that the
+            block receives.
     """
-    with _told_by_processes() as directory:
-        _TALLY.begin(directory)
+    with _collecting_directory() as directory:
+        _TALLY.reset(directory)
         finished = threading.Event()
-        show = _show_bar if sys.stderr.isatty() else _show_lines
-        thread = threading.Thread(target=show, args=(what, total, finished), daemon=True)
+        display = _show_bar if sys.stderr.isatty() else _show_lines
+        thread = threading.Thread(target=display, args=(label, total, finished), daemon=True)
         thread.start()
         try:
             yield _set_done
@@ -135,8 +135,8 @@ def shown(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def _told_by_processes() -> Iterator[str | None]:
-    """A directory for the sums of processes that are started meanwhile; None if there can't be."""
+def _collecting_directory() -> Iterator[str | None]:
+    """Create a directory for the sums of processes started in the block; None if impossible."""
     try:
         directory = tempfile.mkdtemp(prefix="progress-", dir=os.environ.get(STATUS_VARIABLE))
     except OSError:
@@ -159,25 +159,25 @@ def _set_done(done: int, total: int) -> None:
 
 
 class _Rate:
-    """Bytes a second of late, from the last moment before there were any."""
+    """Recent rate in bytes per second, starting with the first bytes."""
 
     def __init__(self) -> None:
         self._seen = deque([(time.monotonic(), 0)])
 
-    def at(self, done: int) -> float:
-        """The rate now that so many bytes are done."""
+    def update(self, done: int) -> float:
+        """Record the number of finished bytes, and return the current rate."""
         now = time.monotonic()
         if not done:
             self._seen.clear()
         self._seen.append((now, done))
         while len(self._seen) > 2 and self._seen[1][0] <= now - _RATE_SECONDS:
             self._seen.popleft()
-        begun, before = self._seen[0]
-        return (done - before) / (now - begun) if now > begun else 0.0
+        start, before = self._seen[0]
+        return (done - before) / (now - start) if now > start else 0.0
 
 
-def _amounts(sums: _Sums, rate: float) -> str:
-    """What is in the steps that are done, where it is known."""
+def _format_amounts(sums: _Sums, rate: float) -> str:
+    """Format the content of the finished steps; empty if it is unknown."""
     if not sums.bytes:
         return ""
     parts = [format_bytes(sums.bytes), f"{rate / 1e6:.1f} MB/s", f"{sums.documents:,} documents"]
@@ -186,7 +186,7 @@ def _amounts(sums: _Sums, rate: float) -> str:
     return ", ".join(parts)
 
 
-def _show_bar(what: str, total: int, finished: threading.Event) -> None:
+def _show_bar(label: str, total: int, finished: threading.Event) -> None:
     rate = _Rate()
     if finished.wait(_FIRST_SECONDS):
         return
@@ -195,34 +195,34 @@ def _show_bar(what: str, total: int, finished: threading.Event) -> None:
     from rich.table import Column
 
     columns = (
-        TextColumn(what, table_column=Column(no_wrap=True)),
+        TextColumn(label, table_column=Column(no_wrap=True)),
         BarColumn(bar_width=20),
         TextColumn("{task.fields[steps]}", table_column=Column(no_wrap=True)),
         TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        # It has the room that is left, and is cut off where that is too little.
+        # This column gets the remaining width, and is truncated if that is too little.
         TextColumn("{task.fields[amounts]}", table_column=Column(no_wrap=True, ratio=1)),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
-        task = bar.add_task(what, total=None, steps="", amounts="")
+        task = bar.add_task(label, total=None, steps="", amounts="")
         while not finished.wait(_POLL_SECONDS):
             sums = _TALLY.read()
-            amounts = _amounts(sums, rate.at(sums.bytes))
+            amounts = _format_amounts(sums, rate.update(sums.bytes))
             if sums == _NOTHING:
-                continue  # the bar is only seen to move
-            done = min(sums.done, total)  # a repeated bundle does its work again
+                continue  # without figures, the bar is only animated
+            done = min(sums.done, total)  # a repeated bundle counts again
             steps = f"{done:,}/{total:,}"
             bar.update(task, total=total, completed=done, steps=steps, amounts=amounts)
 
 
-def _show_lines(what: str, total: int, finished: threading.Event) -> None:
-    begun = time.monotonic()
+def _show_lines(label: str, total: int, finished: threading.Event) -> None:
+    start = time.monotonic()
     rate = _Rate()
     while not finished.wait(_LINE_SECONDS):
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         sums = _TALLY.read()
-        amounts = _amounts(sums, rate.at(sums.bytes))
+        amounts = _format_amounts(sums, rate.update(sums.bytes))
         if sums == _NOTHING:
-            told = f"{total:,} in all, at work for {seconds:.0f} s"
+            status = f"{total:,} in total, running for {seconds:.0f} s"
         else:
-            told = f"{min(sums.done, total):,} of {total:,} after {seconds:.0f} s"
-        print(f"{what}: {told}" + (amounts and f"; {amounts}"), file=sys.stderr)
+            status = f"{min(sums.done, total):,} of {total:,} after {seconds:.0f} s"
+        print(f"{label}: {status}" + (amounts and f"; {amounts}"), file=sys.stderr)

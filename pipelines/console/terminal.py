@@ -1,7 +1,7 @@
-"""Text of others on a terminal: it shows, and does nothing.
+"""Escaping of control characters in untrusted text before it reaches the terminal.
 
-Texts and names of the corpus may hold escape sequences, which would move the cursor, set the title
-or hide what stands there, and marks that turn the direction of writing.
+Texts and names of the corpus may contain escape sequences, which move the cursor, set the title or
+hide other text, and marks that change the direction of writing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import unicodedata
 
 
 def visible(data: bytes | str) -> str:
-    r"""Text that only shows: letters, signs, spaces, line breaks and tabs; the rest is escaped.
+    r"""Escape everything but printable characters, spaces, line breaks and tabs.
 
     >>> visible("a\x1b[31m\u202eb\n".encode() + b"\xff")
     'a\\x1b[31m\\u202eb\n\\xff'
@@ -19,12 +19,12 @@ def visible(data: bytes | str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        c if c.isprintable() or c in "\n\t" or unicodedata.category(c) == "Zs" else _escaped(c)
+        c if c.isprintable() or c in "\n\t" or unicodedata.category(c) == "Zs" else _escape(c)
         for c in text
     )
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return (
         character.encode("ascii", "backslashreplace").decode()
         if ord(character) > 0x7F

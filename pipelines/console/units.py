@@ -1,10 +1,10 @@
-"""Sizes for people."""
+"""Formatting of sizes."""
 
 from __future__ import annotations
 
 
 def format_bytes(size: int) -> str:
-    """A size for people, in powers of 1000.
+    """Format a size, with units of powers of 1000.
 
     >>> format_bytes(999), format_bytes(4_404_445)
     ('999 bytes', '4.4 MB')

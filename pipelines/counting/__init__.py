@@ -1,13 +1,19 @@
-"""Counting: tasks → sorted runs and commits → shards of counts."""
+"""Counting: tasks or documents → sorted runs → shards of counts.
+
+`table` counts into runs, `commits` makes the tasks of a build safe to repeat, `documents` does so
+for a user's documents, `shards` checks and merges the runs of both, `load` reads shards for
+training.
+"""
 
 from pipelines.counting.commits import (
     Commit,
     TaskCounter,
     count_tasks,
+    merge_commits,
     read_commit,
     usable_commits,
 )
-from pipelines.counting.jobs import CountJob, Section
+from pipelines.counting.jobs import CountJob, CountRules, Section
 from pipelines.counting.load import load_counts
 from pipelines.counting.shards import merge_shard, shard_name, write_shard
 from pipelines.counting.table import PretokenCounter
@@ -15,11 +21,13 @@ from pipelines.counting.table import PretokenCounter
 __all__ = [
     "Commit",
     "CountJob",
+    "CountRules",
     "PretokenCounter",
     "Section",
     "TaskCounter",
     "count_tasks",
     "load_counts",
+    "merge_commits",
     "merge_shard",
     "read_commit",
     "shard_name",

@@ -1,41 +1,44 @@
-"""Commits: the tasks that a worker has counted and the runs that hold them."""
+"""Commits (checkpoints) of a build's count: the finished tasks and the runs that hold their counts.
+
+A runner may repeat a bundle, and a worker may die in the middle of one. So the counts of a bundle
+belong to its attempt, and count for nothing until a commit names the runs and exactly the tasks
+that they hold. Descriptors of commits go round the shuffle; a later command reads the same commits
+and counts only the tasks that they lack.
+"""
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bpe_core.counts import FORMAT_VERSION
-from pipelines.accounting import DocumentTotals
+from pipelines.accounting import DocumentTotals, sum_hashes
 from pipelines.config.fingerprints import fingerprint
-from pipelines.counting.jobs import _MASK_128, CountJob, Section
+from pipelines.counting.jobs import CountJob, Section
+from pipelines.counting.shards import Descriptor, merge_shard
 from pipelines.counting.table import PretokenCounter
 from pipelines.errors import OutputError
-from pipelines.manifest.models import CommitRecord
 from pipelines.manifest.names import COMMIT_FILE
+from pipelines.manifest.notes import CommitNote
 from pipelines.metrics import Meter
 from pipelines.readers.tasks import TaskWork, read_task
 from pipelines.rejects.table import RejectFile
 from pipelines.supervisor import current_task
 
-# Metadata of a shard that say nothing of the counts.
-_OF_A_FILE = (b"bpe.shard", b"bpe.format", b"bpe.totals")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """Tasks that were counted wholly, and the runs that hold their counts and nothing else.
+    """Tasks that were counted to their end, and the runs that hold their counts and nothing else.
 
     Attributes:
-        name: of its file.
-        plan_id: of the plan that the tasks are of.
-        tasks: their hashes by index.
-        runs: for each run its sections, one a shard.
-        sources: totals of the documents read, by the index of their source.
-        long_pretokens: pre-tokens that were skipped because of their length.
+        name: Name of the commit's file.
+        plan_id: Id of the plan that the tasks belong to.
+        tasks: Hash of each task, by its index.
+        runs: The runs: for each its sections, one a shard.
+        sources: Totals of the documents read, by the index of their source.
+        long_pretokens: Number of pre-tokens that were skipped because of their length.
     """
 
     name: str
@@ -47,11 +50,11 @@ class Commit:
 
     @property
     def totals(self) -> DocumentTotals:
-        """Of all sources together."""
+        """The totals of all sources together."""
         return DocumentTotals.sum_of(self.sources)
 
     def to_json(self) -> dict[str, Any]:
-        """What the file says, with a fingerprint of it."""
+        """Return the content of the file, with its fingerprint."""
         content = {
             "plan_id": self.plan_id,
             "tasks": {str(index): f"{value:032x}" for index, value in self.tasks.items()},
@@ -63,10 +66,10 @@ class Commit:
 
     @classmethod
     def from_json(cls, name: str, value: Mapping[str, Any]) -> Commit:
-        """The commit that a file of this name says.
+        """Return the commit in a file of this name.
 
         Raises:
-            OutputError: the file is damaged.
+            OutputError: The file is damaged.
         """
         content = {key: item for key, item in value.items() if key != "fingerprint"}
         if value.get("fingerprint") != fingerprint(content):
@@ -75,7 +78,7 @@ class Commit:
                 expected=f"content with the fingerprint {value.get('fingerprint')}",
                 found=fingerprint(content),
                 where=name,
-                hint="Remove the file, so that its tasks are counted again, or begin anew with "
+                hint="Remove the file, so that its tasks are counted again, or start over with "
                 "--restart.",
             )
         return cls(
@@ -88,68 +91,25 @@ class Commit:
         )
 
     def descriptors(self, shards: int) -> Iterator[tuple[int, bytes]]:
-        """What each shard has to know of this commit, as (shard, JSON).
-
-        All of them go through the shuffle: what one shard's entry is enough to tell the launcher,
-        the first has alone.
-        """
+        """Yield every shard's number with its `Descriptor` of this commit."""
         totals = self.totals
-        common = {
-            "commit": self.name,
-            "tasks": len(self.tasks),
-            "tasks_hash": f"{sum(self.tasks.values()) & _MASK_128:032x}",
-            "documents": totals.documents,
-            "hash_sum": f"{totals.hash_sum:032x}",
-        }
-        first = {
-            "sources": [source.to_json() for source in self.sources],
-            "long_pretokens": self.long_pretokens,
-        }
         for shard in range(shards):
-            sections = [asdict(run[shard]) for run in self.runs if run[shard].length]
-            more = first if shard == 0 else {}
-            yield shard, json.dumps({**common, **more, "sections": sections}).encode()
-
-
-def usable_commits(job: CountJob) -> Iterator[Commit]:
-    """The commits of this plan, in order of name, without those that repeat a task.
-
-    One after another: a commit has an entry for each section of its runs, so all of those of a
-    large corpus may be more than fits in memory.
-
-    Raises:
-        OutputError: one is damaged.
-    """
-    taken: set[int] = set()
-    names = sorted(filter(COMMIT_FILE.fullmatch, job.runs.sizes()))
-    for name, value in zip(names, job.runs.read_json_files(names, CommitRecord), strict=True):
-        if value is None:
-            continue
-        commit = Commit.from_json(name, value)
-        if commit.plan_id == job.plan_id and taken.isdisjoint(commit.tasks):
-            taken.update(commit.tasks)
-            yield commit
-
-
-def read_commit(job: CountJob, name: str) -> Commit:
-    """The commit in a file that was there when the launcher looked.
-
-    Raises:
-        OutputError: it is damaged, or gone.
-    """
-    value = job.runs.read_json(name, CommitRecord)
-    if value is None:
-        raise OutputError(
-            "A commit of the counts is gone.",
-            expected="the file, as it was when the build went on",
-            where=job.runs.path(name),
-            hint="Leave files of an output alone while a build runs, and run the command again.",
-        )
-    return Commit.from_json(name, value)
+            yield (
+                shard,
+                Descriptor(
+                    items=len(self.tasks),
+                    items_hash=sum_hashes(self.tasks.values()),
+                    documents=totals.documents,
+                    hash_sum=totals.hash_sum,
+                    sections=tuple(run[shard] for run in self.runs if run[shard].length),
+                    sources=self.sources if shard == 0 else (),
+                    long_pretokens=self.long_pretokens if shard == 0 else 0,
+                ).to_bytes(),
+            )
 
 
 class TaskCounter(PretokenCounter):
-    """Counts the tasks of one bundle attempt."""
+    """Counts the tasks of one attempt of a bundle."""
 
     def __init__(self, job: CountJob, meter: Meter | None = None) -> None:
         super().__init__(job, meter)
@@ -157,7 +117,7 @@ class TaskCounter(PretokenCounter):
         self._start_commit()
 
     def count(self, work: TaskWork) -> Iterator[tuple[int, bytes]]:
-        """Counts a task. Gives descriptors if that made a commit due."""
+        """Count a task. Yield descriptors if it made a commit due."""
         totals = DocumentTotals()
         with (
             current_task(work.describe("count")),
@@ -172,7 +132,7 @@ class TaskCounter(PretokenCounter):
                 },
             ) as rejects,
         ):
-            for batch in self._meter.timed("read", read_task(work, self._job.readings)):
+            for batch in self._meter.time_items("read", read_task(work, self._job.readings)):
                 totals.add_batch(batch)
                 rejects.add(batch.rejects)
                 self.add(batch)
@@ -185,7 +145,7 @@ class TaskCounter(PretokenCounter):
             yield from self.commit()
 
     def commit(self) -> Iterator[tuple[int, bytes]]:
-        """Writes what was counted since the last commit; gives its descriptors."""
+        """Write a commit of the tasks since the last one, and yield its descriptors."""
         if not self._tasks:
             return
         self.flush()
@@ -199,7 +159,7 @@ class TaskCounter(PretokenCounter):
         )
         with self._meter.time("write"):
             self._job.runs.write_json(commit.name, commit.to_json())
-        self._meter.tell_times()
+        self._meter.report_times()
         self._start_commit()
         yield from commit.descriptors(self._job.shards)
 
@@ -211,7 +171,7 @@ class TaskCounter(PretokenCounter):
 
 
 def count_tasks(job: CountJob, works: Sequence[TaskWork]) -> Iterator[tuple[int, bytes]]:
-    """Counts tasks as one bundle would: for callers without Beam."""
+    """Count tasks as one bundle would, without Beam. Yield the descriptors."""
     counter = TaskCounter(job)
     try:
         for work in works:
@@ -219,3 +179,74 @@ def count_tasks(job: CountJob, works: Sequence[TaskWork]) -> Iterator[tuple[int,
         yield from counter.commit()
     finally:
         counter.close()
+
+
+def usable_commits(job: CountJob) -> Iterator[Commit]:
+    """Yield the commits of this plan in order of name, without those that repeat a task.
+
+    They are read one after another: a commit has an entry for each section of its runs, so all
+    commits of a large corpus may not fit in memory.
+
+    Raises:
+        OutputError: A commit is damaged.
+    """
+    seen: set[int] = set()
+    names = sorted(filter(COMMIT_FILE.fullmatch, job.runs.sizes()))
+    for name, value in zip(names, job.runs.read_json_files(names, CommitNote), strict=True):
+        if value is None:
+            continue
+        commit = Commit.from_json(name, value)
+        if commit.plan_id == job.plan_id and seen.isdisjoint(commit.tasks):
+            seen.update(commit.tasks)
+            yield commit
+
+
+def read_commit(job: CountJob, name: str) -> Commit:
+    """Read a commit that was there when the launcher looked.
+
+    Raises:
+        OutputError: The commit is damaged, or gone.
+    """
+    value = job.runs.read_json(name, CommitNote)
+    if value is None:
+        raise OutputError(
+            "A commit of the counts is gone.",
+            expected="the file, as it was when the build continued",
+            where=job.runs.path(name),
+            hint="Do not touch files of an output while a build runs. Run the command again.",
+        )
+    return Commit.from_json(name, value)
+
+
+def merge_commits(
+    job: CountJob, shard: int, descriptors: Iterable[bytes], meter: Meter | None = None
+) -> dict[str, Any]:
+    """Merge a shard of a build from the descriptors of all commits, and write its entry.
+
+    Returns:
+        The shard's entry of the manifest.
+
+    Raises:
+        IncompleteCountsError: The commits lack tasks of the plan or hold some twice, or a run is
+            damaged.
+    """
+    meter = meter or Meter()
+    commits = Descriptor.read_all(descriptors)
+    with meter.time("merge"):
+        entry = merge_shard(job, shard, commits, job.expected)
+    if shard == 0:
+        entry["sources"] = [totals.to_json() for totals in _add_sources(job, commits)]
+        entry["long_pretokens"] = sum(commit.long_pretokens for commit in commits)
+    # The launcher looks for it by name: a listing may also show what a repeated bundle left.
+    job.runs.write_json(f"{entry['name']}.json", entry)
+    meter.add(distinct_pretokens=entry["rows"])
+    meter.report_times()
+    return entry
+
+
+def _add_sources(job: CountJob, commits: Sequence[Descriptor]) -> list[DocumentTotals]:
+    sources = [DocumentTotals() for _ in job.readings]
+    for commit in commits:
+        for totals, part in zip(sources, commit.sources, strict=True):
+            totals.add(part)
+    return sources

@@ -1,4 +1,9 @@
-"""Documents without tasks → shards of counts, with totals that show that none is missing."""
+"""Count documents of a user's pipeline, which has no tasks, into shards of counts.
+
+The runs of a bundle belong to its attempt, and only descriptors of attempts that succeed are
+shuffled. Every shard gets the number and the sum of hashes of a bundle's documents; they must add
+up to the totals of all bundles, which come on another way.
+"""
 
 from __future__ import annotations
 
@@ -9,83 +14,79 @@ from typing import Any, Self
 
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
-from pipelines.counting.jobs import Counting, Section
-from pipelines.counting.shards import write_shard
+from pipelines.counting.jobs import CountRules, Expected
+from pipelines.counting.shards import Descriptor, merge_shard
 from pipelines.counting.table import PretokenCounter
-from pipelines.errors import AccountingError
+from pipelines.manifest.shards import ShardFiles
 from pipelines.metrics import Meter
 from pipelines.storage.directory import Directory
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentCounting(Counting):
-    """All that workers need to know to count documents.
+class CountShards:
+    """Shards of counts without tasks, made from sorted runs; small, since it goes to every worker.
 
     Attributes:
-        run_directory: where the runs are.
+        rules: What is counted.
     """
 
-    run_directory: Directory
+    rules: CountRules
 
-    @property
-    def output(self) -> Directory:
-        """The directory of the shards."""
-        return self.counts
+    @staticmethod
+    def files_of(output: Directory, number: int) -> ShardFiles:
+        """Return where the shards of counts go."""
+        return ShardFiles.below(output, number=number, prefix="shard", listing="counts-shards.json")
 
-    @property
-    def runs(self) -> Directory:
-        """Where the runs are."""
-        return self.run_directory
+    def merge(self, shard: int, descriptors: Iterable[bytes], totals: bytes) -> dict[str, Any]:
+        """Write the file of a shard. See `merge_shard`."""
+        expected = CountTotals.from_bytes(totals).expected
+        return merge_shard(self.rules, shard, Descriptor.read_all(descriptors), expected)
 
-    @property
-    def names(self) -> str:
-        """The pattern of the names of shards, whatever their number."""
-        return r"shard-\d+-of-\d+\.parquet"
-
-    @property
-    def listing(self) -> str:
-        """The file that lists them."""
-        return "counts-shards.json"
-
-    def merge(self, shard: int, found: Iterable[bytes], totals: bytes) -> dict[str, Any]:
-        """What `merge_counts` does."""
-        return merge_counts(self, shard, found, CountTotals.from_bytes(totals))
-
-    def measured(self, entry: Mapping[str, Any]) -> dict[str, int]:
-        """What metrics say of a shard."""
+    def measure(self, entry: Mapping[str, Any]) -> dict[str, int]:
+        """Return the metrics of a shard."""
         return {"distinct_pretokens": entry["rows"]}
 
-    def listed(self, totals: bytes) -> dict[str, Any]:
-        """What the listing says of the totals."""
+    def add_totals(self, parts: Iterable[bytes]) -> bytes:
+        """Add up the totals of bundles."""
+        return CountTotals.sum_of(map(CountTotals.from_bytes, parts)).to_bytes()
+
+    def list_totals(self, totals: bytes) -> dict[str, Any]:
+        """Return the totals for the listing."""
         return CountTotals.from_bytes(totals).to_json()
 
 
 @dataclass(kw_only=True)
 class CountTotals:
-    """What was counted; totals of bundles add up to those of the whole.
+    """What was counted. Totals of bundles add up to those of a pipeline.
 
     Attributes:
-        documents: that were met.
-        pretokens: that were counted.
-        long_pretokens: that were skipped because of their length.
+        documents: Totals of the documents.
+        pretokens: Number of pre-tokens that were counted.
+        long_pretokens: Number of pre-tokens that were skipped because of their length.
     """
 
     documents: DocumentTotals = field(default_factory=DocumentTotals)
     pretokens: int = 0
     long_pretokens: int = 0
 
-    def to_bytes(self) -> bytes:
-        """All of it, as it is shuffled."""
-        return json.dumps({**asdict(self), "documents": self.documents.to_json()}).encode()
-
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes` gave."""
-        values = json.loads(data)
-        return cls(**{**values, "documents": DocumentTotals.from_json(values["documents"])})
+    def sum_of(cls, parts: Iterable[CountTotals]) -> Self:
+        """Add up totals."""
+        whole = cls()
+        for part in parts:
+            whole.documents.add(part.documents)
+            whole.pretokens += part.pretokens
+            whole.long_pretokens += part.long_pretokens
+        return whole
+
+    @property
+    def expected(self) -> Expected:
+        """Every document, once."""
+        documents = self.documents
+        return Expected(unit="document", items=documents.documents, hash_sum=documents.hash_sum)
 
     def to_json(self) -> dict[str, Any]:
-        """What the listing says of them."""
+        """Return the totals for the listing."""
         totals = self.documents.to_json()
         names = ("documents", "empty", "rejected", "not_selected", "reasons")
         return {
@@ -96,41 +97,40 @@ class CountTotals:
             "long_pretokens": self.long_pretokens,
         }
 
+    def to_bytes(self) -> bytes:
+        """Return the totals as they are shuffled."""
+        return json.dumps({**asdict(self), "documents": self.documents.to_json()}).encode()
 
-def total_of_counts(parts: Iterable[bytes]) -> bytes:
-    """What totals, as they are shuffled, add up to."""
-    whole = CountTotals()
-    for part in map(CountTotals.from_bytes, parts):
-        whole.documents.add(part.documents)
-        whole.pretokens += part.pretokens
-        whole.long_pretokens += part.long_pretokens
-    return whole.to_bytes()
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the totals that `to_bytes` wrote."""
+        values = json.loads(data)
+        return cls(**{**values, "documents": DocumentTotals.from_json(values["documents"])})
 
 
 class DocumentCounter:
-    """Counts the documents of one bundle attempt. `close` must be called, also after an error."""
+    """Counts the documents of one attempt of a bundle.
 
-    def __init__(self, job: DocumentCounting, meter: Meter | None = None) -> None:
-        self._job = job
+    Callers must call `close` in the end, also after an error.
+    """
+
+    def __init__(self, rules: CountRules, meter: Meter | None = None) -> None:
+        self._shards = rules.shards
         self._meter = meter or Meter()
-        self._counter = PretokenCounter(job, self._meter)
+        self._counter = PretokenCounter(rules, self._meter)
         self._documents = DocumentTotals()
 
-    def close(self) -> None:
-        """Gives the memory back."""
-        self._counter.close()
-
     def add(self, batch: DocumentBatch) -> None:
-        """Counts a batch."""
+        """Count a batch."""
         self._documents.add_batch(batch)
         with self._meter.time("count"):
             self._counter.add(batch)
         self._meter.add_batch(batch)
 
     def finish(self) -> tuple[Iterator[tuple[int, bytes]], CountTotals]:
-        """Writes the last run; gives what each shard has to know of the runs, and the totals."""
+        """Write the last run. Return every shard's number with its `Descriptor`, and the totals."""
         self._counter.flush()
-        self._meter.tell_times()
+        self._meter.report_times()
         totals = CountTotals(
             documents=self._documents,
             pretokens=self._counter.pretokens,
@@ -138,44 +138,20 @@ class DocumentCounter:
         )
         return self._descriptors(), totals
 
+    def close(self) -> None:
+        """Release the memory."""
+        self._counter.close()
+
     def _descriptors(self) -> Iterator[tuple[int, bytes]]:
-        """One for each shard, also where the runs have nothing for it."""
-        totals = self._documents
-        common = {"documents": totals.documents, "hash_sum": f"{totals.hash_sum:032x}"}
-        for shard in range(self._job.shards):
-            sections = [asdict(run[shard]) for run in self._counter.runs if run[shard].length]
-            yield shard, json.dumps({**common, "sections": sections}).encode()
-
-
-def merge_counts(
-    job: DocumentCounting, shard: int, found: Iterable[bytes], totals: CountTotals
-) -> dict[str, Any]:
-    """Merges a shard's sections and writes its file; gives its entry.
-
-    Args:
-        job: what is counted.
-        shard: its number.
-        found: descriptors of the runs of all bundles; empty ones say nothing.
-        totals: of all bundles.
-
-    Raises:
-        AccountingError: the runs are not of the documents that the totals are of.
-        IncompleteCountsError: a run is damaged.
-    """
-    bundles: list[Mapping[str, Any]] = [json.loads(text) for text in found if text]
-    held = DocumentTotals.sum_of(
-        DocumentTotals(documents=bundle["documents"], hash_sum=int(bundle["hash_sum"], 16))
-        for bundle in bundles
-    ).corpus_fingerprint
-    expected = totals.documents.corpus_fingerprint
-    if held != expected:
-        raise AccountingError(
-            f"Shard {shard} of the counts can't be written: its runs do not hold every document "
-            "once.",
-            expected=f"number and sum of hashes {expected}",
-            found=held,
-            where=job.counts.url,
-            hint="Run the pipeline again.",
-        )
-    sections = [Section(**section) for bundle in bundles for section in bundle["sections"]]
-    return write_shard(job, shard, sections, expected)
+        """Yield a descriptor for each shard, also if the runs have no section for it."""
+        documents, hash_sum = self._documents.documents, self._documents.hash_sum
+        for shard in range(self._shards):
+            runs = self._counter.runs
+            descriptor = Descriptor(
+                items=documents,
+                items_hash=hash_sum,
+                documents=documents,
+                hash_sum=hash_sum,
+                sections=tuple(run[shard] for run in runs if run[shard].length),
+            )
+            yield shard, descriptor.to_bytes()

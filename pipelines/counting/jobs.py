@@ -1,30 +1,35 @@
-"""What workers need to know to count: rules, a job of a build, sections of runs."""
+"""What workers need to know to count: the rules, the tasks of a build, and what must be complete.
+
+All of it is small and frozen, since it is pickled and sent to every worker.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from pipelines.errors import AccountingError, IncompleteCountsError
 from pipelines.readers.tasks import SourceReading
 from pipelines.storage.directory import Directory
 
-RUNS = "_runs"
-_MASK_128 = (1 << 128) - 1
-
 
 @dataclass(frozen=True, kw_only=True)
-class Counting:
-    """How pre-tokens are counted, and where to; small, and the same for all workers.
+class CountRules:
+    """How pre-tokens are counted, and where runs and shards go.
 
     Attributes:
-        counts: the directory of the shards.
-        pattern, special_tokens: how text is split and cut.
-        normalizer, normalize_quotes: what text between special tokens goes through.
-        shards: number of shards.
-        memory: bytes for the tables of one process.
-        max_pretoken_bytes, on_long_pretoken: what is too long, and what then.
+        counts: Directory of the shards.
+        runs: Directory of the sorted runs, which no other count uses.
+        pattern, special_tokens: How text is split into pre-tokens.
+        normalizer, normalize_quotes: Normalization of the text between special tokens.
+        shards: Number of shards.
+        memory: Bytes that the tables of one process may take together.
+        max_pretoken_bytes: Length of the longest pre-token to count.
+        on_long_pretoken: "error" or "skip", for longer ones.
     """
 
     counts: Directory
+    runs: Directory
     pattern: str
     special_tokens: tuple[str, ...]
     shards: int
@@ -34,23 +39,19 @@ class Counting:
     normalizer: str | None = None
     normalize_quotes: bool = False
 
-    @property
-    def runs(self) -> Directory:
-        """Where the runs are."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, kw_only=True)
-class CountJob(Counting):
-    """All that workers need to know to count the tasks of a build.
+class CountJob(CountRules):
+    """The rules, and the tasks of a build to count by them.
 
     Attributes:
-        rejects: the directory of rejected documents.
-        configuration: fingerprint of all that decides the counts but the inputs.
-        plan_id: files, ranges and rules; runs of other plans are never mixed in.
-        num_tasks, tasks_hash: what the commits must add up to (sum of task hashes modulo 2^128).
-        checkpoint_bytes: text after which a commit is written at the end of a task.
-        readings: how each source is read.
+        rejects: Directory of rejected documents.
+        configuration: Fingerprint of everything but the inputs that determines the counts.
+        plan_id: Id of files, ranges and rules. Runs and commits of another plan are never used.
+        num_tasks: Number of tasks in the plan.
+        tasks_hash: Sum of the tasks' hashes modulo 2^128.
+        checkpoint_bytes: Bytes of text after which the end of a task brings a commit.
+        readings: How to read each source.
     """
 
     rejects: Directory
@@ -62,14 +63,55 @@ class CountJob(Counting):
     readings: tuple[SourceReading, ...]
 
     @property
-    def runs(self) -> Directory:
-        """Where runs and commits of this plan are."""
-        return self.counts / RUNS / self.plan_id
+    def expected(self) -> Expected:
+        """Every task of the plan, once."""
+        return Expected(unit="task", items=self.num_tasks, hash_sum=self.tasks_hash)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What the runs of a shard must hold together: every item exactly once.
+
+    A bundle that Beam repeats leaves runs that look like any other. Number and sum of hashes of the
+    items show one that is missing, there twice, or in the place of another.
+
+    Attributes:
+        unit: What an item is.
+        items: Number of items.
+        hash_sum: Sum of their hashes modulo 2^128.
+    """
+
+    unit: Literal["task", "document"]
+    items: int
+    hash_sum: int
+
+    def error(
+        self, shard: int, items: int, hash_sum: int, where: str
+    ) -> IncompleteCountsError | AccountingError:
+        """Return the error for a shard whose runs hold other items."""
+        resumes = self.unit == "task"
+        return (IncompleteCountsError if resumes else AccountingError)(
+            f"Shard {shard} of the counts can't be written: its runs do not hold every "
+            f"{self.unit} exactly once.",
+            expected=f"{self.items:,} {self.unit}s with hash {self.hash_sum:032x}",
+            found=f"{items:,} {self.unit}s with hash {hash_sum:032x}",
+            where=where,
+            hint="Run the same command again: finished commits are kept. If it happens again, "
+            "start over with --restart."
+            if resumes
+            else "Run the pipeline again.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A sorted section of a run: where it is, and the xxh3-128 of its bytes."""
+    """The part of a sorted run that belongs to one shard.
+
+    Attributes:
+        run: Name of the run's file.
+        offset, length: Where the section is in the file, in bytes.
+        hash: xxh3-128 of these bytes.
+    """
 
     run: str
     offset: int

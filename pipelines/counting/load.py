@@ -1,9 +1,9 @@
-"""Loading shards of counts for training."""
+"""Load shards of counts for training, within the memory that there is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,25 +11,27 @@ import pyarrow.parquet as pq
 
 from bpe_core.counts import PretokenCounts
 from bpe_core.memory import available_memory, training_memory
-from pipelines.counting.commits import _OF_A_FILE
 from pipelines.errors import TooLargeError
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
+
+# Metadata of a shard that describe the file, not the counts.
+_FILE_METADATA: Final = (b"bpe.shard", b"bpe.format", b"bpe.totals")
 
 
 def load_counts(
     directory: Directory, manifest: Mapping[str, Any], *, min_count: int = 1
 ) -> PretokenCounts:
-    """The counts of a finished stage, as its manifest lists them.
+    """Load the counts of a finished stage, as its manifest lists them.
 
     Args:
-        directory: of the shards.
-        manifest: of the stage.
-        min_count: pre-tokens that occur less often are left out.
+        directory: Directory of the shards.
+        manifest: Manifest of the stage.
+        min_count: Pre-tokens that occur less often are left out.
 
     Raises:
-        OutputError: a shard is missing or damaged.
-        TooLargeError: learning merges from them would take more memory than there is.
+        OutputError: A shard is missing or damaged.
+        TooLargeError: Learning merges from these counts would take more memory than there is.
     """
     tables = []
     rows = key_bytes = 0
@@ -39,7 +41,7 @@ def load_counts(
             directory,
             shard,
             what="A shard of the counts",
-            hint="Count anew: `beam-bpe count CONFIG --restart`.",
+            hint="Count again: `beam-bpe count CONFIG --restart`.",
         )
         table = _read_shard(data, min_count)
         tables.append(table)
@@ -51,14 +53,14 @@ def load_counts(
     metadata = {
         key.decode().removeprefix("bpe."): value.decode()
         for key, value in (tables[0].schema.metadata or {}).items()
-        if key not in _OF_A_FILE
+        if key not in _FILE_METADATA
     }
     table = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
     return PretokenCounts(table, {**metadata, "fingerprint": manifest["fingerprint"]})
 
 
 def _read_shard(data: bytes, min_count: int) -> pa.Table:
-    """A shard without what is too rare, of which no more than a row group is ever in memory."""
+    """Read a shard without its rare pre-tokens, of which at most a row group is in memory."""
     file = pq.ParquetFile(pa.BufferReader(data))
     batches = file.iter_batches()
     if min_count > 1:
@@ -71,10 +73,10 @@ def _too_large(
 ) -> TooLargeError:
     return TooLargeError(
         "Learning merges from these counts would take more memory than there is.",
-        expected=f"at most {available / 2**30:,.1f} GiB, what is available",
+        expected=f"at most {available / 2**30:,.1f} GiB, the memory available",
         found=f"about {needed / 2**30:,.1f} GiB for the {rows:,} pre-tokens of the first {shards} "
         f"of {len(manifest['shards'])} shards",
         where="training, which is one process",
         hint="Raise tokenizer.min_count to leave out rare pre-tokens, or train on a machine with "
-        "more memory: the counts are finished and need not be made again.",
+        "more memory: the counts are finished and will be used again.",
     )

@@ -1,11 +1,15 @@
-"""Merging sections of sorted runs into shards of counts."""
+"""Merge sections of sorted runs into shards of counts.
+
+Tasks of a build and documents of a user's pipeline are counted into the same runs, and their shards
+are merged and checked in the same way: see `merge_shard`.
+"""
 
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,141 +19,229 @@ from bpe_core._native import CountMerger, PretokenTable
 from bpe_core.counts import FORMAT_VERSION, columns_to_arrow, normalization_metadata
 from bpe_core.errors import BpeError
 from bpe_core.patterns import resolve_pattern
-from pipelines.accounting import DocumentTotals
-from pipelines.counting.jobs import _MASK_128, Counting, CountJob, Section
+from pipelines.accounting import DocumentTotals, sum_hashes
+from pipelines.counting.jobs import CountRules, Expected, Section
 from pipelines.errors import IncompleteCountsError, OutputError
-from pipelines.metrics import Meter
+from pipelines.manifest.names import new_run_name
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
 
-MERGED_AT_ONCE = 256
+MERGED_AT_ONCE: Final = 256
 
-# Of a merge's sections together, and of each: at most, at least.
-_BUFFER_BYTES = 16 << 20
-_CHUNK_BYTES = 256 << 10
-_SMALLEST_CHUNK_BYTES = 16 << 10
-_ROW_GROUP_ROWS = 1 << 17
-_ROW_GROUP_BYTES = 8 << 20
+# Buffers of all sections of a merge together, and of each at most and at least.
+_BUFFER_BYTES: Final = 16 << 20
+_CHUNK_BYTES: Final = 256 << 10
+_SMALLEST_CHUNK_BYTES: Final = 16 << 10
+_ROW_GROUP_ROWS: Final = 1 << 17
+_ROW_GROUP_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptor:
+    """What one commit or bundle has for a shard: its sections, and what their runs hold.
+
+    Descriptors are all that is shuffled of a count.
+
+    Attributes:
+        items, items_hash: Number of tasks or documents in the runs, and the sum of their hashes
+            modulo 2^128, as `Expected` has them.
+        documents, hash_sum: The same of the documents.
+        sections: The shard's sections.
+        sources: Totals of the documents of each source. Only a build's first shard gets them: one
+            entry is enough to bring them to the launcher.
+        long_pretokens: Number of skipped pre-tokens, likewise.
+    """
+
+    items: int
+    items_hash: int
+    documents: int
+    hash_sum: int
+    sections: tuple[Section, ...]
+    sources: tuple[DocumentTotals, ...] = ()
+    long_pretokens: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return the descriptor as JSON, without values that are at their defaults."""
+        values: dict[str, Any] = {
+            "items": self.items,
+            "items_hash": f"{self.items_hash:032x}",
+            "documents": self.documents,
+            "hash_sum": f"{self.hash_sum:032x}",
+            "sections": [asdict(section) for section in self.sections],
+        }
+        if self.sources:
+            values["sources"] = [totals.to_json() for totals in self.sources]
+            values["long_pretokens"] = self.long_pretokens
+        return json.dumps(values).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Descriptor:
+        """Return the descriptor that `to_bytes` wrote."""
+        values = json.loads(data)
+        return cls(
+            items=values["items"],
+            items_hash=int(values["items_hash"], 16),
+            documents=values["documents"],
+            hash_sum=int(values["hash_sum"], 16),
+            sections=tuple(Section(**section) for section in values["sections"]),
+            sources=tuple(map(DocumentTotals.from_json, values.get("sources", ()))),
+            long_pretokens=values.get("long_pretokens", 0),
+        )
+
+    @classmethod
+    def read_all(cls, texts: Iterable[bytes]) -> list[Descriptor]:
+        """Return the descriptors of a shard, without the empty text that every shard gets."""
+        return [cls.from_bytes(text) for text in texts if text]
 
 
 def shard_name(shard: int, shards: int) -> str:
-    """The file of a shard."""
+    """Return the name of a shard's file."""
     return f"shard-{shard:05d}-of-{shards:05d}.parquet"
 
 
 def merge_shard(
-    job: CountJob, shard: int, descriptors: Sequence[bytes], meter: Meter | None = None
+    rules: CountRules, shard: int, descriptors: Sequence[Descriptor], expected: Expected
 ) -> dict[str, Any]:
-    """Merges a shard's sections and writes its file; gives its entry of the manifest.
+    """Check that a shard is complete, merge its sections, and write its file.
+
+    Args:
+        rules: What is counted.
+        shard: Number of the shard.
+        descriptors: Of all commits, or of all bundles.
+        expected: What their runs must hold.
+
+    Returns:
+        The file's entry.
 
     Raises:
-        IncompleteCountsError: the commits lack tasks of the plan or hold some twice, or a section
-            is not as its commit says.
+        IncompleteCountsError: The runs lack tasks or hold some twice, or a run is damaged.
+        AccountingError: The runs lack documents or hold some twice.
     """
-    commits = [json.loads(text) for text in descriptors if text]
-    _check_complete(job, shard, commits)
-    corpus = DocumentTotals.sum_of(
-        DocumentTotals(documents=commit["documents"], hash_sum=int(commit["hash_sum"], 16))
-        for commit in commits
+    items = sum(found.items for found in descriptors)
+    items_hash = sum_hashes(found.items_hash for found in descriptors)
+    if (items, items_hash) != (expected.items, expected.hash_sum):
+        raise expected.error(shard, items, items_hash, rules.runs.url)
+    corpus = DocumentTotals(
+        documents=sum(found.documents for found in descriptors),
+        hash_sum=sum_hashes(found.hash_sum for found in descriptors),
     ).corpus_fingerprint
-    sections = [Section(**section) for commit in commits for section in commit["sections"]]
-    meter = meter or Meter()
-    with meter.time("merge"):
-        entry = write_shard(job, shard, sections, corpus)
-    if shard == 0:
-        entry["sources"] = _sources(job, commits)
-        entry["long_pretokens"] = sum(commit["long_pretokens"] for commit in commits)
-    # The launcher finds it by its name: results of a job are never found by listing.
-    job.runs.write_json(f"{entry['name']}.json", entry)
-    meter.add(distinct_pretokens=entry["rows"])
-    meter.tell_times()
-    return entry
+    sections = [section for found in descriptors for section in found.sections]
+    return write_shard(rules, shard, sections, corpus)
 
 
 def write_shard(
-    job: Counting, shard: int, sections: Sequence[Section], corpus: str
+    rules: CountRules, shard: int, sections: Sequence[Section], corpus: str
 ) -> dict[str, Any]:
-    """Merges sections, in rounds if they are many, into a shard; gives its entry.
+    """Merge sections, in rounds if they are many, into a shard's file. Return the file's entry.
 
     Raises:
-        IncompleteCountsError: a section is damaged.
+        IncompleteCountsError: A section is damaged.
     """
     sections = sorted(sections, key=lambda section: (section.run, section.offset))
     scratch: list[str] = []
     try:
-        with current_task(f"merging shard {shard} of {job.shards} of the counts"):
+        with current_task(f"merging shard {shard} of {rules.shards} of the counts"):
             while len(sections) > MERGED_AT_ONCE:
-                sections = _merge_round(job, sections, scratch)
-            return _write_shard(job, shard, sections, corpus)
+                sections = _merge_round(rules, sections, scratch)
+            return _write_file(rules, shard, sections, corpus)
     finally:
-        job.runs.remove_files(scratch)
+        rules.runs.remove_files(scratch)
 
 
-def _sources(job: CountJob, commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The totals of each source, of all commits together."""
-    sources = [DocumentTotals() for _ in job.readings]
-    for commit in commits:
-        for totals, part in zip(sources, commit["sources"], strict=True):
-            totals.add(DocumentTotals.from_json(part))
-    return [totals.to_json() for totals in sources]
+def merge_rows(rules: CountRules, sections: Sequence[Section]) -> Iterator[Any]:
+    """Yield the rows of sections, merged and sorted, as the columns of up to a row group.
 
-
-def _check_complete(job: CountJob, shard: int, commits: Sequence[Mapping[str, Any]]) -> None:
-    tasks = sum(commit["tasks"] for commit in commits)
-    tasks_hash = sum(int(commit["tasks_hash"], 16) for commit in commits) & _MASK_128
-    if tasks == job.num_tasks and tasks_hash == job.tasks_hash:
-        return
-    raise IncompleteCountsError(
-        f"Shard {shard} of the counts can't be written: its commits do not hold every task once.",
-        expected=f"{job.num_tasks} tasks with hash {job.tasks_hash:032x}",
-        found=f"{tasks} tasks with hash {tasks_hash:032x} in {len(commits)} commits",
-        where=job.runs.url,
-        hint="Run the same command again: finished commits are kept. If it happens again, begin "
-        "anew with --restart.",
-    )
-
-
-def _merge_round(job: Counting, sections: list[Section], scratch: list[str]) -> list[Section]:
-    """Merges groups of sections into one section each, in scratch files."""
-    merged = []
-    for first in range(0, len(sections), MERGED_AT_ONCE):
-        table = PretokenTable(None, [])
-        name = f"run-{secrets.token_hex(16)}.bin"
-        scratch.append(name)
-        with job.runs.write(name) as file:
-            for rows in _merged_rows(job, sections[first : first + MERGED_AT_ONCE]):
-                table.add_counts(*rows)
-                # Rows come in ascending order, so packed tables follow each other.
-                file.write(_restart_section(table))
-        merged.append(Section(run=name, offset=0, length=file.size, hash=file.hexdigest))
-    return merged
-
-
-def _restart_section(table: PretokenTable) -> bytes:
-    """Packs and empties the table. A packed table shares no prefix with what stands before it."""
-    (packed,) = table.pack_sections(1)
-    table.clear()
-    return packed
-
-
-def _merged_rows(job: Counting, sections: Sequence[Section]) -> Iterator[Any]:
+    Raises:
+        IncompleteCountsError: A section is damaged.
+    """
     share = _BUFFER_BYTES // max(len(sections), 1)
     chunk_bytes = max(_SMALLEST_CHUNK_BYTES, min(_CHUNK_BYTES, share))
-    readers = [_SectionReader(job.runs, section, chunk_bytes) for section in sections]
+    readers = [_SectionReader(rules.runs, section, chunk_bytes) for section in sections]
     try:
         merger = CountMerger(len(readers), lambda source: readers[source].read())
         while len((rows := merger.read(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES))[2]):
             yield rows
     except BpeError:
         raise
-    except ValueError as error:  # the bytes make no sense, before their hash could be checked
-        raise _damaged_run(job.runs.url, "sorted counts", str(error)) from None
+    except ValueError as error:  # damaged bytes can fail to parse before their hash is checked
+        raise _damaged_run(rules.runs.url, "sorted counts", str(error)) from None
+
+
+def _merge_round(rules: CountRules, sections: list[Section], scratch: list[str]) -> list[Section]:
+    """Merge groups of sections into one section each, in runs added to `scratch`."""
+    merged = []
+    for first in range(0, len(sections), MERGED_AT_ONCE):
+        table = PretokenTable(None, [])
+        name = new_run_name()
+        scratch.append(name)
+        with rules.runs.write(name) as file:
+            for rows in merge_rows(rules, sections[first : first + MERGED_AT_ONCE]):
+                table.add_counts(*rows)
+                # Rows come in ascending order, so packed tables follow each other.
+                file.write(_pack_and_clear(table))
+        merged.append(Section(run=name, offset=0, length=file.size, hash=file.hexdigest))
+    return merged
+
+
+def _pack_and_clear(table: PretokenTable) -> bytes:
+    """Pack a table, which shares no prefix with the bytes before it, and empty it."""
+    (packed,) = table.pack_sections(1)
+    table.clear()
+    return packed
+
+
+def _write_file(
+    rules: CountRules, shard: int, sections: Sequence[Section], corpus: str
+) -> dict[str, Any]:
+    schema = columns_to_arrow(*PretokenTable(None, []).columns()).schema
+    name = shard_name(shard, rules.shards)
+    rows = count = 0
+    with (
+        rules.counts.write(name) as file,
+        pq.ParquetWriter(
+            pa.PythonFile(file, "w"),
+            schema.with_metadata(_metadata(rules, shard, corpus)),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            write_statistics=False,
+            column_encoding={"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"},
+        ) as writer,
+    ):
+        # Row groups are cut by the merged sequence alone, so no file shows how it was counted.
+        for columns in merge_rows(rules, sections):
+            writer.write_table(columns_to_arrow(*columns), row_group_size=_ROW_GROUP_ROWS)
+            rows += len(columns[2])
+            count += sum(columns[2].tolist())
+        writer.add_key_value_metadata(
+            {"bpe.totals": json.dumps({"rows": rows, "pretokens": count})}
+        )
+    return {
+        "name": name,
+        "rows": rows,
+        "pretokens": count,
+        "bytes": file.size,
+        "xxh3_128": file.hexdigest,
+    }
+
+
+def _metadata(rules: CountRules, shard: int, corpus: str) -> dict[str, str]:
+    normalization = normalization_metadata(rules.normalizer, rules.normalize_quotes)
+    return {
+        "bpe.format": FORMAT_VERSION,
+        "bpe.pattern": rules.pattern,
+        "bpe.special_tokens": json.dumps(rules.special_tokens, ensure_ascii=False),
+        "bpe.unicode_version": resolve_pattern(rules.pattern).unicode_version,
+        **{f"bpe.{key}": value for key, value in normalization.items()},
+        "bpe.corpus": corpus,
+        "bpe.shard": f"{shard} of {rules.shards}",
+    }
 
 
 class _SectionReader:
-    """Reads a section in chunks and checks its hash at the end.
+    """Reads a section in chunks, and checks its hash at the end.
 
-    No file stays open, since there may be more sections than a process may open files.
+    It keeps no file open, since a shard may have more sections than a process may open files.
     """
 
     def __init__(self, runs: Directory, section: Section, chunk_bytes: int) -> None:
@@ -160,7 +252,7 @@ class _SectionReader:
         self._hasher = xxhash.xxh3_128()
 
     def read(self) -> bytes:
-        """The next chunk, empty at the end."""
+        """Return the next chunk, which is empty at the end."""
         left = self._section.length - self._done
         if left == 0:
             if self._hasher.hexdigest() != self._section.hash:
@@ -193,51 +285,5 @@ def _damaged_run(where: str, expected: str, found: str) -> IncompleteCountsError
         expected=expected,
         found=found,
         where=where,
-        hint="Begin counting anew with --restart.",
+        hint="Start counting over: a build with --restart, a pipeline by running it again.",
     )
-
-
-def _write_shard(
-    job: Counting, shard: int, sections: Sequence[Section], corpus: str
-) -> dict[str, Any]:
-    metadata = {
-        "bpe.format": FORMAT_VERSION,
-        "bpe.pattern": job.pattern,
-        "bpe.special_tokens": json.dumps(job.special_tokens, ensure_ascii=False),
-        "bpe.unicode_version": resolve_pattern(job.pattern).unicode_version,
-        **{
-            f"bpe.{key}": value
-            for key, value in normalization_metadata(job.normalizer, job.normalize_quotes).items()
-        },
-        "bpe.corpus": corpus,
-        "bpe.shard": f"{shard} of {job.shards}",
-    }
-    schema = columns_to_arrow(*PretokenTable(None, []).columns()).schema
-    name = shard_name(shard, job.shards)
-    rows = count = 0
-    with (
-        job.counts.write(name) as file,
-        pq.ParquetWriter(
-            pa.PythonFile(file, "w"),
-            schema.with_metadata(metadata),
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=False,
-            write_statistics=False,
-            column_encoding={"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"},
-        ) as writer,
-    ):
-        for columns in _merged_rows(job, sections):
-            writer.write_table(columns_to_arrow(*columns), row_group_size=_ROW_GROUP_ROWS)
-            rows += len(columns[2])
-            count += sum(columns[2].tolist())
-        writer.add_key_value_metadata(
-            {"bpe.totals": json.dumps({"rows": rows, "pretokens": count})}
-        )
-    return {
-        "name": name,
-        "rows": rows,
-        "pretokens": count,
-        "bytes": file.size,
-        "xxh3_128": file.hexdigest,
-    }

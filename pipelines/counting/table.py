@@ -1,8 +1,7 @@
-"""The table in which a worker counts, and the runs that it is flushed to."""
+"""The table in which a worker counts pre-tokens, and the sorted runs that it is flushed to."""
 
 from __future__ import annotations
 
-import secrets
 import threading
 from typing import ClassVar
 from weakref import WeakSet
@@ -10,78 +9,53 @@ from weakref import WeakSet
 import xxhash
 
 from bpe_core._native import PretokenTable
-from bpe_core.counts import add_custom_pretokens
+from bpe_core.counting import add_custom_pretokens
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
+from bpe_core.special_tokens import special_set
 from pipelines.batches import DocumentBatch
-from pipelines.counting.jobs import Counting, Section
+from pipelines.counting.jobs import CountRules, Section
 from pipelines.errors import InputError
+from pipelines.manifest.names import new_run_name
 from pipelines.metrics import Meter
 
 
-class _MemoryShare:
-    """Deals the memory of the tables to the counters that are at work in this process.
-
-    It does not hold them: one that is forgotten after an error has no share.
-    """
-
-    _lock = threading.Lock()
-    _at_work: ClassVar[WeakSet[PretokenCounter]] = WeakSet()
-
-    @classmethod
-    def join(cls, counter: PretokenCounter) -> None:
-        with cls._lock:
-            cls._at_work.add(counter)
-
-    @classmethod
-    def leave(cls, counter: PretokenCounter) -> None:
-        with cls._lock:
-            cls._at_work.discard(counter)
-
-    @classmethod
-    def of(cls, memory: int) -> int:
-        with cls._lock:
-            return max(memory // max(len(cls._at_work), 1), 1)
-
-
 class PretokenCounter:
-    """Counts batches into runs. `close` must be called, also after an error.
+    """Counts the pre-tokens of batches into sorted runs.
+
+    Callers must call `close` in the end, also after an error.
 
     Attributes:
-        runs: what was written, for each run its sections, one a shard.
-        pretokens: how many they hold.
-        long_pretokens: pre-tokens that were skipped because of their length.
+        runs: The runs written so far: for each its sections, one a shard.
+        pretokens: Number of pre-tokens in these runs.
+        long_pretokens: Number of pre-tokens that were skipped because of their length.
     """
 
-    def __init__(self, job: Counting, meter: Meter | None = None) -> None:
-        self._rules = job
+    def __init__(self, rules: CountRules, meter: Meter | None = None) -> None:
+        self._rules = rules
         self._meter = meter or Meter()
-        pattern = resolve_pattern(job.pattern)
+        pattern = resolve_pattern(rules.pattern)
         self._custom = pattern.regex if pattern.native is None else None
-        tokens = [token.encode() for token in job.special_tokens]
-        self._normalizer = native_normalizer(job.normalizer, job.normalize_quotes)
+        tokens = [token.encode() for token in rules.special_tokens]
+        self._specials = special_set(rules.special_tokens)
+        self._normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
         self._table = PretokenTable(
-            pattern.native, tokens, job.max_pretoken_bytes, normalizer=self._normalizer
+            pattern.native, tokens, rules.max_pretoken_bytes, normalizer=self._normalizer
         )
         self.start()
-        _MemoryShare.join(self)
-
-    def close(self) -> None:
-        """Gives the memory back; what is not committed is lost."""
-        self._table.clear()
-        _MemoryShare.leave(self)
+        MemoryShare.join(self)
 
     def start(self) -> None:
-        """Begins anew with nothing written; what is in the table stays."""
+        """Forget the runs written so far. The table keeps its counts."""
         self.runs: list[tuple[Section, ...]] = []
         self.pretokens = 0
         self.long_pretokens = 0
 
     def add(self, batch: DocumentBatch) -> None:
-        """Counts the documents of a batch; writes a run when the table is full."""
+        """Count the documents of a batch, and write a run when the table is full."""
         done = 0
         while done < len(batch):
-            limit = _MemoryShare.of(self._rules.memory)
+            limit = MemoryShare.of(self._rules.memory)
             if self._custom is None:
                 done, too_long = self._table.add_documents(
                     batch.data, batch.starts, batch.ends, done, limit
@@ -91,17 +65,39 @@ class PretokenCounter:
                     self._table,
                     (batch.data.tobytes(), batch.starts, batch.ends),
                     self._custom,
-                    self._rules.special_tokens,
+                    self._specials,
                     self._normalizer,
                     max_pretoken_bytes=self._rules.max_pretoken_bytes,
                 )
                 done = len(batch)
             for place in too_long:
-                self._meet_long_pretoken(batch, *place)
+                self._handle_long_pretoken(batch, *place)
             if self._table.memory_bytes > limit or done < len(batch):
                 self.flush()
 
-    def _meet_long_pretoken(
+    def flush(self) -> None:
+        """Write the table to a run, and empty it."""
+        if not len(self._table):
+            return
+        name = new_run_name()
+        sections = []
+        offset = 0
+        with self._meter.time("write"), self._rules.runs.write(name) as file:
+            for packed in self._table.pack_sections(self._rules.shards):
+                file.write(packed)
+                digest = xxhash.xxh3_128_hexdigest(packed)
+                sections.append(Section(run=name, offset=offset, length=len(packed), hash=digest))
+                offset += len(packed)
+        self.runs.append(tuple(sections))
+        self.pretokens += self._table.total()
+        self._table.clear()
+
+    def close(self) -> None:
+        """Release the memory. Counts that are in no run are lost."""
+        self._table.clear()
+        MemoryShare.leave(self)
+
+    def _handle_long_pretoken(
         self, batch: DocumentBatch, document: int, begin: int, length: int
     ) -> None:
         if self._rules.on_long_pretoken == "skip":
@@ -116,19 +112,30 @@ class PretokenCounter:
             "(in a build counts.max_pretoken_bytes, counts.on_long_pretoken: skip).",
         )
 
-    def flush(self) -> None:
-        """Packs the table into a run and empties it."""
-        if not len(self._table):
-            return
-        name = f"run-{secrets.token_hex(16)}.bin"
-        sections = []
-        offset = 0
-        with self._meter.time("write"), self._rules.runs.write(name) as file:
-            for packed in self._table.pack_sections(self._rules.shards):
-                file.write(packed)
-                digest = xxhash.xxh3_128_hexdigest(packed)
-                sections.append(Section(run=name, offset=offset, length=len(packed), hash=digest))
-                offset += len(packed)
-        self.runs.append(tuple(sections))
-        self.pretokens += self._table.total()
-        self._table.clear()
+
+class MemoryShare:
+    """Divides the memory for tables among the counters of this process.
+
+    Counters are held weakly, so that one left behind by an error loses its share.
+    """
+
+    _lock = threading.Lock()
+    _counters: ClassVar[WeakSet[PretokenCounter]] = WeakSet()
+
+    @classmethod
+    def join(cls, counter: PretokenCounter) -> None:
+        """Give a counter a share from now on."""
+        with cls._lock:
+            cls._counters.add(counter)
+
+    @classmethod
+    def leave(cls, counter: PretokenCounter) -> None:
+        """Divide a counter's share among the others."""
+        with cls._lock:
+            cls._counters.discard(counter)
+
+    @classmethod
+    def of(cls, memory: int) -> int:
+        """Return the bytes that each counter may take of this memory."""
+        with cls._lock:
+            return max(memory // max(len(cls._counters), 1), 1)

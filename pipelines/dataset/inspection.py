@@ -1,7 +1,7 @@
-"""`beam-bpe inspect`: documents of a dataset as people read them, with their tokens.
+"""`beam-bpe inspect`: documents of a dataset in readable form, with their tokens.
 
-Text of the corpus is shown so that it can't do anything to a terminal: whatever is no visible
-character stands escaped, also bytes that are no UTF-8.
+Text of the corpus can't control the terminal: everything but visible characters is escaped,
+including bytes that are not valid UTF-8.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bpe_core.cores import usable_cores
 from pipelines.console.terminal import visible
 from pipelines.dataset.reading import SPLITS, TokenChunk, TokenDataset, TokenFile
 from pipelines.errors import ConfigError
-from pipelines.manifest.records import read_run
+from pipelines.manifest.models import RunRecord
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tokenizers.vocabulary import Vocabulary
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipelines.tokenizers.files import Model
 
 BOUNDARY: Final = "│"
-# Of those that every terminal has.
+# Colors that every terminal has.
 _COLOURS: Final = ("black on yellow", "black on cyan", "black on green", "black on magenta")
 _PLACE: Final = re.compile(r"(.+):([0-9]+)")
 _CONTEXT_BYTES: Final = 40
@@ -48,8 +48,8 @@ class Place:
     """A row of the dataset.
 
     Attributes:
-        file: of the row.
-        row: in that file.
+        file: that contains the row.
+        row: number of the row in the file.
     """
 
     file: TokenFile
@@ -62,10 +62,10 @@ class Document:
 
     Attributes:
         place: its first row.
-        number: of that row in its split.
-        source, offset, record_id: where it came from.
+        number: number of that row in its split.
+        source, offset, record_id: its origin.
         parts: number of its rows.
-        tokens, num_bytes: of all of them; the bytes are those of the source text.
+        tokens, num_bytes: number of ids and size of the source text, over all rows.
         shown: the first tokens, as bytes.
     """
 
@@ -82,7 +82,7 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """Where a text occurs: its row and a little of what its document has around it."""
+    """An occurrence of a text: its row, and a little of the document around it."""
 
     place: Place
     number: int
@@ -94,7 +94,7 @@ class Hit:
 
 @dataclass(kw_only=True)
 class Hits:
-    """What looking for a text found: the first hits, and how many there are."""
+    """The result of a search: the first hits, and the number of all."""
 
     hits: list[Hit]
     matches: int = 0
@@ -102,10 +102,10 @@ class Hits:
 
 
 class Inspector:
-    """Looks things up in a dataset.
+    """Lookups in a dataset.
 
     Args:
-        dataset: to look into.
+        dataset: to search.
         model: the tokenizer that it was encoded with.
     """
 
@@ -115,7 +115,7 @@ class Inspector:
 
     @cached_property
     def _first_rows(self) -> dict[str, int]:
-        """The number, in its split, of the first row of each file."""
+        """The number in its split of the first row of each file, by name of the file."""
         firsts = {}
         for split in SPLITS:
             first = 0
@@ -127,17 +127,16 @@ class Inspector:
     @property
     def _has_record_ids(self) -> bool:
         return any(
-            source.get("id_field") is not None
-            for source in self._dataset.manifest["configuration"]["input"]
+            source.get("id_field") is not None for source in self._dataset.configuration["input"]
         )
 
     # Finding
 
     def at_row(self, split: str, number: int) -> Place:
-        """The row with a number in the order of a split; only the manifest is read.
+        """Return the row with a number in the order of a split; reads only the manifest.
 
         Raises:
-            ConfigError: there are not so many rows.
+            ConfigError: the split has fewer rows.
         """
         first = 0
         for file in self._dataset.of_split(split):
@@ -152,15 +151,14 @@ class Inspector:
         )
 
     def with_name(self, name: str) -> Place:
-        """The document that begins at LABEL:OFFSET, or that has an id of its own.
+        """Return the document that begins at LABEL:OFFSET, or that has this id.
 
         Raises:
             ConfigError: there is none.
             InputError: the manifest has an older format.
         """
-        self._dataset.require_accounts()
+        labels = self._dataset.require_manifest().inputs_by_label
         parts = _PLACE.fullmatch(name)
-        labels = {file["name"] for file in self._dataset.manifest["inputs"]}
         found = None
         if parts is not None and parts[1] in labels:
             found = self._at_place(parts[1], int(parts[2]))
@@ -171,16 +169,16 @@ class Inspector:
         forms = "LABEL:OFFSET" + (" or the id of a record" if self._has_record_ids else "")
         raise ConfigError(
             "There is no such document.",
-            expected=f"{forms}, as the columns of the token files have them",
+            expected=f"{forms}, as in the columns of the token files",
             found=name,
             where="--doc",
-            hint="Documents may have been rejected (rejects/) or left out by a selection.",
+            hint="The document may have been rejected (rejects/) or excluded by a selection.",
         )
 
     def _at_place(self, label: str, offset: int) -> Place | None:
         with ThreadPoolExecutor(usable_cores()) as threads:
-            has = threads.map(partial(self._may_hold, label), self._dataset.files)
-            candidates = [file for file, may in zip(self._dataset.files, has, strict=True) if may]
+            found = threads.map(partial(self._may_contain, label), self._dataset.files)
+            candidates = [file for file, may in zip(self._dataset.files, found, strict=True) if may]
         for file in candidates:
             row = 0
             for table in self._dataset.file_tables(file, ["source", "offset", "part"]):
@@ -194,8 +192,8 @@ class Inspector:
                 row += table.num_rows
         return None
 
-    def _may_hold(self, label: str, file: TokenFile) -> bool:
-        """Whether documents of an input can be in a file, by its footer."""
+    def _may_contain(self, label: str, file: TokenFile) -> bool:
+        """Return True if the task in a file's footer reads an input."""
         with open_parquet(self._dataset.tokens, file.name) as parquet:
             task: Mapping[str, Any] = json.loads(footer_of(parquet).get("task", "{}"))
         return any(part[0] == label for part in task.get("inputs", ()))
@@ -214,12 +212,12 @@ class Inspector:
     # Reading
 
     def read(self, place: Place, max_tokens: int) -> Document:
-        """The document that a row belongs to, with at most so many of its tokens."""
+        """Return the document that a row belongs to, with at most `max_tokens` of its tokens."""
         columns = ["source", "offset", "part", "num_bytes"]
         columns += ["id"] if self._has_record_ids else []
         chunk = next(self._dataset.file_chunks(place.file, columns, start_row=place.row))
         part = int(chunk.column("part")[0])
-        if part:  # parts are rows that follow each other
+        if part:  # the parts of a document are consecutive rows
             return self.read(Place(file=place.file, row=place.row - part), max_tokens)
         parts = tokens = num_bytes = 0
         shown: list[bytes] = []
@@ -256,11 +254,11 @@ class Inspector:
     # Searching
 
     def search(self, text: str, limit: int) -> Hits:
-        """Looks for a text in all documents, file by file side by side.
+        """Search all documents for a text, several files at a time.
 
         Args:
-            text: that occurs in what ids are decoded to, special tokens too.
-            limit: number of hits to give; all are counted.
+            text: to search for in the decoded ids, special tokens included.
+            limit: number of hits to return; all are counted.
         """
         found = Hits(hits=[])
         with ThreadPoolExecutor(usable_cores()) as threads:
@@ -273,15 +271,15 @@ class Inspector:
 
     def _search_file(self, needle: bytes, limit: int, file: TokenFile) -> Hits:
         found = Hits(hits=[])
-        overlap = b""  # the end of the text before, while its document goes on
+        overlap = b""  # the end of the previous text, if its document continues
         document = -1  # the row in which it began
-        counted = -1  # the last document in which something was found
+        counted = -1  # the last document with a match
         for chunk in self._dataset.file_chunks(file, ["source", "offset", "part"]):
             data, bounds = self._vocabulary.decode(chunk.ids)
             starts = chunk.starts
             carried = b"" if starts[0] else overlap
             text = carried + data.tobytes()
-            # Where rows begin in the text, and for each row the one its document began in.
+            # Offsets of rows in the text, and for each row the first row of its document.
             edges = bounds[chunk.offsets] + len(carried)
             rows = np.arange(len(chunk)) + chunk.first_row
             begins = np.maximum.accumulate(np.where(starts, rows, document))
@@ -301,7 +299,7 @@ class Inspector:
                         found.hits.append(self._hit(chunk, row, *around))
                     done = at + len(needle)
                     at = text.find(needle, done)
-                else:  # over the end of a document
+                else:  # across the end of a document
                     at = text.find(needle, at + 1)
             document = int(begins[-1])
             overlap = text[max(len(text) - len(needle) + 1, done) :]
@@ -309,7 +307,7 @@ class Inspector:
 
     @staticmethod
     def _document_ends(starts: NDArray[np.bool_], edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where, in the text of a chunk, the document of each row ends as far as it is there."""
+        """Return for each row where its document ends in the text of the chunk."""
         last_rows = np.append(np.flatnonzero(starts[1:]), len(starts) - 1)
         of_rows = last_rows[np.searchsorted(last_rows, np.arange(len(starts)))]
         ends: NDArray[np.int64] = edges[of_rows + 1]
@@ -318,7 +316,7 @@ class Inspector:
     def _hit(
         self, chunk: TokenChunk, row: int, text: bytes, first: int, begin: int, end: int
     ) -> Hit:
-        """What was found at text[begin:end], in a document that begins at `first`."""
+        """Return the hit at text[begin:end], in a document that begins at `first`."""
         place = Place(file=chunk.file, row=chunk.first_row + row)
         return Hit(
             place=place,
@@ -331,7 +329,7 @@ class Inspector:
 
 
 def _whole_characters(text: bytes) -> str:
-    """The text without the parts of characters that it begins or ends with."""
+    """Return the text without incomplete characters at its ends."""
     return text.decode("utf-8", "ignore")
 
 
@@ -345,12 +343,12 @@ def _in_a_line(data: bytes | str) -> str:
 def show_document(
     document: Document, console: Console, locations: Mapping[str, str] | None = None
 ) -> None:
-    """Prints a document: where it is from, its text, its tokens.
+    """Print a document: its origin, its text, its tokens.
 
     Args:
         document: to print.
-        console: where to; with colours on a terminal, else with `BOUNDARY` between tokens.
-        locations: path or URL of input files, by their label.
+        console: to print to; tokens have colors on a terminal, else `BOUNDARY` between them.
+        locations: path or URL of input files, by label.
     """
     from rich.text import Text
 
@@ -388,7 +386,7 @@ def show_document(
 
 
 def show_hits(found: Hits, text: str, console: Console) -> None:
-    """Prints what looking for a text found."""
+    """Print the result of a search."""
     from rich.text import Text
 
     for hit in found.hits:
@@ -409,6 +407,6 @@ def _print(console: Console, text: Any) -> None:
 
 
 def locations(dataset: TokenDataset) -> Mapping[str, str]:
-    """Where the build found its input files, by label."""
-    found = read_run(dataset.tokens).get("locations", {})
-    return found if isinstance(found, dict) else {}
+    """Return the path or URL of the input files at the time of the build, by label."""
+    record = RunRecord.load(dataset.tokens)
+    return {} if record is None else record.locations

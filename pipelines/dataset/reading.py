@@ -5,31 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError
-from pipelines.manifest.models import FORMAT_VERSION
-from pipelines.manifest.records import MANIFEST, read_manifest, read_run
+from pipelines.manifest.models import (
+    FORMAT_VERSION,
+    FirstTokensManifest,
+    RunRecord,
+    Split,
+    TokenFileEntry,
+    TokensManifest,
+    first_problem,
+)
+from pipelines.manifest.names import BASE, MANIFEST
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import open_parquet
 from pipelines.storage.remote_files import REQUEST_BYTES, open_stored
 from pipelines.tokenizers.files import Model, load_model
 
-SPLITS: Final = ("train", "validation")
-# Of the manifest: what `beam-bpe encode` writes, and wrote before.
-_FORMATS: Final = (1, 2)
-_BASE: Final = "base"
+SPLITS: Final[tuple[Split, ...]] = ("train", "validation")
+_AnyManifest: TypeAlias = TokensManifest | FirstTokensManifest
 _NAME = re.compile(r"(train|validation)-(?:(add[0-9]{3,9})-)?([0-9]{5,9})-of-[0-9]{5,9}\.parquet")
 _TYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "uint16": np.dtype(np.uint16),
@@ -44,18 +51,18 @@ class TokenFile:
     Attributes:
         name: in the directory of the token files.
         split: "train" or "validation".
-        generation: of the inputs that it is made of: "base", "add001", ….
+        generation: of its inputs: "base", "add001", ….
         index: of the file in its split and generation.
-        rows: a document is one row, or several if it is very long.
+        rows: number of rows; a very long document has several.
         documents: number of rows with part 0.
         tokens: number of ids.
-        text_bytes: of the source text.
-        size: of the file, in bytes.
+        text_bytes: size of the source text.
+        size: size of the file in bytes.
         xxh3_128: of the file's bytes, in hexadecimal.
     """
 
     name: str
-    split: str
+    split: Split
     generation: str
     index: int
     rows: int
@@ -68,14 +75,14 @@ class TokenFile:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenChunk:
-    """Rows that follow each other: row i has `ids[offsets[i]:offsets[i + 1]]`.
+    """Consecutive rows: row i has `ids[offsets[i]:offsets[i + 1]]`.
 
     Attributes:
-        file: where they are from.
-        first_row: number, in the file, of the first of them.
-        ids: uint16 or uint32, of all rows, without gaps; not to be written to.
+        file: of the rows.
+        first_row: number of the first row in the file.
+        ids: uint16 or uint32, of all rows, without gaps; read-only.
         offsets: int64, one more than rows; the first is 0.
-        columns: other columns of these rows that were asked for.
+        columns: the other requested columns of these rows.
     """
 
     file: TokenFile
@@ -85,22 +92,22 @@ class TokenChunk:
     columns: pa.Table
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.offsets) - 1
 
     def column(self, name: str) -> NDArray[Any]:
-        """A column of numbers that was asked for, such as `part` (int32) or `num_bytes` (int64)."""
+        """Return a requested numeric column, such as `part` (int32) or `num_bytes` (int64)."""
         values: NDArray[Any] = self.columns[name].to_numpy()
         return values
 
     @property
     def starts(self) -> NDArray[np.bool_]:
-        """Whether a document begins with the row; the column `part` was asked for."""
+        """True for rows that begin a document; needs the column `part`."""
         starts: NDArray[np.bool_] = self.column("part") == 0
         return starts
 
     def runs_of_sources(self) -> Iterator[tuple[str, int, int]]:
-        """The rows by their label in the column `source`, as (label, first row, end)."""
+        """Yield the runs of rows with one label in the column `source`: (label, first row, end)."""
         column = self.columns["source"].combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0)
@@ -115,16 +122,18 @@ class TokenChunk:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenDataset:
-    """What `beam-bpe encode` wrote: files of token ids in a fixed order.
+    """The output of `beam-bpe encode`: files of token ids in a fixed order.
 
-    The order is that of generations (base, add001, …), in each that of the files; splits are
-    datasets of their own.
+    The order is that of the generations (base, add001, …) and, within each, of the files. Each
+    split is a dataset of its own.
 
     Attributes:
-        output: the directory of the build.
-        manifest: the contents of tokens/manifest.json.
-        files: all of them, in order, the training split first.
-        dtype: of the ids, uint16 or uint32.
+        output: directory of the build.
+        configuration: the canonical one of the build.
+        configuration_fingerprint: fingerprint of the configuration.
+        manifest: `tokens/manifest.json`; None if it has an older format, or on workers.
+        files: all token files in order, the training split first.
+        dtype: type of the ids, uint16 or uint32.
 
     Example::
 
@@ -134,97 +143,105 @@ class TokenDataset:
     """
 
     output: Directory
-    manifest: Mapping[str, Any]
+    configuration: Mapping[str, Any]
+    configuration_fingerprint: str
+    manifest: TokensManifest | None
     files: tuple[TokenFile, ...]
     dtype: np.dtype[Any]
 
     @classmethod
     def open(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Self:
-        """The dataset in the output of a build.
+        """Return the dataset in the output of a build.
 
         Args:
-            url: the output, a path or fsspec URL; its directory `tokens` is meant too.
-            storage_options: of its file system.
+            url: path or fsspec URL of the output, or of its directory `tokens`.
+            storage_options: options of its file system.
 
         Raises:
-            InputError: there is no manifest, so encoding is not finished, or it is damaged.
-            OutputError: it can't be read.
+            InputError: there is no manifest because encoding is unfinished, or it is damaged.
+            OutputError: the manifest can't be read.
         """
         url = url.rstrip("/") or "/"
         output = Directory(url=url, storage_options=storage_options or {})
-        manifest = read_manifest(output / "tokens")
-        if manifest is None and url.rpartition("/")[2] == "tokens":
+        data = (output / "tokens").find_bytes(MANIFEST)
+        if data is None and url.rpartition("/")[2] == "tokens":
             output = Directory(
                 url=url.rpartition("/")[0] or ".", storage_options=storage_options or {}
             )
-            manifest = read_manifest(output / "tokens")
-        if manifest is None:
+            data = (output / "tokens").find_bytes(MANIFEST)
+        if data is None:
             raise InputError(
                 "There are no finished token files.",
                 expected="the output of a build, with tokens/manifest.json",
                 where=url,
-                hint="Check the path, or finish it: `beam-bpe encode CONFIG`.",
+                hint="Check the path, or finish the build: `beam-bpe encode CONFIG`.",
             )
         try:
+            manifest = _parse(data)
             return cls(
                 output=output,
-                manifest=manifest,
+                configuration=manifest.configuration,
+                configuration_fingerprint=manifest.configuration_fingerprint,
+                manifest=manifest if isinstance(manifest, TokensManifest) else None,
                 files=_files(manifest),
-                dtype=_TYPES[manifest["configuration"]["id_type"]],
+                dtype=_TYPES[manifest.configuration["id_type"]],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 "The manifest of the token files is damaged.",
-                expected=f"the manifest that `beam-bpe encode` writes, format "
-                f"{' or '.join(map(str, _FORMATS))}",
+                expected="a manifest that `beam-bpe encode` writes, format 1 or 2",
                 found=f"no {error}" if isinstance(error, KeyError) else str(error),
                 where=output.path(f"tokens/{MANIFEST}"),
-                hint="Restore it, or encode anew: `beam-bpe encode CONFIG --restart`.",
+                hint="Restore it, or encode again: `beam-bpe encode CONFIG --restart`.",
             ) from None
 
-    def require_accounts(self) -> None:
-        """Make sure that the manifest says what became of each input file.
+    def require_manifest(self) -> TokensManifest:
+        """Return the manifest, which lists the outcome for each input file.
 
         Raises:
-            InputError: it has an older format, which does not.
+            InputError: it has an older format.
         """
-        found = self.manifest["format"]
-        if found != FORMAT_VERSION:
+        if self.manifest is None:
             raise InputError(
                 "The dataset was made by an older version of this tool.",
-                expected=f"format {FORMAT_VERSION}, which says what became of each input file",
-                found=f"format {found}",
+                expected=f"format {FORMAT_VERSION}, which lists the outcome for each input file",
+                found="format 1",
                 where=self.tokens.path(MANIFEST),
-                hint="Its documents can be shown with `beam-bpe inspect --row` and `--grep`, and "
-                "exported; for more, encode anew: `beam-bpe encode CONFIG --restart`.",
+                hint="`beam-bpe inspect --row` and `--grep` show its documents, and `beam-bpe "
+                "export` exports them; for more, encode again: `beam-bpe encode CONFIG --restart`.",
             )
+        return self.manifest
+
+    def without_listing(self) -> Self:
+        """Return the dataset without manifest and files: small enough to send to workers."""
+        return replace(self, manifest=None, files=())
 
     @property
     def tokens(self) -> Directory:
-        """The directory of the files."""
+        """The directory of the token files."""
         return self.output / "tokens"
 
     def of_split(self, split: str) -> tuple[TokenFile, ...]:
-        """The files of a split, in order."""
+        """Return the files of a split, in order."""
         return tuple(file for file in self.files if file.split == split)
 
     def num_rows(self, split: str) -> int:
-        """Rows of a split."""
+        """Return the number of rows of a split."""
         return sum(file.rows for file in self.of_split(split))
 
     def num_documents(self, split: str) -> int:
-        """Documents of a split."""
+        """Return the number of documents of a split."""
         return sum(file.documents for file in self.of_split(split))
 
     def num_tokens(self, split: str) -> int:
-        """Ids of a split."""
+        """Return the number of ids of a split."""
         return sum(file.tokens for file in self.of_split(split))
 
     def columns(self, split: str) -> list[str]:
-        """The columns of a split's files.
+        """Return the names of the columns of a split's files.
 
         Raises:
-            InputError: a file is missing, damaged, or not what the manifest says.
+            InputError: a file is missing or damaged, or does not match the manifest.
         """
         with self._opened(self.of_split(split)[0]) as parquet:
             names: list[str] = parquet.schema_arrow.names
@@ -232,63 +249,59 @@ class TokenDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The xxh3-128 of the configuration's fingerprint and every file's name and checksum."""
+        """The xxh3-128 of the configuration's fingerprint and of each file's name and checksum."""
         return fingerprint(
             {
-                "configuration": self.manifest["configuration_fingerprint"],
+                "configuration": self.configuration_fingerprint,
                 "files": [[file.name, file.xxh3_128] for file in self.files],
             }
         )
 
     def model(self, tokenizer: str | None = None) -> Model:
-        """The tokenizer that the dataset was encoded with.
+        """Return the tokenizer that the dataset was encoded with.
 
         Args:
-            tokenizer: its directory; None: the one in the output of the build.
+            tokenizer: its directory; None: `tokenizer/` in the output of the build.
 
         Raises:
-            ConfigError: it is not there, or is another one.
+            ConfigError: there is none, or it is another one.
         """
         directory = self.output / "tokenizer"
         if tokenizer is not None:
             directory = Directory(url=tokenizer, storage_options=self.output.storage_options)
-        wanted = self.manifest["configuration"]["tokenizer"]
-        try:
-            model = load_model(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            found = "none"
-        else:
-            if model.fingerprint == wanted:
-                return model
-            found = f"another one, with fingerprint {model.fingerprint}"
-        raise ConfigError(
-            "The tokenizer of the token files is not there.",
-            expected=f"the one with fingerprint {wanted}",
-            found=found,
-            where=directory.url,
-            hint="Name the directory of the tokenizer that the build encoded with.",
-        )
+        return _load_model(directory, self.configuration["tokenizer"])
+
+    def find_model(self, tokenizer: str | None = None) -> Model:
+        """Return the tokenizer, from where the build found it if the output has none.
+
+        Args:
+            tokenizer: its directory, if it is known.
+
+        Raises:
+            ConfigError: there is none, or it is another one.
+        """
+        return find_model(self.output, self.configuration["tokenizer"], tokenizer)
 
     def affix_id(self, key: str, model: Model) -> int | None:
-        """The id that every document begins ("prepend") or ends ("append") with; None: no id."""
-        token = self.manifest["configuration"]["encode"][key]
+        """Return the id that begins ("prepend") or ends ("append") every document, if any."""
+        token = self.configuration["encode"][key]
         return None if token is None else int(model.special_tokens[token])
 
     def chunks(
         self, split: str, columns: Sequence[str] = (), *, start_row: int = 0
     ) -> Iterator[TokenChunk]:
-        """The rows of a split, a row group at a time.
+        """Yield the rows of a split, a row group at a time.
 
-        Of files on a local disk the checksum is compared first: Parquet itself does not tell most
-        damage. Elsewhere that would be twice the reading.
+        The checksums of files on a local disk are compared first, because Parquet itself does not
+        detect most damage. For remote files this would double the reading.
 
         Args:
             split: "train" or "validation".
-            columns: others than the ids that are wanted.
-            start_row: of the split; earlier ones are not read, or not given.
+            columns: wanted columns besides the ids.
+            start_row: first row of the split to yield.
 
         Raises:
-            InputError: a file is missing, damaged, or not what the manifest says.
+            InputError: a file is missing or damaged, or does not match the manifest.
         """
         yield from _read_ahead(self._chunks(split, columns, start_row))
 
@@ -305,7 +318,7 @@ class TokenDataset:
     def file_chunks(
         self, file: TokenFile, columns: Sequence[str] = (), *, start_row: int = 0
     ) -> Iterator[TokenChunk]:
-        """The rows of a file, a row group at a time; see `chunks`."""
+        """Yield the rows of a file, a row group at a time; see `chunks`."""
         row = tokens = 0
         for table in self._row_groups(file, ["input_ids", "num_tokens", *columns], start_row):
             first = max(0, start_row - row)
@@ -325,10 +338,10 @@ class TokenDataset:
             raise self._wrong(file, f"{file.tokens:,} ids", f"{tokens:,}")
 
     def check_bytes(self, file: TokenFile) -> None:
-        """Reads a file and compares its checksum.
+        """Check the checksum of a file.
 
         Raises:
-            InputError: it is missing, or not what the manifest says.
+            InputError: the file is missing, or does not match the manifest.
         """
         hasher = xxhash.xxh3_128()
         block = memoryview(bytearray(REQUEST_BYTES))
@@ -348,19 +361,19 @@ class TokenDataset:
             raise self._wrong(file, f"xxh3-128 {file.xxh3_128}", hasher.hexdigest())
 
     def tables(self, split: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Columns without the ids, a row group at a time: little is read for them."""
+        """Yield columns without the ids, a row group at a time; only these columns are read."""
         for file in self.of_split(split):
             yield from self._row_groups(file, columns, 0)
 
     def document_lengths(self, split: str) -> Iterator[NDArray[np.int64]]:
-        """The number of ids of each document of a split, those of all its parts together.
+        """Yield the number of ids of each document of a split, over all its parts.
 
-        Of the files only two small columns are read.
+        Only two small columns of the files are read.
 
-        Returns:
-            int64 arrays that joined have a number for each document, in order.
+        Yields:
+            int64 arrays; concatenated, they have a number for each document, in order.
         """
-        open_length: NDArray[np.int64] = np.empty(0, np.int64)  # of the document that may go on
+        open_length: NDArray[np.int64] = np.empty(0, np.int64)  # of the document that may continue
         for table in self.tables(split, ["num_tokens", "part"]):
             lengths = table["num_tokens"].to_numpy().astype(np.int64)
             begins = np.flatnonzero(table["part"].to_numpy() == 0)
@@ -379,13 +392,13 @@ class TokenDataset:
         yield open_length
 
     def file_tables(self, file: TokenFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Columns of a file without the ids, a row group at a time."""
+        """Yield columns of a file without the ids, a row group at a time."""
         yield from self._row_groups(file, columns, 0)
 
     def _row_groups(
         self, file: TokenFile, columns: Sequence[str], start_row: int
     ) -> Iterator[pa.Table]:
-        """The row groups; of those before the one with the first row, tables without columns."""
+        """Yield the row groups; those before the first wanted row as tables without columns."""
         with self._opened(file) as parquet:
             self._check_schema(file, parquet.schema_arrow, columns)
             rows = 0
@@ -417,7 +430,7 @@ class TokenDataset:
                 raise self._wrong(file, f"input_ids: list of {ids}", str(kind))
 
     def _lists(self, file: TokenFile, table: pa.Table) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all rows, and where each row's begin."""
+        """Return the ids of all rows and the offset of each row."""
         lists = table["input_ids"].combine_chunks()
         if isinstance(lists, pa.ChunkedArray):
             lists = lists.chunk(0)
@@ -439,30 +452,54 @@ class TokenDataset:
 
     def _wrong(self, file: TokenFile, expected: str, found: str) -> InputError:
         return InputError(
-            "A token file is not what the manifest says.",
+            "A token file does not match the manifest.",
             expected=expected,
             found=found,
             where=self.tokens.path(file.name),
-            hint="Restore it, or encode anew: `beam-bpe encode CONFIG --restart`.",
+            hint="Restore it, or encode again: `beam-bpe encode CONFIG --restart`.",
         )
 
 
-def model_of(output: Directory, manifest: Mapping[str, Any], tokenizer: str | None) -> Model:
-    """The tokenizer that the token files were encoded with: as given, or where the build had it.
+def find_model(output: Directory, fingerprint: str, tokenizer: str | None) -> Model:
+    """Return the tokenizer of token files: the given one, or the one that the build used.
+
+    Args:
+        output: directory of the build.
+        fingerprint: of the tokenizer.
+        tokenizer: its directory; None: `tokenizer/` in the output, else where the build found it.
 
     Raises:
-        ConfigError: it is not there, or is another one.
+        ConfigError: there is none, or it is another one.
     """
-    if tokenizer is None and not (output / "tokenizer").sizes():
-        record = read_run(output / "tokens")
-        noted = record.get("tokenizer")
-        tokenizer = noted if isinstance(noted, str) else None
-    dataset = TokenDataset(output=output, manifest=manifest, files=(), dtype=np.dtype(np.uint32))
-    return dataset.model(tokenizer)
+    directory = output / "tokenizer"
+    if tokenizer is None and not directory.sizes():
+        record = RunRecord.load(output / "tokens")
+        tokenizer = None if record is None else record.tokenizer
+    if tokenizer is not None:
+        directory = Directory(url=tokenizer, storage_options=output.storage_options)
+    return _load_model(directory, fingerprint)
+
+
+def _load_model(directory: Directory, fingerprint: str) -> Model:
+    try:
+        model = load_model(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        found = "none"
+    else:
+        if model.fingerprint == fingerprint:
+            return model
+        found = f"another one, with fingerprint {model.fingerprint}"
+    raise ConfigError(
+        "The tokenizer of the token files was not found.",
+        expected=f"the one with fingerprint {fingerprint}",
+        found=found,
+        where=directory.url,
+        hint="Give the directory of the tokenizer that the build encoded with.",
+    )
 
 
 def _read_ahead(chunks: Iterator[TokenChunk]) -> Iterator[TokenChunk]:
-    """The same chunks; while one is used, a thread reads the next."""
+    """Yield the same chunks; a thread reads the next one while one is used."""
     with ThreadPoolExecutor(1) as thread:
         following = thread.submit(next, chunks, None)
         while (chunk := following.result()) is not None:
@@ -470,42 +507,46 @@ def _read_ahead(chunks: Iterator[TokenChunk]) -> Iterator[TokenChunk]:
             yield chunk
 
 
-def _files(manifest: Mapping[str, Any]) -> tuple[TokenFile, ...]:
-    if manifest["format"] not in _FORMATS:
-        raise ValueError(f"format {manifest['format']!r}")
-    files = [_file(split, entry) for split in SPLITS for entry in manifest["files"].get(split, ())]
+def _parse(data: bytes) -> _AnyManifest:
+    try:
+        return TokensManifest.model_validate_json(data)
+    except ValidationError as error:
+        with suppress(ValidationError):
+            return FirstTokensManifest.model_validate_json(data)
+        raise ValueError(first_problem(error)) from None
+
+
+def _files(manifest: _AnyManifest) -> tuple[TokenFile, ...]:
+    """Return the token files in the order of the dataset."""
+    files = [_file("train", entry) for entry in manifest.files.train]
+    files += [_file("validation", entry) for entry in manifest.files.validation]
     names = [file.name for file in files]
     if len(set(names)) < len(names):
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)} twice")
     files.sort(key=lambda file: (SPLITS.index(file.split), _order(file.generation), file.index))
     tokens = sum(file.tokens for file in files)
-    if tokens != manifest["totals"]["tokens"]:
-        raise ValueError(f"{tokens:,} ids in the files, {manifest['totals']['tokens']} in all")
+    if tokens != manifest.totals.tokens:
+        raise ValueError(f"{tokens:,} ids in the files, {manifest.totals.tokens:,} in all")
     return tuple(files)
 
 
-def _file(split: str, entry: Mapping[str, Any]) -> TokenFile:
-    name = entry["name"]
-    parts = _NAME.fullmatch(name)  # so it is no path to somewhere else
+def _file(split: Split, entry: TokenFileEntry) -> TokenFile:
+    parts = _NAME.fullmatch(entry.name)
     if parts is None or parts[1] != split:
-        raise ValueError(f"the file {name!r} in {split}")
-    numbers = [entry[key] for key in ("rows", "documents", "tokens", "text_bytes", "bytes")]
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError(f"numbers {numbers} of {name}")
-    rows, documents, tokens, text_bytes, size = numbers
+        raise ValueError(f"the file {entry.name!r} in {split}")
     return TokenFile(
-        name=name,
+        name=entry.name,
         split=split,
-        generation=parts[2] or _BASE,
+        generation=parts[2] or BASE,
         index=int(parts[3]),
-        rows=rows,
-        documents=documents,
-        tokens=tokens,
-        text_bytes=text_bytes,
-        size=size,
-        xxh3_128=str(entry["xxh3_128"]),
+        rows=entry.rows,
+        documents=entry.documents,
+        tokens=entry.tokens,
+        text_bytes=entry.text_bytes,
+        size=entry.bytes,
+        xxh3_128=entry.xxh3_128,
     )
 
 
 def _order(generation: str) -> int:
-    return 0 if generation == _BASE else int(generation.removeprefix("add"))
+    return 0 if generation == BASE else int(generation.removeprefix("add"))

@@ -1,10 +1,10 @@
-"""`beam-bpe report`: what a dataset is, in a page; from its manifest and statistics."""
+"""`beam-bpe report`: one page about a dataset, from its manifest and statistics."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from pipelines.accounting import NUMBERS
 from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
-from pipelines.manifest.models import MANIFESTS, RunRecord, problem_of
-from pipelines.manifest.names import source_name
-from pipelines.manifest.records import RUN
+from pipelines.manifest.models import MANIFESTS, RunRecord, TokensManifest, parse_sealed
+from pipelines.manifest.names import RUN, source_name
 from pipelines.metrics import Measured
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.statistics import LONGEST_KEPT, Statistics, read_statistics
@@ -32,43 +31,42 @@ _SOURCES_SHOWN: Final = 20
 
 
 def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
-    """What a dataset is, as JSON values.
+    """Return the report on a dataset as JSON values.
 
     Returns:
         `output`, `tokenizer` (fingerprint, ids), `generations`, `inputs` (files, bytes), `totals`
-        and `rejects` (number by reason), `sources` (what became of each, and its tokens),
+        and `rejects` (number by reason), `sources` (the outcome for each, and its tokens),
         `splits` (documents, tokens, bytes), `tokens_per_document` and `bytes_per_token` (buckets),
-        `vocabulary` (number of ids used and not used, the ids not used in any split, the most
-        frequent), `longest` documents, `runs` (of each stage the last: what `run.json` says of time
-        and runner).
+        `vocabulary` (numbers of used and unused ids, the ids that no split uses, the most frequent
+        ids), `longest` documents, `runs` (the last run of each stage: time, runner, metrics).
 
     Raises:
         InputError, OutputError: a file is missing or damaged, or the manifest has an older format.
     """
-    dataset.require_accounts()
-    manifest = dataset.manifest
+    manifest = dataset.require_manifest()
     vocabulary = Vocabulary(model)
     statistics = Statistics(vocabulary)
-    for entry in manifest["files"]["statistics"]:
-        statistics.add_table(read_statistics(dataset.tokens, entry))
+    for entry in manifest.files.statistics:
+        statistics.add_table(read_statistics(dataset.tokens, entry.to_json()))
     uses = np.zeros(len(vocabulary), np.int64)
     for split in statistics.splits:
         uses += statistics.uses(split)
-    names = [source["name"] for source in manifest["configuration"]["input"]]
+    names = [source["name"] for source in manifest.configured_sources]
+    totals = manifest.totals.to_json()
     most = np.argsort(-uses, kind="stable")[:_TOKENS_SHOWN]
     return {
         "output": dataset.output.url,
-        "configuration_fingerprint": manifest["configuration_fingerprint"],
-        "tokenizer": {"fingerprint": manifest["tokenizer"], "ids": len(vocabulary)},
-        "generations": [generation["name"] for generation in manifest["generations"]],
+        "configuration_fingerprint": manifest.configuration_fingerprint,
+        "tokenizer": {"fingerprint": manifest.tokenizer, "ids": len(vocabulary)},
+        "generations": [generation.name for generation in manifest.generations],
         "inputs": {
-            "files": len(manifest["inputs"]),
-            "bytes": sum(file["size"] for file in manifest["inputs"]),
-            "unread_files": sum(file["unread"] for file in manifest["inputs"]),
-            "bad_files": [file["name"] for file in manifest["inputs"] if file["bad"]],
+            "files": len(manifest.inputs),
+            "bytes": sum(file.size for file in manifest.inputs),
+            "unread_files": sum(file.unread for file in manifest.inputs),
+            "bad_files": [file.name for file in manifest.inputs if file.bad],
         },
-        "totals": {name: manifest["totals"][name] for name in (*NUMBERS, "tokens")},
-        "rejects": manifest["totals"]["reasons"],
+        "totals": {name: totals[name] for name in (*NUMBERS, "tokens")},
+        "rejects": manifest.totals.reasons,
         "sources": list(_sources(manifest, statistics, names)),
         "splits": [
             {"split": split, **_sum_of(statistics.files, split)} for split in statistics.splits
@@ -98,29 +96,27 @@ def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
 
 
 def _runs(dataset: TokenDataset) -> Iterator[dict[str, Any]]:
-    """Of each stage that has a `run.json`, a whole one."""
+    """Yield the run of each stage that has an intact `run.json`."""
+    keys = {"stage", "finished", "seconds", "runner", "workers", "metrics"}
     for stage in MANIFESTS:
         data = (dataset.output / stage).find_bytes(RUN)
-        if data is not None and problem_of(data, RunRecord) is None:
-            record = json.loads(data)
-            keys = ("stage", "finished", "seconds", "runner", "workers")
-            yield {**{key: record[key] for key in keys}, "metrics": record.get("metrics")}
+        with suppress(ValueError):
+            yield parse_sealed(RunRecord, data or b"").model_dump(include=keys)
 
 
 def _sources(
-    manifest: Mapping[str, Any], statistics: Statistics, names: Sequence[str | None]
+    manifest: TokensManifest, statistics: Statistics, names: Sequence[str | None]
 ) -> Iterator[dict[str, Any]]:
     tokens: Counter[str | None] = Counter()
     for (_, source, _), sums in statistics.files.items():
         tokens[source] += int(sums[1])
-    for source in manifest["sources"]:
-        numbers = {name: source[name] for name in NUMBERS}
-        files = sum(source_name(f["name"], names) == source["name"] for f in manifest["inputs"])
+    files = Counter(source_name(file.name, names) for file in manifest.inputs)
+    for entry in manifest.sources:
         yield {
-            "name": source["name"],
-            "files": files,
-            **numbers,
-            "tokens": tokens[source["name"]],
+            "name": entry.name,
+            "files": files[entry.name],
+            **entry.document_totals().numbers(),
+            "tokens": tokens[entry.name],
         }
 
 
@@ -132,7 +128,7 @@ def _sum_of(files: Mapping[tuple[str, str | None, str], Any], split: str) -> dic
 
 
 def _buckets(statistics: Statistics, name: str) -> list[dict[str, Any]]:
-    """The buckets of a histogram over all splits and sources, empty ones in between too."""
+    """Return the buckets of a histogram over all splits and sources, with empty ones between."""
     found: dict[tuple[float, float | None], dict[str, int]] = {}
     for table in statistics.tables():
         for row in table.filter(pc.equal(table["statistic"], name)).to_pylist():
@@ -149,7 +145,7 @@ def _buckets(statistics: Statistics, name: str) -> list[dict[str, Any]]:
 
 
 def shown(found: Mapping[str, Any], model: Model) -> str:
-    """The report as a page of text; texts of the corpus are escaped."""
+    """Return the report as a page of text; texts of the corpus are escaped."""
     return "\n".join(_lines(found, Vocabulary(model)))
 
 
@@ -239,7 +235,7 @@ def _source_row(source: Mapping[str, Any], totals: Mapping[str, Any]) -> list[st
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns in line: the first to the left, numbers to the right."""
+    """Yield aligned rows: the first column to the left, numbers to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     for row in rows:
         right = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]

@@ -1,5 +1,7 @@
-"""Exports: the token files of a build, in the forms that training programs read.
+"""Exports: the token files of a build, in the formats that training programs read.
 
-`pipelines/dataset/reading.py` reads them, `formats.py` lists the forms and their options,
-`export.py` runs an export from its checks to its manifest; each form is a module of its own.
+`formats` is the registry: the formats, their options, and the functions that write them, a module
+each. `export` runs an export from its checks to its manifest, `files` has what all formats write
+with. The formats of rows (`documents`, `packed`) are written by Beam pipelines: `row_export` plans
+them, `row_pipeline` runs them, `row_tasks` is what their workers do.
 """

@@ -1,13 +1,13 @@
 """MosaicML Streaming's shards (MDS): a directory for each split, `index.json` in it.
 
-A sample has one column, `tokens`: a NumPy array of one dimension. A sample is a document, its
-parts joined, or, with `sequence_length`, so many ids of the split through all documents; then the
-last one may be shorter.
+A sample has one column, `tokens`: a NumPy array of one dimension. It is a document, all parts of
+it, or, with `sequence_length`, so many ids of the split across documents; then the last sample may
+be shorter.
 
-A shard is (`MDSWriter` of `streaming`): the number of samples, where each begins and the last ends
-(uint32), a description of the columns as JSON, and the samples: the size of the array's bytes
-(uint32), then the array: a byte of which 4 is one dimension and the rest the width of the length,
-the length, the ids.
+A shard has (`MDSWriter` of `streaming`): the number of samples, where each begins and the last ends
+(uint32), a description of the columns as JSON, and the samples. A sample is the size of the array
+in bytes (uint32), then the array: a byte in which 4 means one dimension and the rest is the width
+of the length, the length, the ids.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
-from pipelines.exports.export import ExportFiles, IdStream, Written, write_array
+from pipelines.exports.files import ExportFiles, IdStream, Written, write_array
 from pipelines.storage.directory import HashingFile
 
 _VERSION: Final = 2
 _HASH: Final = "xxh3_128"
 _ONE_DIMENSION: Final = 1 << 2
-# Of a sample: its place in the shard's table, and the size before it.
+# Bytes of a sample's entry in the shard's table, and of the size before the sample.
 _TABLE_BYTES: Final = 4
 _SIZE_BYTES: Final = 4
 _LARGEST: Final = 2**32 - 1
@@ -40,7 +40,7 @@ _BLOCK: Final = 1 << 16
 def write_split(
     dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
 ) -> Written:
-    """Writes the shards of a split, then their index."""
+    """Write the shards of a split, then their index."""
     dtype = np.dtype(options["id_type"])
     columns = {
         "version": _VERSION,
@@ -74,7 +74,7 @@ def write_split(
 
 
 def _equal_lengths(tokens: int, length: int) -> Iterator[NDArray[np.int64]]:
-    """Lengths of samples that are equal but for the last."""
+    """Yield equal lengths of samples, of which only the last may be shorter."""
     whole, rest = divmod(tokens, length)
     for first in range(0, whole, _BLOCK):
         yield np.full(min(_BLOCK, whole - first), length, np.int64)
@@ -84,7 +84,7 @@ def _equal_lengths(tokens: int, length: int) -> Iterator[NDArray[np.int64]]:
 def _cut(
     lengths: Iterator[NDArray[np.int64]], id_bytes: int, room: int
 ) -> Iterator[NDArray[np.int64]]:
-    """The lengths of the samples of each shard: as many as there is room for, and at least one."""
+    """Yield the lengths of each shard's samples: as many as there is room for, and at least one."""
     pending = np.empty(0, np.int64)
     for block in lengths:
         pending = np.concatenate([pending, block])
@@ -100,7 +100,7 @@ def _cut(
 
 
 def _length_bytes(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many bytes an array's length takes: 1, 2 or 4."""
+    """Return how many bytes the length of an array takes: 1, 2 or 4."""
     return np.where(lengths < 1 << 8, 1, np.where(lengths < 1 << 16, 2, 4))
 
 
@@ -124,27 +124,27 @@ def _write_shard(file: HashingFile, lengths: NDArray[np.int64], ids: IdStream, h
     file.write(head)
     headers = _headers(lengths, sizes)
     starts = np.cumsum(lengths) - lengths
-    place = 0
+    done = 0
     first = 0
-    for piece in ids.take(int(lengths.sum())):
-        end = int(np.searchsorted(starts, place + len(piece), side="left"))
-        _write_samples(file, headers[first:end], starts[first:end] - place, piece)
-        place += len(piece)
+    for chunk in ids.read(int(lengths.sum())):
+        end = int(np.searchsorted(starts, done + len(chunk), side="left"))
+        _write_samples(file, headers[first:end], starts[first:end] - done, chunk)
+        done += len(chunk)
         first = end
-        progress.advance(len(piece))
-    empty = np.empty(0, ids.dtype)  # samples without ids after the last one with some
-    _write_samples(file, headers[first:], starts[first:] - place, empty)
+        progress.advance(len(chunk))
+    empty = np.empty(0, ids.dtype)  # for samples without ids after the last one with some
+    _write_samples(file, headers[first:], starts[first:] - done, empty)
 
 
 def _headers(lengths: NDArray[np.int64], sizes: NDArray[np.int64]) -> pa.Array:
-    """What stands before the ids of each sample."""
+    """Return the bytes before the ids of each sample."""
     widths = _length_bytes(lengths)
     fields = np.zeros(len(lengths), np.dtype([("size", "<u4"), ("shape", "u1"), ("length", "<u4")]))
     fields["size"] = sizes - _SIZE_BYTES
     fields["shape"] = _ONE_DIMENSION | widths >> 1  # 0, 1, 2: a byte, two, four
     fields["length"] = lengths
     rows = fields.view(np.uint8).reshape(len(lengths), fields.itemsize)
-    # Little-endian: of a short length the first bytes are enough.
+    # Numbers are little-endian, so a short length is the first bytes of a long one.
     data = rows[np.arange(fields.itemsize) < (_SIZE_BYTES + 1 + widths)[:, None]]
     offsets = np.concatenate([[0], np.cumsum(_SIZE_BYTES + 1 + widths)])
     return _binary(offsets, data)
@@ -153,8 +153,8 @@ def _headers(lengths: NDArray[np.int64], sizes: NDArray[np.int64]) -> pa.Array:
 def _write_samples(
     file: HashingFile, headers: pa.Array, starts: NDArray[np.int64], ids: NDArray[Any]
 ) -> None:
-    """Writes ids with a header before each sample that starts in them."""
-    # What comes before the first of them belongs to the sample before.
+    """Write ids, with a header before each sample that starts in them."""
+    # The ids before the first header belong to the sample before.
     before = pa.concat_arrays([pa.array([b""], pa.large_binary()), headers])
     offsets = np.concatenate([[0], starts, [len(ids)]]) * ids.itemsize
     bodies = _binary(offsets, np.ascontiguousarray(ids).view(np.uint8))
@@ -165,6 +165,6 @@ def _write_samples(
 
 
 def _binary(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
-    """An array of bytes: value i is data[offsets[i]:offsets[i + 1]]."""
+    """Return an array of bytes, of which value i is data[offsets[i]:offsets[i + 1]]."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)

@@ -1,8 +1,8 @@
 """Megatron-LM's indexed datasets: the ids in `SPLIT.bin`, and where they are in `SPLIT.idx`.
 
-A document is one sequence, its parts joined: `GPTDataset` takes sequences for documents. Lengths
-are int32, so a document of more than 2^31 - 1 ids is several sequences, all but the last of that
-length; the indices of documents say which belong together.
+A document is one sequence, all its parts together, since to `GPTDataset` a sequence is a document.
+Lengths are int32, so a document of more than 2^31 - 1 ids is several sequences, all but the last of
+that length; the indices of documents show which belong together.
 
 The index, in this order (`IndexedDataset` of `megatron.core.datasets.indexed_dataset`): nine bytes
 that name the format, its version (uint64), the code of the ids' type (uint8), the numbers of
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
+from pipelines.exports.files import ExportFiles, Written, convert_ids, write_array
 from pipelines.storage.directory import HashingFile
 
 _MAGIC: Final = b"MMIDIDX\0\0"
@@ -34,12 +34,12 @@ _LONGEST: Final = 2**31 - 1
 def write_split(
     dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
 ) -> Written:
-    """Writes the two files of a split."""
+    """Write the two files of a split."""
     dtype = np.dtype(options["id_type"])
     tokens = 0
     with files.write(f"{split}.bin") as file:
         for chunk in dataset.chunks(split):
-            write_array(file, ids_as(chunk.ids, dtype))
+            write_array(file, convert_ids(chunk.ids, dtype))
             tokens += len(chunk.ids)
             progress.advance(len(chunk.ids))
     with files.write(f"{split}.idx") as file:
@@ -50,9 +50,9 @@ def write_split(
 def _write_index(
     dataset: TokenDataset, split: str, dtype: np.dtype[Any], file: HashingFile
 ) -> tuple[int, int]:
-    """Writes the index; gives the numbers of documents and sequences.
+    """Write the index. Return the numbers of documents and sequences.
 
-    Lengths are read anew for each of its arrays: of many documents they would fill the memory.
+    The lengths are read again for each array, since those of many documents may not fit in memory.
     """
 
     def counts() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -83,12 +83,12 @@ def _write_index(
 
 
 def _sequences_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The number of sequences of each document; one that has no ids is a sequence too."""
+    """Return the number of sequences of each document. One without ids is a sequence, too."""
     return np.maximum(1, -(-lengths // _LONGEST))
 
 
 def _sequence_lengths(lengths: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The lengths of the sequences of documents.
+    """Return the lengths of the sequences of documents.
 
     >>> _sequence_lengths(np.array([5, 2**31 + 1]), np.array([1, 2])).tolist()
     [5, 2147483647, 2]

@@ -6,26 +6,26 @@ The files have the names that its `train.py` opens: `train.bin` and `val.bin`. I
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
+from pipelines.exports.files import ExportFiles, Written, convert_ids, write_array
 
-_NAMES = {"train": "train.bin", "validation": "val.bin"}
+_NAMES: Final = {"train": "train.bin", "validation": "val.bin"}
 
 
 def write_split(
     dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
 ) -> Written:
-    """Writes the file of a split."""
+    """Write the file of a split."""
     dtype = np.dtype(options["id_type"])
     tokens = documents = 0
     with files.write(_NAMES[split]) as file:
         for chunk in dataset.chunks(split, ["part"]):
-            write_array(file, ids_as(chunk.ids, dtype))
+            write_array(file, convert_ids(chunk.ids, dtype))
             tokens += len(chunk.ids)
             documents += int(chunk.starts.sum())
             progress.advance(len(chunk.ids))

@@ -1,7 +1,7 @@
 """NumPy: the ids of a split as one array, and where each document begins in it.
 
-`SPLIT.npy` has the ids; `SPLIT.offsets.npy` int64, one more than documents. Both can be mapped:
-`numpy.load(path, mmap_mode="r")`.
+`SPLIT.npy` has the ids, `SPLIT.offsets.npy` the offsets, int64, one more than documents. Both can
+be mapped into memory: `numpy.load(path, mmap_mode="r")`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.export import ExportFiles, Written, ids_as, write_array
+from pipelines.exports.files import ExportFiles, Written, convert_ids, write_array
 
 
 def write_split(
     dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
 ) -> Written:
-    """Writes the two arrays of a split."""
+    """Write the two arrays of a split."""
     dtype = np.dtype(options["id_type"])
     tokens = documents = 0
     with (
@@ -31,7 +31,7 @@ def write_split(
         ids.write(_header(dtype, dataset.num_tokens(split)))
         offsets.write(_header(np.dtype(np.int64), dataset.num_documents(split) + 1))
         for chunk in dataset.chunks(split, ["part"]):
-            write_array(ids, ids_as(chunk.ids, dtype))
+            write_array(ids, convert_ids(chunk.ids, dtype))
             begins = chunk.offsets[:-1][chunk.starts] + tokens
             write_array(offsets, begins)
             tokens += len(chunk.ids)

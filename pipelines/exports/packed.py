@@ -1,16 +1,16 @@
-"""Packed rows: ids of several documents, with the documents' lengths, for training programs."""
+"""Packed rows for training programs: ids of several documents, with the documents' lengths."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.export import ExportFiles, Written
+from pipelines.exports.files import ExportFiles, Written
 from pipelines.exports.packing import (
     PackedRows,
     Stretch,
@@ -18,20 +18,21 @@ from pipelines.exports.packing import (
     concatenated_rows,
     position_ids,
 )
-from pipelines.exports.row_export import NumberedRows
+from pipelines.exports.row_export import write_rows
 from pipelines.exports.row_files import GROUP_IDS, RowFormat
-from pipelines.exports.row_pipeline import write_rows
+from pipelines.exports.row_tasks import NumberedRows
 from pipelines.exports.sections import Section, document_stretches, token_stretches
-from pipelines.sorting.arrow_lists import list_array, list_values
+from pipelines.manifest.token_schema import ID_TYPES
+from pipelines.sorting.arrow_lists import build_lists, flatten_lists
 
-# Of the number of a row in a shuffle, those that count the rows of its window.
-_WINDOW_SHIFT = np.uint64(40)
+# The number of a row in a shuffle is that of its window, and so many bits that count its rows.
+_WINDOW_SHIFT: Final = 40
 
 
 def write_split(
     dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
 ) -> Written:
-    """Writes the packed rows of a split."""
+    """Write the packed rows of a split."""
     shape = PackedShape(
         id_type=dataset.dtype.name,
         sequence_length=options["sequence_length"],
@@ -49,11 +50,11 @@ class PackedShape:
 
     Attributes:
         id_type: "uint16" or "uint32".
-        sequence_length: ids of a full row.
-        window: number of documents that are packed together; None: ids are concatenated and cut.
-        pad_id: what fills rows up; None: they stay shorter.
-        position_ids: whether there is a column of the ids' places in their documents.
-        group_rows: most rows of a row group, if asked for.
+        sequence_length: Ids of a full row.
+        window: Number of documents to pack together. None: concatenate the ids and cut them.
+        pad_id: Id that fills rows up. None: rows may be shorter.
+        position_ids: Whether to add a column with the position of each id in its document.
+        group_rows: Most rows of a row group, if asked for.
     """
 
     id_type: str
@@ -77,24 +78,23 @@ class PackedShape:
 
     @property
     def schema(self) -> pa.Schema:
-        """Without the positions, which follow from the lengths."""
-        ids = pa.uint16() if self.id_type == "uint16" else pa.uint32()
+        """The columns, without positions, which follow from the lengths."""
         return pa.schema(
             [
-                _list_field("input_ids", ids),
+                _list_field("input_ids", ID_TYPES[self.id_type]),
                 pa.field("num_tokens", pa.int32(), nullable=False),
                 _list_field("document_lengths", pa.int32()),
             ]
         )
 
     def count(self, dataset: TokenDataset, split: str) -> int:
-        """Rows or, where documents are packed, windows."""
+        """Return the number of rows or, if documents are packed, of windows."""
         if self.window is None:
             return -(-dataset.num_tokens(split) // self.sequence_length)
         return -(-dataset.num_documents(split) // self.window)
 
     def section(self, dataset: TokenDataset, split: str, first: int, end: int) -> Section:
-        """Where the rows or windows [first, end) are."""
+        """Return where the rows or windows [first, end) are."""
         files = dataset.of_split(split)
         if self.window is None:
             tokens, length = dataset.num_tokens(split), self.sequence_length
@@ -103,12 +103,12 @@ class PackedShape:
         return Section.of_documents(files, first * self.window, min(end * self.window, documents))
 
     def read(self, dataset: TokenDataset, section: Section, first: int) -> Iterator[NumberedRows]:
-        """The packed rows."""
+        """Yield the packed rows."""
         seen = _Documents()
         if self.window is None:
             stretches = seen.counted(token_stretches(dataset, section))
             for rows in concatenated_rows(stretches, self.sequence_length, pad_id=self.pad_id):
-                yield self._numbered(rows, first, seen.take())
+                yield self._number(rows, first, seen.take())
                 first += len(rows)
         else:
             stretches = seen.counted(document_stretches(dataset, section))
@@ -122,20 +122,20 @@ class PackedShape:
             ):
                 row = row if number == window else 0
                 window = number
-                begin = ((first + number) << int(_WINDOW_SHIFT)) + row
-                yield self._numbered(rows, begin, seen.take())
+                begin = ((first + number) << _WINDOW_SHIFT) + row
+                yield self._number(rows, begin, seen.take())
                 row += len(rows)
-        if documents := seen.take():  # without ids, behind the last row
+        if documents := seen.take():  # documents without ids after the last row
             none = np.empty(0, np.int64)
             rows = PackedRows.of_pieces(np.empty(0, dataset.dtype), none, none)
-            yield self._numbered(rows, 0, documents)
+            yield self._number(rows, 0, documents)
 
-    def _numbered(self, rows: PackedRows, first: int, documents: int) -> NumberedRows:
+    def _number(self, rows: PackedRows, first: int, documents: int) -> NumberedRows:
         schema = self.schema
         columns = [
-            list_array(rows.ids, rows.offsets, schema.field("input_ids").type),
+            build_lists(rows.ids, rows.offsets, schema.field("input_ids").type),
             pa.array(rows.num_tokens),
-            list_array(
+            build_lists(
                 rows.document_lengths,
                 rows.document_offsets,
                 schema.field("document_lengths").type,
@@ -149,29 +149,30 @@ class PackedShape:
         )
 
     def complete(self, table: pa.Table) -> pa.Table:
-        """With positions, if asked for."""
+        """Return the rows with positions, if asked for."""
         if not self.position_ids:
             return table
-        lengths, _ = list_values(table["document_lengths"])
-        _, offsets = list_values(table["input_ids"])
+        lengths, _ = flatten_lists(table["document_lengths"])
+        _, offsets = flatten_lists(table["input_ids"])
         positions = position_ids(lengths, table["num_tokens"].to_numpy(), offsets)
         field = _list_field("position_ids", pa.int32())
-        return table.append_column(field, list_array(positions, offsets, field.type))
+        return table.append_column(field, build_lists(positions, offsets, field.type))
 
 
 class _Documents:
-    """Counts the documents that stretches begin."""
+    """Counts the documents that begin in stretches."""
 
     def __init__(self) -> None:
         self._seen = 0
 
     def counted(self, stretches: Iterable[Stretch]) -> Iterator[Stretch]:
+        """Yield stretches, and count their documents."""
         for stretch in stretches:
             self._seen += len(stretch.starts)
             yield stretch
 
     def take(self) -> int:
-        """Those since the last time."""
+        """Return the number since the last call."""
         seen, self._seen = self._seen, 0
         return seen
 

@@ -2,35 +2,35 @@
 
 *Concatenate* cuts the ids of a split, one document after the other, every `sequence_length` ids:
 no room is lost, and documents are cut wherever a row ends. *Best fit* puts the documents of a
-window together so that few rows are needed, and cuts none that fits into a row; of longer ones it
+window together so that few rows are needed, and cuts none that fits into a row. From longer ones it
 cuts full rows, and packs the rest.
 
-Both take ids as they come, in pieces (`Stretch`), and give rows as they are finished.
+Both read ids in stretches of any length, and yield rows as they are finished.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import best_fit_rows, copy_pieces
-from pipelines.sorting.arrow_lists import gathered, offsets_of
+from pipelines.sorting.arrow_lists import gather_slices, to_offsets
 
-# Of rows that are given together, so that what is made of them takes little memory.
-_BLOCK_IDS = 1 << 20
+# Ids of rows that are yielded together, at most, so that tables of them take little memory.
+_BLOCK_IDS: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """Ids that follow those before it.
+    """Ids that follow those of the stretch before.
 
     Attributes:
         ids: uint16 or uint32.
-        starts: int64, ascending: where in them documents begin. A document without ids begins
+        starts: int64, ascending: where in the ids documents begin. A document without ids begins
             where the next one does.
     """
 
@@ -38,20 +38,20 @@ class Stretch:
     starts: NDArray[np.int64]
 
     def part(self, begin: int, end: int) -> Stretch:
-        """The ids [begin, end), and the documents that begin with one of them."""
+        """Return the ids [begin, end), and the documents that begin with one of them."""
         first, last = np.searchsorted(self.starts, (begin, end))
         return Stretch(ids=self.ids[begin:end], starts=self.starts[first:last] - begin)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedRows:
-    """Rows: row i has ids[offsets[i]:offsets[i + 1]].
+    """Rows of which row i has ids[offsets[i]:offsets[i + 1]].
 
     Attributes:
         ids: uint16 or uint32, with the padding.
         offsets: int64, one more than rows.
-        num_tokens: int32: ids of a row that are no padding.
-        document_lengths: int32: what of each document lies in a row, of one row after the other.
+        num_tokens: int32, ids of each row without the padding.
+        document_lengths: int32, ids of each document in a row, one row after the other.
         document_offsets: int64, one more than rows: row i has the document lengths
             [document_offsets[i], document_offsets[i + 1]), which add up to its `num_tokens`.
     """
@@ -70,20 +70,20 @@ class PackedRows:
     def of_pieces(
         cls, ids: NDArray[Any], lengths: NDArray[np.int64], pieces: NDArray[np.int64]
     ) -> Self:
-        """Rows without padding.
+        """Return rows without padding.
 
         Args:
-            ids: of all pieces of documents, one after the other.
-            lengths: of the pieces.
-            pieces: how many of them each row has.
+            ids: Ids of all pieces of documents, one after the other.
+            lengths: Lengths of the pieces.
+            pieces: Number of pieces of each row.
 
         Example:
             >>> rows = PackedRows.of_pieces(np.arange(6), np.array([3, 1, 2]), np.array([2, 1]))
             >>> rows.offsets.tolist(), rows.document_offsets.tolist()
             ([0, 4, 6], [0, 2, 3])
         """
-        document_offsets = offsets_of(pieces)
-        offsets = offsets_of(lengths)[document_offsets]
+        document_offsets = to_offsets(pieces)
+        offsets = to_offsets(lengths)[document_offsets]
         return cls(
             ids=ids,
             offsets=offsets,
@@ -93,7 +93,7 @@ class PackedRows:
         )
 
     def padded(self, sequence_length: int, pad_id: int) -> Self:
-        """The rows filled up to `sequence_length` ids.
+        """Return the rows filled up to `sequence_length` ids.
 
         Example:
             >>> rows = PackedRows.of_pieces(np.arange(6), np.array([3, 1, 2]), np.array([2, 1]))
@@ -109,37 +109,37 @@ class PackedRows:
 def position_ids(
     document_lengths: NDArray[np.int32], num_tokens: NDArray[np.int32], offsets: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Of each id its place in its piece of a document, from 0 in every piece; 0 for padding.
+    """Return the position of each id in its piece of a document, and 0 for padding.
 
     Args:
-        document_lengths: of all rows.
-        num_tokens: of each row.
-        offsets: where each row's ids begin, and the last's end, with padding.
+        document_lengths: Document lengths of all rows.
+        num_tokens: Ids of each row without padding.
+        offsets: Where the ids of each row begin, and the last end, with padding.
 
     Example:
         >>> lengths, tokens, offsets = np.array([3, 1, 2]), np.array([4, 2]), np.array([0, 4, 8])
         >>> position_ids(lengths, tokens, offsets).tolist()
         [0, 1, 2, 0, 0, 1, 0, 0]
     """
-    begins = offsets_of(document_lengths)
-    places = np.arange(begins[-1]) - np.repeat(begins[:-1], document_lengths)
+    begins = to_offsets(document_lengths)
+    unpadded = np.arange(begins[-1]) - np.repeat(begins[:-1], document_lengths)
     positions = np.zeros(offsets[-1], np.int32)
-    rows = offsets_of(num_tokens)
-    copy_pieces(places.astype(np.int32), rows[:-1], np.diff(rows), positions, offsets[:-1])
+    rows = to_offsets(num_tokens)
+    copy_pieces(unpadded.astype(np.int32), rows[:-1], np.diff(rows), positions, offsets[:-1])
     return positions
 
 
 def concatenated_rows(
     stretches: Iterable[Stretch], sequence_length: int, *, pad_id: int | None = None
 ) -> Iterator[PackedRows]:
-    """All ids in their order, cut every `sequence_length` ids; the last row may be shorter.
+    """Yield all ids in their order, cut every `sequence_length` ids. The last row may be shorter.
 
-    Only rows that go through several stretches are copied; the others are where they came from.
+    Only rows that go through several stretches are copied; the others are views.
 
     Args:
-        stretches: of ids; the first begins a row.
-        sequence_length: ids of a row.
-        pad_id: what fills the last row up; None: it stays shorter.
+        stretches: The ids. The first stretch begins a row.
+        sequence_length: Ids of a row.
+        pad_id: Id that fills the last row up. None: it may be shorter.
 
     Example:
         >>> stretch = Stretch(ids=np.arange(7, dtype=np.uint16), starts=np.array([0, 5]))
@@ -163,7 +163,7 @@ def concatenated_rows(
 
 
 class _OpenRow:
-    """The ids of a row that the next stretches will fill."""
+    """The ids of a row that the next stretches will complete."""
 
     def __init__(self, sequence_length: int) -> None:
         self._length = sequence_length
@@ -174,7 +174,7 @@ class _OpenRow:
         return self._used
 
     def fill(self, stretch: Stretch) -> Stretch:
-        """Takes ids that the row has room for; gives the others."""
+        """Add the ids that the row has room for. Return the others."""
         end = min(len(stretch.ids), self._length - self._used)
         if end:
             self._parts.append(stretch.part(0, end))
@@ -182,9 +182,9 @@ class _OpenRow:
         return stretch.part(end, len(stretch.ids))
 
     def take(self) -> PackedRows:
-        """The row."""
-        places = offsets_of(np.array([len(part.ids) for part in self._parts]))[:-1]
-        starts = [part.starts + place for part, place in zip(self._parts, places, strict=True)]
+        """Return the row, and start another one."""
+        begins = to_offsets(np.array([len(part.ids) for part in self._parts]))[:-1]
+        starts = [part.starts + begin for part, begin in zip(self._parts, begins, strict=True)]
         row = Stretch(
             ids=np.concatenate([part.ids for part in self._parts]), starts=np.concatenate(starts)
         )
@@ -193,7 +193,7 @@ class _OpenRow:
 
 
 def _cut(stretch: Stretch, sequence_length: int) -> PackedRows:
-    """The ids as rows; only the last may be no full one."""
+    """Return the ids as rows, of which only the last may be shorter."""
     row_starts = np.arange(0, len(stretch.ids), sequence_length, dtype=np.int64)
     cuts = np.unique(np.concatenate([row_starts, stretch.starts]))
     first_pieces = np.searchsorted(cuts, row_starts)
@@ -212,19 +212,19 @@ def best_fit_packed(
     dtype: np.dtype[Any],
     pad_id: int | None = None,
 ) -> Iterator[tuple[int, PackedRows]]:
-    """Documents packed together, a window of them at a time; none that fits a row is cut.
+    """Yield documents packed together, a window of them at a time. None that fits a row is cut.
 
-    A longer document gives full rows, which come before the other rows of its window, and a rest,
-    which is packed as documents are. In a row documents stand in their order, and rows are in the
-    order of their first document. Takes memory for at most `window * sequence_length` ids, whatever
-    the length of the documents.
+    A longer document makes full rows, which come before the other rows of its window, and a rest,
+    which is packed like a document. A row has its documents in their order, and rows are in the
+    order of their first document. Memory is bounded by `window * sequence_length` ids, whatever the
+    length of the documents.
 
     Args:
-        stretches: of ids; the first begins a document and a window.
-        sequence_length: largest number of ids of a row.
-        window: number of documents, documents without ids included, that are packed together.
-        dtype: of the ids.
-        pad_id: what fills rows up; None: they stay shorter.
+        stretches: The ids. The first stretch begins a document and a window.
+        sequence_length: Most ids of a row.
+        window: Number of documents to pack together; documents without ids count.
+        dtype: Type of the ids.
+        pad_id: Id that fills rows up. None: they may be shorter.
 
     Yields:
         (number of the window from 0, rows), in order.
@@ -239,10 +239,10 @@ def best_fit_packed(
 
 
 def _by_window(stretches: Iterable[Stretch], window: int) -> Iterator[tuple[int, Stretch]]:
-    """The stretches cut where windows begin, with the numbers of the windows."""
+    """Yield the stretches cut where windows begin, with the number of each window."""
     documents = 0  # that have begun
     for stretch in stretches:
-        first = -documents % window  # of this stretch's documents, the first that begins a window
+        first = -documents % window  # the stretch's first document that begins a window
         places = stretch.starts[first::window]
         bounds = [0, *range(first, len(stretch.starts), window), len(stretch.starts)]
         ids = [0, *places.tolist(), len(stretch.ids)]
@@ -255,7 +255,7 @@ def _by_window(stretches: Iterable[Stretch], window: int) -> Iterator[tuple[int,
 
 
 class _WindowPacker:
-    """The pieces of a window's documents, packed when all are there."""
+    """Gathers the pieces of a window's documents, and packs them when the window is complete."""
 
     def __init__(self, sequence_length: int, dtype: np.dtype[Any], pad_id: int | None) -> None:
         self.window = 0
@@ -265,12 +265,12 @@ class _WindowPacker:
         self._begin()
 
     def _begin(self) -> None:
-        self._open = np.empty(0, self._dtype)  # of a document that may go on, less than a row
+        self._open = np.empty(0, self._dtype)  # less than a row of a document that may go on
         self._ids: list[NDArray[Any]] = []
         self._lengths: list[NDArray[np.int64]] = []
 
     def add(self, stretch: Stretch) -> PackedRows:
-        """Takes ids of the window; gives full rows of documents longer than a row."""
+        """Add ids of the window. Return the full rows of documents longer than a row."""
         ids, starts = stretch.ids, stretch.starts
         if len(self._open):
             ids, starts = np.concatenate([self._open, ids]), starts + len(self._open)
@@ -282,7 +282,7 @@ class _WindowPacker:
         self._keep(ids, rests[:-1], (ends - rests)[:-1])
         rows = int(full.sum())
         return PackedRows.of_pieces(
-            gathered(ids, begins, full * self._length)[0],
+            gather_slices(ids, begins, full * self._length)[0],
             np.full(rows, self._length, np.int64),
             np.ones(rows, np.int64),
         )
@@ -290,19 +290,19 @@ class _WindowPacker:
     def _keep(
         self, ids: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> None:
-        self._ids.append(gathered(ids, starts, lengths)[0])
+        self._ids.append(gather_slices(ids, starts, lengths)[0])
         self._lengths.append(lengths[lengths > 0])
 
     def take(self) -> PackedRows:
-        """The rows of the documents that fit, and of the rests; the window is finished."""
+        """Return the rows of all other documents and of the rests, and start another window."""
         end = np.array([len(self._open)])
         self._keep(self._open, np.zeros(1, np.int64), end)
         ids, lengths = np.concatenate(self._ids), np.concatenate(self._lengths)
         row_of, count = best_fit_rows(lengths, self._length)
         order = np.argsort(row_of, kind="stable")
         pieces = np.bincount(row_of, minlength=count)
-        starts = offsets_of(lengths)[:-1]
-        packed = gathered(ids, starts[order], lengths[order])[0]
+        starts = to_offsets(lengths)[:-1]
+        packed = gather_slices(ids, starts[order], lengths[order])[0]
         rows = PackedRows.of_pieces(packed, lengths[order], pieces)
         self._begin()
         return rows if self._pad_id is None else rows.padded(self._length, self._pad_id)

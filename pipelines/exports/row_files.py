@@ -12,9 +12,9 @@ import pyarrow as pa
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import ParquetOutput
 
-# Of a row group, unless a number of rows was asked for: as in the token files of a build.
+# Ids that fill a row group, unless a number of rows was asked for; the same as in token files.
 GROUP_IDS: Final = 1 << 20
-# Ids that Arrow encodes at once, as many as a page holds; it is faster than with its 1,024.
+# Ids that Arrow encodes at once: as many as a page holds. Its default of 1,024 is slower.
 _BATCH_IDS: Final = 1 << 18
 _MOST_GROUP_IDS: Final = 1 << 24
 
@@ -24,11 +24,11 @@ class RowFormat:
     """How rows are written.
 
     Attributes:
-        schema: of the file.
-        group_rows: most rows of a row group.
-        group_ids: ids with which a row group is full.
-        delta: the columns of small steps, such as positions.
-        dictionary: the columns of few different values.
+        schema: Columns of the file.
+        group_rows: Most rows of a row group.
+        group_ids: Number of ids that fill a row group.
+        delta: Columns to encode as differences, such as positions.
+        dictionary: Columns to encode with a dictionary, as they have few different values.
     """
 
     schema: pa.Schema
@@ -38,43 +38,43 @@ class RowFormat:
     dictionary: tuple[str, ...] = ()
 
     def with_group_rows(self, rows: int | None) -> RowFormat:
-        """The same with the number of rows that was asked for, if one was."""
+        """Return the format with a number of rows for each row group, if one was asked for."""
         if rows is None:
             return self
         return RowFormat(**{**vars(self), "group_rows": rows, "group_ids": _MOST_GROUP_IDS})
 
 
 class RowFile(ParquetOutput):
-    """A file of rows that gets its name when it is whole.
+    """A file of rows that gets its name when it is complete.
 
     Its bytes depend on the rows alone, not on the tables in which they come.
 
     Args:
-        directory: where to.
-        name: of the file.
-        form: how it is written.
-        metadata: for the footer.
-        complete: makes the columns that are written from a row group's rows.
+        directory: Directory of the file.
+        name: Name of the file.
+        row_format: How it is written.
+        metadata: Metadata for the footer.
+        complete: Returns the rows of a row group with all columns that are written.
     """
 
     def __init__(
         self,
         directory: Directory,
         name: str,
-        form: RowFormat,
+        row_format: RowFormat,
         metadata: Mapping[str, str],
         complete: Callable[[pa.Table], pa.Table],
     ) -> None:
         super().__init__(
             directory,
             name,
-            form.schema,
+            row_format.schema,
             metadata,
-            use_dictionary=list(form.dictionary),
-            column_encoding=dict.fromkeys(form.delta, "DELTA_BINARY_PACKED") or None,
+            use_dictionary=list(row_format.dictionary),
+            column_encoding=dict.fromkeys(row_format.delta, "DELTA_BINARY_PACKED") or None,
             write_batch_size=_BATCH_IDS,
         )
-        self._form = form
+        self._format = row_format
         self._complete = complete
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
@@ -83,41 +83,33 @@ class RowFile(ParquetOutput):
         self.tokens = 0
 
     def add(self, table: pa.Table) -> None:
-        """Takes rows."""
+        """Add rows, and write each row group that they fill."""
         ids = np.cumsum(table["num_tokens"].to_numpy(), dtype=np.int64)
         first = 0
         while first < len(table):
             before = int(ids[first - 1]) if first else 0
-            room = self._form.group_ids - self._pending_ids
+            room = self._format.group_ids - self._pending_ids
             filling = int(np.searchsorted(ids, before + room, "left")) + 1
-            end = min(len(table), filling, first + self._form.group_rows - self._pending_rows)
+            end = min(len(table), filling, first + self._format.group_rows - self._pending_rows)
             self._pending.append(table.slice(first, end - first))
             self._pending_rows += end - first
             self._pending_ids += int(ids[end - 1]) - before
             first = end
             if (
-                self._pending_rows >= self._form.group_rows
-                or self._pending_ids >= self._form.group_ids
+                self._pending_rows >= self._format.group_rows
+                or self._pending_ids >= self._format.group_ids
             ):
                 self._write_row_group()
 
-    def _write_row_group(self) -> None:
-        # In one piece each: where chunks end, pages would too.
-        table = self._complete(pa.concat_tables(self._pending).combine_chunks())
-        self._writer.write_table(table.cast(self._form.schema), row_group_size=len(table))
-        self.rows += self._pending_rows
-        self.tokens += self._pending_ids
-        self._pending, self._pending_rows, self._pending_ids = [], 0, 0
-
     def finish(self) -> None:
-        """Completes the bytes; the file still has its temporary name."""
+        """Write the last row group and the footer. The file keeps its temporary name."""
         if self._pending:
             self._write_row_group()
         self._close({"rows": self.rows, "tokens": self.tokens})
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The file's entry of the manifest, once it is closed."""
+        """The file's entry of the manifest, once the file is closed."""
         return {
             "name": self._name,
             "rows": self.rows,
@@ -125,3 +117,11 @@ class RowFile(ParquetOutput):
             "bytes": self._file.size,
             "xxh3_128": self._file.hexdigest,
         }
+
+    def _write_row_group(self) -> None:
+        # Columns of one chunk each: where a chunk ends, a page would end, too.
+        table = self._complete(pa.concat_tables(self._pending).combine_chunks())
+        self._writer.write_table(table.cast(self._format.schema), row_group_size=len(table))
+        self.rows += self._pending_rows
+        self.tokens += self._pending_ids
+        self._pending, self._pending_rows, self._pending_ids = [], 0, 0

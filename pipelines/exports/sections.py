@@ -1,6 +1,6 @@
-"""Sections of a split: which files hold certain ids or documents, and reading just those.
+"""Sections of a split: find the files that hold some ids or documents, and read only those.
 
-Where a section lies follows from the numbers in the manifest; of the file in which it begins, a
+Where a section is follows from the numbers in the manifest. In the file in which it begins, a
 narrow column says from which row on to read.
 """
 
@@ -8,25 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
-from pipelines.errors import InputError
+from pipelines.errors import InputError, shortened
 from pipelines.exports.packing import Stretch
+
+_FILES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Ids or documents of a split that follow each other.
+    """Consecutive ids or documents of a split.
 
     Attributes:
-        files: that hold them, in order.
-        skip: ids or documents of the first file that come before.
-        count: of the ids or documents.
-        last: whether the split ends with them.
+        files: Files that hold them, in order.
+        skip: Number of ids or documents of the first file that come before.
+        count: Number of the ids or documents.
+        last: Whether the split ends with them.
     """
 
     files: tuple[TokenFile, ...]
@@ -36,19 +38,19 @@ class Section:
 
     @classmethod
     def of_tokens(cls, files: Sequence[TokenFile], first: int, end: int) -> Self:
-        """The ids [first, end) of a split's files."""
+        """Return the section of the ids [first, end) of a split's files."""
         return cls._of(files, [file.tokens for file in files], first, end)
 
     @classmethod
     def of_documents(cls, files: Sequence[TokenFile], first: int, end: int) -> Self:
-        """The documents [first, end) of a split's files."""
+        """Return the section of the documents [first, end) of a split's files."""
         return cls._of(files, [file.documents for file in files], first, end)
 
     @classmethod
     def _of(cls, files: Sequence[TokenFile], numbers: Sequence[int], first: int, end: int) -> Self:
         ends = np.cumsum(numbers)
         last = bool(end == ends[-1])
-        # Of the files that end where the section begins, documents without ids may belong to it.
+        # A file that ends where the section begins may end with documents without ids of it.
         begin = int(np.searchsorted(ends, first, "left"))
         stop = len(files) if last else int(np.searchsorted(ends, end, "left")) + 1
         return cls(
@@ -60,12 +62,12 @@ class Section:
 
 
 def token_stretches(dataset: TokenDataset, section: Section) -> Iterator[Stretch]:
-    """The ids of a section, and the documents that begin with one of them.
+    """Yield the ids of a section, and the documents that begin with one of them.
 
-    A document without ids begins with the id behind it, or at the end of the split.
+    A document without ids begins with the id after it, or at the end of the split.
 
     Raises:
-        InputError: a file is missing, damaged, or not what the manifest says.
+        InputError: A file is missing, damaged, or does not match the manifest.
     """
     left, skip = section.count, section.skip
     for file in section.files:
@@ -86,7 +88,11 @@ def token_stretches(dataset: TokenDataset, section: Section) -> Iterator[Stretch
 
 
 def _row_of_token(dataset: TokenDataset, file: TokenFile, token: int) -> tuple[int, int]:
-    """The row of a file where an id is, or documents without ids before it; ids before that row."""
+    """Find the row of an id, or of documents without ids before it.
+
+    Returns:
+        The row, and the number of ids before it.
+    """
     if token == 0:
         return 0, 0
     lengths = _column(dataset, file, "num_tokens").astype(np.int64)
@@ -100,10 +106,10 @@ def _row_of_token(dataset: TokenDataset, file: TokenFile, token: int) -> tuple[i
 def document_chunks(
     dataset: TokenDataset, section: Section, columns: Sequence[str]
 ) -> Iterator[TokenChunk]:
-    """The rows of a section's documents; `part` must be among the columns.
+    """Yield the rows of a section's documents. `part` must be among the columns.
 
     Raises:
-        InputError: a file is missing, damaged, or not what the manifest says.
+        InputError: A file is missing, damaged, or does not match the manifest.
     """
     left, skip = section.count, section.skip
     for file in section.files:
@@ -113,7 +119,7 @@ def document_chunks(
         for chunk in dataset.file_chunks(file, columns, start_row=row):
             begins = np.flatnonzero(chunk.starts)
             if len(begins) > left:
-                yield _beginning(chunk, int(begins[left]))
+                yield _first_rows(chunk, int(begins[left]))
                 return
             left -= len(begins)
             yield chunk
@@ -128,19 +134,22 @@ def _row_of_document(dataset: TokenDataset, file: TokenFile, document: int) -> i
 
 
 def document_stretches(dataset: TokenDataset, section: Section) -> Iterator[Stretch]:
-    """The ids of a section's documents."""
+    """Yield the ids of a section's documents."""
     for chunk in document_chunks(dataset, section, ["part"]):
         yield Stretch(ids=chunk.ids, starts=chunk.offsets[:-1][chunk.starts])
 
 
-def _beginning(chunk: TokenChunk, rows: int) -> TokenChunk:
+def _first_rows(chunk: TokenChunk, rows: int) -> TokenChunk:
     offsets = chunk.offsets[: rows + 1]
     ids, columns = chunk.ids[: offsets[-1]], chunk.columns.slice(0, rows)
     return replace(chunk, ids=ids, offsets=offsets, columns=columns)
 
 
 def _check_bytes(dataset: TokenDataset, file: TokenFile) -> None:
-    """As `TokenDataset.chunks` does where it is not twice the reading."""
+    """Check the checksum of a local file, as `TokenDataset.chunks` does.
+
+    Of a remote file that would be twice the reading.
+    """
     if dataset.tokens.is_local:
         dataset.check_bytes(file)
 
@@ -156,6 +165,6 @@ def _check_nothing_left(dataset: TokenDataset, section: Section, left: int, what
             "The token files hold less than the manifest says.",
             expected=f"{section.count:,} {what}",
             found=f"{section.count - left:,}",
-            where=", ".join(file.name for file in section.files[:3]),
-            hint="Restore them, or encode anew: `beam-bpe encode CONFIG --restart`.",
+            where=shortened([file.name for file in section.files], _FILES_SHOWN),
+            hint="Restore them, or encode again: `beam-bpe encode CONFIG --restart`.",
         )

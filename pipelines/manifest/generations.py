@@ -1,9 +1,12 @@
-"""Generations of a dataset: what was encoded at once, and the dataset that they add up to.
+"""Generations: the increments of a dataset, each encoded at once, and their sum.
 
-The first one is `base`; input files that are added later, and rejects that are encoded after all,
-make `add001`, `add002`, …. Files of earlier generations keep their names and their bytes. The
-manifest lists the generations in order, and is replaced as the last step of each: until then the
-dataset is the earlier one.
+The first one is `base`. Input files that are added later, and rejects that are replayed, make
+`add001`, `add002`, …. Inputs alone decide a generation: those that the manifest does not list.
+Files of earlier generations keep their names and their bytes. The manifest lists the files of all
+generations and is replaced as the last step of each; until then its readers see the complete
+earlier dataset.
+
+A build that trains fails if it encoded other documents than it counted (`possible_corpora`).
 """
 
 from __future__ import annotations
@@ -13,61 +16,49 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError
+from pipelines.manifest.models import (
+    DatasetFiles,
+    Generation,
+    GenerationContent,
+    InputEntry,
+    SourceEntry,
+    TokensManifest,
+    TokensTotals,
+    present,
+)
 from pipelines.manifest.names import BASE, REJECT_FILE, STATISTICS_FILE, TOKEN_FILE
+from pipelines.storage.directory import Directory
+from pipelines.storage.parquet import is_of_a_build
 
-if TYPE_CHECKING:
-    from pipelines.storage.directory import Directory
+Configuration: TypeAlias = Mapping[str, Any]
+Policy: TypeAlias = dict[str, Any]
 
-# Of the configuration: what decides which documents are rejected, and nothing else.
+# The keys of a configuration that decide which documents are rejected, and nothing else.
 POLICY: Final[Mapping[str, frozenset[str]]] = {
     "input": frozenset({"invalid_utf8", "max_document_bytes"}),
     "encode": frozenset({"special_tokens_in_text"}),
 }
 _READS_AT_ONCE: Final = 16
-_ROW_TOTALS: Final = ("train_rows", "validation_rows", "tokens", "text_bytes")
 
 
-def next_name(manifest: Mapping[str, Any]) -> str:
-    """The name of the generation that follows those of a manifest.
-
-    >>> next_name({"generations": [{"name": "base"}, {"name": "add001"}]})
-    'add002'
-    """
-    return f"add{len(manifest['generations']):03d}"
-
-
-def record(name: str, kind: str, *, tasks: int, fingerprint: str, **more: Any) -> dict[str, Any]:
-    """A generation as the manifest lists it.
-
-    Args:
-        name: "base", "add001", ….
-        kind: "base", "added" (further input files) or "replay" (rejects).
-        tasks: number of its tasks, of which each has its files.
-        fingerprint: of the configuration that its files name.
-        more: what else there is to say of its kind.
-    """
-    return {
-        "name": name,
-        "kind": kind,
-        "tasks": tasks,
-        "configuration_fingerprint": fingerprint,
-        **more,
-    }
+def next_name(manifest: TokensManifest) -> str:
+    """Return the name of the generation that follows those of a manifest."""
+    return f"add{len(manifest.generations):03d}"
 
 
 # --- configurations --------------------------------------------------------------------------
 
 
-def policy_of(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a configuration that decides which documents are rejected."""
+def policy_of(configuration: Configuration) -> Policy:
+    """Return the part of a configuration that decides which documents are rejected."""
     return {
         "input": {
-            # Names in JSON are texts; an only source may have none.
+            # Keys of JSON objects are strings; a single source may have no name.
             source["name"] or "": {k: v for k, v in source.items() if k in POLICY["input"]}
             for source in configuration["input"]
         },
@@ -75,8 +66,8 @@ def policy_of(configuration: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def with_policy(configuration: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with another policy; sources that this does not name keep theirs."""
+def with_policy(configuration: Configuration, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration with another policy; sources that it does not name keep theirs."""
     return {
         **configuration,
         "input": [
@@ -87,24 +78,19 @@ def with_policy(configuration: Mapping[str, Any], policy: Mapping[str, Any]) -> 
     }
 
 
-def policies(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The policies that generations were made with, that of the first one first."""
-    first = policy_of(manifest["configuration"])
-    later = [g["policy"] for g in manifest.get("generations", ()) if "policy" in g]
-    return [first, *later]
+def replay_policies(manifest: TokensManifest) -> list[Policy]:
+    """Return the policies of generations that differ from that of the first one."""
+    return [made.policy for made in manifest.generations if made.policy is not None]
 
 
-def policy_of_generation(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The policy that a generation was made with."""
-    first = policy_of(manifest["configuration"])
-    [found] = [g.get("policy", first) for g in manifest["generations"] if g["name"] == name]
-    return dict(found)
+def policy_of_generation(manifest: TokensManifest, name: str) -> Policy:
+    """Return the policy that a generation was made with."""
+    [policy] = [made.policy for made in manifest.generations if made.name == name]
+    return policy_of(manifest.configuration) if policy is None else policy
 
 
-def without_files(
-    configuration: Mapping[str, Any], sources: Iterable[str | None]
-) -> dict[str, Any]:
-    """The configuration as far as it decides what becomes of the files of these sources."""
+def without_files(configuration: Configuration, sources: Iterable[str | None]) -> dict[str, Any]:
+    """Return the part of a configuration that decides how the files of sources are processed."""
     known = set(sources)
     return {
         **configuration,
@@ -119,112 +105,145 @@ def without_files(
 # --- the manifest ----------------------------------------------------------------------------
 
 
-def content_of(
-    earlier: Mapping[str, Any] | None,
-    content: Mapping[str, Any],
+def add_generation(
+    earlier: TokensManifest | None,
+    content: GenerationContent,
+    *,
     name: str,
     tasks: int,
-    configuration: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The part of the manifest that an earlier one and the files of a generation add up to.
+    configuration: Configuration,
+    tokenizer: str,
+    counts: str | None,
+) -> TokensManifest:
+    """Return the manifest of an earlier dataset and a generation of new inputs.
 
     Args:
         earlier: the manifest so far; None before the first generation.
-        content: what the generation alone would state, its inputs new ones.
+        content: of the generation alone.
         name: of the generation.
         tasks: number of its tasks.
         configuration: that it was made with.
+        tokenizer: fingerprint of the tokenizer.
+        counts: fingerprint of the counts that the tokenizer was trained from, if it is known.
     """
-    made_by = fingerprint(configuration)
+    made = Generation(
+        name=name,
+        kind="base" if earlier is None else "added",
+        tasks=tasks,
+        configuration_fingerprint=fingerprint(configuration),
+        **_corpora(content),
+    )
     if earlier is None:
-        found = _corpora_of_generation(content)
-        of_base = record(name, "base", tasks=tasks, fingerprint=made_by, **found)
-        return {**content, "generations": [of_base]}
-    policy = policy_of(configuration)
-    first = policies(earlier)[0]
-    of_sources = {part["name"]: DocumentTotals() for part in content["sources"]}
-    for part in (*earlier["sources"], *content["sources"]):
-        of_sources.setdefault(part["name"], DocumentTotals()).add(DocumentTotals.from_json(part))
-    inputs = [*earlier["inputs"], *content["inputs"]]
-    grown = with_policy(configuration, first)
-    return {
-        "configuration": grown,
-        "configuration_fingerprint": fingerprint(grown),
-        "inputs": inputs,
-        "sources": sources_of(of_sources, inputs),
-        "files": {
-            kind: [*earlier["files"][kind], *files] for kind, files in content["files"].items()
-        },
-        "generations": [
-            *earlier["generations"],
-            record(
-                name,
-                "added",
-                tasks=tasks,
-                fingerprint=made_by,
-                **_corpora_of_generation(content),
-                **({} if grown == configuration else {"policy": policy}),
-            ),
-        ],
-        **sums(of_sources.values(), [earlier["totals"], content["totals"]]),
-    }
+        return TokensManifest.seal(
+            configuration,
+            tokenizer=tokenizer,
+            counts=counts,
+            generations=[made],
+            **content.fields(),
+        )
+    grown = with_policy(configuration, policy_of(earlier.configuration))
+    if grown != configuration:
+        made = Generation(**made.to_json(), policy=policy_of(configuration))
+    of_sources = {source.name: DocumentTotals() for source in content.sources}
+    for source in (*earlier.sources, *content.sources):
+        of_sources.setdefault(source.name, DocumentTotals()).add(source.document_totals())
+    return TokensManifest.seal(
+        grown,
+        tokenizer=tokenizer,
+        counts=counts,
+        generations=[*earlier.generations, made],
+        **sum_content(of_sources, [*earlier.inputs, *content.inputs], earlier, content).fields(),
+    )
 
 
-def sources_of(
-    totals: Mapping[str | None, DocumentTotals], inputs: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """`sources` of a manifest, from their totals and the input files."""
-    planned: dict[str | None, int | None] = dict.fromkeys(totals, 0)
+def sum_content(
+    of_sources: Mapping[str | None, DocumentTotals],
+    inputs: list[InputEntry],
+    earlier: GenerationContent,
+    content: GenerationContent,
+    superseded: Sequence[str] = (),
+) -> GenerationContent:
+    """Return the content of a dataset that a generation was added to.
+
+    Args:
+        of_sources: totals of all sources, by name.
+        inputs: all input files.
+        earlier: content before.
+        content: of the generation.
+        superseded: earlier files of rejects that those of the generation replace.
+    """
+    totals = DocumentTotals.sum_of(of_sources.values())
+    before, added = earlier.totals, content.totals
+    rejects = [file for file in earlier.files.rejects if file.name not in superseded]
+    return GenerationContent(
+        inputs=inputs,
+        sources=_source_entries(of_sources, inputs),
+        corpus=totals.corpus_fingerprint,
+        files=DatasetFiles(
+            train=[*earlier.files.train, *content.files.train],
+            validation=[*earlier.files.validation, *content.files.validation],
+            rejects=[*rejects, *content.files.rejects],
+            statistics=[*earlier.files.statistics, *content.files.statistics],
+        ),
+        totals=TokensTotals(
+            train_rows=before.train_rows + added.train_rows,
+            validation_rows=before.validation_rows + added.validation_rows,
+            tokens=before.tokens + added.tokens,
+            text_bytes=before.text_bytes + added.text_bytes,
+            **totals.to_json(),
+        ),
+    )
+
+
+def _source_entries(
+    of_sources: Mapping[str | None, DocumentTotals], inputs: Iterable[InputEntry]
+) -> list[SourceEntry]:
+    planned: dict[str | None, int | None] = dict.fromkeys(of_sources, 0)
     for file in inputs:
-        name = None if None in totals else file["name"].partition("/")[0]
-        sum_, of_file = planned[name], file["planned_bytes"]
-        planned[name] = None if sum_ is None or of_file is None else sum_ + of_file
+        name = None if None in of_sources else file.name.partition("/")[0]
+        sum_ = planned[name]
+        planned[name] = (
+            None if sum_ is None or file.planned_bytes is None else (sum_ + file.planned_bytes)
+        )
     return [
-        {"name": name, "planned_bytes": planned[name], **of.to_json()}
-        for name, of in totals.items()
+        SourceEntry(name=name, planned_bytes=planned[name], **totals.to_json())
+        for name, totals in of_sources.items()
     ]
 
 
-def sums(
-    of_sources: Iterable[DocumentTotals], parts: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """`corpus` and `totals` of a manifest, from totals of its sources and of its generations."""
-    totals = DocumentTotals.sum_of(of_sources)
-    rows = {name: sum(part[name] for part in parts) for name in _ROW_TOTALS}
-    return {"corpus": totals.corpus_fingerprint, "totals": {**totals.to_json(), **rows}}
+def possible_corpora(content: TokensManifest) -> set[str]:
+    """Return the corpora that counting the files of a dataset may have found.
 
-
-def corpora(content: Mapping[str, Any]) -> set[str]:
-    """What counting the files of a dataset may have found: without the replayed rejects, or with.
-
-    With them if the repaired files have taken the place of the others, or by the later policy.
-    Documents that encoding refuses for their special tokens are counted.
+    Either the documents that the files had when they were encoded, or those that they have with
+    repaired files and by the policies of replays. The policy on special tokens acts in encoding
+    alone, so counting includes the documents that encoding rejects for them: `refused` of an input
+    file is their number and sum of hashes, `corpus_read` of a generation the corpus with them.
     """
     as_read = [
-        g.get("corpus_read", g["corpus"]) for g in content["generations"] if g["kind"] != "replay"
+        made.corpus if made.corpus_read is None else made.corpus_read
+        for made in content.generations
+        if made.kind != "replay"
     ]
-    as_now = [g["corpus"] for g in content["generations"]] + _refused(content["inputs"])
+    as_now = [made.corpus for made in content.generations] + _refused(content.inputs)
     return {DocumentTotals.of_corpora(parts).corpus_fingerprint for parts in (as_read, as_now)}
 
 
-def _corpora_of_generation(content: Mapping[str, Any]) -> dict[str, str]:
-    """Of a record: the documents kept and, if others were refused, those with them."""
-    corpus, refused = content["corpus"], _refused(content["inputs"])
-    if not refused:
-        return {"corpus": corpus}
-    as_read = DocumentTotals.of_corpora([corpus, *refused])
-    return {"corpus": corpus, "corpus_read": as_read.corpus_fingerprint}
+def _corpora(content: GenerationContent) -> dict[str, Any]:
+    """Return the corpus of a generation and, if documents were refused, the corpus with them."""
+    refused = _refused(content.inputs)
+    as_read = DocumentTotals.of_corpora([content.corpus, *refused]).corpus_fingerprint
+    return {"corpus": content.corpus, **present(corpus_read=as_read if refused else None)}
 
 
-def _refused(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [file["refused"] for file in inputs if "refused" in file]
+def _refused(inputs: Iterable[InputEntry]) -> list[str]:
+    return [file.refused for file in inputs if file.refused is not None]
 
 
 # --- files -----------------------------------------------------------------------------------
 
 
 def generation_of(name: str) -> str:
-    """The generation that a file of the dataset belongs to, by its name.
+    """Return the name of the generation that a file of the dataset belongs to.
 
     >>> generation_of("train-add001-00000-of-00007.parquet")
     'add001'
@@ -233,82 +252,80 @@ def generation_of(name: str) -> str:
     return found[0] if found else BASE
 
 
-def record_of(manifest: Mapping[str, Any], file: str) -> Mapping[str, Any]:
-    """What a manifest says of the generation of a file.
+def record_of(manifest: TokensManifest, file: str) -> Generation:
+    """Return the generation that a file of the dataset belongs to.
 
     Raises:
-        InputError: it does not list the generation.
+        InputError: the manifest does not list it.
     """
     name = generation_of(file)
-    for generation in manifest["generations"]:
-        if generation["name"] == name:
-            found: Mapping[str, Any] = generation
-            return found
+    for generation in manifest.generations:
+        if generation.name == name:
+            return generation
     raise InputError(f"The manifest does not list {name}, the generation of the file.")
 
 
-def names_of(found: Mapping[str, Any]) -> tuple[str, str]:
-    """Regexes of the names of token files and statistics, and of rejects, that a build has made.
+def patterns_of_listed(manifest: TokensManifest) -> tuple[str, str]:
+    """Return regexes of the listed files in `tokens/` and in `rejects/`."""
+    names: dict[str, list[str]] = {"tokens": [], "rejects": []}
+    for directory, file in manifest.listed_files():
+        names[directory].append(re.escape(file.name))
+    return "|".join(names["tokens"]), "|".join(names["rejects"])
 
-    They match what a manifest lists or, of a build that was begun, the files of its tasks.
 
-    Args:
-        found: the manifest, or what was stated when the build began.
+def patterns_of_tasks(tasks: int | None) -> tuple[str, str]:
+    """Return regexes of the files of a number of tasks, in `tokens/` and in `rejects/`.
+
+    Without a number they match the files of any tasks, also of later generations.
     """
-    files, tasks = found.get("files"), found.get("tasks")
-    if isinstance(files, Mapping):
-        listed = [
-            file["name"] for kind in ("train", "validation", "statistics") for file in files[kind]
-        ]
-        in_rejects = [file["name"] for file in files["rejects"]]
-        return "|".join(map(re.escape, listed)), "|".join(map(re.escape, in_rejects))
-    of = f"{tasks:05d}" if isinstance(tasks, int) else r"\d{5,}"
+    if tasks is None:
+        return f"{TOKEN_FILE.pattern}|{STATISTICS_FILE.pattern}", REJECT_FILE.pattern
+    of = f"{tasks:05d}"
     return (
         rf"(train|validation)-\d+-of-{of}\.parquet|statistics\.parquet",
         rf"\d+-of-{of}\.parquet",
     )
 
 
-def unlisted(
-    tokens: Directory,
-    rejects: Directory,
-    manifest: Mapping[str, Any],
-    keep: Iterable[Mapping[str, Any]] = (),
+def find_unlisted(
+    tokens: Directory, rejects: Directory, manifest: TokensManifest, keep: Iterable[str] = ()
 ) -> list[tuple[Directory, list[str]]]:
-    """Files that the manifest does not list: of an unfinished generation after it, or superseded.
+    """Return files of the next, unfinished generation, and superseded files of rejects.
 
-    Those of an unfinished one have its name, and say in their footers that a build wrote them.
+    Files of an unfinished generation have its name, and a footer that only builds write.
 
     Args:
         tokens, rejects: the directories.
         manifest: of the token files.
-        keep: entries of finished tasks of a generation that is being made.
+        keep: names of files of finished tasks of the generation that is being made.
+
+    Returns:
+        Names of files by directory.
     """
-    from pipelines.storage.parquet import is_of_a_build
+    known = {file.name for _, file in manifest.listed_files()}.union(keep)
+    unfinished = next_name(manifest)
+    superseded = {name for made in manifest.generations for name in made.of or ()}
 
-    files, entries = manifest["files"], list(keep)
-    begun = next_name(manifest)
-    gone = {name for generation in manifest["generations"] for name in generation.get("of") or ()}
-
-    def others(directory: Directory, form: re.Pattern[str], kinds: Sequence[str]) -> list[str]:
-        known = {file["name"] for kind in kinds for file in files[kind]}
-        known |= {entry[kind]["name"] for entry in entries for kind in kinds if entry[kind]}
-        named = sorted(directory.sizes().keys() - known)
-        left = [n for n in named if form.fullmatch(n) and generation_of(n) == begun]
+    def find(directory: Directory, form: str) -> list[str]:
+        others = sorted(directory.sizes().keys() - known)
+        named = [
+            name
+            for name in others
+            if re.fullmatch(form, name) and generation_of(name) == unfinished
+        ]
         with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
-            ours = list(threads.map(partial(is_of_a_build, directory), left))
-        superseded = gone.intersection(named) if directory is rejects else set()
-        return sorted({*superseded, *compress(left, ours)})
+            ours = list(threads.map(partial(is_of_a_build, directory), named))
+        gone = superseded.intersection(others) if directory is rejects else set()
+        return sorted({*gone, *compress(named, ours)})
 
-    in_tokens = re.compile(f"{TOKEN_FILE.pattern}|{STATISTICS_FILE.pattern}")
     found = [
-        (tokens, others(tokens, in_tokens, ("train", "validation", "statistics"))),
-        (rejects, others(rejects, REJECT_FILE, ("rejects",))),
+        (tokens, find(tokens, f"{TOKEN_FILE.pattern}|{STATISTICS_FILE.pattern}")),
+        (rejects, find(rejects, REJECT_FILE.pattern)),
     ]
     return [(directory, names) for directory, names in found if names]
 
 
 def remove(unlisted: Iterable[tuple[Directory, Sequence[str]]]) -> None:
-    """Removes files that `unlisted` found."""
+    """Remove the files that `find_unlisted` returned."""
     for directory, names in unlisted:
         directory.remove_files(names)

@@ -1,26 +1,34 @@
-"""The models of `manifest.json` and `run.json`, which the JSON schema and all checks are based on.
+"""The records that a build leaves on disk: `manifest.json` and `run.json` of each stage.
 
-Each file is a JSON object with a `checksum` of all other keys, written in one canonical form
-(sorted keys, two spaces), so that a change of any byte is detected.
+These models are the records: code reads their attributes, and JSON exists only in the files. The
+published JSON schema is generated from them (`python -m pipelines.manifest`).
 
-    python -m pipelines.manifest.models > configs/manifest.schema.json
+A manifest lists every file of its stage with size and xxh3-128 and has a checksum of its own
+content; `run.json` names that checksum. Both files have one canonical form (sorted keys, two
+spaces), so that a change of any byte shows in the checksum or in the form. Manifests from elsewhere
+are untrusted: names of files are plain names, and unknown keys and wrong types are errors.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
+from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
-from pipelines.storage.directory import json_bytes
+from pipelines.errors import DamagedOutputError
+from pipelines.manifest.names import RUN
+from pipelines.storage.directory import Directory, json_bytes
+from pipelines.versions import deciding_versions
 
 FORMAT_VERSION: Final = 2
-Stage: TypeAlias = Literal["counts", "tokenizer", "tokens"]
+StageDirectory: TypeAlias = Literal["counts", "tokenizer", "tokens"]
+Split: TypeAlias = Literal["train", "validation"]
 
 # Plain names: no path that leaves the directory, and no hidden file.
 FileName = Annotated[
@@ -31,7 +39,15 @@ FileName = Annotated[
     ),
 ]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="xxh3-128, in hexadecimal.")]
-Number = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
+
+
+def _check_64_bits(number: int) -> int:
+    if number >> 63:
+        raise ValueError("more than 63 bits")
+    return number
+
+
+Number = Annotated[int, Field(ge=0), AfterValidator(_check_64_bits)]
 
 
 Corpus = Annotated[
@@ -43,24 +59,121 @@ Corpus = Annotated[
 ]
 
 
-def _check_nesting(value: Any, deepest: int = 30) -> Any:
-    """Raise an error for JSON that is nested deeper than any that builds write."""
-    if not deepest:
-        raise ValueError("nested too deep")
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for item in items:
-        _check_nesting(item, deepest - 1)
-    return value
+class Record(BaseModel):
+    """A JSON object in a file, or a part of one.
 
+    A key with the default None is absent from the JSON unless it was given.
+    """
 
-Settings = Annotated[dict[str, Any], BeforeValidator(_check_nesting)]
-
-
-class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    def to_json(self, *keys: str) -> dict[str, Any]:
+        """Return the JSON values of all keys that were given, or of these keys."""
+        return self.model_dump(by_alias=True, exclude_unset=True, include=set(keys) or None)
 
-class ListedFile(_Part):
+    def fields(self) -> dict[str, Any]:
+        """Return the values of the fields that were given, for a record with more fields."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Self:
+        """Return the record in the bytes of a file.
+
+        Args:
+            data: JSON.
+            where: path or URL of the file, for the error.
+
+        Raises:
+            OutputError: the bytes are not JSON, or not such a record.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise DamagedOutputError(
+                "A file of the output is damaged.",
+                expected="JSON as beam-bpe writes it",
+                found=first_problem(error),
+                where=where,
+                hint="Restore it, or start again with --restart.",
+            ) from None
+
+
+def _fits(form: type[Record]) -> AfterValidator:
+    """Return a validator for objects that stay dicts, of which code uses the keys of a model."""
+
+    def check(value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            form.model_validate(value)
+        except ValidationError as error:
+            raise ValueError(first_problem(error)) from None
+        return value
+
+    return AfterValidator(check)
+
+
+class _ConfiguredSource(Record):
+    model_config = ConfigDict(extra="allow")
+
+    name: str | None
+
+
+class _CountsSettings(Record):
+    model_config = ConfigDict(extra="allow")
+
+    shards: Annotated[int, Field(ge=1, le=65536)]
+
+
+class _StageConfiguration(Record):
+    """The settings that determine the bytes of a stage, as far as every stage has them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    input: list[_ConfiguredSource] = []
+    counts: _CountsSettings = _CountsSettings(shards=1)
+    encode: dict[str, Any] = {}
+
+
+class _TokensConfiguration(_StageConfiguration):
+    """The settings that determine the bytes of token files."""
+
+    input: list[_ConfiguredSource]
+    encode: dict[str, Any]
+    tokenizer: str
+    id_type: Literal["uint16", "uint32"]
+
+
+class _Policy(Record):
+    """Rules for invalid documents: of sources by their name, and of encoding."""
+
+    input: dict[str, dict[str, Any]]
+    encode: dict[str, Any]
+
+
+Configuration = Annotated[dict[str, Any], _fits(_StageConfiguration)]
+TokensConfiguration = Annotated[dict[str, Any], _fits(_TokensConfiguration)]
+Policy = Annotated[dict[str, Any], _fits(_Policy)]
+
+
+def present(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not None, for keys that are absent rather than null.
+
+    >>> present(policy=None, of=["a"])
+    {'of': ['a']}
+    """
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a record in one line: the key and what is wrong."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    key = ".".join(map(str, first["loc"]))
+    return f"{key}: {first['msg']}" if key else first["msg"]
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+class FileEntry(Record):
     """A file of the output: name, size in bytes, xxh3-128 of the bytes."""
 
     name: FileName
@@ -68,19 +181,19 @@ class ListedFile(_Part):
     xxh3_128: Digest
 
 
-class TableFile(ListedFile):
+class TableEntry(FileEntry):
     """A Parquet file of the output."""
 
     rows: Number
 
 
-class ShardFile(TableFile):
+class ShardEntry(TableEntry):
     """A shard of the counts; `pretokens` is the sum of the counts."""
 
     pretokens: Number
 
 
-class TokenFile(TableFile):
+class TokenFileEntry(TableEntry):
     """A token file; `documents` counts rows with part 0, `text_bytes` the source text."""
 
     documents: Number
@@ -88,7 +201,28 @@ class TokenFile(TableFile):
     text_bytes: Number
 
 
-class DocumentNumbers(_Part):
+class DatasetFiles(Record):
+    """The files in `tokens/` and `rejects/`."""
+
+    train: list[TokenFileEntry]
+    validation: list[TokenFileEntry]
+    rejects: list[TableEntry]
+    statistics: list[TableEntry]
+
+    @property
+    def token_files(self) -> list[TokenFileEntry]:
+        """The token files of both splits."""
+        return [*self.train, *self.validation]
+
+    def of_split(self, split: Split) -> list[TokenFileEntry]:
+        """Return the token files of a split."""
+        return self.train if split == "train" else self.validation
+
+
+# --- numbers ---------------------------------------------------------------------------------
+
+
+class DocumentNumbers(Record):
     """Numbers of documents and of bytes of source text, by outcome.
 
     A document of the input is kept (`documents`), empty, rejected or not selected. For text and
@@ -117,14 +251,14 @@ PlannedBytes = Annotated[
 ]
 
 
-class RepairedFile(_Part):
+class RepairedInput(Record):
     """A repaired input file; `generation` contains its replayed documents."""
 
     size: Number
     generation: str
 
 
-class InputFile(DocumentNumbers):
+class InputEntry(DocumentNumbers):
     """An input file; `name` is its label in the column `source`."""
 
     name: str
@@ -134,15 +268,20 @@ class InputFile(DocumentNumbers):
     unread: Annotated[bool, Field(description="Not read, because a selection ends before it.")]
     bad: Annotated[bool, Field(description="Damaged; its readable part was used.")]
     repaired: Annotated[
-        RepairedFile | None, Field(description="The file that replaced it in a replay.")
+        RepairedInput | None, Field(description="The file that replaced it in a replay.")
     ] = None
     refused: Annotated[
         Corpus | None,
         Field(description="Its documents rejected for special tokens; present if there are any."),
     ] = None
 
+    @property
+    def possible_sizes(self) -> tuple[int, ...]:
+        """The size of the file as it was read first and, if it was repaired, as it was then."""
+        return (self.size,) if self.repaired is None else (self.size, self.repaired.size)
 
-class Totals(DocumentNumbers):
+
+class CorpusTotals(DocumentNumbers):
     """Numbers of several files; `hash_sum` is the sum of the kept documents' xxh3-128 mod 2^128."""
 
     hash_sum: Digest
@@ -151,15 +290,19 @@ class Totals(DocumentNumbers):
         dict[str, Number], Field(description="Number of rejects by reason (docs/bad-data.md).")
     ]
 
+    def document_totals(self) -> DocumentTotals:
+        """Return the totals as numbers to add up."""
+        return DocumentTotals.from_json(self.to_json())
 
-class Source(Totals):
+
+class SourceEntry(CorpusTotals):
     """Numbers of one configured source."""
 
     name: str | None
     planned_bytes: PlannedBytes
 
 
-class CountsTotals(Totals):
+class CountsTotals(CorpusTotals):
     """Numbers of all inputs and of the shards."""
 
     distinct_pretokens: Number
@@ -167,7 +310,7 @@ class CountsTotals(Totals):
     long_pretokens: Annotated[int, Field(ge=0, description="Too long, not counted.")]
 
 
-class TokensTotals(Totals):
+class TokensTotals(CorpusTotals):
     """Numbers of all inputs and of the token files."""
 
     train_rows: Number
@@ -176,23 +319,10 @@ class TokensTotals(Totals):
     text_bytes: Number
 
 
-class TokensFiles(_Part):
-    """The files in `tokens/` and `rejects/`."""
-
-    train: list[TokenFile]
-    validation: list[TokenFile]
-    rejects: list[TableFile]
-    statistics: list[TableFile]
+# --- manifests -------------------------------------------------------------------------------
 
 
-class Policy(_Part):
-    """Rules for invalid documents: of sources by their name, and of encoding."""
-
-    input: dict[str, dict[str, Any]]
-    encode: dict[str, Any]
-
-
-class Generation(_Part):
+class Generation(Record):
     """An increment of the dataset: inputs that were encoded together."""
 
     name: Annotated[str, Field(pattern=r"^(base|add[0-9]{3,9})$")]
@@ -223,7 +353,7 @@ class Generation(_Part):
     ] = None
 
 
-class Software(_Part):
+class Software(Record):
     """Versions that determine the bytes of the output."""
 
     bpe_beam: Annotated[str, Field(alias="bpe-beam")]
@@ -233,47 +363,16 @@ class Software(_Part):
     regex: str
 
 
-class ConfiguredSource(BaseModel):
-    """Settings of a source; those that its files are read with are keys too."""
+class Manifest(Record):
+    """The keys of every manifest."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    directory_name: ClassVar[StageDirectory]
 
-    name: str | None
-
-
-class StageConfiguration(BaseModel):
-    """Settings that determine the bytes of a stage, with defaults filled in."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    input: list[ConfiguredSource]
-
-
-class CountsSettings(BaseModel):
-    """Settings of counting; others are keys too."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    shards: Annotated[int, Field(ge=1, le=65536)]
-
-
-class CountsConfiguration(StageConfiguration):
-    """Settings that determine the bytes of counts or of a tokenizer trained from them."""
-
-    tokenizer: dict[str, Any]
-    counts: CountsSettings
-
-
-class TokensConfiguration(StageConfiguration):
-    """Settings that determine the bytes of token files."""
-
-    tokenizer: str
-    encode: dict[str, Any]
-    id_type: Literal["uint16", "uint32"]
-
-
-class _Manifest(_Part):
     format: Literal[2]
+    configuration: Annotated[
+        Configuration,
+        Field(description="Settings that determine the bytes, with defaults filled in."),
+    ]
     configuration_fingerprint: Digest
     software: Software
     checksum: Annotated[
@@ -284,33 +383,88 @@ class _Manifest(_Part):
         ),
     ]
 
+    @classmethod
+    def seal(cls, configuration: Mapping[str, Any], **fields: Any) -> Self:
+        """Return a manifest with the keys that follow from others, the checksum last.
+
+        Args:
+            configuration: in canonical form.
+            fields: keys of the stage.
+        """
+        unsealed = cls.model_validate(
+            {
+                "stage": cls.directory_name,
+                "format": FORMAT_VERSION,
+                "configuration": dict(configuration),
+                "configuration_fingerprint": fingerprint(configuration),
+                "software": dict(deciding_versions()),
+                "checksum": "0" * 32,
+                **fields,
+            }
+        )
+        content = unsealed.to_json()
+        content.pop("checksum")
+        return unsealed.model_copy(update={"checksum": fingerprint(content)})
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes that each input file may have, by label: as read, and as repaired."""
+        raise NotImplementedError
+
+    @property
+    def configured_sources(self) -> list[dict[str, Any]]:
+        """The sources in the configuration."""
+        sources: list[dict[str, Any]] = self.configuration["input"]
+        return sources
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the files of the stage, each with the name of its directory."""
+        raise NotImplementedError
+
 
 Sizes = Annotated[
     dict[str, Number], Field(description="Size in bytes of each input file, by its label.")
 ]
 
 
-class CountsManifest(_Manifest):
-    """`counts/manifest.json`."""
+class _StageOfSizes(Manifest):
+    """The key of a stage that lists only the sizes of its inputs."""
 
-    configuration: Annotated[CountsConfiguration, BeforeValidator(_check_nesting)]
-    stage: Literal["counts"]
     inputs: Sizes
-    sources: list[Source]
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The size of each input file, by label."""
+        return {label: (size,) for label, size in self.inputs.items()}
+
+
+class CountsContent(Record):
+    """The content of the counts, without inputs and configuration."""
+
+    sources: Annotated[list[SourceEntry], Field(min_length=1)]
     corpus: Corpus
-    shards: Annotated[list[ShardFile], Field(min_length=1)]
+    shards: Annotated[list[ShardEntry], Field(min_length=1)]
     totals: CountsTotals
     fingerprint: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
     ]
 
 
-class TokenizerManifest(_Manifest):
-    """`tokenizer/manifest.json`."""
+class CountsManifest(CountsContent, _StageOfSizes):
+    """`counts/manifest.json`."""
 
-    configuration: Annotated[CountsConfiguration, BeforeValidator(_check_nesting)]
-    stage: Literal["tokenizer"]
-    inputs: Sizes
+    directory_name: ClassVar[StageDirectory] = "counts"
+
+    stage: Literal["counts"]
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the shards."""
+        return (("counts", shard) for shard in self.shards)
+
+
+class TokenizerContent(Record):
+    """The result of training, without inputs and configuration."""
+
     counts: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
     ]
@@ -321,7 +475,7 @@ class TokenizerManifest(_Manifest):
             description="Fingerprint of everything that determines the ids of a text.",
         ),
     ]
-    files: Annotated[list[ListedFile], Field(min_length=1)]
+    files: Annotated[list[FileEntry], Field(min_length=1)]
     merges: Number
     vocab_size: Number
     vocab_size_asked_for: Number
@@ -335,11 +489,38 @@ class TokenizerManifest(_Manifest):
     ]
 
 
-class TokensManifest(_Manifest):
+class TokenizerManifest(TokenizerContent, _StageOfSizes):
+    """`tokenizer/manifest.json`."""
+
+    directory_name: ClassVar[StageDirectory] = "tokenizer"
+
+    stage: Literal["tokenizer"]
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the files of the tokenizer."""
+        return (("tokenizer", file) for file in self.files)
+
+
+class GenerationContent(Record):
+    """The inputs and files of a dataset, or of one generation of it."""
+
+    inputs: list[InputEntry]
+    sources: Annotated[list[SourceEntry], Field(min_length=1)]
+    corpus: Corpus
+    files: DatasetFiles
+    totals: TokensTotals
+
+
+class TokensManifest(GenerationContent, Manifest):
     """`tokens/manifest.json`."""
 
+    directory_name: ClassVar[StageDirectory] = "tokens"
+
     stage: Literal["tokens"]
-    configuration: Annotated[TokensConfiguration, BeforeValidator(_check_nesting)]
+    configuration: Annotated[
+        TokensConfiguration,
+        Field(description="Settings that determine the bytes, with defaults filled in."),
+    ]
     tokenizer: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the tokenizer.")
     ]
@@ -348,165 +529,89 @@ class TokensManifest(_Manifest):
         Field(description="Fingerprint of the counts; null if the tokenizer does not name them."),
     ]
     generations: Annotated[list[Generation], Field(min_length=1)]
-    inputs: list[InputFile]
-    sources: list[Source]
-    corpus: Corpus
-    files: TokensFiles
-    totals: TokensTotals
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes that each input file may have, by label: as read, and as repaired."""
+        return {file.name: file.possible_sizes for file in self.inputs}
+
+    @cached_property
+    def inputs_by_label(self) -> dict[str, InputEntry]:
+        """The input files by label."""
+        return {file.name: file for file in self.inputs}
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the token files, the statistics and the files of rejects."""
+        yield from (("tokens", file) for file in self.files.token_files)
+        yield from (("tokens", file) for file in self.files.statistics)
+        yield from (("rejects", file) for file in self.files.rejects)
 
 
-class SectionRecord(_Part):
-    """A sorted section of a run."""
+class FirstTokensFiles(Record):
+    """The token files in a manifest of format 1."""
 
-    run: FileName
-    offset: Number
-    length: Number
-    hash: str
+    model_config = ConfigDict(extra="ignore")
 
+    train: list[TokenFileEntry]
+    validation: list[TokenFileEntry] = []
 
-class CommitRecord(_Part):
-    """What a worker notes of tasks that it has counted: their hashes by index, and the runs."""
-
-    plan_id: str
-    tasks: dict[Annotated[str, Field(pattern=r"^[0-9]{1,12}$")], Digest]
-    runs: list[list[SectionRecord]]
-    sources: list[Totals]
-    long_pretokens: Number
-    fingerprint: Digest
+    @property
+    def token_files(self) -> list[TokenFileEntry]:
+        """The token files of both splits."""
+        return [*self.train, *self.validation]
 
 
-class ShardEntry(ShardFile):
-    """What a worker notes of a shard; the first one has the totals of the sources."""
+class FirstTokensTotals(Record):
+    """The totals in a manifest of format 1."""
 
-    sources: list[Totals] = []
-    long_pretokens: Number = 0
+    model_config = ConfigDict(extra="ignore")
 
-
-class TaskEntry(_Part):
-    """What a worker notes of a task that is encoded."""
-
-    index: Number
-    source: Number
-    totals: Totals
-    inputs: dict[str, DocumentNumbers]
-    refused: dict[str, Corpus]
-    train: TokenFile
-    validation: TokenFile | None
-    rejects: TableFile | None
-    statistics: TableFile
-
-
-class TrainedContent(_Part):
-    """The part of `tokenizer/manifest.json` that training gives."""
-
-    counts: Digest
-    fingerprint: Digest
-    files: list[ListedFile]
-    merges: Number
-    vocab_size: Number
-    vocab_size_asked_for: Number
-    stop_reason: str
-    stopped_because: str
-    not_written: dict[str, str]
-
-
-class TrainedEntry(_Part):
-    """What a worker notes of a tokenizer that it has trained."""
-
-    configuration: Digest
-    content: TrainedContent
-
-
-class ExportedFile(_Part):
-    """A file of an export, also in the directory of a split."""
-
-    name: Annotated[str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
-    bytes: Number
-    xxh3_128: Digest
-
-
-class _ExportedRows(TableFile):
     tokens: Number
 
 
-class WriteEntry(_Part):
-    """What a worker notes of a file of rows that it has exported in the order of the corpus."""
+class FirstTokensManifest(Record):
+    """`tokens/manifest.json` of format 1: the keys needed to read its token files."""
 
-    documents: Number
-    file: _ExportedRows
+    model_config = ConfigDict(extra="ignore")
 
-
-class GatherEntry(_Part):
-    """What a worker notes of a file of rows that it has gathered from runs."""
-
-    file: _ExportedRows
-
-
-class _ExportRun(_Part):
-    name: FileName
-    bytes: Number
-    index: Number
-    flushes: Number
+    format: Literal[1]
+    configuration: TokensConfiguration
+    configuration_fingerprint: Digest
+    files: FirstTokensFiles
+    totals: FirstTokensTotals
 
 
-class ScatterEntry(_Part):
-    """What a worker notes of a run of rows that are to be gathered."""
-
-    documents: Number
-    run: _ExportRun
-    buckets: list[Number]
+MANIFESTS: Final[Mapping[StageDirectory, type[Manifest]]] = {
+    model.directory_name: model for model in (CountsManifest, TokenizerManifest, TokensManifest)
+}
 
 
-class ExportIdentity(BaseModel):
-    """What decides the bytes of an export; `_export.json` while it is being made."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    format: int
-    to: str
-    split: str
-    options: Settings
-    dataset: dict[str, str]
+# --- _plan.json ------------------------------------------------------------------------------
 
 
-class ExportManifest(ExportIdentity):
-    """`export.json`."""
-
-    splits: dict[str, dict[str, int]]
-    files: Annotated[list[ExportedFile], Field(min_length=1)]
-
-
-class Plan(BaseModel):
+class StagePlan(Record):
     """`_plan.json`: what an unfinished stage was begun with."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow")
 
     format: Literal[2]
-    configuration: Annotated[StageConfiguration, BeforeValidator(_check_nesting)]
+    configuration: Configuration
     inputs: Sizes
     marks: dict[str, str] = {}
-    limits: Settings = {}
+    limits: dict[str, Any] = {}
     tasks: Number | None = None
 
-
-class RunFacts(BaseModel):
-    """The part of `run.json` that later commands use."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    marks: dict[str, str] = {}
-    locations: dict[str, str] = {}
-    repaired_marks: dict[str, str] = {}
-    repaired_locations: dict[str, str] = {}
-    limits: Settings = {}
-    tasks: Number | None = None
-    tokenizer: str | None = None
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """The size of each input file, by label."""
+        return {label: (size,) for label, size in self.inputs.items()}
 
 
-class Distribution(BaseModel):
+# --- run.json --------------------------------------------------------------------------------
+
+
+class DistributionEntry(Record):
     """Number, sum, minimum and maximum of the values of a distribution metric."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     count: Number
     sum: Number
@@ -514,12 +619,12 @@ class Distribution(BaseModel):
     max: Number
 
 
-class RunRecord(BaseModel):
+class RunRecord(Record):
     """`run.json`: facts of one run, which depend on the machine and the moment."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow")
 
-    stage: Stage
+    stage: StageDirectory
     manifest: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Checksum of the manifest.")
     ]
@@ -531,7 +636,7 @@ class RunRecord(BaseModel):
     ]
     output: str
     metrics: Annotated[
-        dict[str, int | Distribution] | None,
+        dict[str, int | DistributionEntry] | None,
         Field(description="Work of the workers and its duration; null if it was not reported."),
     ] = None
     marks: Annotated[dict[str, str], Field(description="ETag or modification time of each input.")]
@@ -540,18 +645,43 @@ class RunRecord(BaseModel):
         Field(description="Path or URL of each input, if it contains no credentials."),
     ]
     software: dict[str, str]
+    tokenizer: Annotated[
+        str | None, Field(description="In `tokens/`: path or URL of the tokenizer.")
+    ] = None
+    tasks: Annotated[
+        int | None, Field(description="In `counts/`: number of tasks, which rejects are named by.")
+    ] = None
+    limits: Annotated[
+        dict[str, Any], Field(description="Places in files at which the limits of sources end.")
+    ] = {}
+    repaired_marks: Annotated[
+        dict[str, str], Field(description="`marks` of repaired files, by the label of the input.")
+    ] = {}
+    repaired_locations: Annotated[
+        dict[str, str],
+        Field(description="`locations` of repaired files, by the label of the input."),
+    ] = {}
     checksum: Digest
 
+    @classmethod
+    def load(cls, directory: Directory) -> Self | None:
+        """Return the run record in a stage's directory, or None if there is none.
 
-MANIFESTS: Final[Mapping[Stage, type[_Manifest]]] = {
-    "counts": CountsManifest,
-    "tokenizer": TokenizerManifest,
-    "tokens": TokensManifest,
-}
+        Raises:
+            OutputError: the record is damaged.
+        """
+        data = directory.find_bytes(RUN)
+        return None if data is None else cls.parse(data, directory.path(RUN))
+
+
+# --- checksums -------------------------------------------------------------------------------
+
+
+_R = TypeVar("_R", bound=Record)
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with its checksum.
+    """Return the content with its checksum.
 
     >>> sealed({"a": 1})["checksum"] == fingerprint({"a": 1})
     True
@@ -559,47 +689,56 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "checksum": fingerprint(content)}
 
 
-def problem_of_seal(data: bytes) -> str | None:
-    """What is wrong with the bytes of a JSON object with a checksum, None if nothing is.
+def load_json(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in the bytes of a file.
 
-    >>> problem_of_seal(b"{}"), problem_of_seal(json_bytes(sealed({"a": 1})))
-    ('no checksum', None)
+    Raises:
+        ValueError: the bytes are not a JSON object.
     """
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        return f"no JSON: {error}"
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(value, dict):
-        return f"no JSON object, but {type(value).__name__}"
-    content = {key: item for key, item in value.items() if key != "checksum"}
-    if "checksum" not in value:
-        return "no checksum"
-    if value["checksum"] != fingerprint(content):
-        return f"checksum {fingerprint(content)} of its content, where it says {value['checksum']}"
-    if json_bytes(value) != data:
-        return "its content is whole, but not written as builds write it"
-    return None
+        raise ValueError(f"{type(value).__name__} instead of a JSON object")
+    return value
 
 
-def problem_of(data: bytes, model: type[BaseModel]) -> str | None:
-    """What is wrong with the bytes of a `manifest.json` or `run.json`, None if nothing is.
+def load_sealed(data: bytes) -> dict[str, Any]:
+    """Return the JSON object with a checksum in the bytes of a file.
 
-    >>> problem_of(b"{}", CountsManifest)
-    'no checksum'
+    Raises:
+        ValueError: it has another checksum or form than builds write; names the problem.
+
+    >>> load_sealed(json_bytes(sealed({"a": 1})))["a"]
+    1
     """
-    problem = problem_of_seal(data)
-    if problem is not None:
-        return problem
+    value = load_json(data)
+    if "checksum" not in value:
+        raise ValueError("no checksum")
+    expected = fingerprint({key: item for key, item in value.items() if key != "checksum"})
+    if value["checksum"] != expected:
+        raise ValueError(f"checksum {value['checksum']}, but its content has {expected}")
+    if json_bytes(value) != data:
+        raise ValueError("its content is intact, but not in the form that builds write")
+    return value
+
+
+def parse_sealed(model: type[_R], data: bytes) -> _R:
+    """Return the record in the bytes of a `manifest.json` or `run.json`, with all checks.
+
+    Raises:
+        ValueError: the bytes are not exactly what a build writes; names the problem.
+    """
+    value = load_sealed(data)
     try:
-        model.model_validate(json.loads(data))
+        return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return None
+        raise ValueError(first_problem(error)) from None
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of the three manifests and of `run.json`."""
+    """Return the JSON schema of the three manifests and of `run.json`."""
     models: list[type[BaseModel]] = [*MANIFESTS.values(), RunRecord]
     _, schema = models_json_schema([(model, "validation") for model in models])
     return {
@@ -609,13 +748,3 @@ def json_schema() -> dict[str, Any]:
         "oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in models],
         "$defs": schema["$defs"],
     }
-
-
-def main() -> None:
-    """Write the JSON schema to standard output."""
-    json.dump(json_schema(), sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
-
-
-if __name__ == "__main__":
-    main()

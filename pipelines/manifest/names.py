@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from typing import Final
+
+MANIFEST: Final = "manifest.json"
+RUN: Final = "run.json"
+PLAN: Final = "_plan.json"
 
 # The generation that a dataset begins with; those that follow are add001, add002, ….
 BASE: Final = "base"
 
 TOKEN_FILE: Final = re.compile(r"(train|validation)-(add\d{3,}-)?\d{5,}-of-\d{5,}\.parquet")
 STATISTICS_FILE: Final = re.compile(r"statistics(-add\d{3,})?\.parquet")
+# Sorted runs are scratch: a directory of each count, or of each pipeline, below this one has them.
+RUNS: Final = "_runs"
+RUN_FILE: Final = re.compile(r"run-[0-9a-f]{32}\.bin")
 # What workers note until a stage is finished, by paths below counts/_runs and tokens/_tasks.
 _PLAN: Final = r"[0-9a-f]{32}"
 COMMIT_FILE: Final = re.compile(r"commit-[0-9a-f]{32}\.json")
 RUN_FILES: Final = (
-    rf"{_PLAN}/(run-[0-9a-f]{{32}}\.bin|{COMMIT_FILE.pattern}|"
+    rf"{_PLAN}/({RUN_FILE.pattern}|{COMMIT_FILE.pattern}|"
     r"shard-\d{5,}-of-\d{5,}\.parquet\.json)"
 )
 ENTRY_FILES: Final = rf"{_PLAN}/\d{{5,}}-of-\d{{5,}}\.(json|(statistics|taken|carried)\.parquet)"
@@ -40,6 +48,11 @@ def task_name(index: int, of: int, generation: str = BASE) -> str:
     """
     prefix = "" if generation == BASE else f"{generation}-"
     return f"{prefix}{index:05d}-of-{of:05d}"
+
+
+def new_run_name() -> str:
+    """Return a name for a sorted run that no other attempt, repeated or not, uses."""
+    return f"run-{secrets.token_hex(16)}.bin"
 
 
 def statistics_file_name(generation: str = BASE) -> str:

@@ -1,9 +1,12 @@
-"""What was built from what: the files that say so, and holding them against a configuration.
+"""The stages of a build: their records on disk, compared with a configuration and its inputs.
 
-A stage's directory has `_plan.json` from its beginning to its end, and `manifest.json`, written
-last, when it is finished. Both state the canonical configuration and the inputs, so another
-configuration never mixes with what is there. What depends on machine or moment is in `run.json`
-alone.
+A stage's directory has `_plan.json` from its start to its end and `manifest.json`, written last,
+once it is finished: when every file that it lists is present with its size, and after the names in
+the directory are on the disk. Both record the canonical configuration and the inputs, so that the
+output of another configuration is never mixed in. Beside configurations, names and sizes of inputs
+are compared and, if this machine has recorded them, version tags. Only `run.json` depends on the
+machine or the moment. A build that is killed between the manifest and its own end leaves scratch
+files, which the next one removes.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final, Generic, Self, TypeVar
 
 import pyarrow as pa
+from pydantic import ValidationError
 
 from pipelines.config.fingerprints import Difference, differences, fingerprint
 from pipelines.config.values import is_url
@@ -26,40 +31,73 @@ from pipelines.errors import (
     DifferentConfigurationError,
     InputError,
     OutputError,
+    PipelineError,
 )
 from pipelines.manifest import generations
-from pipelines.manifest.models import FORMAT_VERSION, sealed
-from pipelines.manifest.records import (
-    MANIFEST,
-    PLAN,
-    RUN,
-    find_plan,
-    find_run,
-    is_foreign,
-    read_manifest,
-    read_plan,
-    read_run,
+from pipelines.manifest.models import (
+    FORMAT_VERSION,
+    CountsManifest,
+    Manifest,
+    RunRecord,
+    StageDirectory,
+    StagePlan,
+    TokenizerManifest,
+    TokensManifest,
+    first_problem,
+    load_json,
+    sealed,
 )
+from pipelines.manifest.names import MANIFEST, PLAN, RUN, STATISTICS_FILE
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import split_chain
 from pipelines.storage.parquet import is_of_a_build
 from pipelines.tasks.plan import Plan
-from pipelines.versions import deciding_versions
+from pipelines.tokenizers.files import counts_fingerprint
 
-_DIFFERENCES_SHOWN = 12
-_FILES_SHOWN = 3
-_FILES_LOOKED_AT = 16
-_NOTHING: dict[str, Any] = {}  # the plan of a directory whose files were discarded
+_DIFFERENCES_SHOWN: Final = 12
+_FILES_SHOWN: Final = 3
+_FILES_LOOKED_AT: Final = 16
+# A damaged record still has two of these keys; files of others with its name have none.
+_MARKERS: Final = frozenset({"format", "configuration", "inputs"})
+_DISCARDED: Final[Mapping[str, Any]] = {}  # the plan of a stage whose files were discarded
+
+_M = TypeVar("_M", bound=Manifest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Generic[_M]):
+    """A stage of a build.
+
+    Attributes:
+        name: in summaries and errors; also the name of its command.
+        manifest: model of its manifest.
+        may_grow: if inputs may be added to it when it is finished, as a further generation.
+    """
+
+    name: str
+    manifest: type[_M]
+    may_grow: bool = False
+
+    @property
+    def directory(self) -> StageDirectory:
+        """The name of its directory in the output."""
+        return self.manifest.directory_name
+
+
+COUNT: Final = Stage(name="count", manifest=CountsManifest)
+TRAIN: Final = Stage(name="train", manifest=TokenizerManifest)
+ENCODE: Final = Stage(name="encode", manifest=TokensManifest, may_grow=True)
+STAGES: Final[tuple[Stage[Any], ...]] = (COUNT, TRAIN, ENCODE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What decides the bytes of a stage's output.
+    """All that decides the bytes of a stage's output.
 
     Attributes:
-        configuration: canonical: without what has no influence.
-        inputs: source, name and size of each input file, by its label.
-        marks: what changes with an input file, by its label; of this machine.
+        configuration: in canonical form, without the keys that have no influence.
+        inputs: size of each input file, by its label.
+        marks: version tag (ETag or modification time) of each input file, by its label.
         locations: path or URL of each input file, by its label.
     """
 
@@ -70,7 +108,7 @@ class Identity:
 
     @classmethod
     def of(cls, configuration: Mapping[str, Any], plan: Plan) -> Identity:
-        """The identity of a stage over the inputs of a plan."""
+        """Return the identity of a stage with this configuration and the inputs of a plan."""
         return cls(
             configuration=configuration,
             inputs={file.label: file.size for file in plan.files},
@@ -80,92 +118,124 @@ class Identity:
 
     @property
     def configuration_fingerprint(self) -> str:
-        """Of the configuration alone."""
+        """The fingerprint of the configuration alone."""
         return fingerprint(self.configuration)
 
 
-def finished_manifest(
-    directory: Directory,
-    identity: Identity,
-    *,
-    may_grow: bool = False,
-    command: str | None = None,
-) -> dict[str, Any] | None:
-    """The manifest of a finished stage; None if it is not finished, or not begun.
+def find_finished_manifest(
+    stage: Stage[_M], directory: Directory, identity: Identity, *, command: str | None = None
+) -> _M | None:
+    """Return the manifest of a finished stage, or None if the stage is unfinished.
 
     Args:
+        stage: to look for.
         directory: of the stage.
-        identity: of what is to be there.
-        may_grow: there may be further inputs than those of the manifest, also of further sources.
-        command: that was asked for, of which the hints are; None: that of the stage.
+        identity: that the stage must have. A stage that may grow may have fewer inputs.
+        command: that the user ran, for hints; None: that of the stage.
 
     Raises:
-        DifferentConfigurationError: what is there is of another configuration or other inputs.
-        OutputError: there are files that no build wrote.
+        DifferentConfigurationError: the stage has another configuration or other inputs.
+        OutputError: the directory has files that no build wrote, lacks files of the manifest, or
+            has a damaged record.
     """
-    manifest = read_manifest(directory)
-    found = read_plan(directory) if manifest is None else manifest
-    if found is None:
+    manifest = load_manifest(stage, directory, command=command)
+    if manifest is not None:
+        may_grow = stage.may_grow
+        _check_same(stage, directory, manifest, identity, may_grow=may_grow, command=command)
+        _check_present(stage, directory, manifest, command)
+        return manifest
+    plan = load_plan(stage, directory, command=command)
+    if plan is not None:
+        _check_same(stage, directory, plan, identity, may_grow=False, command=command)
+    elif PLAN not in directory.sizes():
         there = sorted(n for n in directory.sizes() if not n.startswith((".", "_")))
         if there:
-            raise _unrecorded_files(directory, there, _restart(directory, command))
-        return None
-    if manifest is None and found == _NOTHING:
-        return None
-    if is_foreign(found):
-        raise _foreign_files(directory, [PLAN if manifest is None else MANIFEST])
-    restart = _restart(directory, command)
-    _check_format(directory, found, restart)
-    _check_same(
-        directory, found, identity, may_grow=may_grow and manifest is not None, restart=restart
-    )
-    if manifest is not None:
-        _check_present(directory, manifest, restart)
-    return manifest
+            raise _unrecorded_files(stage, directory, there, command)
+    return None
 
 
-def stated(directory: Directory) -> dict[str, Any]:
-    """What is said of what is in a stage's directory, begun or finished; empty if nothing is."""
-    return read_plan(directory) or read_manifest(directory) or {}
-
-
-def stated_configuration(directory: Directory) -> dict[str, Any]:
-    """The configuration of what is in a stage's directory, finished or begun; empty if none."""
-    found = read_manifest(directory) or read_plan(directory) or {}
-    return dict(found.get("configuration", {}))
-
-
-def dataset_manifest(directory: Directory) -> dict[str, Any]:
-    """The manifest of finished token files, whatever configuration they are of.
+def load_manifest(
+    stage: Stage[_M], directory: Directory, *, command: str | None = None
+) -> _M | None:
+    """Return the manifest in a stage's directory, or None if there is none.
 
     Raises:
-        InputError: they are not finished.
+        DifferentConfigurationError: the manifest has another format.
+        OutputError: the manifest is damaged, or no build wrote it.
+    """
+    data = directory.find_bytes(MANIFEST)
+    if data is None:
+        return None
+    try:
+        return stage.manifest.model_validate_json(data)
+    except ValidationError as error:
+        raise _invalid_record(
+            stage, directory, MANIFEST, data, first_problem(error), command
+        ) from None
+
+
+def load_plan(
+    stage: Stage[_M], directory: Directory, *, command: str | None = None
+) -> StagePlan | _M | None:
+    """Return the plan in a stage's directory, or None if there is none or it was discarded.
+
+    While a finished stage is discarded, its manifest is the plan.
+
+    Raises:
+        DifferentConfigurationError: the plan has another format.
+        OutputError: the plan is damaged, or no build wrote it.
+    """
+    data = directory.find_bytes(PLAN)
+    if data is None:
+        return None
+    try:
+        value = load_json(data)
+        if value == _DISCARDED:
+            return None
+        model = stage.manifest if "checksum" in value else StagePlan
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        problem = first_problem(error)
+    except ValueError as error:
+        problem = str(error)
+    raise _invalid_record(stage, directory, PLAN, data, problem, command)
+
+
+def load_declaration(stage: Stage[_M], directory: Directory) -> StagePlan | _M | None:
+    """Return the plan of an unfinished stage or the manifest of a finished one, if there is one."""
+    return load_plan(stage, directory) or load_manifest(stage, directory)
+
+
+def load_dataset(tokens: Directory) -> TokensManifest:
+    """Return the manifest of finished token files, whatever their configuration.
+
+    Raises:
+        InputError: the token files are unfinished.
         OutputError: files are missing.
     """
-    manifest = read_manifest(directory)
+    manifest = load_manifest(ENCODE, tokens)
     if manifest is None:
         raise InputError(
             "There are no finished token files.",
             expected=MANIFEST,
-            where=directory.url,
+            where=tokens.url,
             hint="Finish them: `beam-bpe encode CONFIG`.",
         )
-    _check_format(directory, manifest, _restart(directory))
-    _check_present(directory, manifest, _restart(directory))
+    _check_present(ENCODE, tokens, manifest)
     return manifest
 
 
 def check_replayable(
-    directory: Directory, found: Mapping[str, Any], configuration: Mapping[str, Any]
+    tokens: Directory, manifest: TokensManifest, configuration: Mapping[str, Any]
 ) -> None:
-    """Checks that a configuration is that of a dataset but for what decides about rejects.
+    """Check that a configuration is that of a dataset, apart from the policy on rejects.
 
     Raises:
-        DifferentConfigurationError: it is not.
+        DifferentConfigurationError: it differs in other keys.
     """
-    known = {source["name"] for source in found["configuration"]["input"]}
+    known = {source["name"] for source in manifest.configured_sources}
     now = generations.without_files(configuration, known)
-    was = generations.without_files(found["configuration"], known)
+    was = generations.without_files(manifest.configuration, known)
     changed = differences(generations.with_policy(was, generations.policy_of(now)), now)
     if not changed:
         return
@@ -176,7 +246,7 @@ def check_replayable(
         "Rejects are replayed into a dataset of another configuration; nothing was changed.",
         expected=f"differences in {', '.join(keys)} alone",
         found="these differences (there → now)\n    " + "\n    ".join(map(str, changed)),
-        where=directory.url,
+        where=tokens.url,
         hint="Go back to the configuration of the dataset.",
     )
 
@@ -184,75 +254,93 @@ def check_replayable(
 def begin_stage(
     directory: Directory,
     identity: Identity,
-    limits: Mapping[str, Any] = _NOTHING,
+    limits: Mapping[str, Any] | None = None,
     tasks: int | None = None,
 ) -> None:
-    """States what the stage is about to make, before it makes anything.
+    """Record what a stage is about to make, before it makes anything.
 
-    `limits` says where the limits of sources were found to end; see `kept_limits`. From the number
-    of tasks follow the names of files, by which they are known when they are discarded.
+    Args:
+        directory: of the stage.
+        identity: of the stage.
+        limits: where the limits of sources end, for `read_limits`; None: it has no limits.
+        tasks: number of its tasks, which names its files when they are discarded; None: it has no
+            tasks.
     """
     directory.create()
-    directory.write_json(
-        PLAN,
-        {
-            "format": FORMAT_VERSION,
-            "configuration": identity.configuration,
-            "inputs": identity.inputs,
-            "marks": identity.marks,
-            "limits": limits,
-            "tasks": tasks,
-        },
+    plan = StagePlan(
+        format=FORMAT_VERSION,
+        configuration=dict(identity.configuration),
+        inputs=dict(identity.inputs),
+        marks=dict(identity.marks),
+        limits=dict(limits or {}),
+        tasks=tasks,
     )
+    directory.write_json(PLAN, plan.to_json())
 
 
-def tasks_of(directory: Directory) -> int | None:
-    """The number of tasks of a stage that was begun or counted; None if nothing says it."""
-    for found in (find_plan(directory), find_run(directory)):
-        tasks = found.get("tasks")
-        if isinstance(tasks, int):
-            return tasks
-    return None
+def read_number_of_tasks(counts: Directory) -> int | None:
+    """Return the number of tasks that counting has recorded; None if it has not."""
+    return next((f.tasks for f in _intact_records(COUNT, counts) if f.tasks is not None), None)
 
 
-def kept_limits(directories: Sequence[Directory]) -> dict[str, Any]:
-    """What stages, begun or finished, have kept of where the limits of sources end."""
-    kept: dict[str, Any] = {}
-    for directory in directories:
-        for found in (find_plan(directory), find_run(directory)):
-            limits = found.get("limits", {})
-            kept.update(limits if isinstance(limits, dict) else {})
-    return kept
+def read_limits(output: Directory) -> dict[str, Any]:
+    """Return where the limits of sources end, as the stages of an output have recorded it."""
+    limits: dict[str, Any] = {}
+    for stage in (COUNT, ENCODE):
+        for found in _intact_records(stage, output / stage.directory):
+            limits.update(found.limits)
+    return limits
+
+
+def _intact_records(stage: Stage[Any], directory: Directory) -> Iterator[StagePlan | RunRecord]:
+    """Yield the records of a stage that tell facts which can be found out again."""
+    with suppress(DamagedOutputError, DifferentConfigurationError):
+        plan = load_plan(stage, directory)
+        if isinstance(plan, StagePlan):
+            yield plan
+    with suppress(DamagedOutputError):
+        run = RunRecord.load(directory)
+        if run is not None:
+            yield run
 
 
 def finish_stage(
-    directory: Directory, identity: Identity, content: Mapping[str, Any], run: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Writes `run.json` and then the manifest; gives the manifest."""
-    manifest = sealed(
-        {
-            "format": FORMAT_VERSION,
-            "configuration": identity.configuration,
-            "configuration_fingerprint": identity.configuration_fingerprint,
-            "inputs": identity.inputs,
-            "software": dict(deciding_versions()),
-            **content,
-        }
-    )
+    stage: Stage[_M],
+    directory: Directory,
+    identity: Identity,
+    manifest: _M,
+    run: Mapping[str, Any],
+) -> None:
+    """Write `run.json`, then the manifest.
+
+    Args:
+        stage: that is complete.
+        directory: of the stage.
+        identity: of the stage.
+        manifest: of the stage.
+        run: of `run.json`, besides what every one has.
+
+    Raises:
+        OutputError: files of the manifest are missing.
+    """
     system = os.uname()  # platform.platform() would start a process
-    earlier = find_run(directory)
+    earlier = None
+    with suppress(DamagedOutputError):
+        earlier = RunRecord.load(directory)
+    marks = {} if earlier is None else earlier.repaired_marks
+    locations = {} if earlier is None else earlier.repaired_locations
     record = {
         **run,
-        "repaired_marks": {**earlier.get("repaired_marks", {}), **run.get("repaired_marks", {})},
+        "repaired_marks": {**marks, **run.get("repaired_marks", {})},
         "repaired_locations": {
-            **earlier.get("repaired_locations", {}),
-            **_public(run.get("repaired_locations", {})),
+            **locations,
+            **_without_credentials(run.get("repaired_locations", {})),
         },
-        "stage": manifest.get("stage"),
-        "manifest": manifest["checksum"],
+        "stage": stage.directory,
+        "manifest": manifest.checksum,
         "output": directory.url,
         "marks": identity.marks,
-        "locations": _public(identity.locations),
+        "locations": _without_credentials(identity.locations),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": {
             "python": platform.python_version(),
@@ -262,102 +350,112 @@ def finish_stage(
         },
     }
     directory.write_json(RUN, sealed(record))
-    _check_present(directory, manifest, _restart(directory))
+    _check_present(stage, directory, manifest)
+    # The manifest declares the stage finished: everything else must be on disk before it is.
     directory.settle()
-    directory.write_json(MANIFEST, manifest)
+    directory.write_json(MANIFEST, manifest.to_json())
     directory.settle()
     directory.remove(PLAN)
     directory.remove_leftovers()
-    return manifest
 
 
 def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None:
-    """Removes what a build left that was killed after it wrote the manifest.
+    """Remove the files of a build that was killed after it wrote the manifest.
 
     Args:
         directory: of a finished stage.
-        may_remove: asked if there is anything: whether no other build is at work.
+        may_remove: called if there are such files; returns False if another build is at work.
     """
     if (PLAN in directory.sizes() or directory.leftovers()) and may_remove():
         directory.remove(PLAN)
         directory.remove_leftovers()
 
 
-def read_for_discarding(directory: Directory) -> dict[str, Any] | None:
-    """Return the plan or manifest of a stage that is to be discarded; None if it has neither.
+@dataclass(frozen=True, kw_only=True)
+class Remains(Generic[_M]):
+    """The record of a stage that is to be discarded, which tells its files from those of others.
 
-    A record that is damaged, or of another version, is {}: it does not tell which files are ours.
-
-    Raises:
-        OutputError: there is a file of somebody else with its name.
+    Attributes:
+        declared: plan or manifest; None if there is none that this version can read.
+        is_recorded: if there is a record at all, perhaps a damaged one.
     """
-    try:
-        begun = read_plan(directory)
-        found = begun or read_manifest(directory)
-    except DamagedOutputError:
-        return {}
-    if found is None:
-        return begun
-    if is_foreign(found):
-        raise _foreign_files(directory, [MANIFEST if begun is None else PLAN])
-    return found if found.get("format") == FORMAT_VERSION else {}
+
+    declared: StagePlan | _M | None
+    is_recorded: bool
+
+    @classmethod
+    def load(cls, stage: Stage[_M], directory: Directory) -> Self:
+        """Return the remains in the directory of a stage.
+
+        Raises:
+            OutputError: a file has the name of a record, and no build wrote it.
+        """
+        try:
+            declared = load_declaration(stage, directory)
+        except (DamagedOutputError, DifferentConfigurationError):
+            return cls(declared=None, is_recorded=True)
+        is_recorded = declared is not None or PLAN in directory.sizes()
+        return cls(declared=declared, is_recorded=is_recorded)
+
+    def select(self, directory: Directory, ours: str) -> list[str]:
+        """Return the names of files that builds wrote.
+
+        If the record does not tell, Parquet files do by their footers; files of a tokenizer are of
+        a build if there is a record, or if they say that they were trained from counts.
+
+        Args:
+            directory: of the stage, or of rejects.
+            ours: a regex that matches the names of the stage's files.
+        """
+        names = [name for name in directory.sizes() if re.fullmatch(ours, name)]
+        if self.declared is not None:
+            return names
+        others = self.is_recorded or _is_trained(directory)
+        return [
+            name
+            for name in names
+            if (is_of_a_build(directory, name) if name.endswith(".parquet") else others)
+        ]
 
 
-def files_of_builds(directory: Directory, ours: str, found: Mapping[str, Any] | None) -> list[str]:
-    """Return the names of files in a directory that builds wrote.
-
-    Args:
-        directory: of a stage, or of rejects.
-        ours: a regex that matches the names of the stage's files.
-        found: what `read_for_discarding` returned. If it does not tell which files are ours,
-            Parquet files say so themselves; others are ours if there was a record.
-    """
-    names = [name for name in directory.sizes() if re.fullmatch(ours, name)]
-    if found:
-        return names
-    is_trained = found is not None or _was_trained(directory)
-    return [
-        name
-        for name in names
-        if (is_of_a_build(directory, name) if name.endswith(".parquet") else is_trained)
-    ]
-
-
-def _was_trained(directory: Directory) -> bool:
-    """Return whether a build trained the tokenizer in a directory."""
-    from pipelines.tokenizers.files import counts_fingerprint  # slow to import, and rarely needed
-
+def _is_trained(directory: Directory) -> bool:
+    """Return whether a tokenizer in a directory says that it was trained from counts."""
     try:
         return counts_fingerprint(directory) is not None
     except DamagedOutputError:
         return False
 
 
-def discard_stage(directory: Directory, ours: str) -> None:
+def discard_stage(stage: Stage[_M], directory: Directory, ours: str) -> None:
     """Remove what builds wrote into a stage's directory, and nothing else.
 
-    When this is interrupted, what is left still says which build it is of.
+    If this is interrupted, the remaining files still have a plan that declares their configuration,
+    unless that was damaged before.
 
     Args:
+        stage: to discard.
         directory: of the stage.
         ours: a regex that matches the names of the stage's files.
     """
-    found = read_for_discarding(directory)
-    names = files_of_builds(directory, ours, found)
-    if found is None and not names:
+    remains = Remains.load(stage, directory)
+    names = remains.select(directory, ours)
+    if not (remains.is_recorded or names):
         return
-    if found:
-        directory.write_json(PLAN, found)
+    if remains.declared is not None:
+        directory.write_json(PLAN, remains.declared.to_json())
         directory.remove(MANIFEST)
     directory.remove_files([*names, RUN])
     directory.remove_leftovers()
-    directory.write_json(PLAN, _NOTHING)
+    directory.write_json(PLAN, _DISCARDED)
     directory.remove(MANIFEST)
 
 
-def _unrecorded_files(directory: Directory, names: Sequence[str], restart: str) -> OutputError:
-    """Return the error for files without the record of a build."""
-    ours = files_of_builds(directory, "|".join(map(re.escape, names[:_FILES_LOOKED_AT])), None)
+def _unrecorded_files(
+    stage: Stage[_M], directory: Directory, names: Sequence[str], command: str | None
+) -> OutputError:
+    """Return the error for files in a directory without a record."""
+    pattern = "|".join(map(re.escape, names[:_FILES_LOOKED_AT]))
+    ours = Remains[_M](declared=None, is_recorded=False).select(directory, pattern)
     if not ours:
         return _foreign_files(directory, names)
     return OutputError(
@@ -365,7 +463,49 @@ def _unrecorded_files(directory: Directory, names: Sequence[str], restart: str) 
         expected=f"{MANIFEST}, or {PLAN} of a build that was interrupted",
         found=", ".join(ours[:_FILES_SHOWN]),
         where=directory.url,
-        hint=f"Restore {MANIFEST}, or make this stage anew: {restart}.",
+        hint=f"Restore {MANIFEST}, or redo this stage: {_restart_commands(stage, command)}.",
+    )
+
+
+def _invalid_record(
+    stage: Stage[_M],
+    directory: Directory,
+    name: str,
+    data: bytes,
+    problem: str,
+    command: str | None,
+) -> PipelineError:
+    """Return the error for a record that no build of this version wrote.
+
+    Args:
+        stage: of the record.
+        directory: of the stage.
+        name: of the file.
+        data: its bytes.
+        problem: the first problem of the record.
+        command: that the user ran, if any.
+    """
+    redo = f"redo this stage: {_restart_commands(stage, command)}."
+    try:
+        value = load_json(data)
+    except ValueError:
+        value = None
+    if value is not None and len(_MARKERS & value.keys()) < 2:
+        return _foreign_files(directory, [name])
+    if value is not None and value.get("format") != FORMAT_VERSION:
+        return DifferentConfigurationError(
+            "The output was made by another version of this tool; nothing was changed.",
+            expected=f"format {FORMAT_VERSION}",
+            found=f"format {value.get('format', 1)}",
+            where=directory.url,
+            hint=f"Choose another output, or {redo}",
+        )
+    return DamagedOutputError(
+        "A file of the output is damaged.",
+        expected="JSON as beam-bpe writes it",
+        found=problem,
+        where=directory.path(name),
+        hint=f"Restore it, or {redo}",
     )
 
 
@@ -379,45 +519,37 @@ def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
     )
 
 
-def _check_present(directory: Directory, manifest: Mapping[str, Any], restart: str) -> None:
-    """All files that the manifest lists must be there with their sizes."""
-    files = manifest.get("files", ())
-    if isinstance(files, Mapping):  # those of encoding; rejects are in another directory
-        files = [file for split in ("train", "validation") for file in files[split]]
-    listed = [*manifest.get("shards", ()), *files]
+def _check_present(
+    stage: Stage[_M], directory: Directory, manifest: _M, command: str | None = None
+) -> None:
+    """Check that every file of the manifest is in the stage's directory and has its size."""
+    listed = [
+        file
+        for place, file in manifest.listed_files()
+        if place == stage.directory and not STATISTICS_FILE.fullmatch(file.name)
+    ]
     present = directory.sizes() if listed else {}
-    wrong = [file["name"] for file in listed if present.get(file["name"]) != file["bytes"]]
+    wrong = [file.name for file in listed if present.get(file.name) != file.bytes]
     if wrong:
         raise OutputError(
-            "The output is not as its manifest says.",
+            "The output does not match its manifest.",
             expected=f"{len(listed)} files with the sizes in {MANIFEST}",
             found=f"{len(wrong)} missing or of another size: " + ", ".join(wrong[:_FILES_SHOWN]),
             where=directory.url,
-            hint=f"Restore them, or make them anew: {restart}.",
+            hint=f"Restore them, or redo this stage: {_restart_commands(stage, command)}.",
         )
 
 
-def _check_format(directory: Directory, found: Mapping[str, Any], restart: str) -> None:
-    if found.get("format") == FORMAT_VERSION:
-        return
-    raise DifferentConfigurationError(
-        "The output was made by another version of this tool; nothing was changed.",
-        expected=f"format {FORMAT_VERSION}",
-        found=f"format {found.get('format', 1)}",
-        where=directory.url,
-        hint=f"Choose another output, or make this stage anew: {restart}.",
-    )
-
-
 def _check_same(
+    stage: Stage[_M],
     directory: Directory,
-    found: Mapping[str, Any],
+    found: StagePlan | _M,
     identity: Identity,
     *,
     may_grow: bool,
-    restart: str,
+    command: str | None,
 ) -> None:
-    inputs = inputs_of(found)
+    inputs = found.input_sizes
     configuration = [str(d) for d in _changed_configuration(found, identity.configuration)]
     changed = list(_changed_inputs(directory, found, identity))
     added = [label for label in identity.inputs if label not in inputs]
@@ -441,58 +573,57 @@ def _check_same(
         + "\n    ".join(differing[:_DIFFERENCES_SHOWN])
         + (f"\n    and {more} more" if more > 0 else ""),
         where=directory.url,
-        hint=_after_adding(directory)
-        if added and not configuration and not changed and _is_counted(directory)
+        hint=_choices_after_adding(directory)
+        if added and not configuration and not changed and stage == COUNT
         else "Choose another output, go back to the old configuration and restore the inputs, or "
-        f"make this stage anew: {restart}.",
+        f"redo this stage: {_restart_commands(stage, command)}.",
     )
 
 
-def inputs_of(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The inputs that a manifest or a plan states, by label, each with its `size`."""
-    inputs = found["inputs"]
-    if isinstance(inputs, Mapping):
-        return {label: {"size": size} for label, size in inputs.items()}
-    return {file["name"]: file for file in inputs}
-
-
 def _changed_configuration(
-    found: Mapping[str, Any], configuration: Mapping[str, Any]
+    found: StagePlan | Manifest, configuration: Mapping[str, Any]
 ) -> list[Difference]:
-    """None if it is that of any generation: rejects may have been replayed by another policy."""
-    there = found["configuration"]
-    changed = differences(there, configuration)
-    replayed = [] if "generations" not in found else generations.policies(found)[1:]
+    """Return the differences from a stage's configuration, none if a generation of it has this one.
+
+    A replay of rejects gives its generation a policy of its own.
+    """
+    replayed = generations.replay_policies(found) if isinstance(found, TokensManifest) else []
+    there = found.configuration
     if any(not differences(generations.with_policy(there, p), configuration) for p in replayed):
         return []
-    return changed
+    return differences(there, configuration)
 
 
-def _is_grown(found: Mapping[str, Any], configuration: Mapping[str, Any]) -> bool:
-    """Whether only patterns of files and sources were added."""
-    known = [source["name"] for source in found["configuration"]["input"]]
+def _is_grown(found: StagePlan | Manifest, configuration: Mapping[str, Any]) -> bool:
+    """Return True if a configuration only adds sources and patterns of files."""
+    if "input" not in found.configuration:
+        return False
+    known = [source["name"] for source in found.configuration["input"]]
+    there = generations.without_files(found.configuration, known)
     return not _changed_configuration(
-        {**found, "configuration": generations.without_files(found["configuration"], known)},
+        found.model_copy(update={"configuration": there}),
         generations.without_files(configuration, known),
     )
 
 
 def _changed_inputs(
-    directory: Directory, found: Mapping[str, Any], identity: Identity
+    directory: Directory, found: StagePlan | Manifest, identity: Identity
 ) -> Iterator[str]:
-    """The inputs that are not there any more, or not as they were."""
-    run = read_run(directory)
-    marks = found.get("marks") or run.get("marks", {})
-    for label, file in inputs_of(found).items():
+    """Yield the inputs that are gone or that have changed."""
+    run = RunRecord.load(directory)
+    marks = {} if run is None else run.marks
+    repaired_marks = {} if run is None else run.repaired_marks
+    if isinstance(found, StagePlan) and found.marks:
+        marks = found.marks
+    for label, sizes in found.input_sizes.items():
         size, mark = identity.inputs.get(label), identity.marks.get(label)
-        was, repaired = file["size"], file.get("repaired", {}).get("size")
         if size is None:
-            yield f'input {label}: "{was} bytes" → not set'
-        elif size not in (was, repaired):
-            yield f'input {label}: "{was} bytes" → "{size} bytes"'
+            yield f'input {label}: "{sizes[0]} bytes" → not set'
+        elif size not in sizes:
+            yield f'input {label}: "{sizes[0]} bytes" → "{size} bytes"'
         elif mark not in (
-            *([marks.get(label, mark)] if size == was else []),
-            *([run.get("repaired_marks", {}).get(label, mark)] if size == repaired else []),
+            *([marks.get(label, mark)] if size == sizes[0] else []),
+            *([repaired_marks.get(label, mark)] if size in sizes[1:] else []),
         ):
             yield (
                 f"input {label}: as large as before, but changed since "
@@ -500,12 +631,8 @@ def _changed_inputs(
             )
 
 
-def _is_counted(directory: Directory) -> bool:
-    return directory.url.rpartition("/")[2] == "counts"
-
-
-def _after_adding(directory: Directory) -> str:
-    tokenizer = f"{directory.url.rpartition('/')[0]}/tokenizer"
+def _choices_after_adding(counts: Directory) -> str:
+    tokenizer = f"{counts.url.removesuffix(COUNT.directory)}{TRAIN.directory}"
     return (
         "Files were added, and the tokenizer is of the others. Choose:\n"
         "    to encode the added files alone, with the tokenizer that is there:\n"
@@ -514,24 +641,24 @@ def _after_adding(directory: Directory) -> str:
         "CONFIG --restart`;\n"
         "      if the tokenizer has the same ids then, `beam-bpe encode CONFIG` encodes the added "
         "files alone;\n"
-        "    to begin anew and encode all: `beam-bpe build CONFIG --restart`."
+        "    to start again and encode everything: `beam-bpe build CONFIG --restart`."
     )
 
 
-def _public(locations: Mapping[str, str]) -> dict[str, str]:
-    return {label: url for label, url in locations.items() if _is_public(url)}
+def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
+    """Return the locations that can't contain credentials."""
+    return {label: url for label, url in locations.items() if not _may_hold_credentials(url)}
 
 
-def _is_public(url: str) -> bool:
-    """Return whether a path or URL has no place in which credentials could stand."""
-    url = split_chain(url)[-1]
-    return not is_url(url) or not ("?" in url or "@" in url)
+def _may_hold_credentials(url: str) -> bool:
+    storage = split_chain(url)[-1]  # that of an archive, whose files have any names
+    return is_url(storage) and ("?" in storage or "@" in storage)
 
 
-def _restart(directory: Directory, command: str | None = None) -> str:
-    """The commands that make a stage anew, and those after it up to what was asked for."""
-    stages = ("count", "train", "encode")
-    first = {"counts": 0, "tokenizer": 1}.get(directory.url.rpartition("/")[2], 2)
-    last = stages.index(command) if command in stages else first
-    names = ("build",) if command == "build" else stages[first : max(first, last) + 1]
-    return ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in names)
+def _restart_commands(stage: Stage[Any], command: str | None) -> str:
+    """Return the commands that make a stage again, and those after it up to a command."""
+    names = [stage.name for stage in STAGES]
+    first = names.index(stage.name)
+    last = names.index(command) if command in names else first
+    again = ["build"] if command == "build" else names[first : max(first, last) + 1]
+    return ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in again)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
+
+ID_TYPES: Final = {"uint16": pa.uint16(), "uint32": pa.uint32()}
 
 
 def schema(id_type: str, *, record_ids: bool = False) -> pa.Schema:
-    """The columns of a token file.
+    """Return the columns of a token file.
 
-    input_ids: list of uint16 or uint32; num_tokens: with what was prepended and appended;
-    num_bytes: of the source text; source: name of source and file; offset: first byte of the
+    input_ids: list of uint16 or uint32; num_tokens: its length, with prepended and appended ids;
+    num_bytes: bytes of the source text; source: name of source and file; offset: first byte of the
     document in the decompressed file, or number of the row; part: number of the piece of a long
-    document; id: the record's own, if sources have ids.
+    document; id: the record's own id, if sources have ids.
     """
-    ids = pa.uint16() if id_type == "uint16" else pa.uint32()
+    ids = pa.list_(pa.field("element", ID_TYPES[id_type], nullable=False))
     return pa.schema(
         [
-            pa.field(
-                "input_ids", pa.list_(pa.field("element", ids, nullable=False)), nullable=False
-            ),
+            pa.field("input_ids", ids, nullable=False),
             pa.field("num_tokens", pa.int32(), nullable=False),
             pa.field("num_bytes", pa.int64(), nullable=False),
             pa.field("source", pa.dictionary(pa.int32(), pa.string()), nullable=False),

@@ -1,15 +1,17 @@
-"""Range of a file → DocumentBatch, for every form of input, on any storage.
+"""Range of a file → DocumentBatch, for every input format and storage.
 
-`read_range` is the one entrance. The documents of a range are those that begin in it:
+`read_range` is the only entry point. A document belongs to the range in which it starts:
 
-- text, JSON lines (`text`, `json_lines`): the first byte of the document, or of its line, lies in
-  the range; to finish the last one, reading goes on past the range's end;
-- Parquet, Arrow IPC files (`columns`): the row group or record batch lies in the range, where the
-  file is shared out among them (`columns` says how); an Arrow IPC stream can't be cut, and belongs
-  to the range that begins at byte 0.
+- text, JSON lines (`text`, `json_lines`): the range contains the first byte of the document or of
+  its line. The reader continues past the end of the range to finish the last document;
+- Parquet, Arrow IPC files (`columns`): the range contains the start of the row group or record
+  batch, with the file divided among them in proportion to their size (Parquet) or equally (Arrow).
+  An Arrow IPC stream cannot be divided and belongs to the range that starts at byte 0.
 
-A document longer than `ReadOptions.piece_bytes` is scanned to its end first and then given in
-pieces. The pieces depend on its text alone, so every form gives the same.
+So ranges are independent of each other, and dividing a file differently gives the same documents.
+
+A document longer than `ReadOptions.piece_bytes` is scanned to its end first, then read again and
+yielded in chunks. The chunks depend only on the text, so they are the same for every format.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from pipelines.tasks.plan import COLUMN_FORMATS, Range, is_splittable
 
 __all__ = ["InvalidDocumentError", "LongDocumentError", "ReadOptions", "read_range"]
 
-# Of a range; texts need no parsing, and to begin a thread takes as long as to parse some kB.
+# Smallest range that is parsed in a thread: starting a thread takes as long as parsing some kB.
 _WORTH_A_THREAD: Final = 1 << 20
 
 
@@ -45,48 +47,53 @@ def read_range(
     storage_options: Mapping[str, Any] | None = None,
     fetched: StoredFile | None = None,
 ) -> Iterator[DocumentBatch]:
-    """Yield the documents that begin in the range, in order.
+    """Yield the documents that start in the range, in order.
 
-    Batches hold whole documents, or a single piece of a long one; with them go the number of empty
-    documents and the documents that were left out. Which documents there are, and where they are
-    cut, depends on the file, the form, the special tokens and `piece_bytes`, not on ranges or
-    `read_bytes`.
+    A batch contains complete documents or a single chunk of a long one, with the number of empty
+    documents and the rejects. The documents and their cuts depend on the file, the format, the
+    special tokens and `piece_bytes`, not on ranges or `read_bytes`.
 
     Args:
-        file: as planned; its size must still be the same.
-        byte_range: part of it; the whole file if it can't be cut (`is_splittable`).
-        options: how documents are read.
-        storage_options: of the file's fsspec file system.
-        fetched: the file, if it is open already.
+        file: the file as planned; its size must not have changed.
+        byte_range: part of the file; all of it if it cannot be divided (`is_splittable`).
+        options: rules for reading documents.
+        storage_options: options of the file's fsspec file system.
+        fetched: the file, if it is already open.
 
     Raises:
-        BadFileError: the file is gone, has changed, may not be read, is corrupt or cut short, or
-            lacks a column that is to be read. With `ReadOptions.keep_readable` what comes before
-            that is given, and a reject with one of `REASONS_OF_FILES` for the rest of the range.
-        InputError: its storage fails.
-        LongDocumentError: a long document has no place where it can be cut.
+        BadFileError: the file no longer exists, has changed, is not readable, is corrupt or
+            truncated, or lacks a required column. With `ReadOptions.keep_readable`, everything
+            before the fault is yielded, then a reject with one of `REASONS_OF_FILES` for the rest
+            of the range.
+        InputError: the storage fails.
+        LongDocumentError: a long document cannot be cut.
         InvalidDocumentError: see `ReadOptions.invalid_utf8`.
 
-    Example: of a file with the text `one|two|three`, separator `|`, the range [2, 6) holds the
-    document `two` alone.
+    Example: with the separator `|`, the range [2, 6) of the text `one|two|three` contains only the
+    document `two`.
     """
     if not is_splittable(file.compression, options) and byte_range.start != 0:
-        raise ValueError("a compressed file, or one without separator, is read as a whole")
+        raise ValueError(
+            "a compressed file, or one without a separator, cannot be divided into ranges"
+        )
     with ExitStack() as opened:
         reader: SeparatedReader | ColumnReader | None = None
         try:
-            reader = _reader(file, byte_range, options, storage_options or {}, fetched, opened)
+            reader = _open_reader(file, byte_range, options, storage_options or {}, fetched, opened)
             is_large = byte_range.end - byte_range.start >= _WORTH_A_THREAD
             ahead = is_large and options.format != "text"
             yield from read_ahead(reader.batches()) if ahead else reader.batches()
         except BadFileError as error:
             if not options.keep_readable:
                 raise
-            place, length = _all_of(file, byte_range, options) if reader is None else reader.rest
-            yield BatchMaker(file, options).rest_of_file(place, length, error)
+            if reader is None:
+                offset, length = _find_rest(file, byte_range, options)
+            else:
+                offset, length = reader.rest
+            yield BatchMaker(file, options).reject_rest(offset, length, error)
 
 
-def _reader(
+def _open_reader(
     file: InputFile,
     byte_range: Range,
     options: ReadOptions,
@@ -94,7 +101,7 @@ def _reader(
     fetched: StoredFile | None,
     opened: ExitStack,
 ) -> SeparatedReader | ColumnReader:
-    """The reader of a form; `opened` closes what it has open."""
+    """Return the reader for the format; `opened` closes its files."""
     if options.format in COLUMN_FORMATS:
         columns = ParquetReader if options.format == "parquet" else ArrowReader
         handle = opened.enter_context(open_handle(file, storage_options, fetched))
@@ -111,8 +118,8 @@ def _reader(
     return lines(file, byte_range, options, opened.enter_context(streams))
 
 
-def _all_of(file: InputFile, byte_range: Range, options: ReadOptions) -> tuple[int, int]:
-    """Place and known length of a range of which nothing could be read."""
+def _find_rest(file: InputFile, byte_range: Range, options: ReadOptions) -> tuple[int, int]:
+    """Return the offset and known length of a range of which nothing could be read."""
     if options.format in COLUMN_FORMATS or file.compression is not None:
         return 0, 0
     return byte_range.start, byte_range.end - byte_range.start

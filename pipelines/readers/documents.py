@@ -1,4 +1,19 @@
-"""Texts found in a file → batches: looked at once each, rejected or repaired, long ones cut."""
+"""Texts found in a file → batches: each is validated, rejected or repaired, and cut if it is long.
+
+A document is selected before it is validated, so the policies for bad data do not change which
+documents are selected. Every document that leaves this module is valid UTF-8 and not empty; empty
+documents are counted only.
+
+A long document is scanned to its end first (validity, special tokens, length, hash), so that it is
+accepted or rejected as a whole; a second pass reads it again in chunks. A chunk ends after a letter
+and before a character that is not a letter, mark or apostrophe, where no special token spans the
+cut. Every named pattern except `none` has a boundary there, so pre-tokens and ids are those of the
+complete document (`bpe_core.reference.cut_places`). Whitespace-delimited words are cut only before
+white space. With a normalizer, both characters must be ones that it never changes: documents are
+cut in the source, so that chunks can be normalized separately. For the pattern `none` and for
+custom patterns no safe cut is known; such documents are read completely, up to
+`input.max_document_bytes`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +40,7 @@ from pipelines.readers.long_documents import (
 )
 from pipelines.readers.options import InvalidDocumentError, LongDocumentError, ReadOptions
 from pipelines.readers.streams import ByteArray
-from pipelines.redaction import scrub
+from pipelines.redaction import redact
 from pipelines.rejects.reasons import INVALID_UTF8, TOO_LONG
 from pipelines.tasks.listing import InputFile
 
@@ -40,15 +55,15 @@ class Texts:
 
     Attributes:
         data: uint8.
-        starts, ends: int64[n], places in `data`, ascending.
-        places: int64[n], where the file has each: `DocumentBatch.offsets`.
+        starts, ends: int64[n], positions in `data`, ascending.
+        offsets: int64[n], offset of each in the file; see `DocumentBatch.offsets`.
         ids: the records' own ids, strings or null; None where records have none.
     """
 
     data: ByteArray
     starts: IntArray
     ends: IntArray
-    places: IntArray
+    offsets: IntArray
     ids: pa.StringArray | None = None
 
     def __len__(self) -> int:
@@ -56,17 +71,17 @@ class Texts:
         return len(self.starts)
 
     def select(self, kept: NDArray[np.bool_]) -> Texts:
-        """Some of them; the buffer stays."""
+        """Return some of the texts, with the same buffer."""
         return Texts(
             data=self.data,
             starts=self.starts[kept],
             ends=self.ends[kept],
-            places=self.places[kept],
+            offsets=self.offsets[kept],
             ids=None if self.ids is None else self.ids.filter(pa.array(kept)),
         )
 
     def slice(self, begin: int, end: int) -> Texts:
-        """Those from `begin` to before `end`, with no more of the buffer than they span."""
+        """Return the texts from `begin` to before `end`, and only the buffer that they span."""
         if begin == 0 and end == len(self):
             return self
         first, last = (self.starts[begin], self.ends[end - 1]) if begin < end else (0, 0)
@@ -74,28 +89,28 @@ class Texts:
             data=self.data[first:last],
             starts=self.starts[begin:end] - first,
             ends=self.ends[begin:end] - first,
-            places=self.places[begin:end],
+            offsets=self.offsets[begin:end],
             ids=None if self.ids is None else self.ids[begin:end],
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
-    """Documents that were not selected: their number and their source text."""
+class NotSelected:
+    """Number of documents that were not selected, and the bytes of their source text."""
 
     documents: int = 0
     bytes: int = 0
 
-    def more(self, num_bytes: IntArray) -> LeftOut:
-        """With others, of which each has so many bytes."""
-        return LeftOut(
+    def plus(self, num_bytes: IntArray) -> NotSelected:
+        """Return the sum with more documents, given the bytes of each."""
+        return NotSelected(
             documents=self.documents + len(num_bytes), bytes=self.bytes + int(num_bytes.sum())
         )
 
 
-_NONE_LEFT_OUT: Final = LeftOut()
+_ALL_SELECTED: Final = NotSelected()
 
-# The same for all files of a source, of which there may be a million.
+# Shared by all files of a source, of which there may be a million.
 _specials = lru_cache(maxsize=16)(Specials)
 _normalizer = lru_cache(maxsize=16)(native_normalizer)
 
@@ -104,8 +119,8 @@ class BatchMaker:
     """Makes the batches of one file.
 
     Args:
-        file: where the texts come from.
-        options: how it is read.
+        file: the file that contains the texts.
+        options: rules for reading it.
     """
 
     def __init__(self, file: InputFile, options: ReadOptions):
@@ -114,28 +129,28 @@ class BatchMaker:
         self._specials = _specials(options.special_tokens)
         self._normalizer = _normalizer(options.normalizer, options.normalize_quotes)
 
-    def where(self, place: int, byte: int = 0) -> str:
-        """A place in the file and, in text, a byte of the document there, for a person."""
+    def where(self, offset: int, byte: int = 0) -> str:
+        """Describe a position in the file; `byte` is relative to the document, for text only."""
         if self._options.format in ("parquet", "arrow"):
-            return f"{self._file.url}, row {place:,}"
+            return f"{self._file.url}, row {offset:,}"
         of_text = " of the decompressed text" if self._file.compression else ""
         if self._options.format == "jsonl":
-            return f"{self._file.url}, line at byte {place:,}{of_text}"
-        return f"{self._file.url}, byte {place + byte:,}{of_text}"
+            return f"{self._file.url}, line at byte {offset:,}{of_text}"
+        return f"{self._file.url}, byte {offset + byte:,}{of_text}"
 
     def reject(
         self,
-        place: int,
+        offset: int,
         length: int,
         reason: str,
         message: str,
         head: bytes = b"",
         record_id: str | None = None,
     ) -> Reject:
-        """A document of this file that is left out."""
+        """Return the reject of a document of this file."""
         return Reject(
             source=self._file.label,
-            offset=place,
+            offset=offset,
             length=length,
             reason=reason,
             message=message,
@@ -143,21 +158,22 @@ class BatchMaker:
             id=record_id,
         )
 
-    def rest_of_file(self, place: int, length: int, error: BadFileError) -> DocumentBatch:
-        """The batch that rejects what can't be read of the file.
+    def reject_rest(self, offset: int, length: int, error: BadFileError) -> DocumentBatch:
+        """Return a batch that rejects the unreadable rest of the file.
 
         Args:
-            place: where reading stopped.
-            length: what is known to be left: bytes, or rows; 0 if nothing is known.
-            error: why it stopped. Of its text only what is the same on every machine is kept.
+            offset: the position at which reading stopped.
+            length: number of bytes or rows known to remain; 0 if unknown.
+            error: the reason. Only the parts of its text that are the same on every machine are
+                kept, because rejects must not depend on the machine.
         """
         found = f" Found: {error.found}" if isinstance(error, DamagedFileError) else ""
-        reject = self.reject(place, length, error.reason, scrub(f"{error.message}{found}"))
-        return self.nothing(0, [reject])
+        reject = self.reject(offset, length, error.reason, redact(f"{error.message}{found}"))
+        return self.make_empty(0, [reject])
 
     # --- whole documents
 
-    def batch(
+    def make_batch(
         self,
         texts: Texts,
         *,
@@ -165,39 +181,40 @@ class BatchMaker:
         empty: int = 0,
         rejects: Sequence[Reject] = (),
         other_bytes: int = 0,
-        left_out: LeftOut = _NONE_LEFT_OUT,
+        not_selected: NotSelected = _ALL_SELECTED,
     ) -> DocumentBatch:
-        """The batch of these texts, which are not empty.
+        """Return the batch of these texts, none of which is empty.
 
         Args:
-            texts: what to look at: selected, then rejected or repaired if it is not UTF-8.
-            consumed: bytes of the file that they stand for, with `rejects` and with `other_bytes`
-                that other batches hold; None where a file's bytes are no sum of such.
-            empty: number of empty documents among them.
-            rejects: documents left out already.
-            other_bytes: see `consumed`.
-            left_out: documents that were not selected already; not among `texts`.
+            texts: the candidates; those selected are rejected or repaired if they are not UTF-8.
+            consumed: bytes of the file that these texts, `rejects`, `not_selected` and
+                `other_bytes` account for, including separators and markup; None for formats
+                whose bytes do not add up to the file.
+            empty: number of empty documents to report.
+            rejects: documents that were already rejected.
+            other_bytes: bytes of text within `consumed` that other batches report.
+            not_selected: documents that were already excluded; not in `texts`.
         """
         data, starts, ends = texts.data, texts.starts, texts.ends
         num_bytes = ends - starts
         framing = 0
         if consumed is not None:
             framing = consumed - other_bytes - int(num_bytes.sum())
-            framing -= sum(reject.length for reject in rejects) + left_out.bytes
+            framing -= sum(reject.length for reject in rejects) + not_selected.bytes
         valid, hashes = _native.scan_documents(data, starts, ends)
         if not self._options.selection.is_all:
-            taken = self._taken(texts, valid, hashes)
-            left_out = left_out.more(num_bytes[~taken])
-            texts = texts.select(taken)
+            selected = self._select(texts, valid, hashes)
+            not_selected = not_selected.plus(num_bytes[~selected])
+            texts = texts.select(selected)
             starts, ends = texts.starts, texts.ends
-            num_bytes, valid, hashes = num_bytes[taken], valid[taken], hashes[taken]
+            num_bytes, valid, hashes = num_bytes[selected], valid[selected], hashes[selected]
         invalid = np.flatnonzero(valid < num_bytes)
         if len(invalid) and self._options.invalid_utf8 == "replace":
             broken = [data[starts[i] : ends[i]].tobytes() for i in invalid]
             repaired = [text.decode("utf-8", "replace").encode() for text in broken]
-            data, starts, ends = with_texts(data, starts, ends, invalid, repaired)
+            data, starts, ends = replace_texts(data, starts, ends, invalid, repaired)
         elif len(invalid):
-            found = [self._invalid_text(texts, int(i), int(valid[i])) for i in invalid]
+            found = [self._reject_invalid_text(texts, int(i), int(valid[i])) for i in invalid]
             rejects = sorted([*rejects, *found], key=lambda reject: reject.offset)
             kept = valid == num_bytes
             texts = texts.select(kept)
@@ -211,22 +228,22 @@ class BatchMaker:
             data=data,
             starts=starts,
             ends=ends,
-            offsets=texts.places,
+            offsets=texts.offsets,
             num_bytes=num_bytes,
             hashes=hashes,
             source=self._file.label,
             ids=texts.ids,
             empty=empty,
             framing_bytes=framing,
-            not_selected=left_out.documents,
-            not_selected_bytes=left_out.bytes,
+            not_selected=not_selected.documents,
+            not_selected_bytes=not_selected.bytes,
             rejects=tuple(rejects),
         )
 
-    def _taken(
+    def _select(
         self, texts: Texts, valid: IntArray, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Which texts are selected; `valid` says where the valid UTF-8 of each ends."""
+        """Return a mask of the selected texts; `valid` has the lengths of valid prefixes."""
         selection = self._options.selection
         characters = _NO_PLACES
         if selection.counts_characters:
@@ -234,141 +251,149 @@ class BatchMaker:
             for i in np.flatnonzero(valid < texts.ends - texts.starts):
                 text = texts.data[texts.starts[i] : texts.ends[i]].tobytes()
                 characters[i] = len(text.decode("utf-8", "replace"))
-        return selection.of(hashes, characters)
+        return selection.select(hashes, characters)
 
-    def record_batches(
+    def make_batches(
         self, texts: Texts, *, consumed: int | None = None, rejects: Sequence[Reject] = ()
     ) -> Iterator[DocumentBatch]:
-        """The batches of texts of any length, empty ones among them, that are in memory.
+        """Yield the batches of texts in memory, which may be empty or of any length.
 
-        The first one says what there is besides documents.
+        The first batch reports everything that is not a document.
         """
         lengths = texts.ends - texts.starts
         too_long = np.flatnonzero(lengths > self._options.max_document_bytes)
         kept = lengths > 0
-        left_out = _NONE_LEFT_OUT
+        not_selected = _ALL_SELECTED
         if len(too_long):
             kept[too_long] = False
             if not self._options.selection.is_all:
                 scanned = texts.select(lengths > self._options.max_document_bytes)
-                taken = self._taken(
+                selected = self._select(
                     scanned, *_native.scan_documents(scanned.data, scanned.starts, scanned.ends)
                 )
-                left_out = left_out.more(lengths[too_long[~taken]])
-                too_long = too_long[taken]
-            found = [self._too_long_text(texts, int(i)) for i in too_long]
+                not_selected = not_selected.plus(lengths[too_long[~selected]])
+                too_long = too_long[selected]
+            found = [self._reject_long_text(texts, int(i)) for i in too_long]
             rejects = sorted([*rejects, *found], key=lambda reject: reject.offset)
         empty = int(np.count_nonzero(lengths == 0))
         texts, lengths = (texts, lengths) if kept.all() else (texts.select(kept), lengths[kept])
-        long = np.flatnonzero(lengths > self._options.longest_common).tolist()
+        long = np.flatnonzero(lengths > self._options.longest_batched).tolist()
         first = long[0] if long else len(texts)
-        yield self.batch(
+        yield self.make_batch(
             texts.slice(0, first),
             consumed=consumed,
             empty=empty,
             rejects=rejects,
             other_bytes=int(lengths[first:].sum()),
-            left_out=left_out,
+            not_selected=not_selected,
         )
         for i, following in pairwise([*long, len(texts)]):
-            yield from self._long_text(texts, i)
+            yield from self._cut_text(texts, i)
             if following > i + 1:
-                yield self.batch(texts.slice(i + 1, following))
+                yield self.make_batch(texts.slice(i + 1, following))
 
-    def _invalid_text(self, texts: Texts, i: int, valid: int) -> Reject:
+    def _reject_invalid_text(self, texts: Texts, i: int, valid: int) -> Reject:
         text = texts.data[texts.starts[i] : texts.ends[i]]
         found = text[valid : valid + LONGEST_CHARACTER].tobytes()
         head = text[:FIRST_BYTES].tobytes()
-        return self._invalid(int(texts.places[i]), len(text), valid, found, head, _id(texts, i))
+        return self.reject_invalid(
+            int(texts.offsets[i]), len(text), valid, found, head, _get_id(texts, i)
+        )
 
-    def _invalid(
+    def reject_invalid(
         self,
-        place: int,
+        offset: int,
         length: int,
         valid: int,
         found: bytes,
         head: bytes,
         record_id: str | None,
     ) -> Reject:
-        """The reject for a document with `found` at byte `valid`; an error if that is asked for."""
+        """Return the reject of a document with the bytes `found` at byte `valid`.
+
+        Raises:
+            InvalidDocumentError: The policy asks for an error instead.
+        """
         shown = " ".join(f"0x{byte:02x}" for byte in found)
         if self._options.invalid_utf8 == "error":
             raise InvalidDocumentError(
                 "A document is not valid UTF-8.",
                 found=f"the bytes {shown} at byte {valid:,} of the document",
-                where=self.where(place, valid),
-                hint="Repair the text, or set invalid_utf8 (in a build input.invalid_utf8) to "
+                where=self.where(offset, valid),
+                hint="Repair the text, or set invalid_utf8 (input.invalid_utf8 in a build) to "
                 "reject or replace.",
             )
         message = f"not valid UTF-8: the bytes {shown} at byte {valid} of the document"
-        return self.reject(place, length, INVALID_UTF8, message, head, record_id)
+        return self.reject(offset, length, INVALID_UTF8, message, head, record_id)
 
-    def _too_long_text(self, texts: Texts, i: int) -> Reject:
+    def _reject_long_text(self, texts: Texts, i: int) -> Reject:
         text = texts.data[texts.starts[i] : texts.ends[i]]
         head = text[:FIRST_BYTES].tobytes()
-        return self.too_long_reject(
-            int(texts.places[i]), len(text), head, "a text", record_id=_id(texts, i)
+        return self.reject_too_long(
+            int(texts.offsets[i]), len(text), head, "a text", record_id=_get_id(texts, i)
         )
 
-    def too_long_reject(
-        self, place: int, length: int, head: bytes, what: str, record_id: str | None = None
+    def reject_too_long(
+        self, offset: int, length: int, head: bytes, what: str, record_id: str | None = None
     ) -> Reject:
-        """The reject for what would have to be held in memory and is too long for that."""
+        """Return the reject of a text, line or document that is too long to be held in memory."""
         message = (
             f"{what} of {length:,} bytes; at most {self._options.max_document_bytes:,} are "
             "allowed (input.max_document_bytes)"
         )
-        return self.reject(place, length, TOO_LONG, message, head, record_id)
+        return self.reject(offset, length, TOO_LONG, message, head, record_id)
 
     # --- long documents
 
-    def long_document(self, place: int, ids: pa.StringArray | None = None) -> LongDocument:
-        """A document that is looked at chunk by chunk."""
+    def start_long_document(self, offset: int, ids: pa.StringArray | None = None) -> LongDocument:
+        """Return a document to be scanned block by block."""
         counts = self._options.selection.counts_characters
-        return LongDocument(place, self._specials, ids, count_characters=counts)
+        return LongDocument(offset, self._specials, ids, count_characters=counts)
 
-    def check(self, document: LongDocument) -> None:
-        """Raises the error for what was seen of a document so far, if it is to be one."""
+    def check_document(self, document: LongDocument) -> None:
+        """Raise InvalidDocumentError early if the text is invalid and the policy is `error`."""
         is_error = self._options.invalid_utf8 == "error" and self._options.selection.is_all
         if document.invalid_at is not None and is_error:
-            self._invalid_long(document)
+            self._reject_invalid_document(document)
 
-    def long_batches(
+    def cut_document(
         self,
         document: LongDocument,
         text_again: Callable[[], Readable],
         consumed: int | None = None,
     ) -> Iterator[DocumentBatch]:
-        """The pieces of a document that was looked at to its end.
+        """Yield the chunks of a document that was scanned to its end, or its reject.
 
         Args:
-            document: what was found out.
-            text_again: gives the same text once more.
-            consumed: bytes of the file that it stands for.
+            document: the result of the scan.
+            text_again: opens the same text for a second pass.
+            consumed: bytes of the file that the document and its separator account for.
         """
         framing = 0 if consumed is None else consumed - document.length
         selection = self._options.selection
-        if not selection.of(document.hashes, np.array([document.characters])).all():
-            yield self.nothing(framing, left_out=LeftOut(documents=1, bytes=document.length))
-        elif self._must_fit(document) and document.length > self._options.max_document_bytes:
-            reject = self.too_long_reject(
-                document.place, document.length, document.head, "a document", document.record_id
+        if not selection.select(document.hashes, np.array([document.characters])).all():
+            yield self.make_empty(
+                framing, not_selected=NotSelected(documents=1, bytes=document.length)
             )
-            yield self.nothing(framing, [reject])
+        elif self._must_fit(document) and document.length > self._options.max_document_bytes:
+            reject = self.reject_too_long(
+                document.offset, document.length, document.head, "a document", document.record_id
+            )
+            yield self.make_empty(framing, [reject])
         elif document.invalid_at is None or self._options.invalid_utf8 == "replace":
-            yield from self._pieces(document, text_again(), framing)
+            yield from self._cut_chunks(document, text_again(), framing)
         else:
-            yield self.nothing(framing, [self._invalid_long(document)])
+            yield self.make_empty(framing, [self._reject_invalid_document(document)])
 
-    def nothing(
+    def make_empty(
         self,
         framing: int,
         rejects: Sequence[Reject] = (),
         *,
-        left_out: LeftOut = _NONE_LEFT_OUT,
+        not_selected: NotSelected = _ALL_SELECTED,
         rows: int = 0,
     ) -> DocumentBatch:
-        """A batch without documents."""
+        """Return a batch without documents."""
         return DocumentBatch(
             data=np.empty(0, np.uint8),
             starts=_NO_PLACES,
@@ -378,38 +403,38 @@ class BatchMaker:
             hashes=np.empty((0, 2), np.uint64),
             source=self._file.label,
             framing_bytes=framing,
-            not_selected=left_out.documents,
-            not_selected_bytes=left_out.bytes,
+            not_selected=not_selected.documents,
+            not_selected_bytes=not_selected.bytes,
             rows=rows,
             rejects=tuple(rejects),
         )
 
-    def _long_text(self, texts: Texts, i: int) -> Iterator[DocumentBatch]:
+    def _cut_text(self, texts: Texts, i: int) -> Iterator[DocumentBatch]:
         text = texts.data[texts.starts[i] : texts.ends[i]]
         ids = None if texts.ids is None else texts.ids[i : i + 1]
-        document = self.long_document(int(texts.places[i]), ids)
+        document = self.start_long_document(int(texts.offsets[i]), ids)
         step = self._options.read_bytes
         for begin in range(0, len(text), step):
             document.add(text[begin : begin + step], is_last=begin + step >= len(text))
-        yield from self.long_batches(document, lambda: MemoryText(text))
+        yield from self.cut_document(document, lambda: MemoryText(text))
 
-    def _invalid_long(self, document: LongDocument) -> Reject:
+    def _reject_invalid_document(self, document: LongDocument) -> Reject:
         valid = document.invalid_at or 0
         found, head = document.invalid_bytes, document.head
-        return self._invalid(
-            document.place, document.length, valid, found, head, document.record_id
+        return self.reject_invalid(
+            document.offset, document.length, valid, found, head, document.record_id
         )
 
     def _must_fit(self, document: LongDocument) -> bool:
-        """Whether it would have to be held in memory."""
+        """Return True if the document must be held in memory completely."""
         return not self._options.cut or self._is_whole(document)
 
     def _is_whole(self, document: LongDocument) -> bool:
-        """Whether its source text, which is to be repaired, does not show where not to cut."""
+        """Return True if repairing may create special tokens, so that no cut is safe."""
         is_repaired = document.invalid_at is not None and self._options.invalid_utf8 == "replace"
         return is_repaired and self._specials.replacing_makes_one
 
-    def _pieces(
+    def _cut_chunks(
         self, document: LongDocument, source: Readable, framing: int
     ) -> Iterator[DocumentBatch]:
         is_invalid = document.invalid_at is not None
@@ -418,16 +443,16 @@ class BatchMaker:
         left = document.length
         part = 0
         while len(text) or left:
-            text, left, cut = self._next_cut(document, source, text, left, limit)
-            piece = text[:cut]
+            text, left, cut = self._find_next_cut(document, source, text, left, limit)
+            chunk = text[:cut]
             text = text[cut:]
             if is_invalid:
-                piece = np.frombuffer(piece.tobytes().decode("utf-8", "replace").encode(), np.uint8)
+                chunk = np.frombuffer(chunk.tobytes().decode("utf-8", "replace").encode(), np.uint8)
             yield DocumentBatch(
-                data=piece,
+                data=chunk,
                 starts=np.zeros(1, np.int64),
-                ends=np.array([len(piece)], np.int64),
-                offsets=np.array([document.place], np.int64),
+                ends=np.array([len(chunk)], np.int64),
+                offsets=np.array([document.offset], np.int64),
                 num_bytes=np.array([cut], np.int64),
                 hashes=document.hashes,
                 source=self._file.label,
@@ -441,18 +466,26 @@ class BatchMaker:
             )
             part += 1
 
-    def _next_cut(
+    def _find_next_cut(
         self, document: LongDocument, source: Readable, text: ByteArray, left: int, limit: int
     ) -> tuple[ByteArray, int, int]:
-        """Where the piece ends that `text` begins with; `text` with what had to be read for that.
+        """Find the end of the chunk at the start of `text`, reading more of the document if needed.
 
-        `left` is how much of the document is not read yet.
+        Args:
+            document: the document, for errors.
+            source: the stream of its second pass.
+            text: bytes that were read and not yet yielded.
+            left: number of bytes not yet read.
+            limit: maximum length of a chunk.
+
+        Returns:
+            `text` with the bytes that were read, the new `left`, and the length of the chunk.
         """
         most = self._options.max_document_bytes
         wanted = limit + _native.cut_lookahead(self._specials.matcher)
         while True:
             if len(text) < wanted and left:
-                text, left = self._more_text(source, text, left, wanted - len(text))
+                text, left = self._read_more(source, text, left, wanted - len(text))
             seen = text[:wanted]
             is_all = not left and len(seen) == len(text)
             if is_all and len(seen) <= limit:
@@ -470,10 +503,10 @@ class BatchMaker:
             if is_all:
                 return text, left, len(seen)
             if wanted >= most:
-                raise self.too_long(document.place, document.length - left - len(text))
+                raise self.no_cut_error(document.offset, document.length - left - len(text))
             wanted = min(2 * wanted, most)
 
-    def _more_text(
+    def _read_more(
         self, source: Readable, text: ByteArray, left: int, amount: int
     ) -> tuple[ByteArray, int]:
         amount = min(amount, left)
@@ -486,50 +519,51 @@ class BatchMaker:
             except BadFileError as error:
                 if not self._options.keep_readable:
                     raise
-                # Its first pieces are given already, so it can't be a reject any more.
-                raise self._interrupted(str(error.found)) from error
+                # Its first chunks may be downstream already, so it is too late for a reject.
+                raise self._interruption_error(str(error.found)) from error
             if not got:
-                raise self._interrupted("an earlier end")
+                raise self._interruption_error("the end of the file, too early")
             done += got
         return longer, left - amount
 
-    def _interrupted(self, found: str) -> InputError:
+    def _interruption_error(self, found: str) -> InputError:
         return InputError(
-            "A long document could be read once, but not a second time.",
-            expected="the same bytes, from which its pieces are made",
+            "The second pass over a long document failed.",
+            expected="the same bytes as in the first pass",
             found=found,
             where=self._file.url,
             hint="Check the file and its storage, then run the command again.",
         )
 
-    def too_long(self, place: int, byte: int = 0) -> LongDocumentError:
-        """The error for a long document of which some pieces are given, and no other can be."""
+    def no_cut_error(self, offset: int, byte: int = 0) -> LongDocumentError:
+        """Return the error for a long document that has no safe cut within the limit."""
         most = f"{self._options.max_document_bytes:,} bytes (input.max_document_bytes)"
         before_white_space = self._options.cut_before_white_space
         return LongDocumentError(
-            "A long document has no place where it can be cut.",
-            expected=f"within {most} a letter followed by "
-            + ("white space" if before_white_space else "something else than a letter"),
+            "A long document cannot be cut.",
+            expected="a letter followed by "
+            + ("white space" if before_white_space else "a character that is not a letter")
+            + f" within {most}",
             found="none",
-            where=self.where(place, byte),
+            where=self.where(offset, byte),
             hint="Check that the file is text and that input.separator is right, or raise "
             "input.max_document_bytes if memory allows.",
         )
 
 
-def _id(texts: Texts, i: int) -> str | None:
+def _get_id(texts: Texts, i: int) -> str | None:
     value: str | None = None if texts.ids is None else texts.ids[i].as_py()
     return value
 
 
-def with_texts(
+def replace_texts(
     data: ByteArray,
     starts: IntArray,
     ends: IntArray,
     which: NDArray[np.intp],
     texts: Sequence[bytes],
 ) -> tuple[ByteArray, IntArray, IntArray]:
-    """Put other texts in the place of those with these indices; the new data, starts and ends."""
+    """Replace the texts with these indices; return the new data, starts and ends."""
     parts: list[ByteArray] = []
     growth = np.zeros(len(starts), np.int64)
     position = 0

@@ -1,4 +1,4 @@
-"""What has to be known of a long document before its first piece is given."""
+"""Scan of a long document to its end, before its first chunk is yielded."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _REPLACEMENT: Final = "\ufffd".encode()
 
 
 class Readable(Protocol):
-    """The text of a long document, to be read once more."""
+    """Stream of the text of a long document, for the second pass."""
 
     def read_into(self, target: ByteArray) -> int:
-        """Fill the array with the next bytes; their number, fewer at the end only."""
+        """Fill the array with the next bytes; return their number, smaller only at the end."""
 
 
 class MemoryText:
-    """A text in memory as a stream."""
+    """Stream of a text in memory."""
 
     def __init__(self, text: ByteArray):
         self._rest = text
 
     def read_into(self, target: ByteArray) -> int:
-        """Fill the array with the next bytes; their number, fewer at the end only."""
+        """Fill the array with the next bytes; return their number, smaller only at the end."""
         done = min(len(self._rest), len(target))
         target[:done] = self._rest[:done]
         self._rest = self._rest[done:]
@@ -41,45 +41,45 @@ class MemoryText:
 
 
 class Specials:
-    """The special tokens, as the search for cuts needs them."""
+    """Special tokens, prepared for the search for cuts."""
 
     def __init__(self, tokens: tuple[bytes, ...]):
         self.matcher = _native.SpecialSet(list(tokens), list(range(len(tokens))))
         self.longest = max(map(len, tokens), default=0)
-        # Whether one may arise only when invalid bytes are replaced by U+FFFD.
+        # Replacing invalid bytes by U+FFFD can create such a token.
         self.replacing_makes_one = any(_REPLACEMENT in token for token in tokens)
 
 
 def count_characters(text: ByteArray) -> int:
-    """Number of characters of a valid text."""
+    """Return the number of characters of a valid text."""
     bounds = np.array([0, len(text)])
     return int(_native.count_characters(text, bounds[:1], bounds[1:])[0])
 
 
 class LongDocument:
-    """What a pass over the text of a long document finds out, chunk by chunk.
+    """Result of the first pass over a long document, block by block.
 
     Attributes:
-        place: where the file has it: `DocumentBatch.offsets`.
-        ids: the record's own id alone in an array; None where records have none.
-        length: bytes seen so far, in the end of all of it.
-        invalid_at: where its valid UTF-8 ends; None if all of it is valid.
-        invalid_bytes: up to four bytes that stand there.
-        special_at: where the first special token occurs; None if none does.
-        characters: Unicode characters seen so far, if they are counted; for invalid bytes those
-            that replace them.
-        head: its first bytes.
+        offset: offset in the file; see `DocumentBatch.offsets`.
+        ids: array with the record's own id only; None if records have no ids.
+        length: number of bytes so far.
+        invalid_at: length of the valid UTF-8 prefix; None if everything is valid so far.
+        invalid_bytes: up to four bytes at `invalid_at`.
+        special_at: position of the first special token; None if there is none.
+        characters: number of Unicode characters so far, if they are counted; invalid bytes count
+            as the characters that replace them.
+        head: the first bytes.
     """
 
     def __init__(
         self,
-        place: int,
+        offset: int,
         specials: Specials,
         ids: pa.StringArray | None,
         *,
         count_characters: bool = False,
     ):
-        self.place = place
+        self.offset = offset
         self.ids = ids
         self.length = 0
         self.invalid_at: int | None = None
@@ -91,36 +91,36 @@ class LongDocument:
         self._repairing = codecs.getincrementaldecoder("utf-8")("replace")
         self._specials = specials
         self._hasher = xxhash.xxh3_128()
-        # What the next chunk is needed to judge: an unfinished character, an unfinished token.
+        # Ends of the last block that only the next one can complete: a character, a token.
         self._character: ByteArray = np.empty(0, np.uint8)
         self._token: ByteArray = np.empty(0, np.uint8)
 
     @property
     def record_id(self) -> str | None:
-        """The record's own id."""
+        """The record's own id, if it has one."""
         value: str | None = None if self.ids is None else self.ids[0].as_py()
         return value
 
     @property
     def hashes(self) -> NDArray[np.uint64]:
-        """The xxh3-128 of what was seen, uint64[1, 2]: high, low."""
+        """xxh3-128 of the bytes so far, uint64[1, 2]: high, low."""
         high, low = divmod(self._hasher.intdigest(), 1 << 64)
         return np.array([[high, low]], np.uint64)
 
-    def add(self, chunk: ByteArray, *, is_last: bool) -> None:
-        """Look at the next bytes of the document."""
-        self._hasher.update(chunk.data)
-        self.head += chunk[: FIRST_BYTES - len(self.head)].tobytes()
+    def add(self, block: ByteArray, *, is_last: bool) -> None:
+        """Scan the next bytes of the document."""
+        self._hasher.update(block.data)
+        self.head += block[: FIRST_BYTES - len(self.head)].tobytes()
         if self.invalid_at is None:
-            self._check_utf8(chunk, is_last)
+            self._check_utf8(block, is_last)
         else:
-            self._count_repaired(chunk, is_last)
+            self._count_repaired(block, is_last)
         if self.special_at is None and self._specials.longest:
-            self._find_special(chunk, is_last)
-        self.length += len(chunk)
+            self._find_special(block, is_last)
+        self.length += len(block)
 
-    def _check_utf8(self, chunk: ByteArray, is_last: bool) -> None:
-        text = np.concatenate([self._character, chunk])
+    def _check_utf8(self, block: ByteArray, is_last: bool) -> None:
+        text = np.concatenate([self._character, block])
         valid = _native.utf8_valid_prefix(text)
         if self._count_characters:
             self.characters += count_characters(text[:valid])
@@ -132,15 +132,15 @@ class LongDocument:
         self._character = rest
 
     def _count_repaired(self, rest: ByteArray, is_last: bool) -> None:
-        """Counts the characters from the first invalid byte on."""
+        """Count the characters from the first invalid byte on."""
         if self._count_characters:
             self.characters += len(self._repairing.decode(rest.data, is_last))
 
-    def _find_special(self, chunk: ByteArray, is_last: bool) -> None:
-        text = np.concatenate([self._token, chunk])
+    def _find_special(self, block: ByteArray, is_last: bool) -> None:
+        text = np.concatenate([self._token, block])
         bounds = np.array([0, len(text)])
-        place = int(self._specials.matcher.find_first(text, bounds[:1], bounds[1:])[0])
-        # One that begins earlier may still be unfinished, unless this one is far from the end.
-        if place >= 0 and (is_last or place + self._specials.longest <= len(text)):
-            self.special_at = self.length - len(self._token) + place
+        position = int(self._specials.matcher.find_first(text, bounds[:1], bounds[1:])[0])
+        # A longer token that starts earlier may be incomplete, unless this one is far from the end.
+        if position >= 0 and (is_last or position + self._specials.longest <= len(text)):
+            self.special_at = self.length - len(self._token) + position
         self._token = text[max(0, len(text) - self._specials.longest + 1) :]

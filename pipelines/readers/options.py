@@ -1,4 +1,4 @@
-"""How documents are read, and what may be wrong with them."""
+"""Options for reading documents, and the errors of documents."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class InvalidDocumentError(InputError):
 
 
 class LongDocumentError(InputError):
-    """A long document has no place where it can be cut."""
+    """A long document cannot be cut within the memory limit."""
 
 
-def cutting_of(
+def hash_cutting_rules(
     regex: str, special_tokens: Sequence[str], normalizer: str | None, normalize_quotes: bool
 ) -> str:
-    """What long documents are cut by: a hash for each of the attributes that decide it.
+    """Return the rules for cutting long documents as text: a hash for each attribute.
 
     Example:
-        >>> one = cutting_of("[a-z]+", ["<|end|>", "<|pad|>"], None, False)
-        >>> one == cutting_of("[a-z]+", ["<|pad|>", "<|end|>"], None, False)
+        >>> one = hash_cutting_rules("[a-z]+", ["<|end|>", "<|pad|>"], None, False)
+        >>> one == hash_cutting_rules("[a-z]+", ["<|pad|>", "<|end|>"], None, False)
         True
-        >>> different_cutting(one, cutting_of("[a-z]+", [], "nfc", False))
+        >>> find_different_rules(one, hash_cutting_rules("[a-z]+", [], "nfc", False))
         ['special_tokens', 'normalizer']
     """
     rules = {
@@ -47,8 +47,8 @@ def cutting_of(
     )
 
 
-def different_cutting(one: str, other: str) -> list[str]:
-    """The attributes in which two texts of `cutting_of` differ."""
+def find_different_rules(one: str, other: str) -> list[str]:
+    """Return the attributes in which two results of `hash_cutting_rules` differ."""
     rules = dict(rule.split(":") for rule in one.split())
     others = dict(rule.split(":") for rule in other.split())
     return [name for name, value in rules.items() if others.get(name) != value]
@@ -56,37 +56,37 @@ def different_cutting(one: str, other: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """How documents are read.
+    """Rules for reading documents.
 
     Attributes:
         format: "text", "jsonl", "parquet" or "arrow".
-        separator: of text, what separates documents; of several the leftmost counts, at one place
-            the longest. None is empty, and none can overlap itself or another, unless it is one
-            byte repeated. None: a file is one document.
-        strip_bom: whether a byte-order mark at the start of a text file is left out. At the start
-            of a JSON lines file it always is.
-        text_fields: of records, the paths of the fields that are the text; several are joined.
-        join: what stands between the values of several fields.
-        id_field: of records, the path of the field that is the record's own id; None: none is.
-        selection: which documents are taken. It comes before any judgement: what is not taken is
-            neither rejected nor an error, except records whose text can't be read.
-        max_documents: the first of a range, as many as that; None: all. Counted before the
-            selection, with empty and rejected ones.
+        separator: separators between the documents of a text file. The leftmost match counts, at
+            one offset the longest. A separator is not empty and cannot overlap itself or another
+            one, unless it is one repeated byte. None: a file is one document.
+        strip_bom: remove a byte-order mark at the start of a text file. At the start of a JSON
+            lines file it is always removed.
+        text_fields: paths of the fields of a record that contain the text; several are joined.
+        join: bytes between the values of several fields.
+        id_field: path of the field with the record's own id; None if there is none.
+        selection: rules for selecting documents. Selection comes first: a document that is not
+            selected is neither rejected nor an error, except a record without readable text.
+        max_documents: number of documents to read from the start of a range, including empty,
+            rejected and not selected ones; None: all.
         invalid_utf8: "reject" (into `DocumentBatch.rejects`), "replace" (by U+FFFD, as Python's
             `errors="replace"` does) or "error".
-        special_tokens: no piece of a document begins or ends inside one.
-        cut: whether long documents may be cut into pieces. False for the pattern `none` and for
-            custom patterns, which have no known safe place: documents are read whole.
-        cut_before_white_space: whether they are cut nowhere else, as white-space words need it.
-        normalizer, normalize_quotes: what text will go through; documents are cut only where the
+        special_tokens: tokens that no cut may split.
+        cut: long documents may be cut into chunks. False for the pattern `none` and for custom
+            patterns, which have no known safe cut: documents are read completely.
+        cut_before_white_space: cut only before white space, for whitespace-delimited words.
+        normalizer, normalize_quotes: normalization that follows; documents are cut only where the
             normalized text can be cut too.
-        cutting: what tells these rules of cutting from others, as `cutting_of` gives it.
-        max_document_bytes: limit of what is held as a whole: a document that can't be cut, a line
-            of JSON, the text of a record. What is longer is rejected.
-        read_bytes: how much is read at once.
-        piece_bytes: documents longer than this are cut into pieces of about this length.
-        keep_readable: of a bad file (`BadFileError`), whether the documents are given that can be
-            read, and what is wrong with the rest as a reject.
+        cutting: identity of these cutting rules, from `hash_cutting_rules`.
+        max_document_bytes: limit for everything held in memory as a whole: a document that cannot
+            be cut, a line of JSON, the text of a record. Longer ones are rejected.
+        read_bytes: number of bytes per read.
+        piece_bytes: documents longer than this are cut into chunks of about this length.
+        keep_readable: read the documents of a bad file (`BadFileError`) up to the fault, and
+            reject the rest, instead of raising the error.
     """
 
     format: Literal["text", "jsonl", "parquet", "arrow"] = "text"
@@ -110,14 +110,14 @@ class ReadOptions:
     keep_readable: bool = False
 
     @property
-    def of_all(self) -> ReadOptions:
-        """The same without a selection; what this leaves out is no error."""
+    def without_selection(self) -> ReadOptions:
+        """Options that select all documents; with them, invalid UTF-8 is not an error."""
         policy: Literal["reject", "replace"] = (
             "replace" if self.invalid_utf8 == "replace" else "reject"
         )
         return replace(self, selection=ALL, invalid_utf8=policy)
 
     @property
-    def longest_common(self) -> int:
-        """The length of a document beyond which it is no part of a common batch."""
+    def longest_batched(self) -> int:
+        """Length of the longest document that shares a batch with others."""
         return self.piece_bytes if self.cut else self.max_document_bytes

@@ -1,4 +1,8 @@
-"""Which documents of a source are taken, as each of them says by itself."""
+"""Selection of documents by their own properties, independent of all other documents.
+
+Sampling uses the upper half of a document's hash and the validation split the lower half, and
+neither uses anything else, so the two are independent of each other and of ranges and workers.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ _HASHES = 2.0**64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """What a document must be like to be taken.
+    """Conditions for selecting a document.
 
     Attributes:
         sample_fraction: share of the documents, chosen by the upper 64 bits of their hashes.
-        min_chars, max_chars: Unicode characters of the document, invalid bytes counted as what
-            repairing makes of them; None: as many as there are.
+        min_chars, max_chars: bounds of the number of Unicode characters; invalid bytes count as
+            the characters that replace them; None: no upper bound.
     """
 
     sample_fraction: float = 1.0
@@ -27,36 +31,38 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether every document is taken."""
+        """True if every document is selected."""
         return self.sample_fraction >= 1.0 and not self.counts_characters
 
     @property
     def counts_characters(self) -> bool:
-        """Whether the number of characters matters."""
+        """True if the selection depends on the number of characters."""
         return self.min_chars > 0 or self.max_chars is not None
 
-    def of(self, hashes: NDArray[np.uint64], characters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which documents are taken.
+    def select(
+        self, hashes: NDArray[np.uint64], characters: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Return a mask of the selected documents, bool[n].
 
         Args:
-            hashes: uint64[n, 2], see `DocumentBatch.hashes`.
-            characters: int64[n]; not looked at unless `counts_characters`.
+            hashes: uint64[n, 2]; see `DocumentBatch.hashes`.
+            characters: int64[n], numbers of characters; ignored unless `counts_characters`.
         """
-        taken = in_share(hashes[:, 0], self.sample_fraction)
+        selected = select_share(hashes[:, 0], self.sample_fraction)
         if self.counts_characters:
-            taken &= characters >= self.min_chars
+            selected &= characters >= self.min_chars
             if self.max_chars is not None:
-                taken &= characters <= self.max_chars
-        return taken
+                selected &= characters <= self.max_chars
+        return selected
 
 
 ALL: Final = Selection()
 
 
-def in_share(bits: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:
-    """Which of these random numbers are among the smallest `fraction` of all of 64 bits.
+def select_share(bits: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:
+    """Return a mask of the numbers among the smallest `fraction` of all 64-bit numbers.
 
-    >>> in_share(np.array([0, 1 << 62, 1 << 63], np.uint64), 0.5).tolist()
+    >>> select_share(np.array([0, 1 << 62, 1 << 63], np.uint64), 0.5).tolist()
     [True, True, False]
     """
     if fraction >= 1.0:

@@ -1,4 +1,18 @@
-"""What text and JSON lines have in common: a stream of bytes, cut into documents at separators."""
+"""Base class of text and JSON lines: a stream of bytes, split into documents at separators.
+
+A document belongs to the range that contains its first byte. A reader starts at the first document
+of its range and continues past the end of the range to finish the last one. For this, the position
+of a separator must not depend on where the search starts. So separators that can overlap
+themselves (`abab`) are refused, and one repeated byte (`\\n\\n`) is matched from the start of its
+run, which may lie before the range.
+
+Of several separators the leftmost counts, at one offset the longest. None may start with the end of
+another, so two matches are either disjoint or one contains the other. A match that starts at least
+the length of the longest separator after the start of the search is therefore not part of a longer
+one; the first document of a range is found this way.
+
+Text after the last separator is a document unless it is empty.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +34,18 @@ from pipelines.tasks.plan import Range
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
-# Documents of one batch at most, empty ones included: bounds the arrays when documents are tiny.
+# Maximum documents of a batch, including empty ones: bounds the arrays if documents are tiny.
 _BATCH_DOCUMENTS: Final = 1 << 18
 
-# Past the end of its range a reader wants the end of one document: it reads little first, then
-# twice as much each time.
+# After its range, a reader only needs the end of one document: it starts with a short read and
+# doubles the length each time.
 _FIRST_OVERRUN: Final = 64 << 10
 
 
 class Window:
-    """The bytes of a stream that are in memory: `data`, of which the first is byte `offset`.
+    """Part of a stream in memory: `data`, starting at byte `offset` of the stream.
 
-    Every advance takes a new array, because batches keep views of the old one.
+    Every advance allocates a new array, because batches keep views of the old one.
     """
 
     def __init__(self, stream: Stream):
@@ -41,16 +55,16 @@ class Window:
 
     @property
     def end(self) -> int:
-        """The byte after the last one in memory."""
+        """Offset after the last byte in memory."""
         return self.offset + len(self.data)
 
     @property
     def at_end(self) -> bool:
-        """Whether it is known that nothing follows."""
+        """True if the stream is known to have no more bytes."""
         return self._stream.at_end
 
     def advance(self, keep_from: int, amount: int) -> None:
-        """Forget what is before byte `keep_from` and read up to `amount` more bytes."""
+        """Drop everything before byte `keep_from` and read up to `amount` more bytes."""
         rest = self.data[keep_from - self.offset :]
         buffer = np.empty(len(rest) + self._stream.available(amount), np.uint8)
         buffer[: len(rest)] = rest
@@ -59,7 +73,7 @@ class Window:
         self.offset = keep_from
 
     def move_to(self, offset: int) -> None:
-        """Forget everything and go on at byte `offset`."""
+        """Drop everything and continue at byte `offset`."""
         self._stream.skip_to(offset)
         self.data = self.data[:0]
         self.offset = offset
@@ -67,30 +81,29 @@ class Window:
 
 @dataclass(slots=True)
 class Split:
-    """Documents found in a window; starts and ends are places in its data, the rest offsets."""
+    """Documents found in a window; starts and ends are positions in its data, the rest offsets."""
 
     starts: IntArray
     ends: IntArray
     empty: int
-    next_start: int  # of the document after these
-    search_from: int  # for its separator
-    stopped: bool  # because there are enough for a batch
+    next_start: int  # offset of the next document
+    search_from: int  # where to search for its separator
+    stopped: bool  # the batch is full
 
 
 class SeparatedReader(ABC):
-    """Finds the documents of a range, in a window that moves over the file.
+    """Base class that finds the documents of a range in a window that moves over the file.
 
-    Subclasses say what becomes of documents that were found, and of those that are too long to be
-    found in a window.
+    Subclasses convert the documents found in a window and handle those too long for a window.
 
     Args:
-        file: what is read.
-        byte_range: part of it.
-        options: how it is read.
-        streams: of the file.
-        separators: what stands between documents; none: the file is one.
-        strip_bom: whether a byte-order mark at the file's start is left out.
-        longest: documents longer than this are not held in the window.
+        file: the file to read.
+        byte_range: part of the file.
+        options: rules for reading it.
+        streams: streams of the file.
+        separators: separators between documents; if empty, the file is one document.
+        strip_bom: remove a byte-order mark at the start of the file.
+        longest: maximum length of a document in the window.
     """
 
     def __init__(
@@ -122,75 +135,75 @@ class SeparatedReader(ABC):
         self._strip_bom = strip_bom
         self._longest = longest
         self._overrun = min(_FIRST_OVERRUN, options.read_bytes)
-        # Where the document after a long one begins.
+        # Offset of the document after a long one.
         self._after_long = 0
 
     @abstractmethod
-    def _found(self, split: Split, consumed: int) -> Iterator[DocumentBatch]:
-        """The batches of documents in the window; `consumed`: bytes with their separators."""
+    def _convert(self, split: Split, consumed: int) -> Iterator[DocumentBatch]:
+        """Yield batches of the documents in a window; `consumed`: their bytes with separators."""
 
     @abstractmethod
-    def _long(self, start: int) -> Iterator[DocumentBatch]:
-        """The batches of a long document; it has to be scanned before the first one is given."""
+    def _handle_long(self, start: int) -> Iterator[DocumentBatch]:
+        """Yield the batches of a long document, after scanning it to its end."""
 
     def batches(self) -> Iterator[DocumentBatch]:
-        """The batches of the range."""
-        for batch in self._batches():
+        """Yield the batches of the range."""
+        for batch in self._iterate():
             self._documents_left -= batch.all_documents
             yield batch
 
-    def _batches(self) -> Iterator[DocumentBatch]:
+    def _iterate(self) -> Iterator[DocumentBatch]:
         window = self._window
-        start = search_from = self._reached = self._first_start()
-        taken = start if self._begin else 0  # a byte-order mark belongs to the first range
+        start = search_from = self._reached = self._find_first()
+        reported = start if self._begin else 0  # a byte-order mark belongs to the first range
         while start < self._end and self._documents_left > 0:
-            split = self._split(start, search_from)
+            split = self._find_documents(start, search_from)
             start, search_from = split.next_start, split.search_from
             if split.empty or len(split.starts):
-                yield from self._found(split, start - taken)
-                taken = start
+                yield from self._convert(split, start - reported)
+                reported = start
             self._reached = start
             unfinished = window.end - start
             if split.stopped or start >= self._end:
                 continue
             if self._is_long(unfinished):
-                if start > taken:
-                    yield self._maker.nothing(start - taken)
-                yield from self._long(start)
-                start = search_from = taken = self._reached = self._after_long
+                if start > reported:
+                    yield self._maker.make_empty(start - reported)
+                yield from self._handle_long(start)
+                start = search_from = reported = self._reached = self._after_long
             elif window.at_end:
                 break
             else:
-                window.advance(start, self._amount(unfinished))
-        if start > taken:
-            yield self._maker.nothing(start - taken)
+                window.advance(start, self._choose_amount(unfinished))
+        if start > reported:
+            yield self._maker.make_empty(start - reported)
 
     @property
     def rest(self) -> tuple[int, int]:
-        """Where the first document begins that was not given, and the bytes known to be left."""
+        """Offset of the first document not yet yielded, and the bytes known to remain."""
         return self._reached, max(0, self._known_end - self._reached)
 
     def _is_long(self, unfinished: int) -> bool:
-        """Whether so much of a document, not knowing its end, is too much for a batch."""
-        # The last bytes may be the beginning of a separator, unless nothing follows.
+        """Return True if an unfinished document of this length is too long for a batch."""
+        # The last bytes may be the start of a separator, unless the stream ends here.
         undecided = 0 if self._window.at_end else max(self._separator_bytes - 1, 0)
         return unfinished - undecided > self._longest
 
-    def _amount(self, unfinished: int) -> int:
-        """How much to read next."""
+    def _choose_amount(self, unfinished: int) -> int:
+        """Return the number of bytes to read next."""
         left = self._end - self._window.end
         if left > 0:
             amount = min(left, self._options.read_bytes)
         else:
             amount = self._overrun
             self._overrun = min(2 * amount, self._options.read_bytes)
-        # At least as much as is copied, so that a document's bytes are not copied again and again.
+        # At least as many as are copied, so that copying a growing document stays linear.
         return max(amount, unfinished)
 
-    # --- where the first document begins
+    # --- start of the first document
 
-    def _first_start(self) -> int:
-        """Where the first document of the range begins; the range's end if there is none."""
+    def _find_first(self) -> int:
+        """Return the offset of the first document, or the end of the range if it has none."""
         window = self._window
         origin = 0
         length = self._separator_bytes
@@ -201,12 +214,12 @@ class SeparatedReader(ABC):
         if self._begin <= origin:
             return origin
         position = max(origin, self._begin - 2 * length)
-        position, is_sure = self._search_start(origin, position)
-        # What begins earlier may lie inside a longer separator that begins before the search.
+        position, is_sure = self._choose_search_start(origin, position)
+        # An earlier match may lie inside a longer separator that starts before the search.
         sure_from = position if is_sure else position + length - 1
         window.move_to(position)
         while position < self._end and not window.at_end:
-            window.advance(position, self._amount(0))
+            window.advance(position, self._choose_amount(0))
             while True:
                 begins, ends = _native.find_separators(
                     window.data, self._separators, position - window.offset, 1, window.at_end
@@ -219,10 +232,10 @@ class SeparatedReader(ABC):
             position = max(position, window.end - length + 1)
         return self._end
 
-    def _search_start(self, origin: int, position: int) -> tuple[int, bool]:
-        """From where to search; whether no separator can reach over that place.
+    def _choose_search_start(self, origin: int, position: int) -> tuple[int, bool]:
+        """Return the start of the search, and True if no separator can contain it.
 
-        One byte repeated is matched from the start of its run, which may lie far before the range.
+        One repeated byte is matched from the start of its run, which may lie far before the range.
         """
         if position == origin:
             return origin, True
@@ -232,11 +245,11 @@ class SeparatedReader(ABC):
             self._window.advance(position - 1, 1)
             byte = int(self._window.data[0])
             if byte in repeated:
-                return self._run_start(byte, origin, position - 1), True
+                return self._find_run_start(byte, origin, position - 1), True
         return position, False
 
-    def _run_start(self, byte: int, origin: int, position: int) -> int:
-        """Where the run of a byte that ends before `position` begins."""
+    def _find_run_start(self, byte: int, origin: int, position: int) -> int:
+        """Return the start of the run of a byte that ends before `position`."""
         block = self._separator_bytes
         while position > origin:
             begin = max(origin, position - block)
@@ -251,8 +264,8 @@ class SeparatedReader(ABC):
 
     # --- documents
 
-    def _split(self, start: int, search_from: int) -> Split:
-        """The finished documents of the window from `start` on, with the file's last one."""
+    def _find_documents(self, start: int, search_from: int) -> Split:
+        """Find the complete documents of the window from `start`, and the last of the file."""
         window = self._window
         offset = window.offset
         if self._separators:
@@ -279,26 +292,26 @@ class SeparatedReader(ABC):
             split.next_start = split.search_from = window.end
         return split
 
-    def _too_long(self, start: int, what: str) -> Iterator[DocumentBatch]:
-        """The batch that rejects a document which is not held; it is read to its end."""
+    def _skip_too_long(self, start: int, what: str) -> Iterator[DocumentBatch]:
+        """Yield the reject of a document that is too long for memory, after reading to its end."""
         head = b""
         length = 0
 
-        def see(chunk: ByteArray, is_last: bool) -> None:
+        def see(block: ByteArray, is_last: bool) -> None:
             nonlocal head, length
-            head += chunk[: FIRST_BYTES - len(head)].tobytes()
-            length += len(chunk)
+            head += block[: FIRST_BYTES - len(head)].tobytes()
+            length += len(block)
 
         separator = self._scan(start, see)
         self._after_long = start + length + separator
-        yield self._maker.nothing(
-            separator, [self._maker.too_long_reject(start, length, head, what)]
+        yield self._maker.make_empty(
+            separator, [self._maker.reject_too_long(start, length, head, what)]
         )
 
     def _scan(self, start: int, see: Callable[[ByteArray, bool], None]) -> int:
-        """Show a document to its end, chunk by chunk; the length of the separator after it.
+        """Pass a document to `see` block by block; return the length of the separator after it.
 
-        The window then stands at its end.
+        Afterwards the window is at the end of the document.
         """
         window = self._window
         position = start
@@ -317,4 +330,4 @@ class SeparatedReader(ABC):
             position += size
             if ended:
                 return separator
-            window.advance(position, self._amount(0))
+            window.advance(position, self._choose_amount(0))

@@ -1,7 +1,7 @@
-"""Small files far away, several of them asked for at once.
+"""Concurrent reading of small remote files.
 
-Reading such a file takes as long as one answer takes to come, almost whatever its size. A task that
-has thousands of them would mostly wait.
+Reading a small remote file takes one round trip, almost independent of its size. Without
+concurrency, a task with thousands of them would mostly wait.
 """
 
 from __future__ import annotations
@@ -16,52 +16,51 @@ from pipelines.storage.filesystems import plain_path
 from pipelines.storage.remote_files import StoredFile, open_stored
 from pipelines.tasks.listing import InputFile
 
-# Together they bound what is held: 16 MiB a worker.
+# Their product bounds the memory: 16 MiB per worker.
 SMALL_BYTES: Final = 1 << 20
 FETCHED_AT_ONCE: Final = 16
 
-# Files of archives are not among them: of a damaged one they are read as far as they go.
-
-# A file, the bytes [start, end) of it that are to be read, and the options of its storage.
+# A file, the bytes [start, end) to read, and the options of its storage.
 Part = tuple[InputFile, int, int, Mapping[str, Any]]
 
 
-def fetched_ahead(parts: Iterable[Part]) -> Iterator[tuple[Part, StoredFile | None]]:
-    """The parts in their order, with each the file if it is small and far away, else None.
+def fetch_ahead(parts: Iterable[Part]) -> Iterator[tuple[Part, StoredFile | None]]:
+    """Yield the parts in order, each with its file if it is small and remote, else None.
 
-    Such a file has been asked for while earlier ones were worked on. What went wrong comes when it
-    is read, as it would without this. When the iterator ends, or is closed, the threads have ended.
+    Small remote files are requested while earlier parts are processed. Errors are raised when the
+    file is read, as without this function. The threads end before the iterator ends or is closed.
     """
-    coming: deque[tuple[Part, _FetchedFile | None]] = deque()
+    pending: deque[tuple[Part, _FetchedFile | None]] = deque()
     left = iter(parts)
     threads: ThreadPoolExecutor | None = None
     try:
         while True:
-            while len(coming) <= FETCHED_AT_ONCE and (part := next(left, None)) is not None:
-                if not _is_small_and_far(part):
-                    coming.append((part, None))
+            while len(pending) <= FETCHED_AT_ONCE and (part := next(left, None)) is not None:
+                if not _is_small_and_remote(part):
+                    pending.append((part, None))
                     continue
                 threads = threads or ThreadPoolExecutor(FETCHED_AT_ONCE, "fetch")
-                coming.append((part, _FetchedFile(part, threads)))
-            if not coming:
+                pending.append((part, _FetchedFile(part, threads)))
+            if not pending:
                 return
-            yield coming.popleft()
+            yield pending.popleft()
     finally:
         if threads is not None:
             threads.shutdown(cancel_futures=True)
 
 
-def _is_small_and_far(part: Part) -> bool:
+def _is_small_and_remote(part: Part) -> bool:
     file, start, end, _ = part
     if file.size > SMALL_BYTES or (start, end) != (0, file.size):
         return False
+    # Not members of archives: they are read up to the damage if the archive is damaged.
     return plain_path(file.url) is None and split_url(file.url) is None
 
 
 class _FetchedFile:
-    """A file in memory, or about to be."""
+    """Remote file that is in memory or being fetched."""
 
-    is_local = True  # nothing is gained by reading it ahead once more
+    is_local = True  # it need not be read ahead again
 
     def __init__(self, part: Part, threads: ThreadPoolExecutor) -> None:
         file, _, _, options = part

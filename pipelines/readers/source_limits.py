@@ -1,9 +1,9 @@
-"""Where the limits of sources end, found before a build begins by reading up to there.
+"""Ends of the limits of sources, found by reading up to them before a build starts.
 
-`limit_documents` and `limit_bytes` are of documents in source order, which workers that read
-ranges by themselves can't know. So the launcher goes through the ranges in order, some ahead of
-what is needed, and finds the place from which on nothing is read. Ranges and tasks are then planned
-up to there.
+`limit_documents` and `limit_bytes` count documents in source order, which workers that read single
+ranges cannot do. So the launcher measures the ranges in order, several at a time, and finds the
+offset in one file at which reading stops (`InputFile.stop`). Ranges and tasks are planned up to
+this offset, and workers need no information about earlier ranges.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ Ends = Mapping[str, Mapping[str, Any]]
 def limit_files(
     files: Sequence[InputFile], sources: Sequence[SourceConfig], known: Ends | None = None
 ) -> tuple[list[InputFile], Ends]:
-    """The files with `stop` and `end` where the limits of their sources say so.
+    """Set `stop` and `end` of files according to the limits of their sources.
 
     Args:
-        files: of all sources, in order.
-        sources: of the configuration.
-        known: what an earlier call gave as its second value; it is used where nothing has changed.
+        files: files of all sources, in order.
+        sources: sources of the configuration.
+        known: ends from an earlier call (its second result); used if the source has not changed.
 
     Returns:
-        The files, and what was found, as JSON values: to be kept.
+        The files, and the ends that were found, as JSON values to be stored.
 
     Raises:
-        InputError: as reading does, of what has to be read.
+        InputError: a file that must be read for a limit cannot be read.
     """
     limited: list[InputFile] = []
     ends: dict[str, Mapping[str, Any]] = {}
@@ -56,17 +56,17 @@ def limit_files(
         if source.limit_documents is None and source.limit_bytes is None:
             limited += own
             continue
-        key = _key(source, own)
+        key = _make_key(source, own)
         end = _End.from_json((known or {}).get(key), len(own))
         if end is None:
             end = _Search(source, own).end()
         ends[key] = asdict(end)
-        limited += end.applied_to(own)
+        limited += end.apply_to(own)
     return limited, ends
 
 
-def _key(source: SourceConfig, files: Sequence[InputFile]) -> str:
-    """Identifies all that the end of a limit depends on."""
+def _make_key(source: SourceConfig, files: Sequence[InputFile]) -> str:
+    """Return a fingerprint of everything that determines the end of a limit."""
     return fingerprint(
         {
             "source": source.model_dump(mode="json", exclude={"storage_options", "name", "files"}),
@@ -77,7 +77,7 @@ def _key(source: SourceConfig, files: Sequence[InputFile]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _End:
-    """Where a limit ends: `stop` and `end` of the file with this index; none: it is not reached."""
+    """End of a limit: `stop` and `end` of the file with this index; None if it is not reached."""
 
     file: int | None = None
     stop: int = 0
@@ -85,7 +85,7 @@ class _End:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None, num_files: int) -> _End | None:
-        """The end that was kept; None if it makes no sense."""
+        """Return the stored end; None if it is invalid."""
         match value:
             case {"file": None}:
                 return cls()
@@ -94,8 +94,8 @@ class _End:
                     return cls(file=file, stop=stop, end=end)
         return None
 
-    def applied_to(self, files: Sequence[InputFile]) -> list[InputFile]:
-        """The files of the source, the last ones unread."""
+    def apply_to(self, files: Sequence[InputFile]) -> list[InputFile]:
+        """Return the files of the source, with those after the end marked as unread."""
         if self.file is None:
             return list(files)
         last = replace(files[self.file], stop=self.stop, end=self.end)
@@ -105,7 +105,7 @@ class _End:
 
 @dataclass(frozen=True, kw_only=True)
 class _Left:
-    """What the limits still allow; None: there is no such limit."""
+    """Remainder of the limits; None if there is no such limit."""
 
     documents: int | None
     bytes: int | None
@@ -119,13 +119,13 @@ class _Left:
 
 @dataclass(frozen=True, kw_only=True)
 class _Measure:
-    """What there is in a range, up to what was allowed when it was read.
+    """Content of a range, up to the limits that were left when it was read.
 
     Attributes:
-        allowed: what was allowed.
-        documents, bytes: documents and their text.
-        span: what the documents and all around them take of the file, in units of their places.
-        exceeding: place of the document that would be too many bytes.
+        allowed: limits that were left.
+        documents, bytes: number of documents and bytes of their text.
+        span: length of the range in units of its offsets: bytes or rows.
+        exceeding: offset of the first document that exceeds the limit of bytes; None if none does.
     """
 
     allowed: _Left
@@ -135,7 +135,7 @@ class _Measure:
     exceeding: int | None
 
     def fits(self, left: _Left) -> bool:
-        """Whether all of the range was read, and is within what is left."""
+        """Return True if the whole range was read and is within the remaining limits."""
         return (
             self.exceeding is None
             and (left.documents is None or self.documents < left.documents)
@@ -144,36 +144,36 @@ class _Measure:
 
 
 class _Search:
-    """Goes through the ranges of a source until a limit ends."""
+    """Search for the end of a limit through the ranges of a source."""
 
     def __init__(self, source: SourceConfig, files: Sequence[InputFile]) -> None:
         self._source = source
         self._files = files
         (reading,) = source_readings([source], "gpt2", ())
-        # Nothing is judged here, and every document counts.
+        # Limits count every document, whether or not it is selected or valid.
         self._options = replace(reading.options, invalid_utf8="reject", selection=Selection())
         self._left = _Left(documents=source.limit_documents, bytes=source.limit_bytes)
         self._found = threading.Event()
 
     def end(self) -> _End:
-        """Where the first limit ends."""
+        """Return the end of the limit that is reached first."""
         source = self._source
         total = source.limit_documents or source.limit_bytes or 0
         name = "" if source.name is None else f" of {source.name}"
         with (
-            progress.shown(f"looking for the end of the limit{name}", total) as show,
+            progress.show(f"finding the end of the limit{name}", total) as show,
             ThreadPoolExecutor(usable_cores(), "limits") as threads,
         ):
             try:
-                for part, found in self._in_order(threads):
+                for part, found in self._measure_in_order(threads):
                     if not found.fits(self._left) and found.allowed != self._left:
                         found = self._measure(part, self._left)
                     if part.start == 0:
-                        place = 0
+                        offset = 0
                     if not found.fits(self._left):
                         stop = found.exceeding
-                        return self._end_at(part, place + found.span if stop is None else stop)
-                    place += found.span
+                        return self._end_at(part, offset + found.span if stop is None else stop)
+                    offset += found.span
                     self._left = self._left.after(found)
                     show(total - (self._left.documents or self._left.bytes or 0), total)
             finally:
@@ -186,19 +186,19 @@ class _Search:
         end = min(part.end, stop) if by_bytes or not stop else part.end
         return _End(file=part.file, stop=stop, end=end)
 
-    def _in_order(self, threads: ThreadPoolExecutor) -> Iterator[tuple[Range, _Measure]]:
-        """The ranges with what is in them, each measured with what is left when it is begun."""
-        # As for a source alone: its files have the index 0.
+    def _measure_in_order(self, threads: ThreadPoolExecutor) -> Iterator[tuple[Range, _Measure]]:
+        """Yield the ranges with their content, measured with the limits left when each starts."""
+        # The plan has this source only, so its files get the index 0.
         alone = [replace(file, source=0) for file in self._files]
         plan = plan_tasks(alone, [self._source])
         ranges = (part for task in plan.tasks for part in task.ranges)
-        coming: deque[tuple[Range, Future[_Measure]]] = deque()
+        pending: deque[tuple[Range, Future[_Measure]]] = deque()
         for part in ranges:
-            coming.append((part, threads.submit(self._measure, part, self._left)))
-            if len(coming) > usable_cores():
-                first, found = coming.popleft()
+            pending.append((part, threads.submit(self._measure, part, self._left)))
+            if len(pending) > usable_cores():
+                first, found = pending.popleft()
                 yield first, found.result()
-        for first, found in coming:
+        for first, found in pending:
             yield first, found.result()
 
     def _measure(self, part: Range, allowed: _Left) -> _Measure:
@@ -211,7 +211,7 @@ class _Search:
             if self._found.is_set():
                 break
             if allowed.bytes is not None:
-                exceeding = _exceeding(batch, allowed.bytes - totals.all_bytes)
+                exceeding = _find_exceeding(batch, allowed.bytes - totals.all_bytes)
                 if exceeding is not None:
                     break
             totals.add_batch(batch)
@@ -227,14 +227,14 @@ class _Search:
         )
 
 
-def _exceeding(batch: DocumentBatch, room: int) -> int | None:
-    """The place of the first document of a batch that is beyond so many bytes; None if none is."""
+def _find_exceeding(batch: DocumentBatch, room: int) -> int | None:
+    """Return the offset of the first document that ends after `room` bytes; None if none does."""
     if batch.is_piece:
         whole = batch.whole_bytes or 0
         return int(batch.offsets[0]) if batch.part == 0 and whole > room else None
     rejects = [reject for reject in batch.rejects if reject.reason not in REASONS_OF_FILES]
-    places = np.concatenate([batch.offsets, [reject.offset for reject in rejects]])
+    offsets = np.concatenate([batch.offsets, [reject.offset for reject in rejects]])
     lengths = np.concatenate([batch.num_bytes, [reject.length for reject in rejects]])
-    order = np.argsort(places, kind="stable")
+    order = np.argsort(offsets, kind="stable")
     beyond = np.flatnonzero(np.cumsum(lengths[order]) > room)
-    return int(places[order[beyond[0]]]) if len(beyond) else None
+    return int(offsets[order[beyond[0]]]) if len(beyond) else None

@@ -1,8 +1,13 @@
-"""The bytes of an input file, decompressed if it is compressed, from any storage.
+"""Streams of the bytes of an input file, decompressed if it is compressed, from any storage.
 
-Whatever is wrong with a file (gone, changed since it was planned, unreadable, corrupt, cut short)
-is an InputError that names it and the byte reached. It comes with the first read that begins where
-nothing more can be read: what can be is given before.
+Any fault of a file (missing, changed since it was planned, unreadable, corrupt, truncated) raises
+an InputError that names the file and the byte reached. Everything before the fault is returned
+first; the error is raised by the next read, so a reader knows the first document that it lost. A
+file is only read if it is the planned one: its size and version tag travel with its task and with
+each request, so nothing is looked up before, and no range mixes two versions.
+
+Reading ahead pays only where reading waits: for compressed files and remote storage. The operating
+system reads local files ahead, and with one worker per core an extra thread gains nothing.
 """
 
 from __future__ import annotations
@@ -46,28 +51,28 @@ ByteArray = NDArray[np.uint8]
 
 _COMPRESSED_READ_BYTES: Final = 1 << 18
 
-# So little at a time that an error tells its place well.
+# Small, so that an error is located precisely.
 _TEXT_READ_BYTES: Final = 1 << 16
 
 
 class Stream(Protocol):
-    """Bytes one after the other; `at_end`: it is known that nothing follows."""
+    """Sequential bytes of a file."""
 
     @property
     def at_end(self) -> bool:
-        """Whether it is known that nothing follows."""
+        """True if the stream is known to have no more bytes."""
 
     def available(self, amount: int) -> int:
-        """The most that can still come of `amount` bytes."""
+        """Return how many of `amount` bytes the stream may still contain."""
 
     def read_into(self, target: ByteArray) -> int:
-        """Fill the array with the next bytes; their number, fewer at the end and before an error.
+        """Fill the array with the next bytes; return their number.
 
-        The error comes with the next read.
+        It is smaller only at the end and before an error, which the next read raises.
         """
 
     def skip_to(self, offset: int) -> None:
-        """Go on at byte `offset`; backward only if the file is not compressed."""
+        """Continue at byte `offset`; backward only if the file is not compressed."""
 
     def close(self) -> None:
         """Close the file."""
@@ -82,21 +87,21 @@ def open_stream(
     salvage: bool = False,
     fetched: StoredFile | None = None,
 ) -> Stream:
-    """The text of a file as a stream.
+    """Open the text of a file as a stream.
 
     Args:
-        file: as planned.
-        storage_options: of its file system.
-        read_bytes: how much is fetched at once from far away.
-        read_ahead_to: beyond this byte nothing is read before it is asked for.
-        salvage: whether a compressed file that is damaged gives all that comes before the damage:
-            it is decompressed once or twice more for that.
-        fetched: the file, if it is open already.
+        file: the file as planned.
+        storage_options: options of its file system.
+        read_bytes: number of bytes per request to remote storage.
+        read_ahead_to: byte after which nothing is read in advance.
+        salvage: return all text before the damage of a compressed file; this decompresses it once
+            or twice more.
+        fetched: the file, if it is already open.
     """
 
     def open_as_stored() -> Stream:
         stored = _StoredStream(file, fetched or _open_file(file, storage_options))
-        if stored.is_local:  # what lies on a local disk the system itself reads ahead
+        if stored.is_local:  # the operating system reads ahead
             return stored
         return _ReadAhead(stored, max(read_bytes, REQUEST_BYTES), read_ahead_to)
 
@@ -109,18 +114,18 @@ def open_stream(
 def open_handle(
     file: InputFile, storage_options: Mapping[str, Any], fetched: StoredFile | None = None
 ) -> InputHandle:
-    """The bytes of a file as stored, as a Python file that can be read anywhere.
+    """Open the bytes of a file as stored, as a seekable Python file, which must be closed.
 
-    For libraries that look for things in a file, as those for Parquet do. Must be closed.
+    For libraries that read at any position, such as those for Parquet.
 
     Raises:
-        InputError: as reading does.
+        InputError: the file cannot be opened.
     """
     return InputHandle(file, fetched or _open_file(file, storage_options))
 
 
 class InputHandle(StoredHandle):
-    """See `open_handle`."""
+    """Input file as a seekable Python file; see `open_handle`."""
 
     def __init__(self, file: InputFile, opened: StoredFile) -> None:
         self._file = file
@@ -128,8 +133,8 @@ class InputHandle(StoredHandle):
         super().__init__(opened)
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill the buffer; fewer bytes come at the end only."""
-        with _reading(self._file):
+        """Fill the buffer; return the number of bytes, smaller only at the end."""
+        with _translating_errors(self._file):
             return super().readinto(buffer)
 
     def close(self) -> None:
@@ -140,7 +145,7 @@ class InputHandle(StoredHandle):
 
 
 class StreamPair:
-    """Two streams of one file: `first`, and `behind`, opened when it is first asked for."""
+    """Two streams of one file: `first`, and `second`, which is opened on first use."""
 
     def __init__(
         self,
@@ -156,14 +161,14 @@ class StreamPair:
             file, storage_options, read_bytes, read_ahead_to, salvage=salvage, fetched=fetched
         )
         self.first = self._open()
-        self._behind: Stream | None = None
+        self._second: Stream | None = None
 
     @property
-    def behind(self) -> Stream:
-        """The second stream."""
-        if self._behind is None:
-            self._behind = self._open()
-        return self._behind
+    def second(self) -> Stream:
+        """Stream for a second pass."""
+        if self._second is None:
+            self._second = self._open()
+        return self._second
 
     def __enter__(self) -> Self:
         return self
@@ -175,12 +180,12 @@ class StreamPair:
         traceback: TracebackType | None,
     ) -> None:
         self.first.close()
-        if self._behind is not None:
-            self._behind.close()
+        if self._second is not None:
+            self._second.close()
 
 
-def changed_file(file: InputFile, found: str) -> ChangedFileError:
-    """The error for a file that is not what it was when the work was planned."""
+def changed_file_error(file: InputFile, found: str) -> ChangedFileError:
+    """Return the error for a file that has changed since the work was planned."""
     return ChangedFileError(
         "An input file has changed since the work was planned.",
         expected=f"{file.size:,} bytes" + (f", {file.mark}" if file.mark else ""),
@@ -191,53 +196,53 @@ def changed_file(file: InputFile, found: str) -> ChangedFileError:
 
 
 @contextmanager
-def _reading(file: InputFile) -> Iterator[None]:
-    """Errors of the storage as errors of the input."""
+def _translating_errors(file: InputFile) -> Iterator[None]:
+    """Convert errors of the storage to errors of the input."""
     try:
         yield
     except ChangedError as error:
-        raise changed_file(file, str(error)) from error
+        raise changed_file_error(file, str(error)) from error
     except FileNotFoundError as error:
         raise VanishedFileError(
-            "An input file can't be read: it is gone.",
-            expected=f"the file of {file.size:,} bytes that was there when the work was planned",
+            "An input file no longer exists.",
+            expected=f"the file of {file.size:,} bytes that existed when the work was planned",
             found=describe(error),
             where=file.url,
-            hint="Restore it, and check that the workers see the same storage; if the input has "
+            hint="Restore it, and check that the workers see the same storage. If the input has "
             "changed on purpose, run the command again.",
         ) from error
     except PermissionError as error:
         raise ForbiddenFileError(
-            "An input file may not be read.",
-            expected="permission to read it",
+            "Permission to read an input file is denied.",
+            expected="read permission",
             found=describe(error),
             where=file.url,
-            hint="Allow the user or the credentials of the workers to read it.",
+            hint="Grant read permission to the user or the credentials of the workers.",
         ) from error
     except archives.DamagedArchiveError as error:
         raise DamagedFileError(
-            "An archive is corrupt or cut short.",
+            "An archive is corrupt or truncated.",
             found=str(error),
             where=file.url,
-            hint="Get it again or leave it out of input.files.",
+            hint="Download it again, or exclude it from input.files.",
         ) from error
     except NoRangesError as error:
-        raise _unreadable(
+        raise _unreadable_error(
             file, error, "Copy the file to another storage, or set range_bytes above its size."
         ) from error
     except OSError as error:
-        raise _unreadable(
+        raise _unreadable_error(
             file,
             error,
-            "Check that the file is readable, also on the workers, and run the command again: what "
-            "is finished is kept.",
+            "Check that the file is readable, also on the workers, then run the command again; "
+            "finished work is kept.",
         ) from error
 
 
-def _unreadable(file: InputFile, error: OSError, hint: str) -> UnreadableFileError:
+def _unreadable_error(file: InputFile, error: OSError, hint: str) -> UnreadableFileError:
     return UnreadableFileError(
         "An input file can't be read.",
-        expected=f"the file of {file.size:,} bytes that was there when the work was planned",
+        expected=f"the file of {file.size:,} bytes that existed when the work was planned",
         found=describe(error),
         where=file.url,
         hint=hint,
@@ -246,12 +251,12 @@ def _unreadable(file: InputFile, error: OSError, hint: str) -> UnreadableFileErr
 
 def _open_file(file: InputFile, storage_options: Mapping[str, Any]) -> StoredFile:
     open_any = open_stored if archives.split_url(file.url) is None else archives.open_member
-    with _reading(file):
+    with _translating_errors(file):
         return open_any(file.url, storage_options, size=file.size, mark=file.mark)
 
 
 class _StoredStream:
-    """The bytes of a file as stored, up to the planned size."""
+    """Stream of the bytes of a file as stored, up to the planned size."""
 
     def __init__(self, file: InputFile, stored: StoredFile):
         self._file = file
@@ -260,7 +265,7 @@ class _StoredStream:
 
     @property
     def is_local(self) -> bool:
-        """Whether the file is on a disk of this machine."""
+        """True if the file is on a disk of this machine."""
         return self._stored.is_local
 
     @property
@@ -273,7 +278,7 @@ class _StoredStream:
     def read_into(self, target: ByteArray) -> int:
         view = target.data[: self.available(len(target))]
         done = len(view)
-        with _reading(self._file):
+        with _translating_errors(self._file):
             try:
                 self._stored.read_into(view, self._position)
             except archives.DamagedArchiveError as error:
@@ -291,7 +296,7 @@ class _StoredStream:
 
 
 class _StreamHandle(io.RawIOBase):
-    """A stream as a Python file that is read from the front."""
+    """Stream as a Python file that is read sequentially."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -310,7 +315,7 @@ class _StreamHandle(io.RawIOBase):
 
 
 class _DecompressedStream:
-    """The text of a compressed file: that of all its members or frames, one after the other."""
+    """Stream of the decompressed text of all members or frames of a compressed file."""
 
     def __init__(
         self,
@@ -325,7 +330,7 @@ class _DecompressedStream:
         self._open_as_stored = open_as_stored
         self._opened: list[Stream] = []
         self._open_text = _DECOMPRESSORS[file.compression or ""]
-        self._stored = io.BufferedReader(self._from_start(), read_bytes)
+        self._stored = io.BufferedReader(self._open_from_start(), read_bytes)
         self._text: Text = self._open_text(self._stored)
         self._salvage = salvage
         self._damage: Exception | None = None
@@ -343,7 +348,7 @@ class _DecompressedStream:
                 if self._damage is None:
                     self.at_end = True
                 elif not done:
-                    raise self._damaged() from self._damage
+                    raise self._damage_error() from self._damage
                 break
             done += got
             self._position += got
@@ -355,45 +360,47 @@ class _DecompressedStream:
         except (*DECODING_ERRORS, DamagedFileError) as error:
             self._damage = error
             if not self._salvage:
-                raise self._damaged() from error
-        self._text = SalvagedText(self._from_start, self._open_text)
+                raise self._damage_error() from error
+        self._text = SalvagedText(self._open_from_start, self._open_text)
         left = self._position
         while left:
             got = self._text.readinto(memoryview(bytearray(min(left, len(view)))))
-            if not got:  # as if there had been nothing more
+            if not got:  # treated as the end
                 return 0
             left -= got
         return self._text.readinto(view)
 
-    def _from_start(self) -> _StreamHandle:
+    def _open_from_start(self) -> _StreamHandle:
         self._opened.append(self._open_as_stored())
         return _StreamHandle(self._opened[-1])
 
-    def _damaged(self) -> DamagedFileError:
+    def _damage_error(self) -> DamagedFileError:
         if isinstance(self._damage, DamagedFileError):
             return self._damage
         return DamagedFileError(
-            "A compressed input file is corrupt or cut short.",
+            "A compressed input file is corrupt or truncated.",
             expected=f"{self._file.compression} data up to byte {self._file.size:,}, the end of "
             "the file",
-            # How far data was read depends on buffers, and rejects don't. How much text there is
-            # before the damage is known only when it was salvaged.
+            # The position in the compressed data depends on buffers, but rejects must not. The
+            # length of the text before the damage is known only after salvaging.
             found=f"{self._damage}, "
             + (
                 f"after {self._position:,} bytes of text"
                 if self._salvage
-                else f"when data was read up to byte {self._stored.tell():,}"
+                else f"after reading up to byte {self._stored.tell():,}"
             ),
             where=self._file.url,
-            hint="Get the file again or leave it out of input.files; if it is compressed in "
-            "another way or not at all, set input.compression.",
+            hint="Download the file again, or exclude it from input.files. If its compression is "
+            "another one or none, set input.compression.",
         )
 
     def skip_to(self, offset: int) -> None:
         skipped = np.empty(min(offset - self._position, 1 << 20), np.uint8)
         while self._position < offset:
             if not self.read_into(skipped[: offset - self._position]):
-                raise changed_file(self._file, f"the end of its text at byte {self._position:,}")
+                raise changed_file_error(
+                    self._file, f"the end of its text at byte {self._position:,}"
+                )
 
     def close(self) -> None:
         self._stored.close()
@@ -402,10 +409,10 @@ class _DecompressedStream:
 
 
 class _ReadAhead:
-    """A stream of which a thread reads the next bytes while the last ones are worked on.
+    """Stream that reads the next bytes in a thread while the last ones are processed.
 
-    While a chunk of `chunk_bytes` is used, the next is read: up to byte `until`, and only when one
-    read follows another. An error comes when all before it was given.
+    While a chunk of `chunk_bytes` is used, the next one is read: up to byte `until`, and only
+    after two consecutive reads. An error is raised after everything before it was returned.
     """
 
     def __init__(self, stream: Stream, chunk_bytes: int, until: int = sys.maxsize):
@@ -413,15 +420,15 @@ class _ReadAhead:
         self._chunk_bytes = chunk_bytes
         self._until = until
         self._position = 0
-        self._follows = False  # whether a read was the last thing done
+        self._follows = False  # the last operation was a read
         self._thread = ThreadPoolExecutor(1, "read-ahead")
-        self._chunks: deque[ByteArray] = deque()  # read, not asked for yet
-        self._coming: Future[ByteArray] | None = None  # being read, behind them
-        self._error: Exception | None = None  # behind what was read
+        self._chunks: deque[ByteArray] = deque()  # read, but not yet requested
+        self._pending: Future[ByteArray] | None = None  # the chunk being read, after `_chunks`
+        self._error: Exception | None = None  # raised after `_chunks`
 
     @property
     def at_end(self) -> bool:
-        return self._coming is None and not self._chunks and self._stream.at_end
+        return self._pending is None and not self._chunks and self._stream.at_end
 
     def available(self, amount: int) -> int:
         return amount
@@ -429,11 +436,11 @@ class _ReadAhead:
     def read_into(self, target: ByteArray) -> int:
         done = 0
         try:
-            done = self._take_all(target)
-            while done < len(target) and self._coming is not None:
-                self._await()
-                self._begin_chunk()
-                done += self._take_all(target[done:])
+            done = self._copy_chunks(target)
+            while done < len(target) and self._pending is not None:
+                self._await_chunk()
+                self._start_chunk()
+                done += self._copy_chunks(target[done:])
             if done < len(target) and self._error is None:
                 got = self._stream.read_into(target[done:])
                 self._position += got
@@ -441,22 +448,22 @@ class _ReadAhead:
         except Exception as error:
             self._error = error
         if self._error is not None and not done:
-            met, self._error = self._error, None
-            raise met
+            pending, self._error = self._error, None
+            raise pending
         if self._follows:
-            self._begin_chunk()
+            self._start_chunk()
         self._follows = True
         return done
 
     def skip_to(self, offset: int) -> None:
         try:
-            self._await()
+            self._await_chunk()
         except Exception as error:
             self._error = error
         skipped = offset - self._position
         if 0 <= skipped <= sum(map(len, self._chunks)):
             while skipped:
-                skipped -= self._take(np.empty(skipped, np.uint8))
+                skipped -= self._copy_chunk(np.empty(skipped, np.uint8))
         else:
             self._chunks.clear()
             self._error = None
@@ -468,13 +475,13 @@ class _ReadAhead:
         self._thread.shutdown()
         self._stream.close()
 
-    def _take_all(self, target: ByteArray) -> int:
+    def _copy_chunks(self, target: ByteArray) -> int:
         done = 0
         while self._chunks and done < len(target):
-            done += self._take(target[done:])
+            done += self._copy_chunk(target[done:])
         return done
 
-    def _take(self, target: ByteArray) -> int:
+    def _copy_chunk(self, target: ByteArray) -> int:
         chunk = self._chunks.popleft()
         amount = min(len(chunk), len(target))
         target[:amount] = chunk[:amount]
@@ -483,23 +490,23 @@ class _ReadAhead:
         self._position += amount
         return amount
 
-    def _begin_chunk(self) -> None:
-        if self._coming is not None or self._error is not None or len(self._chunks) > 1:
+    def _start_chunk(self) -> None:
+        if self._pending is not None or self._error is not None or len(self._chunks) > 1:
             return
         if self._stream.at_end:
             return
         read_to = self._position + sum(map(len, self._chunks))
         amount = min(self._chunk_bytes, self._until - read_to)
         if amount > 0:
-            self._coming = self._thread.submit(self._read_chunk, amount)
+            self._pending = self._thread.submit(self._read_chunk, amount)
 
     def _read_chunk(self, amount: int) -> ByteArray:
         chunk = np.empty(self._stream.available(amount), np.uint8)
         return chunk[: self._stream.read_into(chunk)]
 
-    def _await(self) -> None:
-        if self._coming is not None:
-            coming, self._coming = self._coming, None
+    def _await_chunk(self) -> None:
+        if self._pending is not None:
+            coming, self._pending = self._pending, None
             if len(chunk := coming.result()):
                 self._chunks.append(chunk)
 
@@ -514,11 +521,11 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
 
-class _Members:
-    """The text of compressed members in a row, for bz2 and xz.
+class _CompressedMembers:
+    """Text of consecutive compressed members, for bz2 and xz.
 
-    Unlike BZ2File and LZMAFile it allows no garbage after a member: that may be a damaged member,
-    which they leave out without a word.
+    Unlike BZ2File and LZMAFile, this refuses garbage after a member: it may be a damaged member,
+    which they skip silently.
     """
 
     def __init__(
@@ -529,13 +536,13 @@ class _Members:
     ):
         self._stored = stored
         self._new_decompressor = new_decompressor
-        self._padding = padding  # may stand between and after members
+        self._padding = padding  # allowed between and after members
         self._member: _Decompressor | None = None
         self._data = b""
 
     def readinto(self, buffer: memoryview, /) -> int:
         while True:
-            if self._member is None and not self._begin_member():
+            if self._member is None and not self._start_member():
                 return 0
             member = self._member
             assert member is not None
@@ -552,8 +559,8 @@ class _Members:
                 buffer[: len(text)] = text
                 return len(text)
 
-    def _begin_member(self) -> bool:
-        """Find the next member; False if there is none."""
+    def _start_member(self) -> bool:
+        """Start the next member; return False if there is none."""
         while not (data := self._data.lstrip(self._padding)):
             self._data = self._stored.read(_COMPRESSED_READ_BYTES)
             if not self._data:
@@ -563,11 +570,13 @@ class _Members:
         return True
 
 
-# Arrow's readers for gzip and zstd are as fast as any and notice a missing end, which the stream
-# reader of the package zstandard does not. Arrow's bz2 fails on empty members; it has no xz.
+# Arrow's readers for gzip and zstd are fast and detect a missing end, which the stream reader of
+# the package zstandard does not. Arrow's bz2 fails on empty members, and it has no xz.
 _DECOMPRESSORS: Final[dict[str, Callable[[Any], Text]]] = {
     "gzip": lambda stored: pa.CompressedInputStream(pa.PythonFile(stored, "r"), "gzip"),
     "zstd": lambda stored: pa.CompressedInputStream(pa.PythonFile(stored, "r"), "zstd"),
-    "bz2": lambda stored: _Members(stored, bz2.BZ2Decompressor),
-    "xz": lambda stored: _Members(stored, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), b"\0"),
+    "bz2": lambda stored: _CompressedMembers(stored, bz2.BZ2Decompressor),
+    "xz": lambda stored: _CompressedMembers(
+        stored, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), b"\0"
+    ),
 }

@@ -1,7 +1,7 @@
-"""A task as it travels to a worker, and reading all documents of it.
+"""Descriptors of tasks for workers, and reading the documents of a task.
 
-Descriptors are small JSON texts, long ones compressed: the only thing about the input that crosses
-a shuffle.
+A descriptor is a short JSON text, compressed if it names many files (200 bytes per file become
+about 15). Nothing else about the input crosses a shuffle: no text, counts or ids.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import InputError
 from pipelines.readers import ReadOptions, read_range
-from pipelines.readers.options import cutting_of
+from pipelines.readers.options import hash_cutting_rules
 from pipelines.readers.selection import Selection
-from pipelines.readers.small_files import fetched_ahead
+from pipelines.readers.small_files import fetch_ahead
 from pipelines.rejects.reasons import REASONS_OF_FILES, SPECIAL_TOKEN
 from pipelines.rejects.thresholds import too_many_bad_files
 from pipelines.tasks.listing import InputFile
 from pipelines.tasks.plan import Plan, Range, Task
 
 _FILE_FIELDS = tuple(field.name for field in fields(InputFile))
-_values_of = attrgetter(*_FILE_FIELDS)
+_get_values = attrgetter(*_FILE_FIELDS)
 _LONG_DESCRIPTOR = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskWork:
-    """All that a worker needs to know of a task.
+    """Task with everything that a worker needs.
 
     Attributes:
-        index: of the task in the plan, of `of` tasks.
+        index: index of the task in the plan.
+        of: number of tasks of the plan.
         hash: see `Plan.task_hash`.
-        parts: files with the intervals to read of them.
+        parts: files with the start and end of the interval to read.
     """
 
     index: int
@@ -51,33 +52,33 @@ class TaskWork:
 
     @classmethod
     def of_plan(cls, plan: Plan, task: Task) -> TaskWork:
-        """The work of one task of a plan."""
+        """Return the work of one task of a plan."""
         parts = tuple((plan.files[r.file], r.start, r.end) for r in task.ranges)
         return cls(index=task.index, of=len(plan.tasks), hash=plan.task_hash(task), parts=parts)
 
     @property
     def source(self) -> int:
-        """Index of the source that all its files are of."""
+        """Index of the source of all its files."""
         return self.parts[0][0].source
 
     @property
     def summary(self) -> str:
-        """What the footers of its files say of it, as JSON: index, inputs with their intervals."""
+        """Description for the footers of its output files: JSON with index and input intervals."""
         inputs = [[file.label, start, end] for file, start, end in self.parts]
         return json.dumps({"index": self.index, "of": self.of, "inputs": inputs})
 
     def to_bytes(self) -> bytes:
-        """The descriptor that is shuffled; compressed if it is long: it may name 100,000 files.
+        """Return the descriptor to shuffle, compressed if it is long: it may name 100,000 files.
 
-        Short ones are compressed better together, in the pipeline that they are part of.
+        Short ones compress better together, in the pipeline that contains them.
         """
-        parts = [[*_values_of(file), start, end] for file, start, end in self.parts]
+        parts = [[*_get_values(file), start, end] for file, start, end in self.parts]
         text = json.dumps([self.index, self.of, self.hash, parts]).encode()
         return text if len(text) < _LONG_DESCRIPTOR else zlib.compress(text, 1)
 
     @classmethod
     def from_bytes(cls, descriptor: bytes) -> TaskWork:
-        """The work that `to_bytes` described."""
+        """Return the work described by the result of `to_bytes`."""
         is_text = descriptor.startswith(b"[")
         text = descriptor if is_text else zlib.decompress(descriptor)
         index, of, task_hash, parts = json.loads(text)
@@ -88,7 +89,7 @@ class TaskWork:
         return cls(index=index, of=of, hash=task_hash, parts=files)
 
     def describe(self, stage: str) -> str:
-        """For a person who wants to know where a worker was."""
+        """Describe the task in messages about the worker that processed it."""
         first, start, _ = self.parts[0]
         last, _, end = self.parts[-1]
         where = f"{first.url} byte {start} … {last.url} byte {end}"
@@ -97,7 +98,7 @@ class TaskWork:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReading:
-    """How the files of one source are read, and how many of them may be bad."""
+    """Rules for reading the files of a source, and the number of files that may be bad."""
 
     options: ReadOptions
     storage_options: Mapping[str, Any] = field(repr=False)
@@ -112,9 +113,9 @@ def source_readings(
     normalizer: str | None = None,
     normalize_quotes: bool = False,
 ) -> tuple[SourceReading, ...]:
-    """How each source is read; long documents are cut where pattern and normalizer allow it."""
+    """Return the rules for each source; long documents are cut as pattern and normalizer allow."""
     resolved = resolve_pattern(pattern)
-    cutting = cutting_of(resolved.regex, special_tokens, normalizer, normalize_quotes)
+    cutting = hash_cutting_rules(resolved.regex, special_tokens, normalizer, normalize_quotes)
     return tuple(
         SourceReading(
             options=ReadOptions(
@@ -147,15 +148,15 @@ def source_readings(
 
 
 def read_task(work: TaskWork, readings: Sequence[SourceReading]) -> Iterator[DocumentBatch]:
-    """The documents of a task, in order.
+    """Yield the documents of a task, in order.
 
     Raises:
-        InputError: as `read_range` does.
-        BadFileLimitError: more files of the task are bad than of its whole source may be.
+        InputError: see `read_range`.
+        BadFileLimitError: the task alone has more bad files than allowed for its source.
     """
     bad: dict[str, str] = {}
     parts = ((*part, readings[part[0].source].storage_options) for part in work.parts)
-    for (file, start, end, storage_options), fetched in fetched_ahead(parts):
+    for (file, start, end, storage_options), fetched in fetch_ahead(parts):
         reading = readings[file.source]
         part = Range(file=0, start=start, end=end)
         for batch in read_range(file, part, reading.options, storage_options, fetched):
@@ -168,12 +169,12 @@ def read_task(work: TaskWork, readings: Sequence[SourceReading]) -> Iterator[Doc
 
 
 def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: str) -> DocumentBatch:
-    """The batch without documents that hold a special token, if the policy is reject.
+    """Reject the documents that contain a special token, if the policy is `reject`.
 
-    Pieces of a long document are judged by the whole document.
+    A chunk of a long document is rejected if any part of the document contains one.
 
     Raises:
-        InputError: the policy is error and a document holds one.
+        InputError: the policy is `error` and a document contains a special token.
     """
     if policy not in ("reject", "error") or not len(batch):
         return batch
@@ -181,21 +182,21 @@ def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: st
         first = np.array([-1 if batch.special_at is None else batch.special_at], np.int64)
     else:
         first = specials.find_first(batch.data, batch.starts, batch.ends)
-    held = first >= 0
-    if not held.any():
+    contains = first >= 0
+    if not contains.any():
         return batch
     if policy == "error":
-        i = int(np.argmax(held))
+        i = int(np.argmax(contains))
         raise InputError(
-            "A document holds a special token.",
-            expected="no special token in text (special_tokens_in_text: error)",
-            found=f"one at byte {first[i]:,} of the document",
+            "A document contains a special token.",
+            expected="no special tokens in the text (special_tokens_in_text: error)",
+            found=f"a special token at byte {first[i]:,} of the document",
             where=batch.where(i),
-            hint="Choose split, text or reject for special_tokens_in_text (in a build "
-            "encode.special_tokens_in_text), or mend the text.",
+            hint="Set special_tokens_in_text (encode.special_tokens_in_text in a build) to split, "
+            "text or reject, or fix the text.",
         )
-    # A long document is rejected once, with its first piece.
-    places = np.flatnonzero(held if batch.part == 0 else held[:0])
+    # A long document is rejected once, with its first chunk.
+    rejected = np.flatnonzero(contains if batch.part == 0 else contains[:0])
     rejects = tuple(
         Reject(
             source=batch.source,
@@ -206,6 +207,6 @@ def refuse_special_tokens(batch: DocumentBatch, specials: SpecialSet, policy: st
             first_bytes=batch.document(int(i))[:FIRST_BYTES],
             id=None if batch.ids is None else batch.ids[int(i)].as_py(),
         )
-        for i in places
+        for i in rejected
     )
-    return replace(batch.select(~held), rejects=(*batch.rejects, *rejects))
+    return replace(batch.select(~contains), rejects=(*batch.rejects, *rejects))

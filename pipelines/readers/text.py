@@ -1,4 +1,4 @@
-"""Text files: documents between separators, or a file as a document."""
+"""Reader for text files: documents between separators, or one document per file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pipelines.tasks.plan import Range
 
 
 class TextReader(SeparatedReader):
-    """The documents of a range of a text file.
+    """Reader for the documents in a range of a text file.
 
-    A long document is scanned to its end and then read again in pieces, by a second stream that
-    follows the first.
+    A long document is scanned to its end, then read again in chunks by a second stream that follows
+    the first.
     """
 
     def __init__(
@@ -31,33 +31,33 @@ class TextReader(SeparatedReader):
             streams,
             separators=() if one is None else (one,) if isinstance(one, bytes) else one,
             strip_bom=options.strip_bom,
-            longest=options.longest_common,
+            longest=options.longest_batched,
         )
         self._streams = streams
 
-    def _found(self, split: Split, consumed: int) -> Iterator[DocumentBatch]:
+    def _convert(self, split: Split, consumed: int) -> Iterator[DocumentBatch]:
         texts = Texts(
             data=self._window.data,
             starts=split.starts,
             ends=split.ends,
-            places=split.starts + self._window.offset,
+            offsets=split.starts + self._window.offset,
         )
-        yield self._maker.batch(texts, consumed=consumed, empty=split.empty)
+        yield self._maker.make_batch(texts, consumed=consumed, empty=split.empty)
 
-    def _long(self, start: int) -> Iterator[DocumentBatch]:
-        document = self._maker.long_document(start)
+    def _handle_long(self, start: int) -> Iterator[DocumentBatch]:
+        document = self._maker.start_long_document(start)
 
-        def see(chunk: ByteArray, is_last: bool) -> None:
-            document.add(chunk, is_last=is_last)
-            if self._options.cut:  # else it is too long, whatever is in it
-                self._maker.check(document)
+        def see(block: ByteArray, is_last: bool) -> None:
+            document.add(block, is_last=is_last)
+            if self._options.cut:  # otherwise it is too long, whatever it contains
+                self._maker.check_document(document)
 
         separator = self._scan(start, see)
         self._after_long = start + document.length + separator
-        yield from self._maker.long_batches(
-            document, lambda: self._text_again(start), document.length + separator
+        yield from self._maker.cut_document(
+            document, lambda: self._read_again(start), document.length + separator
         )
 
-    def _text_again(self, start: int) -> Stream:
-        self._streams.behind.skip_to(start)
-        return self._streams.behind
+    def _read_again(self, start: int) -> Stream:
+        self._streams.second.skip_to(start)
+        return self._streams.second

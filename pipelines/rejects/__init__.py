@@ -1,1 +1,1 @@
-"""What is wrong with documents and files: reasons, tables, limits, and taking them after all."""
+"""Rejected documents and bad files: reasons, tables and thresholds."""

@@ -1,4 +1,10 @@
-"""Why a document, or the rest of a file, is rejected: the column `reason` in files of rejects."""
+"""Reasons for rejecting a document or the rest of a file: the column `reason` of reject files.
+
+A fault of a file is a `BadFileError` (`pipelines.errors`). With `input.max_bad_files` above 0 it
+becomes a reject for the unreadable rest of the range, which is not a document: it only adds its
+file to `bad_files`, a union over ranges, tasks and bundles. A failing storage is nobody's fault and
+ends the build.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +20,22 @@ WRONG_FIELD_TYPE: Final = "wrong_field_type"
 TOO_LONG: Final = "too_long"
 SPECIAL_TOKEN: Final = "special_token"
 
-# Such a reject stands for what could not be read of a file: it is no document.
+# Rejects with these reasons stand for the unreadable rest of a file; they are not documents.
 REASONS_OF_FILES: Final = frozenset({DAMAGED_FILE, VANISHED_FILE, CHANGED_FILE, UNREADABLE_FILE})
 REASONS: Final = {
     INVALID_UTF8: "the text is not valid UTF-8, and `input.invalid_utf8` is `reject`",
-    MALFORMED_JSON: "a line of a JSON lines file is no JSON object",
+    MALFORMED_JSON: "a line of a JSON lines file is not a JSON object",
     MISSING_FIELD: "a record lacks a field of `input.text_field`",
-    NULL_FIELD: "a field of `input.text_field` is null in a record",
-    WRONG_FIELD_TYPE: "a field of `input.text_field` is no text, or the field of `input.id_field` "
-    "neither text nor a whole number, in a line of a JSON lines file",
-    TOO_LONG: "a line, the text of a record, or a document that can't be read in pieces is longer "
+    NULL_FIELD: "a field of `input.text_field` is null",
+    WRONG_FIELD_TYPE: "in a JSON lines file, a field of `input.text_field` is not text, or the "
+    "field of `input.id_field` is neither text nor an integer",
+    TOO_LONG: "a line, the text of a record, or a document that cannot be read in chunks is longer "
     "than `input.max_document_bytes`",
-    SPECIAL_TOKEN: "the text holds a special token, and `encode.special_tokens_in_text` is "
+    SPECIAL_TOKEN: "the text contains a special token, and `encode.special_tokens_in_text` is "
     "`reject`",
-    DAMAGED_FILE: "a file is corrupt, cut short, or lacks a column, from there on; of Parquet also "
-    "a row group of it",
-    VANISHED_FILE: "a file was gone when it was to be read",
-    CHANGED_FILE: "a file's size, modification time or ETag was another than when the work was "
-    "planned",
-    UNREADABLE_FILE: "a file may not be read",
+    DAMAGED_FILE: "the rest of a file is corrupt, truncated, or lacks a column; in Parquet files "
+    "also a single row group",
+    VANISHED_FILE: "a file no longer exists when it is read",
+    CHANGED_FILE: "the size, modification time or ETag of a file differs from the plan",
+    UNREADABLE_FILE: "permission to read a file is denied",
 }

@@ -1,4 +1,4 @@
-"""Files of rejected documents: one a task, and none where nothing was rejected."""
+"""Files of rejected documents: one per task with rejects."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ROW_GROUP_ROWS = 1 << 14
 
 
 class RejectFile:
-    """Writes the rejects of a task to `NAME.parquet`; leaves no file where there are none.
+    """Writer for the rejects of a task to `NAME.parquet`; without rejects it writes no file.
 
     Args:
-        directory: of the rejects.
-        name: of the file, without `.parquet`.
-        metadata: what its footer says of build and task.
+        directory: directory of reject files.
+        name: name of the file, without `.parquet`.
+        metadata: description of build and task for the footer.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RejectFile:
         self._rows = 0
 
     def add(self, rejects: Sequence[Reject]) -> None:
-        """Takes rejects, in order."""
+        """Add rejects, in order."""
         self._pending += rejects
         while len(self._pending) >= _ROW_GROUP_ROWS:
             self._write(self._pending[:_ROW_GROUP_ROWS])
@@ -59,7 +59,7 @@ class RejectFile:
 
     @property
     def entry(self) -> dict[str, Any] | None:
-        """The file's entry of the manifest, once it is written; None if there is no file."""
+        """Entry of the file in the manifest, after it was written; None if there is no file."""
         if self._file is None:
             return None
         return {
@@ -91,7 +91,7 @@ class RejectFile:
         if error is not None:
             self._stack.__exit__(kind, error, traceback)
             return
-        with self._stack:  # where an error of the last rows is one of the output
+        with self._stack:  # converts errors of writing the last rows to errors of the output
             if self._pending:
                 self._write(self._pending)
             if self._writer is not None:

@@ -1,11 +1,11 @@
-"""How much of the input may be bad before a build fails, and which files are to blame then."""
+"""Thresholds for bad input, and errors that name the files with the most problems."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,17 +20,17 @@ from pipelines.storage.parquet import open_parquet
 def too_many_bad_files(
     limit: int, files: Sequence[str], number: int, where: str | None = None
 ) -> BadFileLimitError:
-    """The error for more bad files in a source than allowed; `files` are some of them."""
+    """Return the error for too many bad files in a source; `files` are some of `number`."""
     more = number - len(files)
     return BadFileLimitError(
         "Too many input files are bad.",
-        expected=f"at most {limit:,} of a source (input.max_bad_files)",
+        expected=f"at most {limit:,} per source (input.max_bad_files)",
         found=f"{number:,}\n    "
         + "\n    ".join(files)
         + (f"\n    and {more:,} more" * (more > 0)),
         where=where,
-        hint="Get them again or leave them out of input.files, or raise input.max_bad_files and "
-        "run the same command again.",
+        hint="Download them again or exclude them from input.files, or raise input.max_bad_files "
+        "and run the same command again.",
     )
 
 
@@ -39,23 +39,22 @@ _ROWS_AT_ONCE: Final = 1 << 14
 
 
 def check_rejects(
-    totals: Mapping[str, Any], limit: float, rejects: Directory, names: Sequence[str]
+    kept: int, rejected: int, limit: float, rejects: Directory, names: Sequence[str]
 ) -> None:
-    """Checks the share of rejected documents among the judged ones: these and the kept ones.
+    """Check the share of rejected documents among the rejected and kept ones.
 
-    Empty and not selected documents are not judged; what is rejected of bad files is no document.
+    Empty and not selected documents do not count, nor do rejects for the rest of bad files.
 
     Args:
-        totals: of a stage, as its manifest will have them.
+        kept, rejected: numbers of documents of a stage.
         limit: `encode.max_reject_fraction`.
-        rejects: the directory of the files of rejects.
-        names: of those of the stage.
+        rejects: the directory of reject files.
+        names: names of the stage's reject files.
 
     Raises:
-        RejectLimitError: it is above the limit; names the files with most rejects.
+        RejectLimitError: the share exceeds the limit; names the files with the most rejects.
     """
-    rejected = totals["rejected"]
-    documents = totals["documents"] + rejected
+    documents = kept + rejected
     if rejected <= limit * documents:
         return
     raise RejectLimitError(
@@ -63,35 +62,35 @@ def check_rejects(
         expected=f"at most {limit:.6g} of the kept and rejected documents "
         "(encode.max_reject_fraction)",
         found=f"{rejected:,} of {documents:,}, most of them in\n    "
-        + "\n    ".join(_most_rejects(rejects, names, rejected)),
+        + "\n    ".join(_describe_worst(rejects, names, rejected)),
         where=rejects.path(_pattern(names)),
-        hint="Look at the rejects and mend the input, set input.invalid_utf8: replace, or raise "
+        hint="Inspect the rejects and fix the input, set input.invalid_utf8: replace, or raise "
         "encode.max_reject_fraction and run the same command again.",
     )
 
 
 def check_bad_files(
-    found: Sequence[Mapping[str, Any]],
+    bad_files: Sequence[Sequence[str]],
     sources: Sequence[SourceConfig],
     rejects: Directory,
     names: Sequence[str],
 ) -> None:
-    """Checks the number of bad files of each source.
+    """Check the number of bad files of each source.
 
     Args:
-        found: totals of each source.
-        sources: their configuration.
-        rejects: the directory of the files of rejects.
-        names: of those of the stage.
+        bad_files: labels of the bad files of each source.
+        sources: configuration of each source.
+        rejects: the directory of reject files.
+        names: names of the stage's reject files.
 
     Raises:
-        BadFileLimitError: there are more of them in a source than `input.max_bad_files`.
+        BadFileLimitError: a source has more bad files than `input.max_bad_files`.
     """
-    for source, totals in zip(sources, found, strict=True):
-        labels = totals["bad_files"]
+    for source, labels in zip(sources, bad_files, strict=True):
         if len(labels) > source.max_bad_files:
-            what = dict(_what_is_bad(rejects, names, set(labels[:_FILES_SHOWN])))
-            shown = [f"{label}: {what.get(label, 'bad')}" for label in labels[:_FILES_SHOWN]]
+            listed = labels[:_FILES_SHOWN]
+            faults = dict(_find_faults(rejects, names, set(listed)))
+            shown = [f"{label}: {faults.get(label, 'bad')}" for label in listed]
             where = rejects.path(_pattern(names))
             raise too_many_bad_files(source.max_bad_files, shown, len(labels), where)
 
@@ -100,11 +99,11 @@ def _pattern(names: Sequence[str]) -> str:
     return "count-*.parquet" if names and names[0].startswith("count-") else "*.parquet"
 
 
-def _most_rejects(rejects: Directory, names: Sequence[str], rejected: int) -> Iterator[str]:
-    """The files with most rejects, in words: their number, their share of all, most for what."""
+def _describe_worst(rejects: Directory, names: Sequence[str], rejected: int) -> Iterator[str]:
+    """Describe the files with the most rejects: number, share of all, most frequent reason."""
     numbers: Counter[str] = Counter()
     reasons: Counter[tuple[str, str]] = Counter()
-    for rows in _rows(rejects, names, ["source", "reason"]):
+    for rows in _read_rows(rejects, names, ["source", "reason"]):
         counted = rows.group_by(["source", "reason"]).aggregate([([], "count_all")]).to_pylist()
         for row in counted:
             if row["reason"] not in REASONS_OF_FILES:
@@ -122,21 +121,23 @@ def _most_rejects(rejects: Directory, names: Sequence[str], rejected: int) -> It
         yield f"and {len(numbers) - len(worst):,} more files"
 
 
-def _what_is_bad(
+def _find_faults(
     rejects: Directory, names: Sequence[str], labels: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Of these files what is wrong with them, and where."""
+    """Yield these files, each with a description of its fault."""
     wanted = pa.array(sorted(labels), pa.string())
-    for rows in _rows(rejects, names, ["source", "offset", "reason", "message"]):
+    for rows in _read_rows(rejects, names, ["source", "offset", "reason", "message"]):
         of_files = pc.is_in(rows["reason"], pa.array(sorted(REASONS_OF_FILES), pa.string()))
         for row in rows.filter(pc.and_(of_files, pc.is_in(rows["source"], wanted))).to_pylist():
             yield row["source"], f"{row['reason']} at {row['offset']:,}: {row['message']}"
 
 
-def _rows(directory: Directory, names: Iterable[str], columns: list[str]) -> Iterator[pa.Table]:
-    """Some columns of files of rejects, a few rows at once.
+def _read_rows(
+    directory: Directory, names: Iterable[str], columns: list[str]
+) -> Iterator[pa.Table]:
+    """Yield columns of reject files, a few rows at a time.
 
-    A file that can't be read is left out: the error that is being made matters more.
+    Unreadable files are skipped: the error to be reported matters more.
     """
     for name in names:
         try:

@@ -1,1 +1,1 @@
-"""Replaying rejected documents: encoded after all, as a generation of their own."""
+"""Replay of rejected documents: they are encoded after all, as a generation of their own."""

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.writing.replayed import IntArray, Taken, joined
+from pipelines.writing.replayed import IntArray, Intervals
 
 # The end of an interval that reaches to the end of a file.
 END: Final = int(np.iinfo(np.int64).max)
@@ -81,7 +81,7 @@ class NotAlignedError(ValueError):
         self.found = found
 
 
-def align(known: Known, found: Located, *, by_row: bool = False) -> Taken:
+def align(known: Known, found: Located, *, by_row: bool = False) -> Intervals:
     """The documents of a repaired file that stand for what was rejected.
 
     They are found by their places, if every document of the dataset is where it was; else by their
@@ -111,7 +111,7 @@ def align(known: Known, found: Located, *, by_row: bool = False) -> Taken:
     return _by_order(known, found)
 
 
-def _by_place(known: Known, found: Located) -> Taken:
+def _by_place(known: Known, found: Located) -> Intervals:
     index = np.searchsorted(found.places, known.rows)
     there = index < len(found.places)
     there[there] = found.places[index[there]] == known.rows[there]
@@ -137,10 +137,10 @@ def _by_place(known: Known, found: Located) -> Taken:
             f"places, and {_more(found)}",
         )
     counts = np.searchsorted(places, ends) - np.searchsorted(places, firsts)
-    exact = Taken.at(places[~in_rest])
-    return joined(
+    exact = Intervals.at(places[~in_rest])
+    return Intervals.merged(
         exact,
-        Taken(
+        Intervals(
             firsts=firsts,
             ends=ends,
             shifts=np.zeros(len(firsts), np.int64),
@@ -149,7 +149,7 @@ def _by_place(known: Known, found: Located) -> Taken:
     )
 
 
-def _by_order(known: Known, found: Located) -> Taken:
+def _by_order(known: Known, found: Located) -> Intervals:
     places = np.concatenate([known.rows, known.rejects])
     order = np.argsort(places, kind="stable")
     is_row = order < len(known.rows)
@@ -174,14 +174,14 @@ def _by_order(known: Known, found: Located) -> Taken:
         )
     same = found.places[: len(places)]
     _check_rows(known.rows, known.row_bytes, found.lengths[: len(places)][is_row], same[is_row])
-    exact = Taken.at(same[~is_row])
+    exact = Intervals.at(same[~is_row])
     exact = replace(exact, shifts=places[~is_row] - exact.firsts)
     rest = found.places[len(places) :]
     if not len(rest):
         return exact
-    return joined(
+    return Intervals.merged(
         exact,
-        Taken(
+        Intervals(
             firsts=rest[:1],
             ends=np.array([END]),
             shifts=known.rests[:1] - rest[:1],
@@ -190,7 +190,7 @@ def _by_order(known: Known, found: Located) -> Taken:
     )
 
 
-def _by_gaps(known: Known, found: Located) -> Taken:
+def _by_gaps(known: Known, found: Located) -> Intervals:
     """Of an undamaged file in which documents are missing: they are sought from row to row.
 
     Between rejects a file has not changed, so the documents of the dataset that follow each other
@@ -227,7 +227,7 @@ def _by_gaps(known: Known, found: Located) -> Taken:
         if first < end:
             shift = int(found.places[at - 1] - known.rows[end - 1])
     indices = np.array(taken, np.int64).reshape(-1, 2)
-    exact = Taken.at(found.places[indices[:, 0]])
+    exact = Intervals.at(found.places[indices[:, 0]])
     return replace(exact, shifts=known.rejects[indices[:, 1]] - exact.firsts)
 
 

@@ -1,83 +1,90 @@
-"""The manifest after a replay."""
+"""The content of the manifest after a replay."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from pipelines.accounting import NUMBERS, DocumentTotals
-from pipelines.manifest import generations
+from pipelines.manifest.generations import sum_content
+from pipelines.manifest.models import (
+    GenerationContent,
+    InputEntry,
+    RepairedInput,
+    TokensManifest,
+    present,
+)
 from pipelines.replay.job import BYTE_KEYS, Account, Job
 
 
 def content_after(
-    earlier: Mapping[str, Any],
-    job: Job,
-    content: Mapping[str, Any],
-    generation: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The manifest after a replay.
+    earlier: TokensManifest, job: Job, content: GenerationContent, name: str
+) -> GenerationContent:
+    """Return the content of a dataset after a replay.
+
+    The numbers of an input file change by the documents that moved, and its bytes still add up to
+    the file, or to the repaired file.
 
     Args:
         earlier: the manifest before.
-        job: what was taken.
-        content: what the generation alone states.
-        generation: its record.
+        job: the replayed documents.
+        content: of the generation alone.
+        name: of the generation.
     """
-    moved = {file["name"]: file for file in content["inputs"]}
-    of_sources = {part["name"]: DocumentTotals.from_json(part) for part in earlier["sources"]}
-    for part in content["sources"]:  # sums of hashes, reasons and files that are still bad
-        of_sources[part["name"]].add(
-            DocumentTotals.from_json({**part, **dict.fromkeys(NUMBERS, 0)})
+    moved = {file.name: file for file in content.inputs}
+    of_sources = {source.name: source.document_totals() for source in earlier.sources}
+    for source in content.sources:
+        # Hashes, reasons and files that are still bad; numbers follow from the input files below.
+        added = source.document_totals()
+        of_sources[source.name].add(
+            DocumentTotals(
+                hash_sum=added.hash_sum, bad_files=added.bad_files, reasons=added.reasons
+            )
         )
     inputs = []
-    for file in earlier["inputs"]:
-        account = job.accounts.get(file["name"])
+    for file in earlier.inputs:
+        account = job.accounts.get(file.name)
         if account is None:
             inputs.append(file)
             continue
-        changed = {**file, **_numbers(file, moved[file["name"]], account)}
-        changed.pop("refused", None)  # all of them were taken, and refused again or not
-        if "refused" in moved[file["name"]]:
-            changed["refused"] = moved[file["name"]]["refused"]
-        if account.whole is not None:
-            repaired = {"size": account.file.size, "generation": generation["name"]}
-            planned = moved[file["name"]]["planned_bytes"]
-            changed |= {"bad": False, "repaired": repaired, "planned_bytes": planned}
+        changed = _changed_input(file, moved[file.name], account, name)
         inputs.append(changed)
         of_source = of_sources[account.file.source_name]
-        for name in NUMBERS:
-            setattr(of_source, name, getattr(of_source, name) + changed[name] - file[name])
+        for key in NUMBERS:
+            difference = getattr(changed, key) - getattr(file, key)
+            setattr(of_source, key, getattr(of_source, key) + difference)
         of_source.reasons = dict(Counter(of_source.reasons) - account.reasons)
         if account.whole is not None:
-            of_source.bad_files -= {file["name"]}
-    files = {
-        kind: [
-            *(f for f in earlier["files"][kind] if f["name"] not in job.superseded),
-            *content["files"][kind],
-        ]
-        for kind in earlier["files"]
-    }
-    return {
-        **{key: earlier[key] for key in ("stage", "tokenizer", "counts")},
-        "inputs": inputs,
-        "sources": generations.sources_of(of_sources, inputs),
-        "files": files,
-        "generations": [*earlier["generations"], generation],
-        **generations.sums(of_sources.values(), [earlier["totals"], content["totals"]]),
-    }
+            of_source.bad_files -= {file.name}
+    return sum_content(of_sources, inputs, earlier, content, job.superseded)
 
 
-def _numbers(was: Mapping[str, Any], moved: Mapping[str, Any], account: Account) -> dict[str, int]:
-    """The numbers of an input file, of which the bytes still are the whole file."""
-    new: dict[str, int] = {name: was[name] + moved[name] for name in NUMBERS}
+def _changed_input(was: InputEntry, moved: InputEntry, account: Account, name: str) -> InputEntry:
+    """Return the entry of an input file after the generation with this name replayed from it."""
+    repaired, bad, planned_bytes = was.repaired, was.bad, was.planned_bytes
+    if account.whole is not None:
+        repaired = RepairedInput(size=account.file.size, generation=name)
+        bad, planned_bytes = False, moved.planned_bytes
+    return InputEntry.model_validate(
+        {
+            **was.to_json("name", "size", "generation", "unread"),
+            "planned_bytes": planned_bytes,
+            "bad": bad,
+            **_numbers(was, moved, account),
+            # All refused documents were replayed; `moved` has those that were refused again.
+            **present(repaired=repaired, refused=moved.refused),
+        }
+    )
+
+
+def _numbers(was: InputEntry, moved: InputEntry, account: Account) -> dict[str, int]:
+    """Return the numbers of an input file, whose bytes still add up to the file."""
+    new: dict[str, int] = {key: getattr(was, key) + getattr(moved, key) for key in NUMBERS}
     new["rejected"] -= account.rejected
     new["rejected_bytes"] -= account.rejected_bytes
-    size = sum(was[name] for name in BYTE_KEYS)
+    size = sum(getattr(was, key) for key in BYTE_KEYS)
     if account.whole is not None:
-        for name in set(NUMBERS) - {"documents", "rejected", "bytes", "rejected_bytes"}:
-            new[name] = getattr(account.whole, name)
+        for key in set(NUMBERS) - {"documents", "rejected", "bytes", "rejected_bytes"}:
+            new[key] = getattr(account.whole, key)
         size = account.whole.file_bytes
-    new["framing_bytes"] = size - sum(new[name] for name in BYTE_KEYS if name != "framing_bytes")
+    new["framing_bytes"] = size - sum(new[key] for key in BYTE_KEYS if key != "framing_bytes")
     return new

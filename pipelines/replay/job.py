@@ -1,11 +1,9 @@
-"""What a replay knows of its dataset: accounts of files, and the job of its tasks."""
+"""The dataset, the accounts of files and the tasks of a replay."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,47 +11,43 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipelines.accounting import DocumentTotals
+from pipelines.manifest.models import RunRecord, TokensManifest
 from pipelines.manifest.names import task_name
 from pipelines.readers.tasks import TaskWork
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import read_table
 from pipelines.tasks.listing import InputFile
-from pipelines.writing.replayed import IntArray, Taken, write_taken
+from pipelines.writing.replayed import IntArray, Intervals, write_intervals
 
 BYTE_KEYS = ("bytes", "rejected_bytes", "not_selected_bytes", "framing_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """What is there.
+class ExistingDataset:
+    """The dataset that the replay extends, as found on disk.
 
     Attributes:
         tokens, rejects: its directories.
         manifest: of the token files.
-        run: its `run.json`; empty if it is not there.
+        run: its `run.json`, if there is one.
     """
 
     tokens: Directory
     rejects: Directory
-    manifest: Mapping[str, Any]
-    run: Mapping[str, Any]
-
-    @property
-    def inputs(self) -> dict[str, Mapping[str, Any]]:
-        """The input files of the manifest, by label."""
-        return {file["name"]: file for file in self.manifest["inputs"]}
+    manifest: TokensManifest
+    run: RunRecord | None
 
 
 @dataclass(kw_only=True)
 class Account:
-    """What of a file is replayed.
+    """The replayed part of an input file.
 
     Attributes:
-        file: that is read.
-        rejected, rejected_bytes: documents that were rejected and are taken, and their lengths.
-        reasons: why they were, with the rests of files.
-        whole: what all of a repaired file holds; None if the file is the same.
+        file: to be read.
+        rejected, rejected_bytes: number and lengths of the rejected documents that are replayed.
+        reasons: number of rejects by reason, unread ends of files included.
+        whole: totals of the complete repaired file; None if the file is the same.
     """
 
     file: InputFile
@@ -68,16 +62,17 @@ class Job:
     """The tasks of a replay.
 
     Attributes:
-        parts: of each task, what it reads.
-        taken: of each task, what it takes, by label.
+        parts: for each task, the ranges that it reads.
+        taken: for each task, the documents that it replays, by label.
         carried: rejects that stay, as file and rows; the first task writes them.
-        superseded: files of rejects that others take the place of.
-        accounts: by label.
-        left: of each file that was repaired before, or is damaged, what can't be taken from it.
+        superseded: files of rejects that those of the replay replace.
+        accounts: accounts of input files, by label.
+        left: for each file that is damaged or was repaired before, the number of rejects that
+            can't be replayed from it.
     """
 
     parts: list[tuple[tuple[InputFile, int, int], ...]] = field(default_factory=list)
-    taken: list[dict[str, Taken]] = field(default_factory=list)
+    taken: list[dict[str, Intervals]] = field(default_factory=list)
     carried: list[tuple[str, NDArray[np.intp]]] = field(default_factory=list)
     superseded: list[str] = field(default_factory=list)
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -85,28 +80,29 @@ class Job:
 
     @property
     def works(self) -> list[TaskWork]:
-        """The tasks as they are given to workers."""
+        """The tasks in the form that workers receive."""
         of = len(self.parts)
         return [TaskWork(index=i, of=of, hash=0, parts=p) for i, p in enumerate(self.parts)]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What could not be taken."""
+        """A warning for each file with rejects that can't be replayed."""
         return tuple(
-            f"{number:,} rejects of {label} stay: they need a repaired file, --source {label}=PATH"
+            f"{number:,} rejects of {label} remain: they need a repaired file, "
+            f"--source {label}=PATH"
             for label, number in self.left.items()
         )
 
     def write(self, entries: Directory, rejects: Directory) -> None:
-        """Writes what the tasks take, where they look for it."""
+        """Write the documents to replay to where the tasks look for them."""
         of = len(self.parts)
         for i, taken in enumerate(self.taken):
-            write_taken(entries, task_name(i, of), taken, [] if i else self.carried, rejects)
+            write_intervals(entries, task_name(i, of), taken, [] if i else self.carried, rejects)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rejects:
-    """The rows of a file of rejects: arrays as long as it."""
+    """The rows of a file of rejects, as arrays."""
 
     name: str
     labels: list[str]
@@ -133,14 +129,14 @@ class Rejects:
         )
 
     def of(self, label: str) -> NDArray[np.bool_]:
-        """Return which rows are rejects of an input file."""
+        """Return a mask of the rows of an input file."""
         if label not in self.labels:
             return np.zeros(len(self.codes), bool)
         found: NDArray[np.bool_] = self.codes == self.labels.index(label)
         return found
 
     def note(self, rows: NDArray[np.bool_], account: Account) -> None:
-        """Adds these rows to what is taken of a file."""
+        """Add these rows to the account of a file."""
         documents = rows & ~self.is_rest
         account.rejected += int(np.count_nonzero(documents))
         account.rejected_bytes += int(self.lengths[documents].sum())

@@ -1,4 +1,9 @@
-"""Planning a replay by policy."""
+"""The plan and the manifest of a replay.
+
+`offset` remains the place in the file as it was first, whichever file a document was replayed from.
+So a document has one name, and a dataset can be aligned with a repaired file again. Only located
+documents are replayed: intervals of offsets, in a file beside the entries of tasks.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +19,11 @@ from pipelines.config import SourceConfig
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError
 from pipelines.manifest import generations
+from pipelines.manifest.models import Generation, GenerationContent, TokensManifest, present
 from pipelines.manifest.stage import Identity
 from pipelines.readers.tasks import SourceReading
 from pipelines.replay.content import content_after
-from pipelines.replay.job import Account, Dataset, Job, Rejects
+from pipelines.replay.job import Account, ExistingDataset, Job, Rejects
 from pipelines.replay.repaired_files import plan_repaired
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
@@ -25,7 +31,7 @@ from pipelines.tasks.listing import InputFile
 from pipelines.tokenizers.files import Model
 from pipelines.writing.content import tokens_content, write_merged_statistics
 from pipelines.writing.jobs import EncodeJob
-from pipelines.writing.replayed import IntArray, Taken
+from pipelines.writing.replayed import IntArray, Intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +39,15 @@ class Replay:
     """A replay into a dataset.
 
     Attributes:
-        dataset: that is there.
-        configuration: canonical, as it is now.
+        dataset: to replay into.
+        configuration: the present canonical one.
         sources: of the configuration.
-        readings: how each is read.
-        listed: the input files as they are, by label.
-        repaired: files that take the place of others, by the label of these.
+        readings: how each source is read.
+        listed: the present input files, by label.
+        repaired: repaired files, by the label of the file that each replaces.
     """
 
-    dataset: Dataset
+    dataset: ExistingDataset
     configuration: Mapping[str, Any]
     sources: Sequence[SourceConfig]
     readings: Sequence[SourceReading]
@@ -50,42 +56,42 @@ class Replay:
 
     @property
     def name(self) -> str:
-        """Of the generation."""
+        """The name of the generation."""
         return generations.next_name(self.dataset.manifest)
 
     @property
     def repaired_marks(self) -> dict[str, str]:
-        """Marks of the repaired files, by label."""
+        """Version tags of the repaired files, by label."""
         return {label: file.mark for label, file in self.repaired.items()}
 
     @property
     def repaired_locations(self) -> dict[str, str]:
-        """Where the repaired files are, by label."""
+        """Path or URL of the repaired files, by label."""
         return {label: file.url for label, file in self.repaired.items()}
 
     @property
     def identity(self) -> Identity:
-        """Of the dataset as it was; a replay changes neither configuration nor inputs."""
+        """The identity of the dataset; a replay changes neither configuration nor inputs."""
         run = self.dataset.run
         return Identity(
-            configuration=self.dataset.manifest["configuration"],
+            configuration=self.dataset.manifest.configuration,
             inputs={},
-            marks=run.get("marks", {}),
-            locations=run.get("locations", {}),
+            marks={} if run is None else run.marks,
+            locations={} if run is None else run.locations,
         )
 
     def plan(self) -> Job:
-        """What is to be read and taken; nothing is written.
+        """Return the documents to replay; nothing is written.
 
         Raises:
-            InputError: a file that is to be read again has changed, or a repaired file can't be
-                aligned with what is known of the old one.
+            InputError: a file to read again has changed, or a repaired file can't be aligned with
+                the dataset.
         """
         return _plan_replay(self)
 
     def plan_id(self, job: Job) -> str:
-        """Of all that decides the files of the generation."""
-        rejects = {f["name"]: f["xxh3_128"] for f in self.dataset.manifest["files"]["rejects"]}
+        """Return the fingerprint of everything that decides the files of the generation."""
+        rejects = {file.name: file.xxh3_128 for file in self.dataset.manifest.files.rejects}
         return fingerprint(
             {
                 "configuration": self.configuration,
@@ -97,51 +103,58 @@ class Replay:
             }
         )
 
-    def content(
+    def manifest(
         self,
         job: EncodeJob,
         work: Job,
         entries: Mapping[int, Mapping[str, Any]],
         model: Model,
-    ) -> dict[str, Any]:
-        """The manifest, but for what every manifest has: documents move between its numbers."""
-        content = tokens_content(
-            entries,
-            [account.file for account in work.accounts.values()],
-            self.sources,
-            self.name,
-        )
-        content["files"]["statistics"] = [write_merged_statistics(job, entries, model)]
-        first = generations.policies(self.dataset.manifest)[0]
+    ) -> TokensManifest:
+        """Return the manifest after the replay: documents move between its numbers.
+
+        Raises:
+            AccountingError: its numbers do not add up.
+        """
+        earlier = self.dataset.manifest
+        files = [account.file for account in work.accounts.values()]
+        values = tokens_content(entries, files, self.sources, self.name)
+        values["files"]["statistics"] = [write_merged_statistics(job, entries, model)]
+        content = GenerationContent.model_validate(values)
         policy = generations.policy_of(self.configuration)
-        generation = generations.record(
-            self.name,
-            "replay",
+        is_first = policy == generations.policy_of(earlier.configuration)
+        generation = Generation(
+            name=self.name,
+            kind="replay",
             tasks=len(work.parts),
-            fingerprint=job.configuration,
-            corpus=content["corpus"],
+            configuration_fingerprint=job.configuration,
+            corpus=content.corpus,
             of=work.superseded,
-            **({} if policy == first else {"policy": policy}),
+            **present(policy=None if is_first else policy),
         )
-        changed = content_after(self.dataset.manifest, work, content, generation)
-        check_accounts({**self.dataset.manifest, **changed})
-        return changed
+        manifest = TokensManifest.seal(
+            earlier.configuration,
+            tokenizer=earlier.tokenizer,
+            counts=earlier.counts,
+            generations=[*earlier.generations, generation],
+            **content_after(earlier, work, content, self.name).fields(),
+        )
+        check_accounts(manifest.to_json())
+        return manifest
 
 
 def _plan_replay(replay: Replay) -> Job:
     dataset, listed, repaired = replay.dataset, replay.listed, replay.repaired
+    manifest = dataset.manifest
     policy = generations.policy_of(replay.configuration)
     job = Job(accounts={label: Account(file=file) for label, file in repaired.items()})
     known: dict[str, list[tuple[IntArray, ...]]] = {label: [] for label in repaired}
-    before = {label for label, file in dataset.inputs.items() if "repaired" in file}
-    for file in dataset.manifest["files"]["rejects"]:
-        name = file["name"]
-        made_by = generations.policy_of_generation(
-            dataset.manifest, generations.generation_of(name)
-        )
+    before = {file.name for file in manifest.inputs if file.repaired is not None}
+    for file in manifest.files.rejects:
+        name = file.name
+        made_by = generations.policy_of_generation(manifest, generations.generation_of(name))
         rejects = Rejects.read(dataset.rejects, name)
         stays = np.ones(len(rejects.codes), bool)
-        taken: dict[str, Taken] = {}
+        taken: dict[str, Intervals] = {}
         for label in rejects.labels:
             rows = rejects.of(label)
             if label in repaired:
@@ -164,7 +177,7 @@ def _plan_replay(replay: Replay) -> Job:
                 file_there = _unchanged(dataset, label, listed)
                 account = job.accounts.setdefault(label, Account(file=file_there))
                 rejects.note(rows, account)
-                taken[label] = Taken.at(np.sort(rejects.offsets[rows]))
+                taken[label] = Intervals.at(np.sort(rejects.offsets[rows]))
                 stays &= ~rows
         if stays.all():
             continue
@@ -186,10 +199,10 @@ def _plan_replay(replay: Replay) -> Job:
     return job
 
 
-def _unchanged(dataset: Dataset, label: str, listed: Mapping[str, InputFile]) -> InputFile:
-    """The input file with that label, which must be the one that was read."""
-    size = dataset.inputs[label]["size"]
-    mark = dataset.run.get("marks", {}).get(label)
+def _unchanged(dataset: ExistingDataset, label: str, listed: Mapping[str, InputFile]) -> InputFile:
+    """Return the input file with a label, which must be the one that was read."""
+    size = dataset.manifest.inputs_by_label[label].size
+    mark = None if dataset.run is None else dataset.run.marks.get(label)
     file = listed.get(label)
     if file is not None and file.size == size and mark in (None, file.mark):
         return file
@@ -197,18 +210,18 @@ def _unchanged(dataset: Dataset, label: str, listed: Mapping[str, InputFile]) ->
     if file is not None:
         found = f"{file.size:,} bytes" + (f", changed since ({mark} → {file.mark})" if mark else "")
     raise InputError(
-        "A file with rejected documents is not there as it was.",
-        expected=f"{size:,} bytes, as they were read",
+        "A file with rejected documents is missing or has changed.",
+        expected=f"{size:,} bytes, as when it was read",
         found=found,
         where=label if file is None else f"{label}: {file.url}",
-        hint=f"Restore it or, if it is repaired, say so: --source {label}=PATH.",
+        hint=f"Restore it or, if it was repaired, give its path: --source {label}=PATH.",
     )
 
 
 def _parts_of(
-    tokens: Directory, name: str, taken: Mapping[str, Taken], accounts: Mapping[str, Account]
+    tokens: Directory, name: str, taken: Mapping[str, Intervals], accounts: Mapping[str, Account]
 ) -> tuple[tuple[InputFile, int, int], ...]:
-    """What the task that a file of rejects is of read of these files, as its token file says."""
+    """Return the ranges that the task of a file of rejects read of these input files."""
     train = f"train-{name}"
     with open_parquet(tokens, train) as file:
         inputs = json.loads(footer_of(file)["task"])["inputs"]

@@ -1,4 +1,4 @@
-"""Repaired files of a replay: finding and aligning them."""
+"""Repaired files of a replay: how they are found and aligned with the dataset."""
 
 from __future__ import annotations
 
@@ -21,47 +21,50 @@ from pipelines.config import SourceConfig
 from pipelines.config.values import escape, is_url, unescape
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest import generations
+from pipelines.manifest.models import InputEntry, TokensManifest
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task
 from pipelines.replay.alignment import Known, Located, NotAlignedError, align
-from pipelines.replay.job import Dataset, Job, Rejects
+from pipelines.replay.job import ExistingDataset, Job, Rejects
 from pipelines.storage import archives
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tasks.listing import InputFile, NoInputError, list_files
 from pipelines.tasks.plan import COLUMN_FORMATS, plan_tasks
-from pipelines.writing.replayed import IntArray, Taken
+from pipelines.writing.replayed import IntArray, Intervals
 
 _SHOWN = 8
 
 
-def by_label(given: Mapping[str, str], dataset: Dataset) -> dict[str, str]:
+def by_label(given: Mapping[str, str], manifest: TokensManifest) -> dict[str, str]:
     """Return the paths by labels of the dataset, which may hold `=` as NAME of NAME=PATH can't."""
     found = {}
     for name, path in given.items():
         parts = f"{name}={path}".split("=")
         texts = (("=".join(parts[:end]), "=".join(parts[end:])) for end in range(1, len(parts)))
-        label, at = next((text for text in texts if text[0] in dataset.inputs), (name, path))
+        known = (text for text in texts if text[0] in manifest.inputs_by_label)
+        label, at = next(known, (name, path))
         found[label] = at
     return found
 
 
 def find_repaired(
-    given: Mapping[str, str], dataset: Dataset, sources: Sequence[SourceConfig]
+    given: Mapping[str, str], dataset: ExistingDataset, sources: Sequence[SourceConfig]
 ) -> dict[str, InputFile]:
-    """The repaired files, by the labels of those that they take the place of.
+    """Return the repaired files, by the labels of the files that they replace.
 
     Raises:
-        ConfigError: a label is that of no input file.
+        ConfigError: a label is not that of an input file.
         InputError: there is no such file.
     """
     found = {}
+    inputs = dataset.manifest.inputs_by_label
     for label, path in given.items():
-        if label not in dataset.inputs:
-            names = sorted(dataset.inputs)
+        if label not in inputs:
+            names = sorted(inputs)
             near = sorted(difflib.get_close_matches(label, names, n=_SHOWN)) or names[:_SHOWN]
             raise ConfigError(
-                "--source names no input file of the dataset.",
-                expected="NAME=PATH with a name as in the column `source`, such as "
+                "--source does not name an input file of the dataset.",
+                expected="NAME=PATH with a name from the column `source`, such as "
                 + ", ".join(near),
                 found=label,
             )
@@ -72,12 +75,13 @@ def find_repaired(
         )
         if source.limit_documents is not None or source.limit_bytes is not None:
             raise ConfigError(
-                "A repaired file can't be taken for one of a source with a limit.",
+                "Files of a source with a limit can't be replaced by repaired ones.",
                 found=f"input[{number}].limit_documents or limit_bytes",
                 where=f"--source {label}={path}",
-                hint="Begin anew: `beam-bpe encode CONFIG --restart`.",
+                hint="Start again: `beam-bpe encode CONFIG --restart`.",
             )
-        path = path if is_url(path) else str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111
+        if not is_url(path):
+            path = str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111
         pattern = _pattern_of(path)
         alone = source.model_copy(update={"files": (pattern,), "include": (), "exclude": ()})
         if not is_url(path):  # the options are those of the storage of the source
@@ -86,13 +90,13 @@ def find_repaired(
             [file] = list_files(alone, index=number)
         except InputError as error:
             raise InputError(
-                "The repaired file can't be found."
+                "The repaired file was not found."
                 if isinstance(error, NoInputError)
                 else error.message,
                 expected=error.expected,
                 found=error.found,
                 where=f"--source {label}={path}",
-                hint="Check the path; a relative one is sought from where the command runs.",
+                hint="Check the path; a relative one is resolved in the current directory.",
             ) from None
         name = label if source.name is None else label.removeprefix(f"{source.name}/")
         found[label] = replace(file, name=name)
@@ -110,23 +114,25 @@ def _pattern_of(url: str) -> str:
 
 def repaired_before(
     given: Mapping[str, str],
-    dataset: Dataset,
+    dataset: ExistingDataset,
     configuration: Mapping[str, Any],
     sources: Sequence[SourceConfig],
     listed: Mapping[str, InputFile],
 ) -> dict[str, InputFile]:
-    """Files that were repaired once, with rejects that a changed policy may take, if unchanged.
+    """Return files of earlier repairs that have rejects of another policy, if unchanged.
 
-    They are sought among the input files and where they were when they were given.
+    They are looked up among the input files and at their earlier locations.
     """
-    before = {k: f["repaired"]["size"] for k, f in dataset.inputs.items() if f.get("repaired")}
+    manifest = dataset.manifest
+    before = {file.name: file.repaired.size for file in manifest.inputs if file.repaired}
     wanted: set[str] = set()
     policy = generations.policy_of(configuration)
-    for file in dataset.manifest["files"]["rejects"] if before.keys() - given.keys() else ():
-        made_by = generations.generation_of(file["name"])
-        if generations.policy_of_generation(dataset.manifest, made_by) != policy:
-            wanted.update(Rejects.read(dataset.rejects, file["name"]).labels)
-    marks, urls = (dataset.run.get(key, {}) for key in ("repaired_marks", "repaired_locations"))
+    for file in manifest.files.rejects if before.keys() - given.keys() else ():
+        made_by = generations.generation_of(file.name)
+        if generations.policy_of_generation(manifest, made_by) != policy:
+            wanted.update(Rejects.read(dataset.rejects, file.name).labels)
+    marks = {} if dataset.run is None else dataset.run.repaired_marks
+    urls = {} if dataset.run is None else dataset.run.repaired_locations
     found = {}
     for label in sorted(wanted & before.keys() - given.keys()):
         candidates = [listed[label]] if label in listed else []
@@ -144,16 +150,16 @@ def plan_repaired(
     job: Job,
     known: Mapping[str, list[tuple[IntArray, ...]]],
     *,
-    dataset: Dataset,
+    dataset: ExistingDataset,
     repaired: Mapping[str, InputFile],
     sources: Sequence[SourceConfig],
     readings: Sequence[SourceReading],
 ) -> None:
-    """Add the parts of repaired files that hold the rejected documents to the job.
+    """Add the parts of repaired files that contain the rejected documents to the job.
 
     Args:
         job: with an account of each repaired file.
-        known: offsets of rejects, of rests of files, and lengths, by label.
+        known: by label, the offsets of rejects, the offsets of unread ends, and lengths.
         dataset: of the replay, as `repaired`, `sources` and `readings`.
     """
     ordered = sorted(repaired.values(), key=lambda file: (file.source, file.label))
@@ -161,15 +167,15 @@ def plan_repaired(
     strict = [replace(r, options=replace(r.options, keep_readable=False)) for r in readings]
     works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
     located = [_locate(work, strict) for work in works]
-    # Of what is not selected a reader gives no places.
-    whole_files = [replace(r, options=r.options.of_all) for r in strict]
+    # Readers yield no offsets of documents that are not selected.
+    whole_files = [replace(r, options=r.options.without_selection) for r in strict]
     selected = [file.label for file in ordered if not sources[file.source].selection]
     everything = [
         found if all(label in selected for label in found) else _locate(work, whole_files)
         for work, found in zip(works, located, strict=True)
     ]
     rows = _known_rows(dataset, set(repaired))
-    of_tasks: list[dict[str, Taken]] = [{} for _ in works]
+    of_tasks: list[dict[str, Intervals]] = [{} for _ in works]
     for label, file in repaired.items():
         whole = DocumentTotals.sum_of(
             totals for found in located for name, (_, totals) in found.items() if name == label
@@ -179,8 +185,8 @@ def plan_repaired(
         exact, rests = (_all(known[label], i) for i in (0, 1))
         unsorted = _all(known[label], 0, sort=False)
         lengths = _all(known[label], 2, sort=False)[np.argsort(unsorted, kind="stable")]
-        source, was = sources[file.source], dataset.inputs[label]
-        more_empty = whole.empty - was["empty"]
+        source, was = sources[file.source], dataset.manifest.inputs_by_label[label]
+        more_empty = whole.empty - was.empty
         all_places = _all([(f[label][0].places,) for f in everything if label in f], 0)
         taken = _aligned(
             Known(
@@ -188,14 +194,14 @@ def plan_repaired(
                 row_bytes=rows[label][1],
                 rejects=exact,
                 rests=rests,
-                is_first=not was.get("repaired"),
+                is_first=was.repaired is None,
                 reject_bytes=lengths,
                 framing=min(map(len, source.separators or (b"\n",))),
             ),
             Located(
                 places=_all([(p.places,) for p in places], 0),
                 lengths=_all([(p.lengths,) for p in places], 0, sort=False),
-                more_left_out=_left_out(whole.numbers()) - _left_out(was),
+                more_left_out=_left_out(whole) - _left_out(was),
                 all_places=None if more_empty else all_places,
             ),
             file,
@@ -209,13 +215,13 @@ def plan_repaired(
         if parts:
             job.parts.append(parts)
             job.taken.append({part[0].label: taken_of_task[part[0].label] for part in parts})
-    if not job.parts:  # nothing follows the damage, yet there is something to write
+    if not job.parts:  # nothing follows the damage, but the rejects must be written
         job.parts.append(works[0].parts[:1])
         job.taken.append({works[0].parts[0][0].label: _part_of(taken, np.empty(0, np.int64))})
 
 
-def _left_out(account: Mapping[str, Any]) -> int:
-    return int(account["empty"] + account["not_selected"])
+def _left_out(numbers: DocumentTotals | InputEntry) -> int:
+    return numbers.empty + numbers.not_selected
 
 
 def _all(parts: Sequence[tuple[IntArray, ...]], index: int, *, sort: bool = True) -> IntArray:
@@ -224,27 +230,27 @@ def _all(parts: Sequence[tuple[IntArray, ...]], index: int, *, sort: bool = True
     return np.sort(together) if sort else together
 
 
-def _aligned(known: Known, found: Located, file: InputFile, source: SourceConfig) -> Taken:
+def _aligned(known: Known, found: Located, file: InputFile, source: SourceConfig) -> Intervals:
     try:
         return align(known, found, by_row=source.format in COLUMN_FORMATS)
     except NotAlignedError as error:
         keys = ", ".join(f"{key}: {value}" for key, value in source.selection.items())
         selected = f"; the selection of its source: {keys}" if keys else ""
         raise InputError(
-            "A repaired file does not fit what the dataset has of it; nothing was taken.",
+            "A repaired file does not match the dataset; nothing was replayed.",
             expected=error.expected,
             found=error.found,
             where=f"{file.label}: {file.url}{selected}",
-            hint="Repair the rejected documents alone, each where it stood, or encode everything "
-            "anew: `beam-bpe encode CONFIG --restart`.",
+            hint="Repair only the rejected documents, each in its position, or encode everything "
+            "again: `beam-bpe encode CONFIG --restart`.",
         ) from None
 
 
-def _part_of(taken: Taken, places: IntArray) -> Taken:
-    """The intervals in which some of the places lie, with the number of these."""
-    index = taken.intervals(places)
+def _part_of(taken: Intervals, places: IntArray) -> Intervals:
+    """Return the intervals that contain some of the offsets, with their numbers of documents."""
+    index = taken.find(places)
     numbers, counts = np.unique(index[index >= 0], return_counts=True)
-    return Taken(
+    return Intervals(
         firsts=taken.firsts[numbers],
         ends=taken.ends[numbers],
         shifts=taken.shifts[numbers],
@@ -255,7 +261,7 @@ def _part_of(taken: Taken, places: IntArray) -> Taken:
 def _locate(
     work: TaskWork, readings: Sequence[SourceReading]
 ) -> dict[str, tuple[Located, DocumentTotals]]:
-    """Where the documents of a task's files are, and how long, rejected ones too."""
+    """Return offsets and lengths of the documents of a task, rejected ones included, by label."""
     places: dict[str, list[IntArray]] = {file.label: [] for file, _, _ in work.parts}
     lengths: dict[str, list[IntArray]] = {file.label: [] for file, _, _ in work.parts}
     totals = {file.label: DocumentTotals() for file, _, _ in work.parts}
@@ -283,13 +289,12 @@ def _locate(
     }
 
 
-def _known_rows(dataset: Dataset, labels: set[str]) -> dict[str, tuple[IntArray, IntArray]]:
-    """Places and lengths of the documents of these files that are in the dataset."""
+def _known_rows(dataset: ExistingDataset, labels: set[str]) -> dict[str, tuple[IntArray, IntArray]]:
+    """Return offsets and lengths of the documents in the dataset from these files, by label."""
     found: dict[str, list[tuple[IntArray, IntArray]]] = {label: [] for label in labels}
-    for split in ("train", "validation"):
-        for file in dataset.manifest["files"][split]:
-            for label, places, lengths in _rows_of(dataset.tokens, file["name"], labels):
-                found[label].append((places, lengths))
+    for file in dataset.manifest.files.token_files:
+        for label, places, lengths in _rows_of(dataset.tokens, file.name, labels):
+            found[label].append((places, lengths))
     rows = {}
     for label, parts in found.items():
         places, lengths = (_all(parts, i, sort=False) for i in (0, 1))
@@ -301,7 +306,7 @@ def _known_rows(dataset: Dataset, labels: set[str]) -> dict[str, tuple[IntArray,
 def _rows_of(
     tokens: Directory, name: str, labels: set[str]
 ) -> Iterator[tuple[str, IntArray, IntArray]]:
-    """The same of one token file."""
+    """Yield label, offsets and lengths of the documents in one token file."""
     with open_parquet(tokens, name) as file:
         inputs = json.loads(footer_of(file)["task"])["inputs"]
         for label in sorted(labels.intersection(part[0] for part in inputs)):

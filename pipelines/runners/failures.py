@@ -224,7 +224,7 @@ def _thread_failed(
     """
     died = _WORKER_DIED.fullmatch(str(failed.exc_value))
     if died is not None and FAILURE.is_awaited:
-        supervisor.end_as_worker_did(int(died[1]))
+        supervisor.end_like_worker(int(died[1]))
     if died is not None and -int(died[1]) in _ASKED_TO_END:
         return
     if failed.thread is not None and _is_end_of_stream(failed.thread.name, failed.exc_value):

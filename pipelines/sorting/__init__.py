@@ -1,1 +1,1 @@
-"""What external sorts share: list columns as arrays, and keys of a shuffle."""
+"""What external sorts share: run files of rows, list columns as arrays, and keys to sort by."""

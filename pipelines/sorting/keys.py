@@ -1,4 +1,4 @@
-"""Keys by which a seeded shuffle orders rows."""
+"""Keys that put rows into an order that looks random and follows from a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GOLDEN_GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def order_keys(seed: int, split: str, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """What numbers are ordered by in a shuffle: no two have the same key.
+    """Return the keys by which a shuffle sorts rows. Different numbers have different keys.
 
     The state of SplitMix64 begins at a hash of seed and split, and the key of number n is its
     n-th output. The step from state to output is a bijection.
@@ -20,8 +20,8 @@ def order_keys(seed: int, split: str, numbers: NDArray[np.uint64]) -> NDArray[np
     Source: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
 
     Args:
-        seed: of the shuffle.
-        split: rows of another split have other keys.
+        seed: Seed of the shuffle.
+        split: Name of the split. Each split has keys of its own.
         numbers: uint64[n].
 
     Returns:

@@ -3,115 +3,115 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import time
 
+from pipelines.accounting import check_accounts, planned_bytes_of_sources
+from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
+from pipelines.counting.commits import usable_commits
 from pipelines.counting.content import counts_content, shard_entries
 from pipelines.errors import ConfigError
-from pipelines.manifest.names import RUN_FILES
-from pipelines.stages.context import Made, Run, importing
-from pipelines.stages.jobs import _count_job
+from pipelines.manifest.models import CountsManifest
+from pipelines.manifest.names import RUN_FILES, RUNS
+from pipelines.manifest.stage import (
+    COUNT,
+    Identity,
+    Remains,
+    begin_stage,
+    discard_stage,
+)
+from pipelines.stages.context import BuildContext
+from pipelines.stages.jobs import count_job, list_works
+from pipelines.stages.lifecycle import StageResult, find_finished, finish
+from pipelines.stages.output import (
+    Output,
+    check_thresholds,
+    discard_count_rejects,
+    remove_scratch,
+)
+from pipelines.stages.submit import submit
+from pipelines.storage.locks import OutputLock
 
-if TYPE_CHECKING:
-    from pipelines.manifest.stage import Identity
 
-
-def count(run: Run) -> dict[str, Any]:
-    """Counts what is not counted yet; gives the manifest."""
-    manifest = run.stage(
-        "count",
-        run.counts,
-        counts_configuration(run.config),
-        lambda identity: _run_count(run, identity),
-    )
-    run.remove_scratch(run.counts / "_runs", RUN_FILES)
-    _note_counts(run, manifest)
+def count(context: BuildContext) -> CountsManifest:
+    """Count the pre-tokens unless that is done; return the manifest."""
+    inputs, output = context.inputs, context.output
+    identity = Identity.of(counts_configuration(context.config), inputs.listed)
+    manifest = find_finished(context, COUNT, identity)
+    if manifest is None:
+        limits = inputs.limits
+        started = time.monotonic()
+        begin_stage(output.counts, identity, limits, len(inputs.plan.tasks))
+        manifest, result = _count_tasks(context, identity)
+        finish(context, COUNT, identity, manifest, result, started)
+    context.report.add_warnings(remove_scratch(output.counts / RUNS, RUN_FILES, context.lock))
+    context.report.add_counts(manifest, output)
     return manifest
 
 
-def discard_counts(run: Run) -> None:
-    """Removes what the stage wrote."""
-    from pipelines.manifest.stage import discard_stage, read_for_discarding
+def discard_counts(output: Output, lock: OutputLock) -> list[str]:
+    """Remove the files of the stage; return warnings."""
+    lock.acquire()
+    declared = Remains.load(COUNT, output.counts).declared
+    counts = {} if declared is None else declared.configuration.get("counts", {})
+    of = f"{counts['shards']:05d}" if "shards" in counts else r"\d+"
+    discard_count_rejects(output)
+    warnings = remove_scratch(output.counts / RUNS, RUN_FILES, lock)
+    discard_stage(COUNT, output.counts, rf"shard-\d+-of-{of}\.parquet")
+    return warnings
 
-    run.lock.acquire()
-    found = read_for_discarding(run.counts) or {}
-    shards = found.get("configuration", {}).get("counts", {}).get("shards")
-    of = f"{shards:05d}" if isinstance(shards, int) else r"\d+"
-    run.discard_count_rejects()
-    run.remove_scratch(run.counts / "_runs", RUN_FILES)
-    discard_stage(run.counts, rf"shard-\d+-of-{of}\.parquet")
 
+def check_trains(config: BuildConfig) -> None:
+    """Check that a configuration trains a tokenizer.
 
-def check_trains(run: Run) -> None:
-    """Whether a tokenizer is to be trained at all."""
-    if run.config.tokenizer.path is not None:
+    Raises:
+        ConfigError: it uses a finished one.
+    """
+    if config.tokenizer.path is not None:
         raise ConfigError(
-            "Nothing is to be counted or trained.",
+            "There is nothing to count or to train.",
             expected="a tokenizer to train",
             found="tokenizer.path, a finished tokenizer",
             hint="Run `beam-bpe encode`, or remove tokenizer.path.",
         )
 
 
-def _run_count(run: Run, identity: Identity) -> Made:
-    with importing():
-        from pipelines import counting, runners
-        from pipelines.accounting import DocumentTotals, check_accounts, planned_bytes_of_sources
-        from pipelines.beam.metrics import read_metrics
-        from pipelines.beam.read_tasks import ReadTasks
-        from pipelines.console import progress
-        from pipelines.readers.tasks import TaskWork
-        from pipelines.stages.submit import submit
-        from pipelines.stages.transforms import CountTasks
-
-    works = [TaskWork.of_plan(run.plan, task) for task in run.plan.tasks]
-    job = _count_job(run, identity, [work.hash for work in works])
+def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManifest, StageResult]:
+    """Count the tasks that no commit has and merge the shards; return the manifest."""
+    config, inputs, output = context.config, context.inputs, context.output
+    works = list_works(inputs.plan)
+    fingerprint = identity.configuration_fingerprint
+    job = count_job(config, output, inputs.plan, works, fingerprint)
     commits: list[str] = []
     done: set[int] = set()
-    earlier = 0
-    for commit in counting.usable_commits(job):
+    bytes_before = 0
+    for commit in usable_commits(job):
         commits.append(commit.name)
         done.update(commit.tasks)
-        earlier += commit.totals.all_bytes
-    left = [work for work in works if work.index not in done]
-
-    def counted(pipeline: Any) -> Any:
-        tasks = pipeline | "ReadTasks" >> ReadTasks(works=left)
-        return tasks | "CountPretokens" >> CountTasks(job=job, commits=commits)
-
+        bytes_before += commit.totals.all_bytes
+    planned = planned_bytes_of_sources(inputs.plan.files, config.input)
     measured = None
     if shard_entries(job) is None:
-        if run.no_wait:
-            submit(run, "count", counted, job)
-        with (
-            progress.shown("counting tasks", len(left)),
-            runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline,
-        ):
-            counted(pipeline)
-        measured = read_metrics(pipeline.result, len(left))
-    planned = planned_bytes_of_sources(run.plan.files, run.config.input)
-    content = counts_content(job, run.config.input, planned)
-    ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
-    run.check_limits(content, sorted(filter(ours.fullmatch, run.rejects.sizes())))
-    check_accounts({**content, "inputs": identity.inputs, "configuration": identity.configuration})
-    fresh = DocumentTotals.from_json(content["totals"]).all_bytes - earlier
-    return Made(content=content, resumed=bool(commits), bytes=fresh, measured=measured)
-
-
-def _note_counts(run: Run, manifest: Mapping[str, Any]) -> None:
-    totals = manifest["totals"]
-    run.note_documents(totals)
-    warnings = run.summary.warnings
-    if totals["long_pretokens"]:
-        warnings += (
-            f"{totals['long_pretokens']:,} pre-tokens longer than counts.max_pretoken_bytes "
-            "were not counted",
-        )
-    run.summary = replace(
-        run.summary,
-        distinct_pretokens=totals["distinct_pretokens"],
-        outputs={**run.summary.outputs, "counts": run.counts.url},
-        warnings=warnings,
+        pipelines = context.pipelines
+        left = [work for work in works if work.index not in done]
+        steps = pipelines.count(left, job, commits)
+        if context.no_wait:
+            submit(context, COUNT, steps, job, planned)
+        measured = pipelines.run_tasks(steps, "counting tasks", len(left))
+    manifest = CountsManifest.seal(
+        identity.configuration,
+        inputs=dict(identity.inputs),
+        **counts_content(job, config.input, planned).fields(),
     )
+    ours = re.compile(rf"count-\d+-of-{len(works):05d}\.parquet")
+    names = sorted(filter(ours.fullmatch, output.rejects.sizes()))
+    check_thresholds(config, output.rejects, manifest, names)
+    check_accounts(manifest.to_json())
+    result = StageResult(
+        resumed=bool(commits),
+        bytes=manifest.totals.document_totals().all_bytes - bytes_before,
+        measured=measured,
+        # The number of tasks names the files of rejects, for `discard_count_rejects`.
+        run={"limits": inputs.limits, "tasks": len(works)},
+    )
+    return manifest, result

@@ -1,38 +1,54 @@
-"""Jobs of the stages: what workers need to know, from a build's configuration and plan."""
+"""The jobs of the stages, made from a configuration: all that workers need to know."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pipelines.accounting import sum_hashes
+from pipelines.config import BuildConfig
+from pipelines.config.build import EncodeConfig
 from pipelines.config.fingerprints import tokens_configuration
+from pipelines.config.values import UINT16_IDS
+from pipelines.counting.jobs import CountJob
 from pipelines.errors import ConfigError
-from pipelines.stages.context import Run
-
-if TYPE_CHECKING:
-    from pipelines.counting.jobs import CountJob
-    from pipelines.manifest.stage import Identity
-    from pipelines.readers.tasks import SourceReading
-    from pipelines.tokenizers.files import Model
-    from pipelines.writing.jobs import EncodeJob
-
-
-_MASK_128 = (1 << 128) - 1
+from pipelines.manifest.names import RUNS
+from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
+from pipelines.stages.output import Output
+from pipelines.storage.directory import Directory
+from pipelines.tasks.plan import Plan
+from pipelines.tokenizers import files as tokenizer_files
+from pipelines.tokenizers.files import Model, cutting_rules
+from pipelines.writing.jobs import EncodeJob
 
 
-def _count_job(run: Run, identity: Identity, task_hashes: Sequence[int]) -> CountJob:
-    from pipelines.counting.jobs import CountJob
-    from pipelines.readers.tasks import source_readings
+def list_works(plan: Plan) -> list[TaskWork]:
+    """Return the tasks of a plan as they travel to workers."""
+    return [TaskWork.of_plan(plan, task) for task in plan.tasks]
 
-    config = run.config
+
+def count_job(
+    config: BuildConfig, output: Output, plan: Plan, works: Sequence[TaskWork], configuration: str
+) -> CountJob:
+    """Return the job that counts.
+
+    Args:
+        config: of the build.
+        output: of the build.
+        plan: of the inputs.
+        works: the tasks of the plan.
+        configuration: fingerprint of the canonical configuration of counting.
+    """
     tokenizer = config.tokenizer
+    plan_id = plan.plan_id(configuration)
     return CountJob(
-        counts=run.counts,
-        rejects=run.rejects,
-        configuration=identity.configuration_fingerprint,
-        plan_id=run.plan.plan_id(identity.configuration_fingerprint),
-        num_tasks=len(task_hashes),
-        tasks_hash=sum(task_hashes) & _MASK_128,
+        counts=output.counts,
+        runs=output.counts / RUNS / plan_id,
+        rejects=output.rejects,
+        configuration=configuration,
+        plan_id=plan_id,
+        num_tasks=len(works),
+        tasks_hash=sum_hashes(work.hash for work in works),
         pattern=tokenizer.effective_pattern,
         special_tokens=tokenizer.special_tokens,
         normalizer=tokenizer.normalization_form,
@@ -52,55 +68,107 @@ def _count_job(run: Run, identity: Identity, task_hashes: Sequence[int]) -> Coun
     )
 
 
-def encode_configuration(run: Run, model: Model) -> dict[str, Any]:
-    """What decides the bytes of the token files, inputs apart."""
-    return {
-        **tokens_configuration(run.config, model.fingerprint),
-        "id_type": run.id_type(model),
-    }
-
-
-def check_affixes(run: Run, model: Model) -> None:
-    """Whether what is put around documents are special tokens of the tokenizer."""
-    for key in ("prepend", "append"):
-        token = getattr(run.config.encode, key)
-        if token is not None and token not in model.special_tokens:
-            raise ConfigError(
-                "What is put around documents is no special token of the tokenizer.",
-                expected=f"one of {', '.join(map(repr, model.special_tokens))}, or null",
-                found=repr(token),
-                where=f"encode.{key}",
-                hint=f"Change encode.{key}.",
-            )
-
-
 def encode_job(
-    run: Run, identity: Identity, model: Model, plan_id: str, generation: str
+    config: BuildConfig,
+    output: Output,
+    model: Model,
+    *,
+    configuration: str,
+    plan_id: str,
+    generation: str,
 ) -> EncodeJob:
-    """What workers have to know."""
-    from pipelines.writing.jobs import EncodeJob
+    """Return the job that encodes.
 
-    encode = run.config.encode
+    Args:
+        config: of the build.
+        output: of the build.
+        model: of the tokenizer that encodes.
+        configuration: fingerprint of the canonical configuration of encoding.
+        plan_id: identifies files, ranges and configuration.
+        generation: that the files belong to.
+    """
+    encode = config.encode
     return EncodeJob(
-        tokens=run.tokens,
-        rejects=run.rejects,
-        tokenizer=run.tokenizer_directory,
+        tokens=output.tokens,
+        rejects=output.rejects,
+        tokenizer=output.encoder,
         tokenizer_fingerprint=model.fingerprint,
-        configuration=identity.configuration_fingerprint,
+        configuration=configuration,
         plan_id=plan_id,
         generation=generation,
         prepend=encode.prepend,
         append=encode.append,
         special_tokens_in_text=encode.special_tokens_in_text,
-        id_type=run.id_type(model),
+        id_type=choose_id_type(encode, model),
         validation_fraction=encode.validation_fraction,
-        readings=readings(run, model),
+        readings=encode_readings(config, model),
     )
 
 
-def readings(run: Run, model: Model) -> tuple[SourceReading, ...]:
-    """How each source is read for this tokenizer."""
-    from pipelines.readers.tasks import source_readings
-    from pipelines.tokenizers.files import cutting_rules
+def encode_configuration(config: BuildConfig, model: Model) -> dict[str, Any]:
+    """Return the canonical configuration of encoding: all that decides its bytes but the inputs."""
+    return {
+        **tokens_configuration(config, model.fingerprint),
+        "id_type": choose_id_type(config.encode, model),
+    }
 
-    return source_readings(run.config.input, **cutting_rules(model))
+
+def encode_readings(config: BuildConfig, model: Model) -> tuple[SourceReading, ...]:
+    """Return how each source is read to be encoded with a tokenizer."""
+    return source_readings(config.input, **cutting_rules(model))
+
+
+def load_model(encoder: Directory) -> Model:
+    """Load the tokenizer to encode with.
+
+    Raises:
+        ConfigError: the directory has none.
+    """
+    try:
+        return tokenizer_files.load_model(encoder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(
+            "There is no tokenizer.",
+            expected="a directory with tokenizer.arrow or char_bpe.json",
+            found="none",
+            where=f"tokenizer.path: {encoder.url}",
+            hint="Check the path, or remove it to train a tokenizer.",
+        ) from None
+
+
+def choose_id_type(encode: EncodeConfig, model: Model) -> str:
+    """Return the configured type of ids; for "auto", the smallest that holds those of a tokenizer.
+
+    Raises:
+        ConfigError: the configured type does not hold them.
+    """
+    asked = encode.id_type
+    if asked == "auto":
+        return "uint16" if model.max_id < UINT16_IDS else "uint32"
+    if asked == "uint16" and model.max_id >= UINT16_IDS:
+        raise ConfigError(
+            "The ids do not fit the type asked for.",
+            expected=f"uint32 or auto, for ids up to {model.max_id}",
+            found="uint16",
+            where="encode.id_type",
+            hint="Change encode.id_type.",
+        )
+    return asked
+
+
+def check_affixes(encode: EncodeConfig, model: Model) -> None:
+    """Check that the tokens put around documents are special tokens of a tokenizer.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    for key in ("prepend", "append"):
+        token = getattr(encode, key)
+        if token is not None and token not in model.special_tokens:
+            raise ConfigError(
+                "A token to put around documents is not a special token of the tokenizer.",
+                expected=f"one of {', '.join(map(repr, model.special_tokens))}, or null",
+                found=repr(token),
+                where=f"encode.{key}",
+                hint=f"Change encode.{key}.",
+            )

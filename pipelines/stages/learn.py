@@ -1,31 +1,35 @@
-"""Training from loaded counts, in the launcher or on a worker."""
+"""Training from the counts of a build, in the launcher or on a worker."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import xxhash
 
+from bpe_core import CharBPETokenizer, train_from_counts
+from bpe_core.counts import PretokenCounts
+from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
-from pipelines.manifest.models import TrainedEntry
-from pipelines.stages.context import Run
+from pipelines.console import progress
+from pipelines.counting.load import load_counts
+from pipelines.manifest.models import CountsContent, Record, TokenizerContent
+from pipelines.storage.directory import Directory
+from pipelines.supervisor import current_task
+from pipelines.tokenizers.files import Model, save_tokenizer
+from pipelines.versions import deciding_versions
 
-if TYPE_CHECKING:
-    from bpe_core.counts import PretokenCounts
-    from pipelines.config import BuildConfig
-    from pipelines.tokenizers.files import Model
-
-
-# What a worker has made, until the command has written the manifest.
-_SCRATCH = "_training"
-_ENTRY = "entry.json"
+# Holds the entry of a worker until the launcher writes the manifest.
+SCRATCH: Final = "_training"
+_ENTRY: Final = "entry.json"
+SCRATCH_FILES: Final = re.escape(_ENTRY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Trained:
-    """A trained tokenizer of either unit, and what to tell of it."""
+    """A trained tokenizer of either unit, and why training stopped."""
 
     merges: int
     stop_reason: str
@@ -33,84 +37,104 @@ class _Trained:
     model: Model
 
 
-def training_configuration(config: BuildConfig, counted: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the bytes of a tokenizer trained from counts with this manifest."""
-    return {**tokenizer_configuration(config), "corpus": counted["corpus"]}
+class _Entry(Record):
+    """The result of `learn` on a worker, with the fingerprint of the configuration."""
+
+    configuration: str
+    content: TokenizerContent
 
 
-def trained_before(
-    run: Run, configuration: Mapping[str, Any], counted: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """What `learn` gave on a worker, if that is done and all files are there and whole."""
-    found = (run.tokenizer / _SCRATCH).read_json(_ENTRY, TrainedEntry) or {}
-    content: dict[str, Any] = found.get("content", {})
-    if found.get("configuration") != fingerprint(configuration):
+def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[str, Any]:
+    """Return the canonical configuration of training: all that decides the tokenizer's bytes.
+
+    Args:
+        config: of the build.
+        counted: manifest of the counts, or its content.
+    """
+    return {**tokenizer_configuration(config), "corpus": counted.corpus}
+
+
+def find_trained(
+    directory: Directory, configuration: Mapping[str, Any], counted: CountsContent
+) -> TokenizerContent | None:
+    """Return what `keep_trained` kept if it is of these counts and all its files are intact."""
+    scratch = directory / SCRATCH
+    data = scratch.find_bytes(_ENTRY)
+    if data is None:
         return None
-    if content.get("counts") != counted["fingerprint"]:
+    entry = _Entry.parse(data, scratch.path(_ENTRY))
+    content = entry.content
+    if entry.configuration != fingerprint(configuration) or content.counts != counted.fingerprint:
         return None
-    present = run.tokenizer.sizes()
-    whole = all(
-        present.get(file["name"]) == file["bytes"]
-        and xxhash.xxh3_128_hexdigest(run.tokenizer.read_bytes(file["name"])) == file["xxh3_128"]
-        for file in content["files"]
+    present = directory.sizes()
+    intact = all(
+        present.get(file.name) == file.bytes
+        and xxhash.xxh3_128_hexdigest(directory.read_bytes(file.name)) == file.xxh3_128
+        for file in content.files
     )
-    return content if whole else None
+    return content if intact else None
 
 
-def keep_trained(run: Run, configuration: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    """Notes, on a worker, what `learn` gave, for the command that goes on."""
-    entry = {"configuration": fingerprint(configuration), "content": content}
-    (run.tokenizer / _SCRATCH).write_json(_ENTRY, entry)
+def keep_trained(
+    directory: Directory, configuration: Mapping[str, Any], content: TokenizerContent
+) -> None:
+    """Keep the result of `learn` on a worker, for the launcher that writes the manifest."""
+    entry = _Entry(configuration=fingerprint(configuration), content=content)
+    (directory / SCRATCH).write_json(_ENTRY, entry.to_json())
 
 
-def learn(run: Run, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Learns the merges and writes the tokenizer's files; gives its part of the manifest."""
-    from pipelines.counting.load import load_counts
-    from pipelines.tokenizers.files import save_tokenizer
-    from pipelines.versions import deciding_versions
+def learn(
+    config: TokenizerConfig,
+    counts: Directory,
+    directory: Directory,
+    counted: CountsContent,
+    configuration: Mapping[str, Any],
+) -> TokenizerContent:
+    """Learn the merges and write the tokenizer's files; return the content of the manifest.
 
-    tokenizer = run.config.tokenizer
-    counts = load_counts(run.counts, counted, min_count=tokenizer.min_count)
-    learn = _train_bytes if tokenizer.unit == "byte" else _train_characters
-    trained = learn(run, counts)
-    training = {
-        "configuration": configuration,
-        "software": dict(deciding_versions()),
-        "counts": counted["fingerprint"],
+    Args:
+        config: of the tokenizer.
+        counts: directory of the counts.
+        directory: of the tokenizer.
+        counted: manifest of the counts, or its content.
+        configuration: canonical, of the training.
+    """
+    pretokens = load_counts(counts, counted.to_json(), min_count=config.min_count)
+    train = _train_bytes if config.unit == "byte" else _train_characters
+    trained = train(config, pretokens)
+    facts = {
+        "counts": counted.fingerprint,
         "merges": trained.merges,
         "stop_reason": trained.stop_reason,
         "stopped_because": trained.stopped_because,
         "vocab_size": len(trained.model),
-        "vocab_size_asked_for": tokenizer.vocab_size,
+        "vocab_size_asked_for": config.vocab_size,
     }
-    files, not_written = save_tokenizer(trained.model, run.tokenizer, {"training": training})
-    for key in ("configuration", "software"):  # every manifest has them
-        training.pop(key)
-    return {
-        **training,
-        "fingerprint": trained.model.fingerprint,
-        "files": files,
-        "not_written": not_written,
-    }
+    software = dict(deciding_versions())
+    training = {"configuration": configuration, "software": software, **facts}
+    files, not_written = save_tokenizer(trained.model, directory, {"training": training})
+    return TokenizerContent.model_validate(
+        {
+            **facts,
+            "fingerprint": trained.model.fingerprint,
+            "files": files,
+            "not_written": not_written,
+        }
+    )
 
 
-def _train_bytes(run: Run, counts: PretokenCounts) -> _Trained:
-    from bpe_core import train_from_counts
-    from pipelines.console import progress
-    from pipelines.supervisor import current_task
-
-    tokenizer = run.config.tokenizer
-    wanted = tokenizer.vocab_size - 256 - len(tokenizer.special_tokens)
-    with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
+def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
+    wanted = config.vocab_size - 256 - len(config.special_tokens)
+    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
         result = train_from_counts(
             counts,
-            tokenizer.vocab_size,
-            tokenizer.special_tokens,
-            tie_break=tokenizer.tie_break,
-            min_frequency=tokenizer.min_frequency,
-            max_token_bytes=tokenizer.max_token_bytes,
-            forbidden_tokens=[token.encode() for token in tokenizer.forbidden_tokens],
-            forbid_whitespace_tokens=tokenizer.rules.forbid_whitespace_tokens,
+            config.vocab_size,
+            config.special_tokens,
+            tie_break=config.tie_break,
+            min_frequency=config.min_frequency,
+            max_token_bytes=config.max_token_bytes,
+            forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
+            forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
             progress=show,
         )
     return _Trained(
@@ -121,28 +145,23 @@ def _train_bytes(run: Run, counts: PretokenCounts) -> _Trained:
     )
 
 
-def _train_characters(run: Run, counts: PretokenCounts) -> _Trained:
-    from bpe_core import CharBPETokenizer
-    from pipelines.console import progress
-    from pipelines.supervisor import current_task
-
-    asked = run.config.tokenizer
+def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
     tokenizer = CharBPETokenizer(
-        asked.unk_token,
-        asked.end_of_word,
-        asked.end_of_word_as,
-        special_tokens=asked.special_tokens,
+        config.unk_token,
+        config.end_of_word,
+        config.end_of_word_as,
+        special_tokens=config.special_tokens,
     )
-    wanted = asked.vocab_size - len(asked.special_tokens)
-    with current_task("learning merges"), progress.shown("learning merges", wanted) as show:
+    wanted = config.vocab_size - len(config.special_tokens)
+    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
         tokenizer.train_from_counts(
             counts,
-            asked.vocab_size,
-            tie_break=asked.tie_break,  # type: ignore[arg-type]  # huggingface is refused
-            min_frequency=asked.min_frequency,
-            limit_alphabet=asked.limit_alphabet,
-            max_token_bytes=asked.max_token_bytes,
-            forbidden_tokens=asked.forbidden_tokens,
+            config.vocab_size,
+            tie_break=config.tie_break,  # type: ignore[arg-type]  # huggingface is refused
+            min_frequency=config.min_frequency,
+            limit_alphabet=config.limit_alphabet,
+            max_token_bytes=config.max_token_bytes,
+            forbidden_tokens=config.forbidden_tokens,
             progress=show,
         )
     return _Trained(

@@ -1,10 +1,11 @@
-"""What a build would read, do and write; from sizes alone."""
+"""The plan of a build: what it would read, do and write, from the sizes of its files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import (
     counts_configuration,
     tokenizer_configuration,
@@ -12,141 +13,161 @@ from pipelines.config.fingerprints import (
 )
 from pipelines.config.values import UINT16_IDS
 from pipelines.errors import DifferentConfigurationError, OutputError, PipelineError
+from pipelines.manifest import generations
+from pipelines.manifest.models import Manifest, TokensManifest
 from pipelines.manifest.names import BASE, token_file_name
-from pipelines.stages.context import Run
+from pipelines.manifest.stage import (
+    COUNT,
+    ENCODE,
+    TRAIN,
+    Identity,
+    Stage,
+    find_finished_manifest,
+    load_declaration,
+    load_manifest,
+)
+from pipelines.stages.inputs import Inputs
+from pipelines.stages.jobs import choose_id_type, load_model
+from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildPlan, PlannedFile
-from pipelines.storage.directory import Directory
 from pipelines.tasks.plan import Plan, is_splittable
 
+_M = TypeVar("_M", bound=Manifest)
 
-def describe(run: Run) -> BuildPlan:
-    """The plan of a build, and why it would be refused if it would."""
-    run.check_size()
-    config = run.config
-    refusal = _refusal(run)
-    generation, files_plan = (BASE, run.plan) if refusal else _next_generation(run)
-    ranges = [0] * len(files_plan.files)
-    for task in files_plan.tasks:
-        for part in task.ranges:
-            ranges[part.file] += 1
-    names = run.config.input
-    files = tuple(
-        PlannedFile(
-            path=file.url,
-            bytes=file.size,
-            compression=file.compression or "none",
-            splittable=is_splittable(file.compression, names[file.source]),
-            ranges=ranges[i],
-            source=file.source_name,
-            stop=file.stop,
-        )
-        for i, file in enumerate(files_plan.files)
-    )
-    there = None if refusal else run.finished_dataset()
-    if there is not None and generation == BASE:
-        of = finished = sum(made["tasks"] for made in there["generations"])
-        token_files = tuple(
-            file["name"] for split in ("train", "validation") for file in there["files"][split]
-        )
+
+def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan:
+    """Return the plan of a build, with the reason to refuse it if there is one."""
+    inputs.check()
+    refusal = _find_refusal(config, inputs, output)
+    # The output is of no use to plan with if a build would refuse it.
+    dataset = None if refusal else load_manifest(ENCODE, output.tokens)
+    generation, plan = _plan_generation(inputs, output, dataset)
+    files = _list_files(config, plan)
+    if dataset is not None and generation == BASE:
+        tasks = finished = sum(made.tasks for made in dataset.generations)
+        token_files = [file.name for file in dataset.files.token_files]
     else:
-        of = len(files_plan.tasks)
+        tasks = len(plan.tasks)
         splits = ["train"] + (["validation"] if config.encode.validation_fraction else [])
-        token_files = tuple(
-            token_file_name(split, i, of, generation) for split in splits for i in range(of)
-        )
-        present = {} if refusal else run.tokens.sizes()
-        finished = sum(name in present for name in token_files[:of])
+        token_files = [
+            token_file_name(split, i, tasks, generation) for split in splits for i in range(tasks)
+        ]
+        present = {} if refusal else output.tokens.sizes()
+        finished = sum(name in present for name in token_files[:tasks])
     return BuildPlan(
         files=files,
-        tasks=of,
+        tasks=tasks,
         finished_tasks=finished,
         shards=config.counts.shards if config.tokenizer.path is None else 0,
-        token_files=token_files,
-        id_type=_planned_id_type(run),
-        output=run.output.url,
-        skipped=run.skipped,
+        token_files=tuple(token_files),
+        id_type=_plan_id_type(config, output),
+        output=output.root.url,
+        skipped=inputs.skipped,
         generation=generation,
-        selection={source.name or "": source.selection for source in names if source.selection},
-        warnings=tuple(_plan_warnings(run, files)),
+        selection={
+            source.name or "": source.selection for source in config.input if source.selection
+        },
+        warnings=tuple(_find_warnings(config, files)),
         refusal=refusal,
     )
 
 
-def _next_generation(run: Run) -> tuple[str, Plan]:
-    """The generation that encoding would make, and the work for it; from sizes alone."""
-    earlier = run.finished_dataset()
-    if earlier is None:
-        return BASE, run.plan
-    from pipelines.manifest import generations
-
-    added = run.plan_of_added(earlier)
-    left = {file.label: file.size for file in run.listed.files}
-    same = all(
-        left.get(file["name"]) in (file["size"], file.get("repaired", {}).get("size", -1))
-        for file in earlier["inputs"]
-    )
+def _plan_generation(
+    inputs: Inputs, output: Output, dataset: TokensManifest | None
+) -> tuple[str, Plan]:
+    """Return the generation that encoding would make, and its plan."""
+    if dataset is None:
+        return BASE, inputs.plan
+    added = inputs.plan_added(dataset, output.tokens.url)
+    left = {file.label: file.size for file in inputs.listed.files}
+    same = all(left.get(label) in sizes for label, sizes in dataset.input_sizes.items())
     if not added.files or not same:
-        return BASE, run.plan
-    return generations.next_name(earlier), added
+        return BASE, inputs.plan
+    return generations.next_name(dataset), added
 
 
-def _refusal(run: Run) -> PipelineError | None:
-    """Why a build would refuse what is in the output; None if it would not."""
+def _list_files(config: BuildConfig, plan: Plan) -> tuple[PlannedFile, ...]:
+    ranges = [0] * len(plan.files)
+    for task in plan.tasks:
+        for part in task.ranges:
+            ranges[part.file] += 1
+    return tuple(
+        PlannedFile(
+            path=file.url,
+            bytes=file.size,
+            compression=file.compression or "none",
+            splittable=is_splittable(file.compression, config.input[file.source]),
+            ranges=ranges[i],
+            source=file.source_name,
+            stop=file.stop,
+        )
+        for i, file in enumerate(plan.files)
+    )
+
+
+def _find_refusal(config: BuildConfig, inputs: Inputs, output: Output) -> PipelineError | None:
+    """Return the error with which a build would refuse its output; None if it would not."""
     try:
-        check_output(run)
+        check_output(config, inputs, output, "build")
     except (DifferentConfigurationError, OutputError) as error:
         return error
     return None
 
 
-def check_output(run: Run) -> None:
-    """Checks what the stages check before they begin, as far as it can be known before they ran.
+def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: str) -> None:
+    """Check what the stages of a command will check before they begin, as far as it is known yet.
+
+    Args:
+        config: of the build.
+        inputs: of the build.
+        output: of the build.
+        command: "count", "train", "encode" or "build".
 
     Raises:
-        DifferentConfigurationError: what is there is of another configuration or other inputs.
-        OutputError: there are files that no build wrote.
+        DifferentConfigurationError: a stage has another configuration or other inputs.
+        OutputError: the output has files that no build wrote.
     """
-    from pipelines.manifest import stage as records
 
-    def checked(directory: Directory, configuration: Mapping[str, Any]) -> Any:
-        identity = records.Identity.of(configuration, run.listed)
-        return records.finished_manifest(
-            directory, identity, may_grow=directory is run.tokens, command="build"
-        )
+    def check(stage: Stage[_M], configuration: Mapping[str, Any]) -> _M | None:
+        identity = Identity.of(configuration, inputs.listed)
+        return find_finished_manifest(stage, output.of_stage(stage), identity, command=command)
 
-    tokenizer = run.config.tokenizer
-    trained: Any = None
-    if tokenizer.path is None:
-        counted = checked(run.counts, counts_configuration(run.config))
-        found = records.stated_configuration(run.tokenizer)
-        corpus = found.get("corpus") if counted is None else counted["corpus"]
-        configuration = {**tokenizer_configuration(run.config), "corpus": corpus}
-        trained = checked(run.tokenizer, configuration)
-    model = run.load_model() if trained is not None or tokenizer.path is not None else None
-    found = records.stated_configuration(run.tokens)
-    asked = run.config.encode.id_type
-    known = (
-        {"tokenizer": found.get("tokenizer", ""), "id_type": found.get("id_type")}
-        if model is None
-        else {"tokenizer": model.fingerprint, "id_type": run.id_type(model)}
-    )
-    if model is None and asked != "auto":
-        known["id_type"] = asked
-    configuration = tokens_configuration(run.config, str(known["tokenizer"]))
-    checked(run.tokens, {**configuration, "id_type": known["id_type"]})
+    trained = None
+    if config.tokenizer.path is None:
+        counted = check(COUNT, counts_configuration(config))
+        if command == COUNT.name:
+            return
+        declared = load_declaration(TRAIN, output.tokenizer)
+        known = {} if declared is None else declared.configuration
+        corpus = known.get("corpus") if counted is None else counted.corpus
+        trained = check(TRAIN, {**tokenizer_configuration(config), "corpus": corpus})
+        if command == TRAIN.name:
+            return
+    if trained is not None or config.tokenizer.path is not None:
+        model = load_model(output.encoder)
+        fingerprint, id_type = model.fingerprint, choose_id_type(config.encode, model)
+    else:  # the tokenizer is not known yet, so that of the token files will do
+        encoded = load_declaration(ENCODE, output.tokens)
+        known = {} if encoded is None else encoded.configuration
+        asked = config.encode.id_type
+        fingerprint = str(known.get("tokenizer", ""))
+        id_type = str(known.get("id_type")) if asked == "auto" else asked
+    check(ENCODE, {**tokens_configuration(config, fingerprint), "id_type": id_type})
 
 
-def _planned_id_type(run: Run) -> str:
-    if run.config.encode.id_type != "auto":
-        return run.config.encode.id_type
-    if run.config.tokenizer.path is not None:
-        return run.id_type(run.load_model())
-    return "uint16" if run.config.tokenizer.vocab_size <= UINT16_IDS else "uint32"
+def _plan_id_type(config: BuildConfig, output: Output) -> str:
+    if config.encode.id_type != "auto":
+        return config.encode.id_type
+    if config.tokenizer.path is not None:
+        return choose_id_type(config.encode, load_model(output.encoder))
+    return "uint16" if config.tokenizer.vocab_size <= UINT16_IDS else "uint32"
 
 
-def _plan_warnings(run: Run, files: Sequence[PlannedFile]) -> Iterator[str]:
-    steps = {source.name: source.range_bytes for source in run.config.input}
-    large = [file for file in files if not file.splittable and file.bytes > steps[file.source]]
+def _find_warnings(config: BuildConfig, files: Sequence[PlannedFile]) -> Iterator[str]:
+    range_bytes = {source.name: source.range_bytes for source in config.input}
+    large = [
+        file for file in files if not file.splittable and file.bytes > range_bytes[file.source]
+    ]
     if large:
         largest = max(large, key=lambda file: file.bytes)
         yield (

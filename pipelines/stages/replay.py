@@ -1,4 +1,4 @@
-"""The stage that encodes rejected documents after all, as a generation of their own."""
+"""The stage that encodes rejected documents after all, as a further generation."""
 
 from __future__ import annotations
 
@@ -6,85 +6,112 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipelines.manifest.names import ENTRY_FILES
-from pipelines.stages.context import Run, importing
-from pipelines.stages.encode import note_tokens, write_tokens
-from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job, readings
+from pipelines.manifest.models import RunRecord, TokensManifest
+from pipelines.manifest.stage import (
+    ENCODE,
+    Identity,
+    check_replayable,
+    load_dataset,
+)
+from pipelines.replay.job import ExistingDataset, Job
+from pipelines.replay.plan import Replay
+from pipelines.replay.repaired_files import by_label, find_repaired, repaired_before
+from pipelines.stages.context import BuildContext
+from pipelines.stages.encode import conclude, write_tokens
+from pipelines.stages.jobs import (
+    check_affixes,
+    encode_configuration,
+    encode_job,
+    encode_readings,
+    load_model,
+)
+from pipelines.stages.lifecycle import finish
 from pipelines.stages.summary import StageState, StageSummary
+from pipelines.tokenizers.files import Model
 
 
-def replay(run: Run, repaired: Mapping[str, str]) -> None:
-    """Makes a generation of rejected documents, if any are to be taken."""
-    with importing():
-        from pipelines.manifest import stage as records
-        from pipelines.manifest.records import read_run
-        from pipelines.replay.job import Dataset, Job
-        from pipelines.replay.plan import Replay
-        from pipelines.replay.repaired_files import by_label, find_repaired, repaired_before
+def replay(context: BuildContext, repaired: Mapping[str, str]) -> None:
+    """Add a generation of rejected documents, if any can be replayed.
 
-    model = run.load_model()
-    check_affixes(run, model)
-    configuration = encode_configuration(run, model)
-
-    def planned() -> tuple[Replay, Job]:
-        dataset = Dataset(
-            tokens=run.tokens,
-            rejects=run.rejects,
-            manifest=records.dataset_manifest(run.tokens),
-            run=read_run(run.tokens),
-        )
-        records.check_replayable(run.tokens, dataset.manifest, configuration)
-        sources = run.config.input
-        listed = {file.label: file for file in run.listed.files}
-        given = by_label(repaired, dataset)
-        again = Replay(
-            dataset=dataset,
-            configuration=configuration,
-            sources=sources,
-            readings=readings(run, model),
-            listed=listed,
-            repaired={
-                **repaired_before(given, dataset, configuration, sources, listed),
-                **find_repaired(given, dataset, sources),
-            },
-        )
-        return again, again.plan()
-
-    again, work = planned()
-    begun = time.monotonic()
-    if work.parts:
-        run.lock.acquire()
-        if records.dataset_manifest(run.tokens) != again.dataset.manifest:
-            again, work = planned()  # another build has changed it meanwhile
-    if work.parts:
-        job = replace(
-            encode_job(
-                run,
-                records.Identity(configuration=configuration, inputs={}, marks={}),
-                model,
-                again.plan_id(work),
-                again.name,
-            ),
-            is_replay=True,
-        )
-        work.write(job.entries, run.rejects)
-        entries, made = write_tokens(run, job, work.works, model, again.dataset.manifest)
-        content = again.content(job, work, entries, model)
-        seconds = time.monotonic() - begun
-        facts = {
-            **run.facts(seconds, made),
-            "tokenizer": job.tokenizer.url,
-            "limits": again.dataset.run.get("limits", {}),
-            "repaired_marks": again.repaired_marks,
-            "repaired_locations": again.repaired_locations,
-        }
-        manifest = records.finish_stage(run.tokens, again.identity, content, facts)
-        run.note_made(f"replay {again.name}", seconds, made)
+    Args:
+        context: of the command.
+        repaired: path or URL of a repaired file, by the label of the file that it replaces.
+    """
+    model = load_model(context.output.encoder)
+    check_affixes(context.config.encode, model)
+    plan, job = _plan_replay(context, model, repaired)
+    started = time.monotonic()
+    if job.parts:
+        context.lock.acquire()
+        if load_dataset(context.output.tokens) != plan.dataset.manifest:
+            plan, job = _plan_replay(context, model, repaired)  # another build has changed it
+    if job.parts:
+        manifest = _write_generation(context, model, plan, job, started)
     else:
-        manifest = dict(again.dataset.manifest)
-        state: StageState = "nothing taken" if work.left else "already finished"
-        run.note_stage(StageSummary(name="replay", state=state))
-    run.remove_scratch(run.tokens / "_tasks", ENTRY_FILES)
-    run.remove_unlisted(manifest)
-    note_tokens(run, manifest)
-    run.summary = replace(run.summary, warnings=(*run.summary.warnings, *work.warnings))
+        manifest = plan.dataset.manifest
+        state: StageState = "nothing to replay" if job.left else "already finished"
+        context.report.add_stage(StageSummary(name="replay", state=state))
+    conclude(context, manifest, model)
+    context.report.add_warnings(job.warnings)
+
+
+def _plan_replay(
+    context: BuildContext, model: Model, repaired: Mapping[str, str]
+) -> tuple[Replay, Job]:
+    """Return the replay into the dataset as it is on disk, and the job of its tasks."""
+    config, output = context.config, context.output
+    configuration = encode_configuration(config, model)
+    dataset = ExistingDataset(
+        tokens=output.tokens,
+        rejects=output.rejects,
+        manifest=load_dataset(output.tokens),
+        run=RunRecord.load(output.tokens),
+    )
+    check_replayable(output.tokens, dataset.manifest, configuration)
+    sources = config.input
+    listed = {file.label: file for file in context.inputs.listed.files}
+    given = by_label(repaired, dataset.manifest)
+    plan = Replay(
+        dataset=dataset,
+        configuration=configuration,
+        sources=sources,
+        readings=encode_readings(config, model),
+        listed=listed,
+        repaired={
+            **repaired_before(given, dataset, configuration, sources, listed),
+            **find_repaired(given, dataset, sources),
+        },
+    )
+    return plan, plan.plan()
+
+
+def _write_generation(
+    context: BuildContext, model: Model, plan: Replay, job: Job, started: float
+) -> TokensManifest:
+    """Encode the documents of a replay; return the manifest that includes them."""
+    identity = Identity(configuration=plan.configuration, inputs={}, marks={})
+    encoding = encode_job(
+        context.config,
+        context.output,
+        model,
+        configuration=identity.configuration_fingerprint,
+        plan_id=plan.plan_id(job),
+        generation=plan.name,
+    )
+    encoding = replace(encoding, is_replay=True)
+    job.write(encoding.entries, context.output.rejects)
+    entries, result = write_tokens(context, encoding, job.works, model, plan.dataset.manifest)
+    manifest = plan.manifest(encoding, job, entries, model)
+    limits = {} if plan.dataset.run is None else plan.dataset.run.limits
+    result = replace(
+        result,
+        run={
+            "tokenizer": encoding.tokenizer.url,
+            "limits": limits,
+            "repaired_marks": plan.repaired_marks,
+            "repaired_locations": plan.repaired_locations,
+        },
+    )
+    return finish(
+        context, ENCODE, plan.identity, manifest, result, started, name=f"replay {plan.name}"
+    )

@@ -1,74 +1,69 @@
-"""Pipelines that go on without the command which submitted them (`--no-wait`)."""
+"""Submission of pipelines that run on without the command (`--no-wait`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pipelines.stages.context import Run, Submitted, importing
-from pipelines.stages.plan import check_output
-from pipelines.stages.summary import StageSummary
+from pipelines.counting.jobs import CountJob
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, load_manifest
+from pipelines.stages.context import BuildContext, Submitted
+from pipelines.stages.jobs import list_works
+from pipelines.stages.train_job import TrainJob
 
 if TYPE_CHECKING:
-    from pipelines.counting.jobs import CountJob
+    from pipelines.stages.pipelines import Steps
 
 
 def submit(
-    run: Run, stage: str, steps: Callable[[Any], Any], counting: CountJob | None = None
+    context: BuildContext,
+    stage: Stage[Any],
+    steps: Steps,
+    counting: CountJob | None = None,
+    planned_bytes: Sequence[int | None] = (),
 ) -> NoReturn:
-    """Submits a stage, with those that workers can go on with, and ends the command.
+    """Submit a stage, with the stages that workers can do after it, and end the command.
 
-    The lock is left to the job, which at its end notes that it has finished.
+    The lock passes to the job, which reports at its end that it has finished.
 
     Args:
-        run: that has begun the stage.
-        stage: the first one.
-        steps: of that stage, pipeline → its entries; for training, what it begins with.
-        counting: its job, if it counts.
+        context: of the command, which has begun the stage.
+        stage: the first one of the job.
+        steps: of that stage; of training, those that it begins with.
+        counting: the job of the stage, if it counts.
+        planned_bytes: bytes of each source that its counts must account for.
 
     Raises:
-        ConfigError: the runner can't, or did not take the job.
+        ConfigError: the runner can't leave a job behind, or did not accept it.
         Submitted: the job was submitted.
     """
-    with importing():
-        from pipelines import runners
-        from pipelines.beam.read_tasks import ReadTasks
-        from pipelines.readers.tasks import TaskWork
-        from pipelines.stages.train_job import TrainJob
-        from pipelines.stages.transforms import NoteFinished, TrainTokenizer, WriteTrainedTasks
-
-    stages = (stage, *_following(run, stage))
-    job = TrainJob.of(run, counting, encodes="encode" in stages[1:])
-
-    def build(pipeline: Any) -> None:
-        done = steps(pipeline)
-        if "train" in stages:
-            done = done | "TrainTokenizer" >> TrainTokenizer(job=job)
-        if "encode" in stages[1:]:
-            works = [TaskWork.of_plan(run.plan, task) for task in run.plan.tasks]
-            tasks = pipeline | "ReadTasksAgain" >> ReadTasks(works=works)
-            done = tasks | "WriteTrainedTasks" >> WriteTrainedTasks(job=job, trained=done)
-        _ = done | "NoteFinished" >> NoteFinished(guard=run.lock.guard)
-
-    if len(stages) > 1:
-        check_output(run)
-    submitted = runners.submit(run.config.beam, build, run.beam_args, run.places, stages=stages)
-    run.lock.leave_to(submitted)
-    for name in stages:
-        run.note_stage(StageSummary(name=name, state="submitted"))
-    run.summary = replace(run.summary, submitted=submitted)
+    plan = context.inputs.plan
+    stages = (stage, *_stages_after(context, stage))
+    encodes = ENCODE in stages[1:]
+    job = TrainJob(
+        config=context.config,
+        guard=context.lock.guard,
+        counting=counting,
+        planned_bytes=tuple(planned_bytes),
+        plan=plan.digest if encodes else "",
+        tasks=len(plan.tasks) if encodes else 0,
+        limits=context.inputs.limits if encodes else {},
+    )
+    works = list_works(plan) if encodes else []
+    submitted = context.pipelines.submit(stages, steps, job, works)
+    context.lock.leave_to(submitted)
+    context.report.add_submitted(submitted, stages)
     raise Submitted
 
 
-def _following(run: Run, stage: str) -> Iterator[str]:
-    """The stages that workers can go on with, once this one is done."""
-    if stage == "count" and run.command != "count":
-        if run.config.tokenizer.train_where == "launcher":
+def _stages_after(context: BuildContext, stage: Stage[Any]) -> Iterator[Stage[Any]]:
+    """Yield the stages that workers can do once a stage is done."""
+    if stage == COUNT and context.command != COUNT.name:
+        if context.config.tokenizer.train_where == "launcher":
             return
-        yield "train"
-    elif stage != "train":
+        yield TRAIN
+    elif stage != TRAIN:
         return
-    # Which files a later generation would have, only the command finds out.
-    if run.command != "train" and run.finished_dataset() is None:
-        yield "encode"
+    # Only the launcher can plan a further generation of a dataset.
+    if context.command != TRAIN.name and load_manifest(ENCODE, context.output.tokens) is None:
+        yield ENCODE

@@ -1,34 +1,33 @@
-"""What a plan and a finished command report."""
+"""Reports of a plan and of a finished command, as values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, TypeAlias
 
+from pipelines.errors import PipelineError
 from pipelines.manifest.names import BASE
+from pipelines.storage.locks import DetachedJob
 
-if TYPE_CHECKING:
-    from pipelines.errors import PipelineError
-    from pipelines.storage.locks import DetachedJob
-
-
-StageState = Literal["done", "resumed", "already finished", "nothing taken", "submitted"]
+StageState: TypeAlias = Literal[
+    "done", "resumed", "already finished", "nothing to replay", "submitted"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFile:
-    """One input file of a plan.
+    """An input file of a plan.
 
     Attributes:
         path: absolute path or URL.
         bytes: size as stored.
         compression: "none", "gzip", "zstd", "bz2" or "xz".
-        splittable: whether it can be cut into several ranges (compressed files can't).
+        splittable: if it can be cut into several ranges (compressed files can't).
         ranges: number of ranges it is cut into.
-        source: name of its source, where there are several.
+        source: name of its source, if there are several.
         stop: byte of its text, or row, at which a limit of its source ends; 0: it is not read;
-            None: all of it is.
+            None: it is read to its end.
     """
 
     path: str
@@ -42,23 +41,23 @@ class PlannedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan:
-    """What a build would read, do and write.
+    """The work of a build, planned from the sizes of its files.
 
-    Made from file sizes alone. Nothing is read, unless a source has a limit: then all up to there.
+    Nothing is read to plan, except sources with a limit, which are read up to it.
 
     Attributes:
         files: every input file, in source order.
         tasks: number of tasks.
-        finished_tasks: how many of them have their token file already.
+        finished_tasks: number of tasks that already have their token file.
         shards: number of count files; 0 if nothing is counted.
         token_files: names of all token files, train and validation, in order.
         id_type: "uint16" or "uint32"; the type of the column `input_ids`.
-        output: where everything is written.
+        output: path or URL that everything is written to.
         skipped: number of files in the output that the patterns of the input match.
-        generation: of the token files: "base", or that of what was added to a finished dataset.
+        generation: of the token files: "base", or the generation that extends a finished dataset.
         selection: keys that select documents, by the name of their source.
-        warnings: what the user should know before starting.
-        refusal: the error with which a build would end because of what is in the output.
+        warnings: for the user to read before starting.
+        refusal: the error with which a build would end because of its output; None: it would run.
     """
 
     files: tuple[PlannedFile, ...]
@@ -76,7 +75,7 @@ class BuildPlan:
 
     @property
     def unread(self) -> int:
-        """Number of files that are not read, since a limit ends before them."""
+        """Number of files that are not read because a limit ends before them."""
         return sum(file.stop == 0 for file in self.files)
 
     @property
@@ -92,17 +91,17 @@ class BuildPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class StageSummary:
-    """What one stage did.
+    """The result of one stage.
 
     Attributes:
-        name: "count", "train" or "encode".
-        state: whether it ran, finished what an earlier run had begun, had nothing to do, or is
-            done by a job that goes on; of a replay, whether there are rejects of which it can take
-            none.
+        name: "count", "train", "encode" or "replay"; the last two may be followed by the name of
+            the generation that they added.
+        state: "done", or "resumed" if an earlier command had begun it; "already finished";
+            "submitted" if a job does it; "nothing to replay" if every reject needs a repaired file.
         seconds: wall-clock time.
-        bytes: text that it went through in that time, for the rate; 0 if a rate says nothing.
-        parts: seconds of each part of the work, of all workers together; empty where the runner
-            does not tell.
+        bytes: text read in that time, for the rate; 0 if the stage has no meaningful rate.
+        parts: seconds of each part of the work, summed over all workers; empty if the runner does
+            not report them.
     """
 
     name: str
@@ -117,36 +116,36 @@ class StageSummary:
         return self.rate_in(self.seconds)
 
     def rate_in(self, seconds: float) -> float | None:
-        """The rate, in 10^6 bytes a second, if the text had taken so long."""
+        """Return the rate, in 10^6 bytes a second, as if the stage had taken this long."""
         return self.bytes / seconds / 1e6 if self.bytes and seconds > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSummary:
-    """What a command did and where its results are. None: a stage that was not part of it.
+    """The result of a command. Fields of stages that did not run are None.
 
     Attributes:
-        documents: documents of the input, with the empty, rejected and not selected ones.
+        documents: number of documents of the input, with empty, rejected and unselected ones.
         bytes: text of these documents, in bytes.
-        framing_bytes: what stands between and around the documents in files of text and JSON lines.
-        empty: empty documents (counted, not written).
-        not_selected: documents that the selection of their source left out.
-        rejects: rejected documents.
-        reasons: why documents, and rests of bad files, are rejected: numbers by reason.
-        bad_files: files that could not be read, or not to their end.
-        distinct_pretokens: pre-tokens that differ.
-        merges: merges learned.
+        framing_bytes: separators and markup around the documents in text and JSON lines, in bytes.
+        empty: number of empty documents (counted, not written).
+        not_selected: number of documents that the selection of their source left out.
+        rejects: number of rejected documents.
+        reasons: number of rejected documents, and of unread rests of bad files, by reason.
+        bad_files: number of files that can't be read, or not to their end.
+        distinct_pretokens: number of distinct pre-tokens.
+        merges: number of merges learned.
         stop_reason: why training stopped, as a phrase ("the vocabulary is full").
         vocab_size: number of ids.
-        tokens: token ids written, with what was prepended and appended.
+        tokens: number of token ids written, with those prepended and appended.
         bytes_per_token: bytes of encoded text for each token.
         train_rows, validation_rows: rows of the token files.
         stages: in the order in which they ran.
-        outputs: what there is to use (such as "tokenizer") → path or URL.
-        tokenizer_class: of `bpe_core`, that loads the tokenizer.
-        submitted: the job that goes on without the command, where one was submitted.
-        next_command: a command to try now; where a job was submitted, when it has finished.
-        warnings: what did not go as asked (such as a corpus too small for the vocabulary).
+        outputs: path or URL of each result, by its name (such as "tokenizer").
+        tokenizer_class: class of `bpe_core` that loads the tokenizer.
+        submitted: the job that runs without the command, if one was submitted.
+        next_command: a command to try next; after a submission, once the job has finished.
+        warnings: for the user to read (such as a corpus too small for the vocabulary).
     """
 
     documents: int | None = None

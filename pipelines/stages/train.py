@@ -1,82 +1,80 @@
-"""The stage that learns merges from the counts; in one process, here or on a worker."""
+"""The stage that learns merges from the counts, in one process: the launcher or a worker."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from pipelines.stages.context import Made, Run, importing
+from bpe_core.formats import TOKENIZER_FILES
+from pipelines.manifest.models import CountsManifest, TokenizerContent, TokenizerManifest
+from pipelines.manifest.stage import (
+    TRAIN,
+    Identity,
+    begin_stage,
+    discard_stage,
+)
+from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count
-from pipelines.stages.learn import _ENTRY, _SCRATCH, learn, trained_before, training_configuration
+from pipelines.stages.learn import (
+    SCRATCH,
+    SCRATCH_FILES,
+    find_trained,
+    learn,
+    training_configuration,
+)
+from pipelines.stages.lifecycle import StageResult, find_finished, finish
+from pipelines.stages.output import Output, remove_scratch
+from pipelines.stages.submit import submit
+from pipelines.stages.train_job import TrainJob
+from pipelines.storage.locks import OutputLock
 
 
-def train(run: Run) -> dict[str, Any]:
-    """Trains if that is not done yet; gives the manifest."""
-    counted = count(run)
-    manifest = run.stage(
-        "train",
-        run.tokenizer,
-        training_configuration(run.config, counted),
-        lambda identity: _run_train(run, counted, identity.configuration),
+def train(context: BuildContext) -> TokenizerManifest:
+    """Train the tokenizer unless that is done, counting first; return the manifest."""
+    counted = count(context)
+    output = context.output
+    configuration = training_configuration(context.config, counted)
+    identity = Identity.of(configuration, context.inputs.listed)
+    manifest = find_finished(context, TRAIN, identity)
+    if manifest is None:
+        started = time.monotonic()
+        begin_stage(output.tokenizer, identity)
+        content, resumed = _train_where_configured(context, counted, configuration)
+        manifest = TokenizerManifest.seal(
+            configuration, inputs=dict(identity.inputs), **content.fields()
+        )
+        finish(context, TRAIN, identity, manifest, StageResult(resumed=resumed), started)
+    context.report.add_warnings(
+        remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, context.lock)
     )
-    run.remove_scratch(run.tokenizer / _SCRATCH, re.escape(_ENTRY))
-    _note_tokenizer(run, manifest)
+    context.report.add_tokenizer(manifest, output)
     return manifest
 
 
-def discard_tokenizer(run: Run) -> None:
-    """Removes what the stage wrote."""
-    from bpe_core.formats import TOKENIZER_FILES
-    from pipelines.manifest.stage import discard_stage
-
-    run.lock.acquire()
-    run.remove_scratch(run.tokenizer / _SCRATCH, re.escape(_ENTRY))
-    discard_stage(run.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
+def discard_tokenizer(output: Output, lock: OutputLock) -> list[str]:
+    """Remove the files of the stage; return warnings."""
+    lock.acquire()
+    warnings = remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, lock)
+    discard_stage(TRAIN, output.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
+    return warnings
 
 
-def _run_train(run: Run, counted: Mapping[str, Any], configuration: Mapping[str, Any]) -> Made:
-    content = trained_before(run, configuration, counted)
+def _train_where_configured(
+    context: BuildContext, counted: CountsManifest, configuration: Mapping[str, Any]
+) -> tuple[TokenizerContent, bool]:
+    """Train; return the content of the manifest, and True if an earlier command had trained."""
+    config, output = context.config.tokenizer, context.output
+    content = find_trained(output.tokenizer, configuration, counted)
     if content is not None:
-        return Made(content=content, resumed=True)
-    if run.config.tokenizer.train_where == "launcher":
-        return Made(content=learn(run, counted, configuration))
-    _train_on_worker(run)
-    content = trained_before(run, configuration, counted)
+        return content, True
+    if config.train_where == "launcher":
+        return learn(config, output.counts, output.tokenizer, counted, configuration), False
+    pipelines = context.pipelines
+    if context.no_wait:
+        submit(context, TRAIN, pipelines.begin)
+    pipelines.run(pipelines.train(TrainJob(config=context.config, guard=context.lock.guard)))
+    content = find_trained(output.tokenizer, configuration, counted)
     assert content is not None, "a finished pipeline has written the tokenizer and its entry"
-    return Made(content=content)
-
-
-def _train_on_worker(run: Run) -> None:
-    with importing():
-        import apache_beam as beam
-
-        from pipelines import runners
-        from pipelines.stages.submit import submit
-        from pipelines.stages.train_job import TrainJob
-        from pipelines.stages.transforms import TrainTokenizer
-
-    begin = "Begin" >> beam.Create([b""], reshuffle=False)
-    if run.no_wait:
-        submit(run, "train", lambda pipeline: pipeline | begin)
-    with runners.pipeline(run.config.beam, run.beam_args, run.places) as pipeline:
-        _ = pipeline | begin | "TrainTokenizer" >> TrainTokenizer(job=TrainJob.of(run))
-
-
-def _note_tokenizer(run: Run, manifest: Mapping[str, Any]) -> None:
-    warnings = run.summary.warnings
-    if manifest["vocab_size"] < manifest["vocab_size_asked_for"]:
-        warnings += (
-            f"the corpus is too small for the vocabulary: training reached "
-            f"{manifest['vocab_size']:,} of {manifest['vocab_size_asked_for']:,} ids "
-            f"({manifest['stopped_because']})",
-        )
-    run.summary = replace(
-        run.summary,
-        merges=manifest["merges"],
-        stop_reason=manifest["stopped_because"],
-        vocab_size=manifest["vocab_size"],
-        outputs={**run.summary.outputs, "tokenizer": run.tokenizer.url},
-        warnings=warnings,
-    )
+    return content, False

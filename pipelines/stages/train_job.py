@@ -1,127 +1,139 @@
-"""What workers need to go on with a build after its counts: to train, and then to encode."""
+"""The job of a worker that goes on with a build after its counts: to train, then to encode."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from bpe_core import BPETokenizer
-from pipelines.accounting import planned_bytes_of_sources
 from pipelines.config import BuildConfig
 from pipelines.counting.content import counts_content
 from pipelines.counting.jobs import CountJob
-from pipelines.manifest import stage as records
+from pipelines.manifest.models import CountsContent, Manifest, StagePlan, TokenizerContent
 from pipelines.manifest.names import BASE
-from pipelines.manifest.records import read_manifest
-from pipelines.stages.context import Run
+from pipelines.manifest.stage import (
+    COUNT,
+    ENCODE,
+    TRAIN,
+    Identity,
+    Stage,
+    begin_stage,
+    find_finished_manifest,
+    load_manifest,
+    load_plan,
+)
 from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
-from pipelines.stages.learn import keep_trained, learn, trained_before, training_configuration
-from pipelines.storage.directory import Directory
+from pipelines.stages.learn import find_trained, keep_trained, learn, training_configuration
+from pipelines.stages.output import Output
 from pipelines.storage.locks import Guard
 from pipelines.tasks.plan import plan_id
 from pipelines.tokenizers.files import Model
 from pipelines.writing.encoder import load_tokenizer
 from pipelines.writing.jobs import EncodeJob
 
+_M = TypeVar("_M", bound=Manifest)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """All that a worker needs to know to train; small.
+    """All that a worker needs to know to train, and to encode after it; small.
 
     Attributes:
         config: of the build.
-        guard: of the build, that its directories have.
-        counting: of the counts, where the pipeline makes them; None: they are finished.
-        planned_bytes: what the counts are held against, by the index of the source.
-        plan, tasks: digest and number of tasks of the plan, where the pipeline goes on to encode;
-            empty and 0: it does not.
-        limits: where the limits of sources end, as `Run.limited` gives it, for the encoding.
+        guard: of the build's output.
+        counting: the job that makes the counts in the same pipeline; None: they are finished.
+        planned_bytes: bytes of each source that the counts must account for.
+        plan, tasks: digest and number of tasks of the plan that the pipeline goes on to encode;
+            empty and 0 if it does not.
+        limits: where the limits of sources end, for the encoding.
     """
 
     config: BuildConfig
     guard: Guard
-    counting: CountJob | None
-    planned_bytes: tuple[int | None, ...]
-    plan: str
-    tasks: int
-    limits: Mapping[str, Any]
+    counting: CountJob | None = None
+    planned_bytes: tuple[int | None, ...] = ()
+    plan: str = ""
+    tasks: int = 0
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, run: Run, counting: CountJob | None = None, *, encodes: bool = False) -> Self:
-        """The job for a run of the command."""
-        sources = run.config.input
-        return cls(
-            config=run.config,
-            guard=run.lock.guard,
-            counting=counting,
-            planned_bytes=()
-            if counting is None
-            else tuple(planned_bytes_of_sources(run.plan.files, sources)),
-            plan=run.plan.digest if encodes else "",
-            tasks=len(run.plan.tasks) if encodes else 0,
-            limits=run.limited[1] if encodes else {},
-        )
+    @property
+    def _output(self) -> Output:
+        return Output.of(self.config, self.guard)
 
     def train(self) -> str:
-        """Trains unless that was done; gives the tokenizer's fingerprint."""
-        run = Run(self.config, guard=self.guard)
-        counted = self._counted(run)
-        configuration = training_configuration(run.config, counted)
-        content = None
+        """Train unless that is done; return the tokenizer's fingerprint."""
+        output = self._output
+        counted = self._read_counted(output)
+        configuration = training_configuration(self.config, counted)
+        content: TokenizerContent | None = None
         if self.counting is not None:
-            content = self._begin(run, run.tokenizer, configuration)
+            content = self._begin(TRAIN, output, configuration)
         if content is None:
-            content = trained_before(run, configuration, counted)
+            content = find_trained(output.tokenizer, configuration, counted)
         if content is None:
-            content = learn(run, counted, configuration)
-            keep_trained(run, configuration, content)
-        return str(content["fingerprint"])
+            content = learn(
+                self.config.tokenizer, output.counts, output.tokenizer, counted, configuration
+            )
+            keep_trained(output.tokenizer, configuration, content)
+        return content.fingerprint
 
     def begin_encoding(self, fingerprint: str) -> None:
-        """States what will be encoded, with the tokenizer of this fingerprint."""
-        run = Run(self.config, guard=self.guard)
-        model = self._model(run, fingerprint)
-        check_affixes(run, model)
-        self._begin(run, run.tokens, encode_configuration(run, model), self.limits, self.tasks)
+        """Begin the stage that encodes with the tokenizer of this fingerprint."""
+        output = self._output
+        model = _load_model(output, fingerprint)
+        check_affixes(self.config.encode, model)
+        self._begin(ENCODE, output, encode_configuration(self.config, model))
 
     def encode_job(self, fingerprint: str) -> EncodeJob:
-        """What encoding has to know, with the tokenizer of this fingerprint."""
-        run = Run(self.config, guard=self.guard)
-        model = self._model(run, fingerprint)
-        configuration = encode_configuration(run, model)
-        identity = records.Identity(configuration=configuration, inputs={}, marks={})
-        plan = plan_id(self.plan, identity.configuration_fingerprint)
-        return encode_job(run, identity, model, plan, BASE)
+        """Return the job that encodes with the tokenizer of this fingerprint."""
+        output = self._output
+        model = _load_model(output, fingerprint)
+        identity = Identity(
+            configuration=encode_configuration(self.config, model), inputs={}, marks={}
+        )
+        configuration = identity.configuration_fingerprint
+        return encode_job(
+            self.config,
+            output,
+            model,
+            configuration=configuration,
+            plan_id=plan_id(self.plan, configuration),
+            generation=BASE,
+        )
 
-    def _counted(self, run: Run) -> Mapping[str, Any]:
+    def _read_counted(self, output: Output) -> CountsContent:
+        """Return the manifest of the counts or, before the launcher writes it, its content."""
         if self.counting is not None:
-            return counts_content(self.counting, run.config.input, self.planned_bytes)
-        counted = read_manifest(run.counts)
+            return counts_content(self.counting, self.config.input, self.planned_bytes)
+        counted = load_manifest(COUNT, output.counts)
         assert counted is not None, "counts are finished before training begins"
         return counted
 
     def _begin(
-        self,
-        run: Run,
-        directory: Directory,
-        configuration: Mapping[str, Any],
-        limits: Mapping[str, Any] | None = None,
-        tasks: int | None = None,
-    ) -> dict[str, Any] | None:
-        """Begins a stage with the inputs of the one that the command has begun.
+        self, stage: Stage[_M], output: Output, configuration: Mapping[str, Any]
+    ) -> _M | None:
+        """Begin a stage with the inputs of the one that the launcher has begun.
 
-        Gives its manifest if it was finished before that one was begun anew.
+        Returns:
+            The manifest, if the stage was finished before the launcher began the other one again.
         """
-        begun = records.stated(run.counts if self.counting is not None else run.tokenizer)
-        identity = records.Identity(
-            configuration=configuration, inputs=begun["inputs"], marks=begun["marks"]
+        begun = (
+            load_plan(TRAIN, output.tokenizer)
+            if self.counting is None
+            else load_plan(COUNT, output.counts)
         )
-        finished = records.finished_manifest(directory, identity)
-        if finished is None:
-            records.begin_stage(directory, identity, limits or {}, tasks)
+        assert isinstance(begun, StagePlan), "the launcher has begun the stage"
+        identity = Identity(configuration=configuration, inputs=begun.inputs, marks=begun.marks)
+        directory = output.of_stage(stage)
+        finished = find_finished_manifest(stage, directory, identity)
+        if finished is None and stage == ENCODE:
+            begin_stage(directory, identity, self.limits, self.tasks)
+        elif finished is None:
+            begin_stage(directory, identity)
         return finished
 
-    def _model(self, run: Run, fingerprint: str) -> Model:
-        tokenizer = load_tokenizer(run.tokenizer_directory, fingerprint)
-        return tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
+
+def _load_model(output: Output, fingerprint: str) -> Model:
+    tokenizer = load_tokenizer(output.encoder, fingerprint)
+    return tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer

@@ -1,10 +1,8 @@
-"""The transforms of a build: descriptors of tasks, and what workers do for each.
-
-Each is a few lines over plain functions that work without Beam.
+"""The transforms of a build, each a few lines over plain functions that work without Beam.
 
 ::
 
-    descriptors = pipeline | ReadTasks(works=...)        # task descriptors, dealt to the workers
+    descriptors = pipeline | ReadTasks(works=...)        # descriptors of tasks, one an element
     descriptors | CountTasks(job=count_job)              # → entries of the shards of counts
     descriptors | WriteTasks(job=encode_job)             # → entries of the tasks' token files
 """
@@ -21,12 +19,11 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import with_input_types, with_output_types
 
 from pipelines import runners
-from pipelines.beam.dofn import Work
+from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.beam.metrics import beam_meter
-from pipelines.beam.shards import every_shard
-from pipelines.counting.commits import TaskCounter, read_commit
+from pipelines.beam.shards import create_every_shard
+from pipelines.counting.commits import TaskCounter, merge_commits, read_commit
 from pipelines.counting.jobs import CountJob
-from pipelines.counting.shards import merge_shard
 from pipelines.readers.tasks import TaskWork
 from pipelines.runners import FAILURE
 from pipelines.stages.train_job import TrainJob
@@ -41,14 +38,14 @@ __all__ = ["CountTasks", "NoteFinished", "TrainTokenizer", "WriteTasks", "WriteT
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class CountTasks(beam.PTransform):  # type: ignore[misc]
-    """Task descriptors → shards of counts, one file each; gives their entries as JSON.
+    """Task descriptors → entries, as JSON, of the shards of counts that they add up to.
 
-    Exactly once: a shard is written only if its commits hold every task of the plan once. At most
-    as parallel as there are tasks, then shards.
+    Each task is counted exactly once: a shard is written only if its commits (checkpoints) have
+    every task of the plan once. Parallelism is limited by the number of tasks, then of shards.
 
     Attributes:
-        job: what to count and where to.
-        commits: names of those of an earlier run, which workers read.
+        job: of the counting.
+        commits: names of the commits of an earlier command, which workers read.
     """
 
     job: CountJob
@@ -59,7 +56,7 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
         counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job)).with_output_types(
             tuple[int, bytes]
         )
-        found = [counted, every_shard(tasks.pipeline, self.job.shards)]
+        found = [counted, create_every_shard(tasks.pipeline, self.job.shards)]
         if self.commits:
             names = [name.encode() for name in self.commits]
             read = beam.ParDo(_ReadCommits(self.job)).with_output_types(tuple[int, bytes])
@@ -73,7 +70,7 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
         )
 
     def display_data(self) -> dict[str, Any]:
-        """Where the counts go, and by which rules."""
+        """The destination and the rules of the counts."""
         job = self.job
         return {"output": job.counts.url, "pattern": job.pattern, "shards": job.shards}
 
@@ -82,10 +79,10 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class WriteTasks(beam.PTransform):  # type: ignore[misc]
-    """Task descriptors → one token file each; gives their entries as JSON.
+    """Task descriptors → entries, as JSON, of the token files of the tasks.
 
-    Idempotent: names and bytes follow from the task alone, and a file gets its name when it is
-    whole. At most as parallel as there are tasks.
+    Idempotent: names and bytes depend on the task alone, and a file gets its name when it is
+    complete. Parallelism is limited by the number of tasks.
     """
 
     job: EncodeJob
@@ -94,7 +91,7 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
         return tasks | "WriteTasks" >> beam.ParDo(_WriteTasks(self.job)).with_output_types(bytes)
 
     def display_data(self) -> dict[str, Any]:
-        """Where the token files go, and by which rules."""
+        """The destination and the rules of the token files."""
         job = self.job
         return {
             "output": job.tokens.url,
@@ -107,10 +104,10 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
-    """Entries of all shards of counts, or one element of any kind → the tokenizer's fingerprint.
+    """Entries of all shards of counts, or any one element → the tokenizer's fingerprint.
 
-    One step on one worker, after all elements that it is given. Idempotent: its files have the same
-    bytes whenever it is repeated.
+    One step on one worker, which waits for all elements. Idempotent: the files have the same bytes
+    whenever it is repeated.
     """
 
     job: TrainJob
@@ -123,7 +120,7 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
         )
 
     def display_data(self) -> dict[str, Any]:
-        """Where the tokenizer goes, and its size."""
+        """The destination and the size of the tokenizer."""
         job, tokenizer = self.job, self.job.config.tokenizer
         return {
             "output": (job.guard.output / "tokenizer").url,
@@ -137,11 +134,11 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
-    """As `WriteTasks`, with a tokenizer that is trained in the same pipeline.
+    """`WriteTasks` with a tokenizer that is trained in the same pipeline.
 
     Attributes:
         job: of the training.
-        trained: what `TrainTokenizer` gave; encoding begins when it is there.
+        trained: output of `TrainTokenizer`, which encoding waits for.
     """
 
     job: TrainJob
@@ -153,7 +150,7 @@ class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
         ).with_output_types(bytes)
 
     def display_data(self) -> dict[str, Any]:
-        """Where the token files go, and by which rules."""
+        """The destination and the rules of the token files."""
         output, encode = self.job.guard.output, self.job.config.encode
         return {
             "output": (output / "tokens").url,
@@ -166,7 +163,7 @@ class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class NoteFinished(beam.PTransform):  # type: ignore[misc]
-    """Notes, when all that it is given is there, that a job has finished which nobody waits for."""
+    """Record, after all elements, that a job has finished that no command waits for."""
 
     guard: Guard
 
@@ -182,8 +179,8 @@ class NoteFinished(beam.PTransform):  # type: ignore[misc]
         return {"output": self.guard.output.url}
 
 
-class _CountTasks(Work):
-    """The table belongs to one bundle attempt; whatever becomes of it, only commits count."""
+class _CountTasks(VersionCheckedDoFn):
+    """Count tasks into a table that one attempt at a bundle owns: only its commits matter."""
 
     def __init__(self, job: CountJob) -> None:
         super().__init__()
@@ -198,7 +195,7 @@ class _CountTasks(Work):
     def process(self, descriptor: bytes) -> Iterator[tuple[int, bytes]]:
         assert self._counter is not None
         if FAILURE.happened:
-            for _ in self._counter.commit():  # so that what is finished is kept
+            for _ in self._counter.commit():  # keeps the tasks that are finished
                 pass
         with FAILURE.task():
             yield from self._counter.count(TaskWork.from_bytes(descriptor))
@@ -211,7 +208,7 @@ class _CountTasks(Work):
         self._counter = None
 
 
-class _ReadCommits(Work):
+class _ReadCommits(VersionCheckedDoFn):
     def __init__(self, job: CountJob) -> None:
         super().__init__()
         self._job = job
@@ -221,7 +218,7 @@ class _ReadCommits(Work):
             yield from read_commit(self._job, name.decode()).descriptors(self._job.shards)
 
 
-class _MergeShards(Work):
+class _MergeShards(VersionCheckedDoFn):
     def __init__(self, job: CountJob) -> None:
         super().__init__()
         self._job = job
@@ -229,11 +226,11 @@ class _MergeShards(Work):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
         shard, descriptors = element
         with FAILURE.task():
-            entry = merge_shard(self._job, shard, list(descriptors), beam_meter())
+            entry = merge_commits(self._job, shard, descriptors, beam_meter())
         yield json.dumps(entry).encode()
 
 
-class _WriteTasks(Work):
+class _WriteTasks(VersionCheckedDoFn):
     def __init__(self, job: EncodeJob) -> None:
         super().__init__()
         self._job = job
@@ -245,7 +242,7 @@ class _WriteTasks(Work):
 
 
 class _AfterAll(beam.PTransform):  # type: ignore[misc]
-    """One element, when all elements that it is given are there."""
+    """Any number of elements → one element, once all of them have arrived."""
 
     def expand(self, elements: beam.PCollection[Any]) -> beam.PCollection[bytes]:
         return (
@@ -256,7 +253,7 @@ class _AfterAll(beam.PTransform):  # type: ignore[misc]
         )
 
 
-class _Train(Work):
+class _Train(VersionCheckedDoFn):
     def __init__(self, job: TrainJob) -> None:
         super().__init__()
         self._job = job
@@ -269,7 +266,7 @@ class _Train(Work):
         yield fingerprint.encode()
 
 
-class _WriteTrainedTasks(Work):
+class _WriteTrainedTasks(VersionCheckedDoFn):
     def __init__(self, job: TrainJob) -> None:
         super().__init__()
         self._job = job
@@ -283,7 +280,7 @@ class _WriteTrainedTasks(Work):
         yield json.dumps(entry).encode()
 
 
-class _NoteFinished(Work):
+class _NoteFinished(VersionCheckedDoFn):
     def __init__(self, guard: Guard) -> None:
         super().__init__()
         self._guard = guard

@@ -239,7 +239,7 @@ class Directory:
 
         Args:
             name: of the file.
-            form: model that the object must fit, see `check_form`; None: any object will do.
+            form: model that the object must fit; None: any object will do.
             hint: what to do if the file is damaged.
 
         Raises:
@@ -249,16 +249,26 @@ class Directory:
         data = self.find_bytes(name)
         if data is None:
             return None
-        where = self.path(name)
         try:
+            if form is not None:  # which also bounds how deep values are nested
+                form.model_validate_json(data)
             value = json.loads(data)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            found = ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
         except (ValueError, RecursionError) as error:
-            raise _damaged("JSON", str(error), where, hint) from None
-        if not isinstance(value, dict):
-            raise _damaged("a JSON object", type(value).__name__, where, hint)
-        if form is not None:
-            check_form(value, form, where, hint)
-        return value
+            found = str(error)
+        else:
+            if isinstance(value, dict):
+                return value
+            found = type(value).__name__
+        raise DamagedOutputError(
+            "A file of the output is damaged.",
+            expected="JSON as beam-bpe writes it",
+            found=found,
+            where=self.path(name),
+            hint=hint,
+        )
 
     def read_json_files(
         self, names: Sequence[str], form: type[BaseModel] | None = None
@@ -419,32 +429,6 @@ def _path_of(path: str) -> str:
     at, slash, name = path.rpartition("/")
     left = _LEFTOVER.fullmatch(name)
     return f"{at}{slash}{name[1:].rsplit('.', 2)[0]}" if left and name.endswith(".tmp") else path
-
-
-def check_form(value: Mapping[str, Any], form: type[BaseModel], where: str, hint: str) -> None:
-    """Check that an object from a JSON file fits a model.
-
-    Args:
-        value: the object.
-        form: the model.
-        where: path or URL of the file.
-        hint: what to do if the object does not fit.
-
-    Raises:
-        DamagedOutputError: it does not.
-    """
-    try:
-        form.model_validate(value)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        found = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-        raise _damaged("what builds write", found, where, hint) from None
-
-
-def _damaged(expected: str, found: str, where: str, hint: str) -> DamagedOutputError:
-    return DamagedOutputError(
-        "A file of the output is damaged.", expected=expected, found=found, where=where, hint=hint
-    )
 
 
 def json_bytes(value: object) -> bytes:

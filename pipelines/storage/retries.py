@@ -21,7 +21,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.redaction import scrub, scrub_error
+from pipelines.redaction import redact, redact_error
 
 ATTEMPTS: Final = 8
 # No attempt begins after so many seconds.
@@ -84,7 +84,7 @@ def persistently(action: Callable[[], _Result]) -> _Result:
         result: _Result = _policy()(counted)
         return result
     except Exception as error:
-        scrub_error(error)
+        redact_error(error)
         if isinstance(error, OSError) and not is_transient(error):
             raise
         seconds = time.monotonic() - begun
@@ -109,9 +109,9 @@ def _sleep(seconds: float) -> None:
 def describe(error: BaseException) -> str:
     """What an error says, for a message: the link of its chain that knows what went wrong."""
     if isinstance(error, StorageError):
-        return scrub(str(error))
+        return redact(str(error))
     telling = _telling(error) or error
-    return scrub(f"{type(telling).__name__}: {str(telling) or repr(telling)}")
+    return redact(f"{type(telling).__name__}: {str(telling) or repr(telling)}")
 
 
 def is_transient(error: BaseException) -> bool:

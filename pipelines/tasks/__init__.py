@@ -1,6 +1,6 @@
 """Tasks: input files, cut into ranges, grouped into units of work."""
 
-from pipelines.tasks.listing import InputFile, NoInputError, Source, compression_of, list_files
+from pipelines.tasks.listing import InputFile, NoInputError, compression_of, list_files
 from pipelines.tasks.plan import (
     COLUMN_FORMATS,
     Plan,
@@ -17,7 +17,6 @@ __all__ = [
     "NoInputError",
     "Plan",
     "Range",
-    "Source",
     "Task",
     "compression_of",
     "is_splittable",

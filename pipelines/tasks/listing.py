@@ -9,13 +9,14 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import fsspec
 from fsspec.utils import glob_translate
 
+from pipelines.config import SourceConfig
 from pipelines.config.values import is_url, protocol_of, unescape, wildcard_in
-from pipelines.errors import InputError
+from pipelines.errors import InputError, shortened
 from pipelines.storage import archives
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import (
@@ -49,54 +50,6 @@ _WRITTEN: Final = frozenset({"counts", "tokenizer", "tokens", "rejects", LOCK, F
 
 class NoInputError(InputError):
     """A pattern of the input matches no file."""
-
-
-class Form(Protocol):
-    """What decides whether a file can be cut into ranges."""
-
-    @property
-    def format(self) -> str:
-        """ "text", "jsonl", "parquet" or "arrow"."""
-
-    @property
-    def separator(self) -> object:
-        """Of text, what separates documents; None: every file is one."""
-
-
-class Source(Form, Protocol):
-    """What this module needs to know of a configured source."""
-
-    @property
-    def name(self) -> str | None:
-        """Its name in the output; None for an only source without one."""
-
-    @property
-    def files(self) -> Sequence[str]:
-        """Patterns of its files."""
-
-    @property
-    def include(self) -> Sequence[str]:
-        """Globs of which a name must match one; none: any name will do."""
-
-    @property
-    def exclude(self) -> Sequence[str]:
-        """Globs of which a name must match none."""
-
-    @property
-    def compression(self) -> str:
-        """Of all files, or "none", or "infer": by extension."""
-
-    @property
-    def range_bytes(self) -> int:
-        """Size of a range and limit of a task."""
-
-    @property
-    def max_bad_files(self) -> int:
-        """How many of its files may be bad."""
-
-    @property
-    def storage_options(self) -> Mapping[str, Any]:
-        """Options of the file system."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +92,7 @@ class InputFile:
 
 
 def list_files(
-    source: Source, *, index: int = 0, resolve: Callable[[str], str] = str
+    source: SourceConfig, *, index: int = 0, resolve: Callable[[str], str] = str
 ) -> list[InputFile]:
     """The files that the patterns of a source match, sorted by path, each once.
 
@@ -179,7 +132,7 @@ def list_files(
     return files
 
 
-def _chosen(source: Source, files: Collection[InputFile], index: int) -> list[InputFile]:
+def _chosen(source: SourceConfig, files: Collection[InputFile], index: int) -> list[InputFile]:
     """The files that `include` and `exclude` leave."""
     included = [re.compile(glob_translate(pattern)).match for pattern in source.include]
     excluded = [re.compile(glob_translate(pattern)).match for pattern in source.exclude]
@@ -194,7 +147,7 @@ def _chosen(source: Source, files: Collection[InputFile], index: int) -> list[In
             "include and exclude leave no file of a source.",
             expected="at least one file",
             found=f"{len(files):,} that match input.files, such as "
-            + _shortened(sorted(file.name for file in files)),
+            + shortened(sorted(file.name for file in files), _SHOWN_NEIGHBOURS),
             where=f"input[{index}].include" if source.include else f"input[{index}].exclude",
             hint="The globs must match the whole of these names; `**/` stands for any folders.",
         )
@@ -207,7 +160,7 @@ def _several_members(file: InputFile, members: Sequence[archives.Member], index:
     return InputError(
         "An archive holds several files of the same name.",
         expected="names that tell the files of an archive apart",
-        found=f"{len(members)} files {file.name}: {_shortened(places)}",
+        found=f"{len(members)} files {file.name}: {shortened(places, _SHOWN_NEIGHBOURS)}",
         where=file.url,
         hint="Write the archive anew with the files that are meant (unpacking keeps the last of "
         f"each name), or leave the name out: input[{index}].exclude.",
@@ -215,7 +168,7 @@ def _several_members(file: InputFile, members: Sequence[archives.Member], index:
 
 
 def leave_out_output(
-    files: Sequence[InputFile], sources: Sequence[Source], output: Directory
+    files: Sequence[InputFile], sources: Sequence[SourceConfig], output: Directory
 ) -> tuple[list[InputFile], list[InputFile]]:
     """Divide listed files into input and files of the output, which is never its own input.
 
@@ -243,7 +196,9 @@ def leave_out_output(
         raise NoInputError(
             "All files of a source are in the output of this build, which is never its own input.",
             expected="at least one other file",
-            found=_shortened([file.name for file in own if file.source == source]),
+            found=shortened(
+                [file.name for file in own if file.source == source], _SHOWN_NEIGHBOURS
+            ),
             where=f"input[{source}].files",
             hint=f"Change the patterns, or choose another output than {output.url}.",
         )
@@ -253,7 +208,7 @@ def leave_out_output(
 class _OwnFiles:
     """Tell which input files lie in an output."""
 
-    def __init__(self, output: Directory, sources: Sequence[Source]) -> None:
+    def __init__(self, output: Directory, sources: Sequence[SourceConfig]) -> None:
         self._options = [source.storage_options for source in sources]
         self._is_local = output.is_local
         self._filesystem, self._root = locate(output.url, output.storage_options)
@@ -492,17 +447,16 @@ def _nothing_found(pattern: _Pattern, options: Mapping[str, Any], where: str) ->
     try:
         if (parts := archives.split_url(pattern.text)) is not None:
             members = archives.contents(parts[0], parts[2], archives.archive_options(options))
-            return _no_match(pattern, where, f"it holds {_shortened(sorted(members.members))}")
+            return _no_match(pattern, where, f"it holds {_list_names(members.members)}")
         filesystem, path = locate(folder or ".", options)
         literal = None if pattern.literal is None else filesystem._strip_protocol(pattern.literal)
         if literal is not None and filesystem.isdir(literal):
             found = f"{pattern.literal} is a folder"
             hint = "Name its files: add /* for those in it, /**/* for all below it."
         elif filesystem.isdir(path):
-            names = sorted(
-                entry.rstrip("/").rpartition("/")[2] for entry in filesystem.ls(path, detail=False)
-            )
-            found = f"{folder} holds {_shortened(names)}"
+            entries = filesystem.ls(path, detail=False)
+            names = [entry.rstrip("/").rpartition("/")[2] for entry in entries]
+            found = f"{folder} holds {_list_names(names)}"
         else:
             found = f"there is no folder {folder}"
     except (OSError, ValueError) as error:
@@ -522,11 +476,8 @@ def _no_match(
     )
 
 
-def _shortened(names: list[str]) -> str:
-    if not names:
-        return "nothing"
-    more = len(names) - _SHOWN_NEIGHBOURS
-    return ", ".join(names[:_SHOWN_NEIGHBOURS]) + (f" and {more} more" if more > 0 else "")
+def _list_names(names: Iterable[str]) -> str:
+    return shortened(sorted(names), _SHOWN_NEIGHBOURS) or "nothing"
 
 
 def _check_names(files: Iterable[InputFile], index: int) -> None:

@@ -1,27 +1,40 @@
-"""How files are cut into ranges, and ranges grouped into tasks."""
+"""Cut files into ranges, and group ranges into tasks, by sizes and configuration alone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import xxhash
 
+from pipelines.config import SourceConfig
 from pipelines.errors import ConfigError, InputError
-from pipelines.tasks.listing import Form, InputFile, Source
+from pipelines.tasks.listing import InputFile
 
-# Forms in which what is read is found by the file's footer.
+# Formats of files whose footer says where the columns are.
 COLUMN_FORMATS: Final = ("parquet", "arrow")
 
 # With the pattern `none` every document is one pre-token, kept in memory while its counts are.
 LARGEST_WITHOUT_PATTERN: Final = 1 << 30
 
 
+class FileFormat(Protocol):
+    """What determines, with the compression, whether a file can be cut into ranges."""
+
+    @property
+    def format(self) -> str:
+        """ "text", "jsonl", "parquet" or "arrow"."""
+
+    @property
+    def separator(self) -> object:
+        """What separates the documents of text; None if each file is one."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """The bytes [start, end) of the file with index `file`: the documents that begin there."""
+    """The documents that begin in the bytes [start, end) of the file with index `file`."""
 
     file: int
     start: int
@@ -30,7 +43,7 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Consecutive ranges of one source. `size` is the sum of their bytes."""
+    """Consecutive ranges of one source, with the sum of their bytes as `size`."""
 
     index: int
     ranges: tuple[Range, ...]
@@ -39,22 +52,22 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All files and all tasks; the indices of tasks and of files are places in these tuples."""
+    """All files and all tasks. An index of a file or a task is its position in these tuples."""
 
     files: tuple[InputFile, ...]
     tasks: tuple[Task, ...]
 
     def plan_id(self, rules_fingerprint: str) -> str:
-        """32 hexadecimal digits that identify files, ranges and the rules of a stage."""
+        """Return 32 hexadecimal digits that identify files, ranges and the rules of a stage."""
         return plan_id(self.digest, rules_fingerprint)
 
     @property
     def digest(self) -> str:
         """32 hexadecimal digits that identify files and ranges.
 
-        The xxh3-128 of one line of JSON for each file (source, name, size, mark) and for each task
-        (its ranges). Files are named without their folder, so moving the corpus keeps the identity
-        while the marks stay.
+        It is the xxh3-128 of one line of JSON for each file (source, name, size, version tag) and
+        for each task (its ranges). Files are named without their directory, so a corpus that is
+        moved keeps its digest as long as the version tags stay.
         """
         hasher = xxhash.xxh3_128()
         for file in self.files:
@@ -65,9 +78,9 @@ class Plan:
         return str(hasher.hexdigest())
 
     def task_hash(self, task: Task) -> int:
-        """A number below 2**128 that identifies the work of a task: its files and ranges.
+        """Return a number below 2^128 that identifies the files and ranges of a task.
 
-        Sums of these numbers, modulo 2**128, show whether every task was done exactly once.
+        Sums of these numbers modulo 2^128 show whether every task was done exactly once.
         """
         ranges = [
             [*_file_identity(self.files[part.file]), part.start, part.end] for part in task.ranges
@@ -76,7 +89,7 @@ class Plan:
 
 
 def plan_id(digest: str, rules_fingerprint: str) -> str:
-    """What `Plan.plan_id` gives, for those who know no more of the plan than its digest."""
+    """Return the id of a plan (`Plan.plan_id`) by its digest."""
     line = _json_line(["plan", rules_fingerprint, digest])
     return str(xxhash.xxh3_128_hexdigest(line))
 
@@ -90,28 +103,29 @@ def _json_line(values: list[Any]) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
-def is_splittable(compression: str | None, form: Form) -> bool:
-    """Whether a file can be cut into ranges that are read independently.
+def is_splittable(compression: str | None, file_format: FileFormat) -> bool:
+    """Return whether a file can be cut into ranges that are read independently.
 
-    Parquet and Arrow files can: which rows lie in a range, a reader finds out from the footer.
+    Parquet and Arrow files can: the footer shows a reader which rows lie in a range.
     """
-    if form.format in COLUMN_FORMATS:
+    if file_format.format in COLUMN_FORMATS:
         return True
-    return compression is None and (form.format == "jsonl" or form.separator is not None)
+    is_cut = file_format.format == "jsonl" or file_format.separator is not None
+    return compression is None and is_cut
 
 
-def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
-    """Cut the files into ranges and group these into tasks.
+def plan_tasks(files: Sequence[InputFile], sources: Sequence[SourceConfig]) -> Plan:
+    """Cut the files into ranges, and group these into tasks.
 
-    Ranges begin at multiples of the source's `range_bytes`; a compressed file, or one that is a
-    document as a whole (no separator), is one range; an empty file has none. A task takes ranges in
-    order while they belong to one source and are together at most `range_bytes`.
+    Ranges begin at multiples of the source's `range_bytes`. A compressed file, or one that is a
+    single document (no separator), is one range; an empty file has none. Consecutive ranges of one
+    source are a task as long as they are together at most `range_bytes`.
 
     Args:
-        files: in the order of the sources, those of a source sorted.
-        sources: of the configuration; `InputFile.source` is an index into them.
+        files: The files in the order of the sources, those of a source sorted.
+        sources: The configured sources. `InputFile.source` is an index into them.
 
-    Example: with `range_bytes` 100, files of 250, 30 and 20 bytes give the ranges
+    Example: with `range_bytes` 100, files of 250, 30 and 20 bytes make the ranges
     [0, 100), [100, 200), [200, 250), [0, 30), [0, 20) and three tasks of 100 bytes.
     """
     tasks: list[Task] = []
@@ -135,7 +149,7 @@ def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
         if file.source != previous_source:
             finish_task()
             previous_source = file.source
-        # An empty file has nothing to be read, except where it can't be right.
+        # An empty file has nothing to read. One of columns is left to its reader, which rejects it.
         least = 1 if source.format in COLUMN_FORMATS else 0
         for start in range(0, max(size, least), step):
             end = min(start + step, size)
@@ -148,13 +162,13 @@ def plan_tasks(files: Sequence[InputFile], sources: Sequence[Source]) -> Plan:
 
 
 def check_size_without_pattern(size: int) -> None:
-    """Refuses to count a large corpus with the pattern `none`.
+    """Check that a corpus is small enough to be counted with the pattern `none`.
 
     Args:
-        size: bytes of input.
+        size: Bytes of input.
 
     Raises:
-        ConfigError: they are more than `LARGEST_WITHOUT_PATTERN`.
+        ConfigError: They are more than `LARGEST_WITHOUT_PATTERN`.
     """
     if size <= LARGEST_WITHOUT_PATTERN:
         return
@@ -168,26 +182,28 @@ def check_size_without_pattern(size: int) -> None:
     )
 
 
-def _check_columns(file: InputFile, source: Source) -> None:
-    """Files of columns can't be compressed as a whole, nor empty, as files of text may be.
+def _check_columns(file: InputFile, source: SourceConfig) -> None:
+    """Check that a Parquet or Arrow file is neither empty nor compressed as a whole.
 
-    (An empty one is left to its reader, where some files may be bad.)
+    If some files may be bad, an empty one is left to its reader.
     """
     if source.format not in COLUMN_FORMATS:
         return
     if not file.size and not source.max_bad_files:
         raise InputError(
             f"An input file is empty, which a {source.format} file can't be.",
+            expected=f"a {source.format} file",
+            found="0 bytes",
             where=file.url,
             hint="Get the file again, or leave it out of input.files.",
         )
     if file.compression is not None:
         raise InputError(
-            "A compressed file of columns can't be read.",
-            expected=f"a {source.format} file, whose columns are compressed by themselves, since "
-            "rows are read at any place of it",
+            f"A {source.format} file can't be compressed as a whole.",
+            expected=f"a {source.format} file, which compresses its columns itself, so that rows "
+            "can be read anywhere in it",
             found=f"{file.compression}, by its extension",
             where=file.url,
-            hint="Decompress the file; if it is not compressed in spite of its name, set "
+            hint="Decompress the file. If it is not compressed in spite of its name, set "
             "input.compression: none.",
         )

@@ -1,1 +1,1 @@
-"""Tokenizers as files: those of a build, and from one format to another."""
+"""Tokenizer directories, vocabularies, and conversion between file formats."""

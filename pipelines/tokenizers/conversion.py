@@ -1,7 +1,7 @@
-"""From one format of tokenizer files to another: what `beam-bpe convert` does.
+"""Conversion of tokenizer files between formats, for `beam-bpe convert`.
 
-A result is written under its final name only after two checks: read back it is the same tokenizer,
-and the library that owns the format, where it is installed, gives the same ids.
+The result is written only after two checks: read back, it is the same tokenizer, and the library
+that defines the format, if it is installed, returns the same ids.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from pipelines.errors import ConfigError, InputError, OutputError
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.peer_check import SAMPLE, Checked, check_with_library
 
-__all__ = ["Conversion", "Request", "convert", "shown"]
+__all__ = ["Conversion", "Request", "convert", "format_conversion"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be converted.
+    """Conversion to be made.
 
     Attributes:
-        source: a file or directory of any format, a path or fsspec URL.
-        destination: a directory, or a file with the ending of the format.
-        to: the format to write.
-        source_format: the format of the source; None: as its contents say.
-        merges: the merges.txt of a vocab.json; None: the one beside it.
-        pattern: of formats that do not say it, a name or a regular expression.
-        special_tokens: likewise, NAME=ID or NAME.
-        sample: a UTF-8 file to check the result with; None: a built-in text.
+        source: file or directory in any format, as a path or fsspec URL.
+        destination: directory, or file with the extension of the format.
+        to: format to write.
+        source_format: format of the source; None to detect it.
+        merges: the merges.txt of a vocab.json; None for the one beside it.
+        pattern: name or regular expression of the pattern, for formats that do not contain it.
+        special_tokens: special tokens as NAME=ID or NAME, for formats that do not contain them.
+        sample: UTF-8 file for checking the result; None for a built-in text.
     """
 
     source: str
@@ -59,14 +59,14 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What was done.
+    """Result of a conversion.
 
     Attributes:
-        source: what was read.
+        source: the file that was read.
         model: the tokenizer.
-        written: the files, by path or URL.
-        checked: how the check with the library went; None: the format is this package's own.
-        notes: what a person should know, such as what the format does not hold.
+        written: paths or URLs of the files.
+        checked: result of the check with the library; None for this package's own format.
+        notes: notes for the user, such as properties that the format cannot store.
     """
 
     source: TokenizerFile
@@ -77,25 +77,25 @@ class Conversion:
 
 
 def convert(request: Request) -> Conversion:
-    """Reads a tokenizer, writes it in another format, and checks the result.
+    """Read a tokenizer, convert it, check the result, and write it.
 
     Raises:
-        ConfigError: options that the source needs are missing, or do not belong to it.
-        InputError: the source or the sample cannot be read or is malformed.
-        CannotHoldError: the format cannot hold the tokenizer, or the library gives other ids.
-        OutputError: the result cannot be written, or other files have its names.
+        ConfigError: options for the source are missing, or do not apply to its format.
+        InputError: the source or the sample is unreadable or malformed.
+        CannotHoldError: the format cannot store the tokenizer, or the library returns other ids.
+        OutputError: the result cannot be written, or its names are taken by other files.
     """
     _check_destination(request.to, request.destination)
     source, model = _read(request)
-    sample = SAMPLE if request.sample is None else _sample(request.sample)
+    sample = SAMPLE if request.sample is None else _read_sample(request.sample)
     with tempfile.TemporaryDirectory() as name:
         staging = Path(name)
         try:
             directory, names = _stage(request.to, model, request.destination, staging)
         except CannotHoldError as error:
-            hint = _hint_at_specials(request.to, model) if source.format == "gpt2" else ""
+            hint = _suggest_specials(request.to, model) if source.format == "gpt2" else ""
             raise CannotHoldError(
-                f"the format {request.to} cannot hold this tokenizer: {error}; nothing was written"
+                f"the format {request.to} cannot store this tokenizer: {error}; nothing was written"
                 + hint
             ) from None
         _check_read_back(request.to, model, staging, names)
@@ -109,7 +109,7 @@ def convert(request: Request) -> Conversion:
         model=model,
         written=tuple(join(directory, name).removeprefix("./") for name in sorted(contents)),
         checked=checked,
-        notes=tuple(_notes(source, model, request)),
+        notes=tuple(_list_notes(source, model, request)),
     )
 
 
@@ -126,15 +126,15 @@ def _read(request: Request) -> tuple[TokenizerFile, TokenizerModel]:
             resolve_pattern(request.pattern)
         except InvalidPatternError as error:
             raise ConfigError(
-                "The pattern is wrong.", found=str(error), where="--pattern"
+                "The pattern is invalid.", found=str(error), where="--pattern"
             ) from None
-    specials = _special_tokens(request.special_tokens)
+    specials = _parse_special_tokens(request.special_tokens)
     readers: dict[FormatName, Callable[[], TokenizerModel]] = {
         "arrow": lambda: formats.read_arrow(source.location),
         "huggingface": lambda: formats.read_huggingface(source.location),
         "minbpe": lambda: formats.read_minbpe(source.location),
         "gpt2": lambda: formats.read_vocab_merges(
-            source.location, _merges_of(request, source), specials, pattern=pattern
+            source.location, _find_merges(request, source), specials, pattern=pattern
         ),
         "tiktoken": lambda: (
             BPETokenizer.from_tiktoken(
@@ -149,10 +149,10 @@ def _read(request: Request) -> tuple[TokenizerFile, TokenizerModel]:
 def _check_options(request: Request, found: FormatName) -> None:
     if found == "tiktoken" and request.pattern is None:
         raise ConfigError(
-            "A .tiktoken file does not say how text is split.",
+            "A .tiktoken file does not contain the split pattern.",
             expected=f"--pattern with one of {', '.join(PATTERNS)}, or a regular expression",
             where=request.source,
-            hint="Name special tokens too: --special '<|endoftext|>=199999'.",
+            hint="Also name the special tokens: --special '<|endoftext|>=199999'.",
         )
     given = {
         "--pattern": request.pattern is not None and found not in ("gpt2", "tiktoken"),
@@ -162,36 +162,36 @@ def _check_options(request: Request, found: FormatName) -> None:
     for option, wrong in given.items():
         if wrong:
             raise ConfigError(
-                f"{option} is not for a source of the format {found}, which says it itself.",
+                f"{option} does not apply to the format {found}, which contains this information.",
                 where=request.source,
-                hint=f"Leave {option} out.",
+                hint=f"Omit {option}.",
             )
 
 
-def _special_tokens(given: Sequence[str]) -> dict[str, int] | list[str]:
-    stated: dict[str, int] = {}
-    alone: list[str] = []
+def _parse_special_tokens(given: Sequence[str]) -> dict[str, int] | list[str]:
+    with_ids: dict[str, int] = {}
+    without_ids: list[str] = []
     for option in given:
         with_id = re.fullmatch(r"(.+)=(\d{1,10})", option, re.DOTALL)
         text = with_id[1] if with_id else option
-        if not text or text in stated or text in alone:
+        if not text or text in with_ids or text in without_ids:
             raise ConfigError(
                 "A special token is empty or named twice.", where=f"--special {option}"
             )
         if with_id:
-            stated[text] = int(with_id[2])
+            with_ids[text] = int(with_id[2])
         else:
-            alone.append(text)
-    if stated and alone:
+            without_ids.append(text)
+    if with_ids and without_ids:
         raise ConfigError(
-            "Some special tokens have ids and some have none.",
+            "Some special tokens have ids and others have none.",
             expected="NAME=ID for all of them, or NAME for all",
-            found=f"--special {alone[0]}",
+            found=f"--special {without_ids[0]}",
         )
-    return stated or alone
+    return with_ids or without_ids
 
 
-def _merges_of(request: Request, source: TokenizerFile) -> str:
+def _find_merges(request: Request, source: TokenizerFile) -> str:
     if request.merges is not None:
         return request.merges
     directory, slash, name = source.location.rpartition("/")
@@ -205,22 +205,20 @@ def _merges_of(request: Request, source: TokenizerFile) -> str:
     return f"{directory}{slash}{merges}"
 
 
-def _sample(location: str) -> str:
-    with _input_errors(location, "The sample can't be used."):
+def _read_sample(location: str) -> str:
+    with _input_errors(location, "The sample cannot be read."):
         return read_text(location)
 
 
 @contextmanager
-def _input_errors(
-    location: str, problem: str = "No tokenizer can be read from it."
-) -> Iterator[None]:
+def _input_errors(location: str, problem: str = "The tokenizer cannot be read.") -> Iterator[None]:
     try:
         yield
     except (FormatError, InvalidTokenizerError) as error:
         raise InputError(f"{problem} {error}", where=location) from None
     except (OSError, ImportError, ValueError) as error:  # fsspec: unknown or missing file systems
         raise InputError(
-            "The file can't be read.", found=f"{type(error).__name__}: {error}", where=location
+            "The file cannot be read.", found=f"{type(error).__name__}: {error}", where=location
         ) from None
 
 
@@ -232,37 +230,37 @@ _ENDINGS: dict[FormatName, str] = {
     "tiktoken": ".tiktoken",
     "minbpe": ".model",
 }
-# Of files that belong to tokenizers: nobody means a directory by such a name.
-_OF_FILES = (*_ENDINGS.values(), ".txt", ".vocab", ".py")
+# Extensions of tokenizer files: nobody means a directory by such a name.
+_FILE_ENDINGS = (*_ENDINGS.values(), ".txt", ".vocab", ".py")
 
 
 def _check_destination(to: FormatName, destination: str) -> None:
     ending = _ENDINGS.get(to)
-    other = next((e for e in _OF_FILES if e != ending and destination.endswith(e)), None)
+    other = next((e for e in _FILE_ENDINGS if e != ending and destination.endswith(e)), None)
     if other is None:
         return
     with Directory(url=destination).output_errors(""):
         is_directory = names_in(destination) is not None
     if not is_directory:
         raise ConfigError(
-            f"DEST ends in {other}, like a file of another kind than --to {to} writes.",
-            expected="a directory" + (f", or a file's name ending in {ending}" if ending else ""),
+            f"DEST ends in {other}, but --to {to} writes no such file.",
+            expected="a directory" + (f", or a file name that ends in {ending}" if ending else ""),
             found=destination,
             where="DEST",
-            hint=f"Put a slash at the end if it is to be a directory: {destination}/",
+            hint=f"If DEST is a directory, add a slash: {destination}/",
         )
 
 
 def _stage(
     to: FormatName, model: TokenizerModel, destination: str, staging: Path
 ) -> tuple[str, list[str]]:
-    """Writes the files into `staging`.
+    """Write the files into `staging`.
 
     Returns:
-        The directory that they are for, and the names that the format itself has.
+        The directory of the destination, and the names of the format's own files.
 
     Raises:
-        CannotHoldError: the format cannot hold the tokenizer.
+        CannotHoldError: the format cannot store the tokenizer.
     """
     ending = _ENDINGS.get(to)
     if ending is not None and destination.endswith(ending):
@@ -273,12 +271,12 @@ def _stage(
         return destination, ["tokenizer.arrow"]
     else:
         directory, name = destination, f"tokenizer{ending or ''}"
-    contents, names = _contents(to, model, name)
+    contents, names = _make_contents(to, model, name)
     write_files(staging, contents)
     return directory, names
 
 
-def _contents(
+def _make_contents(
     to: FormatName, model: TokenizerModel, name: str
 ) -> tuple[dict[str, bytes], list[str]]:
     if to == "arrow":
@@ -296,8 +294,8 @@ def _contents(
         return dict(zip(names, formats.minbpe_bytes(model), strict=True)), names
     if resolve_pattern(model.pattern).name != "gpt2":
         raise CannotHoldError(
-            "vocab.json and merges.txt name no pattern, and what reads them splits by GPT-2's, but "
-            f"this tokenizer by {model.pattern!r}"
+            "readers of vocab.json and merges.txt always split text with GPT-2's pattern, but this "
+            f"tokenizer uses {model.pattern!r}"
         )
     names = ["vocab.json", "merges.txt"]
     return dict(zip(names, vocab_merges_bytes(model), strict=True)), names
@@ -320,20 +318,20 @@ def _check_read_back(
         ),
     }
     back = readers[to]()
-    alike = _alike(back, model)
+    is_equal = _encodes_equally(back, model)
     if to in ("arrow", "huggingface"):
-        alike = alike and _same_around(back, model)
-    if not alike:
+        is_equal = is_equal and _has_equal_affixes(back, model)
+    if not is_equal:
         raise CannotHoldError(
-            f"read back, the result is another tokenizer ({back!r}) than what was read "
-            f"({model!r}); nothing was written. This is a mistake of the program: please report it"
+            f"read back, the result is another tokenizer ({back!r}) than the source ({model!r}); "
+            "nothing was written. This is a defect of this program: please report it"
         )
 
 
-def _alike(a: TokenizerModel, b: TokenizerModel) -> bool:
-    """Whether two tokenizers have the same tokens and settings.
+def _encodes_equally(a: TokenizerModel, b: TokenizerModel) -> bool:
+    """Return True if two tokenizers have the same tokens and settings.
 
-    Not of the same merges: ranks keep of several that make the same bytes the one that applies.
+    Merges may differ: of several merges with the same result, ranks keep only the one that applies.
     """
     return (
         a.vocab == b.vocab
@@ -343,8 +341,8 @@ def _alike(a: TokenizerModel, b: TokenizerModel) -> bool:
     )
 
 
-def _same_around(a: TokenizerModel, b: TokenizerModel) -> bool:
-    """Whether two tokenizers have the same beside what decides ids."""
+def _has_equal_affixes(a: TokenizerModel, b: TokenizerModel) -> bool:
+    """Return True if two tokenizers agree in the properties that do not affect ids of text."""
     return (a.prepend, a.append, a.nonspecial_tokens) == (b.prepend, b.append, b.nonspecial_tokens)
 
 
@@ -354,21 +352,21 @@ def _write(directory: str, contents: dict[str, bytes]) -> None:
         for name in sorted(contents.keys() & set(present)):
             if read_bytes(join(directory, name)) != contents[name]:
                 raise OutputError(
-                    "A file of this name is there already, with other contents.",
+                    "A file with this name and other content already exists.",
                     where=join(directory, name),
                     hint="Remove it, or choose another DEST; nothing was written.",
                 )
         write_files(directory, contents)
 
 
-# What a person should know.
+# Notes for the user.
 
 
-def _notes(source: TokenizerFile, model: TokenizerModel, request: Request) -> Iterator[str]:
-    if source.format == "gpt2" and (apart := _apart(model)):
+def _list_notes(source: TokenizerFile, model: TokenizerModel, request: Request) -> Iterator[str]:
+    if source.format == "gpt2" and (unmerged := _find_unmerged(model)):
         yield (
-            f"{len(apart)} entries are no bytes and no merges, such as {apart[0][0]!r}; --special "
-            "makes them special tokens"
+            f"{len(unmerged)} entries are neither bytes nor results of merges, such as "
+            f"{unmerged[0][0]!r}; --special makes them special tokens"
         )
     if request.to == "arrow":
         return
@@ -377,32 +375,34 @@ def _notes(source: TokenizerFile, model: TokenizerModel, request: Request) -> It
         for name, ids in (("before", model.prepend), ("after", model.append)):
             if ids:
                 shown = " ".join(texts[i] for i in ids)
-                yield f"the format does not say that {shown} belongs {name} a text"
+                yield f"the format does not store that {shown} belongs {name} a text"
         if model.nonspecial_tokens:
             yield (
-                f"the format does not say which of the special tokens decoding keeps: "
+                "the format does not store which special tokens decoding keeps: "
                 f"{len(model.nonspecial_tokens)} of {len(texts)}"
             )
     if request.to == "gpt2" and texts:
-        yield "the format does not say which tokens are special: name them when reading it"
+        yield "the format does not store which tokens are special: name them when reading it"
     if model.merge_counts is not None or model.tie_break is not None:
-        yield "how training went stays in tokenizer.arrow"
+        yield "the format does not store information about training; tokenizer.arrow does"
 
 
-def _hint_at_specials(to: FormatName, model: TokenizerModel) -> str:
-    """How to name the special tokens of a vocab.json, if the format can hold it with them."""
-    apart = _apart(model)
+def _suggest_specials(to: FormatName, model: TokenizerModel) -> str:
+    """Return advice to name special tokens, if the conversion would then succeed; else ""."""
+    unmerged = _find_unmerged(model)
     try:
-        _contents(to, model.with_special_tokens({**model.special_tokens, **dict(apart)}), "")
+        _make_contents(
+            to, model.with_special_tokens({**model.special_tokens, **dict(unmerged)}), ""
+        )
     except BpeError:
         return ""
-    options = " ".join(f"--special {shlex.quote(f'{text}={i}')}" for text, i in apart[:4])
-    more = " ..." if len(apart) > 4 else ""
-    return f". vocab.json does not say which tokens are special: name them, {options}{more}"
+    options = " ".join(f"--special {shlex.quote(f'{text}={i}')}" for text, i in unmerged[:4])
+    more = " ..." if len(unmerged) > 4 else ""
+    return f". vocab.json does not store which tokens are special: name them, {options}{more}"
 
 
-def _apart(model: TokenizerModel) -> list[tuple[str, int]]:
-    """The tokens, with their ids, that are no bytes and no results of merges."""
+def _find_unmerged(model: TokenizerModel) -> list[tuple[str, int]]:
+    """Return tokens with ids that are neither bytes nor results of merges."""
     made = set(model.merges[:, 2].tolist())
     return [
         (token.decode("utf-8", "replace"), i)
@@ -411,8 +411,8 @@ def _apart(model: TokenizerModel) -> list[tuple[str, int]]:
     ]
 
 
-def shown(conversion: Conversion) -> str:
-    """A conversion in words: what was read, written and checked, and what the format lacks."""
+def format_conversion(conversion: Conversion) -> str:
+    """Format the result: files read and written, checks, and notes."""
     source, checked = conversion.source, conversion.checked
     lines = [
         f"read {source.location} ({source.format}): {conversion.model!r}",
@@ -426,5 +426,7 @@ def shown(conversion: Conversion) -> str:
             "same tokenizer"
         )
     else:
-        lines.append(f"checked: {checked.library} gives the same {checked.ids:,} ids of a sample")
+        lines.append(
+            f"checked: {checked.library} returns the same {checked.ids:,} ids for a sample"
+        )
     return "\n".join([*lines, *(f"note: {note}" for note in conversion.notes)])

@@ -1,4 +1,4 @@
-"""A tokenizer's directory on any storage, whatever the tokenizer's unit is."""
+"""Tokenizer directories on any storage, for byte-level and character-level tokenizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.storage.directory import Directory
 Model: TypeAlias = TokenizerModel | CharBPETokenizer
 Tokenizer: TypeAlias = BPETokenizer | CharBPETokenizer
 
-# What each unit is loaded from.
+# The file from which each kind of tokenizer is loaded.
 _ARROW = "tokenizer.arrow"
 _CHARACTERS = "char_bpe.json"
 TRAINING = "training.json"
@@ -25,20 +25,20 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 def save_tokenizer(
     model: Model, directory: Directory, training: Mapping[str, object] | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """What `formats.save_tokenizer` does, in a directory of the output.
+    """Save a tokenizer in every format that can store it, in a directory of the output.
 
     Returns:
-        The files' entries of the manifest, and why formats were not written, by file.
+        The manifest entries of the files, and the reasons why others were not written, by file.
 
     Raises:
-        OutputError: the storage refuses.
+        OutputError: the storage fails.
     """
     with directory.output_errors(""), TemporaryDirectory(prefix="beam-bpe-") as local:
         if isinstance(model, CharBPETokenizer):
             not_written = model.save(local, training)
         else:
             not_written = formats.save_tokenizer(model, local, training)
-        # Last, the file from which it is loaded: with it the tokenizer is whole.
+        # The file from which it is loaded comes last: it marks the tokenizer as complete.
         written = sorted(path.name for path in Path(local).iterdir())
         files = []
         for name in sorted(written, key=(_ARROW, _CHARACTERS).__contains__):
@@ -51,12 +51,12 @@ def save_tokenizer(
 
 
 def load_model(directory: Directory) -> Model:
-    """The tokenizer in a directory.
+    """Load the tokenizer in a directory.
 
     Raises:
-        FormatError: its file is malformed.
-        FileNotFoundError: there is none.
-        OutputError: the storage refuses.
+        FormatError: the file is malformed.
+        FileNotFoundError: there is no tokenizer.
+        OutputError: the storage fails.
     """
     present = directory.sizes()
     name = _ARROW if _ARROW in present else _CHARACTERS
@@ -70,7 +70,7 @@ def load_model(directory: Directory) -> Model:
 
 
 def counts_fingerprint(directory: Directory) -> str | None:
-    """The fingerprint of the counts that a tokenizer was trained from, None if it does not say."""
+    """Return the fingerprint of the counts that a tokenizer was trained on; None if unknown."""
     training = (directory.read_json(TRAINING) or {}).get("training")
     found = training.get("counts") if isinstance(training, dict) else None
     return found if isinstance(found, str) and _FINGERPRINT.fullmatch(found) else None
@@ -80,22 +80,22 @@ def _load(name: str, local: str) -> Model:
     return formats.load_tokenizer(local) if name == _ARROW else CharBPETokenizer.load(local)
 
 
-def tokenizer_of(model: Model) -> Tokenizer:
-    """What encodes with it."""
+def make_tokenizer(model: Model) -> Tokenizer:
+    """Return a tokenizer that encodes with the model."""
     return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
 
 
 def cutting_rules(model: Model) -> dict[str, Any]:
-    """What decides where long documents are cut for a tokenizer, as `source_readings` takes it."""
+    """Return the rules for cutting long documents, as arguments of `source_readings`."""
     return {
         "pattern": model.pattern,
         "special_tokens": tuple(model.special_tokens),
-        # Documents are cut by neither of them where characters are the smallest tokens.
+        # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
     }
 
 
 def tokenizer_class(model: Model) -> str:
-    """The name of the class in `bpe_core` that loads it."""
+    """Return the name of the class in `bpe_core` that loads the model."""
     return "CharBPETokenizer" if isinstance(model, CharBPETokenizer) else "BPETokenizer"

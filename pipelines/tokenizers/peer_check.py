@@ -1,4 +1,4 @@
-"""Files of a tokenizer, tried in the library that owns their format."""
+"""Checks of tokenizer files with the library that defines their format."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ SAMPLE = "\n".join(
         "\x00\x07\x7f ---===!!!...…—“quoted”   \t \n   \n\n\n end   ",
     ]
 )
-"""Words, contractions, digits, code, many scripts, emoji, control characters and white space."""
+"""Sample with contractions, digits, code, many scripts, emoji, control characters, white space."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """How a check went.
+    """Result of a check.
 
     Attributes:
-        library: its name and version; the name alone if it is not installed.
-        ids: how many were compared; None if the library is not installed.
+        library: name and version of the library; only the name if it is not installed.
+        ids: number of compared ids; None if the library is not installed.
     """
 
     library: str
@@ -50,17 +50,17 @@ class Checked:
 def check_with_library(
     format_: FormatName, directory: Path, files: list[str], model: TokenizerModel, text: str
 ) -> Checked:
-    """Encodes a text, and every special token, with the library, and compares the ids with ours.
+    """Encode a text and every special token with the library, and compare the ids with ours.
 
     Args:
-        format_: the files' format; `arrow` is this package's own and has no other library.
-        directory: where the files are.
-        files: their names, in the order in which the format has them.
-        model: the tokenizer that they are to hold.
-        text: what to encode.
+        format_: format of the files; not `arrow`, which has no other library.
+        directory: directory of the files.
+        files: names of the files, in the order of the format.
+        model: the tokenizer that the files should contain.
+        text: text to encode.
 
     Raises:
-        CannotHoldError: the library gives other ids, or cannot use the files.
+        CannotHoldError: the library returns other ids, or cannot load the files.
     """
     name = _LIBRARIES[format_]
     try:
@@ -74,13 +74,15 @@ def check_with_library(
             warnings.simplefilter("ignore")
             encode = _ENCODERS[format_](library, [directory / file for file in files], model)
             found = encode(text)
-    except Exception as error:  # each library has its own, down to Exception itself
+    except Exception as error:  # libraries raise any exception, even Exception itself
         raise CannotHoldError(
-            f"{installed} cannot use the result: {type(error).__name__}: {error}"
+            f"{installed} cannot load the result: {type(error).__name__}: {error}"
         ) from error
     ours = BPETokenizer.from_model(model).encode(text)
     if found != ours:
-        raise CannotHoldError(f"{installed} gives other ids: {_difference(model, ours, found)}")
+        raise CannotHoldError(
+            f"{installed} returns other ids: {_describe_difference(model, ours, found)}"
+        )
     return Checked(library=installed, ids=len(ours))
 
 
@@ -138,11 +140,11 @@ def _version(name: str) -> str:
         return ""
 
 
-def _difference(model: TokenizerModel, ours: list[int], found: list[int]) -> str:
+def _describe_difference(model: TokenizerModel, ours: list[int], found: list[int]) -> str:
     pairs = enumerate(zip(ours, found, strict=False))
     at = next((i for i, (a, b) in pairs if a != b), min(len(ours), len(found)))
     before = b"".join(model.vocab[i] for i in ours[max(at - 8, 0) : at])
     return (
-        f"after {before.decode('utf-8', 'replace')!r} it has {found[at : at + 4]}, and this "
+        f"after {before.decode('utf-8', 'replace')!r} it returns {found[at : at + 4]}, and this "
         f"package {ours[at : at + 4]}; nothing was written"
     )

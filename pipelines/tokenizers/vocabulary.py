@@ -1,4 +1,4 @@
-"""The ids of a tokenizer of either unit as arrays: which there are, and the bytes of each."""
+"""Ids of a byte-level or character-level tokenizer as arrays, with the bytes of each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipelines.tokenizers.files import Model
 
 
 class Vocabulary:
-    """The ids that encoding can give, ascending, and what each is decoded to.
+    """Ids that encoding can return, with the bytes that each decodes to.
 
     Attributes:
         ids: int64[n], ascending.
-        is_dense: whether a table with a place for every number up to the largest id is not much
-            larger than one with n places.
+        is_dense: True if a table with an entry for every number up to the largest id is not much
+            larger than one with n entries.
 
     Example:
         >>> from bpe_core import BPETokenizer
@@ -49,7 +49,7 @@ class Vocabulary:
 
     @cached_property
     def _bytes(self) -> pa.LargeBinaryArray:
-        """What each of `ids` is decoded to; nothing for the unknown without a token."""
+        """Bytes that each of `ids` decodes to; empty for an unknown id without a token."""
         model = self._model
         if isinstance(model, CharBPETokenizer):
             end = model.end_of_word
@@ -65,13 +65,13 @@ class Vocabulary:
 
     @cached_property
     def _rows(self) -> NDArray[np.int64]:
-        """By number the row of the id in `ids`, -1 where there is no such id."""
+        """Table from id to its row in `ids`; -1 if there is no such id."""
         rows = np.full(self._table_size, -1, np.int64)
         rows[self.ids] = np.arange(len(self.ids))
         return rows
 
     def rows_of(self, ids: NDArray[Any]) -> NDArray[np.int64]:
-        """int64[n], where each of n ids stands in `ids`; -1: it is no id of the vocabulary."""
+        """Return the row of each of n ids in `ids`, int64[n]; -1 if it is not in the vocabulary."""
         if not len(self.ids):
             return np.full(len(ids), -1, np.int64)
         if self.is_dense:
@@ -81,22 +81,22 @@ class Vocabulary:
         return np.where(self.ids[rows] == ids, rows, -1)
 
     def token(self, token_id: int) -> bytes | None:
-        """What an id is decoded to; None: there is no such id."""
+        """Return the bytes that an id decodes to; None if there is no such id."""
         row = int(self.rows_of(np.array([token_id], np.int64))[0])
         return None if row < 0 else self._bytes[row].as_py()
 
     def decode(self, ids: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bytes of ids, joined, and int64[n + 1], where those of each begin and end.
+        """Return the concatenated bytes of n ids, and the bounds of each, int64[n + 1].
 
         Raises:
-            ValueError: one is no id of the vocabulary.
+            ValueError: an id is not in the vocabulary.
         """
         rows = self.rows_of(ids)
         if len(rows) and rows.min() < 0:
             raise ValueError(f"id {int(ids[int(np.argmin(rows))])} is not in the vocabulary")
-        taken = self._bytes.take(pa.array(rows))
-        bounds = np.frombuffer(taken.buffers()[1], np.int64, len(rows) + 1, taken.offset * 8)
-        data = taken.buffers()[2]
+        values = self._bytes.take(pa.array(rows))
+        bounds = np.frombuffer(values.buffers()[1], np.int64, len(rows) + 1, values.offset * 8)
+        data = values.buffers()[2]
         text = np.frombuffer(data, np.uint8, int(bounds[-1])) if bounds[-1] else _NOTHING
         return text, bounds
 

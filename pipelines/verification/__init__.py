@@ -1,1 +1,1 @@
-"""Whether an output is whole: files, manifests, and documents held against their sources."""
+"""Verification of an output: files, manifests, and documents compared with their sources."""

@@ -1,4 +1,4 @@
-"""Counts and the tokenizer that was learned from them, held against their manifests."""
+"""Counts and the tokenizer trained from them, compared with their manifests."""
 
 from __future__ import annotations
 
@@ -14,41 +14,44 @@ from bpe_core.errors import BpeError
 from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import PipelineError
-from pipelines.manifest.models import Stage
-from pipelines.manifest.records import MANIFEST
+from pipelines.manifest.models import (
+    CountsManifest,
+    ShardEntry,
+    TokenizerManifest,
+    TokensManifest,
+)
+from pipelines.manifest.names import MANIFEST
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tokenizers.files import TRAINING, load_model
-from pipelines.verification.contradictions import contradictions
-from pipelines.verification.findings import Findings, compare, entry_of
+from pipelines.verification.contradictions import find_contradictions
+from pipelines.verification.findings import Findings, compare
 
 
 def check_shard(
-    directory: Directory,
-    entry: Mapping[str, Any],
-    manifest: Mapping[str, Any],
-    findings: Findings,
+    directory: Directory, entry: ShardEntry, manifest: CountsManifest, findings: Findings
 ) -> None:
-    """Verifies the rows of a shard: sorted, counted, in the shard that they belong to."""
-    where = f"counts/{entry['name']}"
-    shards = len(manifest["shards"])
-    shard = [listed["name"] for listed in manifest["shards"]].index(entry["name"])
+    """Check the rows of a shard: sorted, counted, in the shard that they belong to."""
+    where = f"counts/{entry.name}"
+    shards = len(manifest.shards)
+    shard = [listed.name for listed in manifest.shards].index(entry.name)
     rows = pretokens = 0
     last: bytes | None = None
-    with open_parquet(directory, entry["name"]) as parquet:
-        totals = json.dumps({key: entry[key] for key in ("rows", "pretokens")})
+    with open_parquet(directory, entry.name) as parquet:
+        totals = json.dumps({"rows": entry.rows, "pretokens": entry.pretokens})
         footer = footer_of(parquet)
-        # A shard depends on documents and pattern alone, and says no more.
+        # A shard depends only on documents and pattern, so it names no other versions.
         _, _, pyarrow = parquet.metadata.created_by.rpartition(" version ")
-        compare(where, findings, {"software.pyarrow": pyarrow}, _pyarrow(manifest))
+        expected = {"software.pyarrow": manifest.software.pyarrow}
+        compare(where, findings, {"software.pyarrow": pyarrow}, expected)
         compare(
             where,
             findings,
             footer,
             {
-                "corpus": manifest["corpus"],
+                "corpus": manifest.corpus,
                 "special_tokens": json.dumps(
-                    manifest["configuration"]["tokenizer"]["special_tokens"], ensure_ascii=False
+                    manifest.configuration["tokenizer"]["special_tokens"], ensure_ascii=False
                 ),
                 "shard": f"{shard} of {shards}",
                 "totals": totals,
@@ -72,56 +75,53 @@ def check_shard(
             data = keys.buffers()[2] or b""
             _, hashes = scan_documents(memoryview(data), offsets[:-1], offsets[1:])
             if (hashes[:, 1] % np.uint64(shards) != np.uint64(shard)).any():
-                findings.note(where, "a pre-token that belongs into another shard")
+                findings.note(where, "a pre-token that belongs to another shard")
     compare(
         where,
         findings,
         {"rows": rows, "pretokens": pretokens},
-        entry_of(entry, "rows", "pretokens"),
+        {"rows": entry.rows, "pretokens": entry.pretokens},
     )
 
 
-def _pyarrow(manifest: Mapping[str, Any]) -> dict[str, str]:
-    return {"software.pyarrow": manifest["software"]["pyarrow"]}
-
-
-def check_counts(manifest: Mapping[str, Any], findings: Findings) -> None:
-    """Verifies what the manifest of the counts says in all."""
+def check_counts(manifest: CountsManifest, findings: Findings) -> None:
+    """Check the fingerprints and totals in the manifest of the counts."""
     where = f"counts/{MANIFEST}"
-    shards = manifest["shards"]
-    content = entry_of(manifest, "corpus", "sources", "shards", "totals")
-    expected = {
-        "configuration_fingerprint": fingerprint(manifest["configuration"]),
-        "fingerprint": fingerprint(content),
+    expected: dict[str, object] = {
+        "configuration_fingerprint": fingerprint(manifest.configuration),
+        "fingerprint": fingerprint(manifest.to_json("corpus", "sources", "shards", "totals")),
     }
-    compare(where, findings, manifest, expected)
+    compare(where, findings, manifest.to_json(*expected), expected)
     totals = {
-        "distinct_pretokens": sum(shard["rows"] for shard in shards),
-        "pretokens": sum(shard["pretokens"] for shard in shards),
+        "distinct_pretokens": sum(shard.rows for shard in manifest.shards),
+        "pretokens": sum(shard.pretokens for shard in manifest.shards),
     }
-    compare(where, findings, manifest["totals"], totals)
-    said = {"counts.shards": manifest["configuration"].get("counts", {}).get("shards")}
-    compare(where, findings, said, {"counts.shards": len(shards)})
-    check_accounts_of(where, manifest, findings)
-    for contradiction in contradictions(manifest):
+    compare(where, findings, manifest.totals.to_json(*totals), totals)
+    configured = {"counts.shards": manifest.configuration.get("counts", {}).get("shards")}
+    compare(where, findings, configured, {"counts.shards": len(manifest.shards)})
+    check_sums(manifest, findings)
+
+
+def check_sums(manifest: CountsManifest | TokensManifest, findings: Findings) -> None:
+    """Note numbers of a manifest that do not add up, and contradictions."""
+    where = f"{manifest.directory_name}/{MANIFEST}"
+    try:
+        check_accounts(manifest.to_json())
+    except PipelineError as error:
+        findings.note(where, f"{error.where}: {error.found}, but {error.expected} are expected")
+    except (KeyError, TypeError, ValueError) as error:
+        findings.note(where, f"unreadable accounts: {error!r}")
+    for contradiction in find_contradictions(manifest):
         findings.note(where, contradiction)
 
 
-def check_accounts_of(where: str, manifest: Mapping[str, Any], findings: Findings) -> None:
-    """Notes what does not add up in a manifest."""
-    try:
-        check_accounts(manifest)
-    except PipelineError as error:
-        findings.note(where, f"{error.where}: {error.found}, where {error.expected} are expected")
-    except (KeyError, TypeError, ValueError) as error:
-        findings.note(where, f"accounts that can't be understood: {error!r}")
-
-
 def check_tokenizer(
-    output: Directory, manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings
+    output: Directory,
+    manifest: TokenizerManifest,
+    counts: CountsManifest | None,
+    findings: Findings,
 ) -> None:
-    """Verifies that the tokenizer can be loaded and is the one of its manifest."""
-    manifest = manifests["tokenizer"]
+    """Check that the tokenizer can be loaded and is the one of its manifest."""
     where = f"tokenizer/{MANIFEST}"
     damaged = {problem.file.partition("/")[0] for problem in findings.result.problems}
     if "tokenizer" not in damaged:
@@ -131,41 +131,43 @@ def check_tokenizer(
             findings.note("tokenizer", f"can't be loaded: {error}")
         else:
             found = {"fingerprint": model.fingerprint, "vocab_size": len(model)}
-            compare("tokenizer", findings, found, entry_of(manifest, *found))
-    expected = {"configuration_fingerprint": fingerprint(manifest["configuration"])}
-    if "counts" in manifests:
-        expected["counts"] = manifests["counts"]["fingerprint"]
-        _check_configurations(manifests, findings)
+            compare("tokenizer", findings, found, manifest.to_json(*found))
+    expected = {"configuration_fingerprint": fingerprint(manifest.configuration)}
+    if counts is not None:
+        expected["counts"] = counts.fingerprint
+        _check_configurations(counts, manifest, findings)
     if "tokenizer" not in damaged:
         _check_training(output / "tokenizer", manifest, findings)
-    compare(where, findings, manifest, expected)
+    compare(where, findings, manifest.to_json(*expected), expected)
 
 
-def _check_training(directory: Directory, manifest: Mapping[str, Any], findings: Findings) -> None:
-    """What training.json says besides, held against the manifest."""
+def _check_training(directory: Directory, manifest: TokenizerManifest, findings: Findings) -> None:
+    """Compare the facts of training in training.json with the manifest."""
+    where = f"tokenizer/{TRAINING}"
     try:
-        said = directory.read_json(TRAINING) or {}
-        found = {**said["training"], "not_written": said["not_written"]}
+        content = directory.read_json(TRAINING) or {}
+        found = {**content["training"], "not_written": content["not_written"]}
     except (BpeError, KeyError, TypeError) as error:
-        findings.note(f"tokenizer/{TRAINING}", f"can't be understood: {error}")
+        findings.note(where, f"unreadable content: {error}")
         return
-    keys = [key for key in found if key in manifest]
-    compare(f"tokenizer/{TRAINING}", findings, found, entry_of(manifest, *keys))
+    compare(where, findings, found, manifest.to_json(*found))
 
 
-def _check_configurations(manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings) -> None:
-    """The configuration of the counts is a part of that of the tokenizer."""
-    counts, tokenizer = (manifests[stage]["configuration"] for stage in ("counts", "tokenizer"))
-    if tokenizer["tokenizer"].get("unit") == "character":  # which has no pattern of bytes
-        pattern = counts["tokenizer"]["pattern"]
-        tokenizer = {**tokenizer, "tokenizer": {**tokenizer["tokenizer"], "pattern": pattern}}
-    for difference in differences(counts, part_of(tokenizer, counts)):
-        where = f"tokenizer/{MANIFEST}"
-        findings.note(where, f"another configuration than counts/{MANIFEST} has: {difference}")
+def _check_configurations(
+    counts: CountsManifest, tokenizer: TokenizerManifest, findings: Findings
+) -> None:
+    """Check that the configuration of the counts is a part of that of the tokenizer."""
+    counted, trained = counts.configuration, tokenizer.configuration
+    if trained["tokenizer"].get("unit") == "character":  # which has no pattern of bytes
+        pattern = counted["tokenizer"]["pattern"]
+        trained = {**trained, "tokenizer": {**trained["tokenizer"], "pattern": pattern}}
+    where = f"tokenizer/{MANIFEST}"
+    for difference in differences(counted, part_of(trained, counted)):
+        findings.note(where, f"differs from the configuration of counts/{MANIFEST}: {difference}")
 
 
 def part_of(configuration: Any, pattern: Any) -> Any:
-    """The keys of a configuration that another one has too.
+    """Return the keys of a configuration that another one has too.
 
     >>> part_of({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 0}})
     {'a': {'b': 1}}

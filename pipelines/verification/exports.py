@@ -1,32 +1,46 @@
-"""An export, held against its export.json."""
+"""An export, compared with its export.json."""
 
 from __future__ import annotations
 
-import json
-import re
 from functools import partial
-from typing import Final
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, ValidationError
 
 from pipelines.dataset.reading import SPLITS
 from pipelines.errors import InputError
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.exports.export import present_files
-from pipelines.manifest.models import problem_of_seal
+from pipelines.manifest.models import FileEntry, Record, first_problem, load_json, load_sealed
 from pipelines.storage.directory import Directory
 from pipelines.verification.files import check_file
 from pipelines.verification.findings import EXPORT, Findings, run_side_by_side
 
-_NAME_IN_EXPORT: Final = re.compile(r"((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+class _ExportedFile(FileEntry):
+    """A file of an export, which may be in the directory of its split."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: Annotated[str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+
+
+class _Files(Record):
+    """The list of files in an export.json."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    files: list[_ExportedFile]
 
 
 def verify_export(output: Directory, findings: Findings, *, only_bytes: bool) -> None:
-    """Holds the files of an export against its export.json."""
+    """Compare the files of an export with its export.json."""
     if not only_bytes:
         raise InputError(
-            "An export has only checksums to be verified.",
+            "Only the checksums of an export can be verified.",
             expected="the output of a build, for --against, --sources and --sample",
             where=output.url,
-            hint="Verify the output of the build that was exported, or leave the option out.",
+            hint="Verify the output of the build that was exported, or omit the option.",
         )
     findings.result.stages.append(EXPORT)
     data = output.find_bytes(MANIFEST_OF_EXPORT)
@@ -34,19 +48,18 @@ def verify_export(output: Directory, findings: Findings, *, only_bytes: bool) ->
         findings.note(MANIFEST_OF_EXPORT, "missing: the export is not finished")
         return
     findings.add(files=1, bytes=len(data))
-    problem = problem_of_seal(data)
-    if problem is not None:  # its list is still worth to be looked at
-        findings.note(MANIFEST_OF_EXPORT, problem)
     try:
-        entries = {entry["name"]: entry for entry in json.loads(data)["files"]}
-        for name, entry in entries.items():
-            if not _NAME_IN_EXPORT.fullmatch(name):
-                raise ValueError(f"the name {name!r}")
-            if type(entry["bytes"]) is not int or not isinstance(entry["xxh3_128"], str):
-                raise ValueError(f"the entry of {name}")
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        findings.note(MANIFEST_OF_EXPORT, f"can't be understood: {type(error).__name__}: {error}")
+        load_sealed(data)
+    except ValueError as error:  # its files may be intact, so they are checked nonetheless
+        findings.note(MANIFEST_OF_EXPORT, str(error))
+    try:
+        files = _Files.model_validate(load_json(data)).files
+    except ValidationError as error:
+        findings.note(MANIFEST_OF_EXPORT, f"unreadable list of files: {first_problem(error)}")
         return
+    except ValueError:
+        return
+    entries = {entry.name: entry for entry in files}
     present = present_files(output).keys() - {MANIFEST_OF_EXPORT}
     for name in sorted(entries.keys() - present):
         findings.note(name, "missing")

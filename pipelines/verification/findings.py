@@ -1,4 +1,4 @@
-"""What verifying notes, and how it runs."""
+"""The findings of a verification, and how its checks run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from bpe_core.cores import usable_cores
 from pipelines.console import progress
+from pipelines.manifest.models import TokensManifest
 
 EXPORT: Final = "export"
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """Something that is wrong: the file, by its path below the output, and what."""
+    """A problem: the path of the file below the output, and a message."""
 
     file: str
     message: str
@@ -25,16 +26,17 @@ class Problem:
 
 @dataclass(kw_only=True)
 class Verification:
-    """What was looked at, and what is wrong.
+    """The result of a verification: what was checked, and the problems.
 
     Attributes:
-        output: what was verified.
-        stages: those that are finished.
-        files, bytes: whose checksums were computed.
-        rows, tokens: of token files that were looked into.
-        documents: that were compared with their source; None: none was to be.
-        unread_tasks: whose sources were not read, since a repaired file took the place of one.
-        problems: in order of files.
+        output: path or URL of the output.
+        stages: the finished stages.
+        files, bytes: number and size of the files whose checksums were computed.
+        rows, tokens: numbers of rows and ids of the token files that were read.
+        documents: number of documents compared with their source; None if none was to be.
+        unread_tasks: number of tasks whose sources were not read, because a repaired file has
+            replaced one of them.
+        problems: sorted by file.
     """
 
     output: str
@@ -48,7 +50,7 @@ class Verification:
     problems: list[Problem] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """A page for people."""
+        """Return the result as text."""
         looked = [f"stages: {', '.join(self.stages) or 'none is finished'}"]
         looked.append(f"checksums: {self.files:,} files, {self.bytes:,} bytes")
         if self.stages == [EXPORT]:
@@ -62,30 +64,30 @@ class Verification:
             looked.append(f"documents compared with their source: {compared}")
         if self.unread_tasks:
             looked.append(
-                f"tasks of files that were repaired since, not compared: {self.unread_tasks:,}"
+                f"tasks of files that were repaired later, not compared: {self.unread_tasks:,}"
             )
         if not self.problems:
-            but = " but for the tasks that were not compared" if self.unread_tasks else ""
-            return "\n".join([*looked, f"{self.output} is whole{but}."])
+            but = ", except for the tasks that were not compared" if self.unread_tasks else ""
+            return "\n".join([*looked, f"{self.output} is intact{but}."])
         lines = [f"{problem.file}: {problem.message}" for problem in self.problems]
         number = f"{len(lines):,} problem{'s' if len(lines) > 1 else ''}"
-        return "\n".join([*looked, f"{self.output} is not whole: {number}", *lines])
+        return "\n".join([*looked, f"{self.output} is not intact: {number}", *lines])
 
 
 class Findings:
-    """Where problems and amounts are noted, from any thread."""
+    """The collector of problems and amounts, for all threads."""
 
     def __init__(self, result: Verification) -> None:
         self.result = result
         self.lock = threading.Lock()
 
     def note(self, file: str, message: str) -> None:
-        """Something is wrong."""
+        """Add a problem."""
         with self.lock:
             self.result.problems.append(Problem(file, message))
 
     def add(self, **amounts: int) -> None:
-        """So much more was looked at."""
+        """Add amounts that were checked."""
         with self.lock:
             for name, amount in amounts.items():
                 setattr(self.result, name, (getattr(self.result, name) or 0) + amount)
@@ -94,34 +96,29 @@ class Findings:
 def compare(
     where: str, findings: Findings, found: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
-    """Notes what is not as expected, by the keys of `expected`."""
+    """Note the values that differ from the expected ones, for each key of `expected`."""
     for key, value in expected.items():
         if found.get(key) != value:
-            findings.note(where, f"{key}: {found.get(key)}, where {value} is expected")
-
-
-def entry_of(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """Some keys of an entry of a manifest."""
-    return {key: entry[key] for key in keys}
+            findings.note(where, f"{key}: {found.get(key)}, but {value} is expected")
 
 
 def check_software(
-    where: str, findings: Findings, footer: Mapping[str, str], manifest: Mapping[str, Any]
+    where: str, findings: Findings, footer: Mapping[str, str], manifest: TokensManifest
 ) -> None:
-    """Notes if a file was written by other versions than its manifest says.
+    """Note a file that was written by other versions than its manifest lists.
 
-    Only of files that are written with the manifest: others may be of a build that went on with
-    other versions. Files of earlier versions do not say it.
+    Only for files that are written with the manifest: the others may be of a build that was resumed
+    with other versions. Files of earlier versions do not have these keys.
     """
     if "software" in footer:
         found = {"software": json.loads(footer["software"])}
-        compare(where, findings, found, {"software": manifest["software"]})
+        compare(where, findings, found, manifest.to_json("software"))
 
 
 def run_side_by_side(what: str, jobs: Sequence[Callable[[], None]]) -> None:
-    """Runs jobs in as many threads as there are cores; an error in one ends all."""
+    """Run jobs in as many threads as there are cores; an error in one ends all."""
     with (
-        progress.shown(what, len(jobs)),
+        progress.show(what, len(jobs)),
         ThreadPoolExecutor(usable_cores()) as threads,
     ):
         running = [threads.submit(job) for job in jobs]

@@ -1,127 +1,150 @@
-"""Manifests: whether they are whole, and as a copy that was kept."""
+"""The manifests of an output: intact, and equal to a copy kept elsewhere."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import InputError, OutputError
-from pipelines.manifest.models import MANIFESTS, RunRecord, Stage, problem_of
-from pipelines.manifest.records import MANIFEST, RUN
+from pipelines.manifest.models import (
+    MANIFESTS,
+    CountsManifest,
+    Manifest,
+    RunRecord,
+    StageDirectory,
+    TokenizerManifest,
+    TokensManifest,
+    load_json,
+    parse_sealed,
+)
+from pipelines.manifest.names import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.verification.findings import Findings
 
 _SHOWN_DIFFERENCES: Final = 5
 
 
-def read_manifests(output: Directory, findings: Findings) -> dict[Stage, dict[str, Any]]:
-    """The manifests that are whole, by stage; notes what is wrong with others."""
-    found: dict[Stage, dict[str, Any]] = {}
-    begun = False
+@dataclass(frozen=True, kw_only=True)
+class Manifests:
+    """The intact manifests of an output."""
+
+    counts: CountsManifest | None = None
+    tokenizer: TokenizerManifest | None = None
+    tokens: TokensManifest | None = None
+
+    def __iter__(self) -> Iterator[Manifest]:
+        """Yield the manifests in the order of the stages."""
+        for manifest in (self.counts, self.tokenizer, self.tokens):
+            if manifest is not None:
+                yield manifest
+
+
+def read_manifests(output: Directory, findings: Findings) -> Manifests:
+    """Return the intact manifests of an output and note the problems of others.
+
+    Raises:
+        InputError: the output contains no build.
+    """
+    found: dict[StageDirectory, Manifest] = {}
+    is_begun = False
     for stage, model in MANIFESTS.items():
         directory = output / stage
         names = directory.sizes()
-        begun |= bool(names)
+        is_begun |= bool(names)
         if MANIFEST not in names:
             if names:
                 findings.note(stage, "not finished: there is no manifest.json")
             continue
         findings.result.stages.append(stage)
         data = directory.read_bytes(MANIFEST)
-        problem = problem_of(data, model)
-        if problem is not None:
-            findings.note(f"{stage}/{MANIFEST}", f"{problem}; the stage was not verified")
+        try:
+            manifest = found[stage] = parse_sealed(model, data)
+        except ValueError as error:
+            findings.note(f"{stage}/{MANIFEST}", f"{error}; the stage was not verified")
             continue
-        found[stage] = json.loads(data)
-        _check_run(directory, names, found[stage], stage, findings)
         findings.add(files=1, bytes=len(data))
-    if not begun:
+        if RUN in names:
+            _check_run(directory.read_bytes(RUN), manifest, findings)
+        else:
+            findings.note(f"{stage}/{RUN}", "missing")
+    if not is_begun:
         raise InputError(
             "There is no build to verify.",
             expected="the output of a build, with counts/, tokenizer/ or tokens/",
             where=output.url,
             hint="Check the path; it is `output` of the configuration.",
         )
-    return found
+    return Manifests(**found)  # type: ignore[arg-type]  # each has the type of its stage
 
 
-def _check_run(
-    directory: Directory,
-    names: Mapping[str, int],
-    manifest: Mapping[str, Any],
-    stage: Stage,
-    findings: Findings,
-) -> None:
+def _check_run(data: bytes, manifest: Manifest, findings: Findings) -> None:
+    stage = manifest.directory_name
     where = f"{stage}/{RUN}"
-    if RUN not in names:
-        findings.note(where, "missing")
-        return
-    data = directory.read_bytes(RUN)
-    problem = problem_of(data, RunRecord)
-    if problem is not None:
-        findings.note(where, problem)
+    try:
+        record = parse_sealed(RunRecord, data)
+    except ValueError as error:
+        findings.note(where, str(error))
         return
     findings.add(files=1, bytes=len(data))
-    record = json.loads(data)
-    if record["stage"] != stage or record["manifest"] != manifest["checksum"]:
+    if record.stage != stage or record.manifest != manifest.checksum:
         findings.note(
             where,
-            f"of a {record['stage']} manifest with checksum {record['manifest']}, but "
-            f"{stage}/{MANIFEST} has {manifest['checksum']}",
+            f"names a manifest of {record.stage} with checksum {record.manifest}, but "
+            f"{stage}/{MANIFEST} has {manifest.checksum}",
         )
 
 
 def check_against(
-    manifests: Mapping[Stage, Mapping[str, Any]],
-    against: str,
-    output: Directory,
-    findings: Findings,
+    manifests: Manifests, against: str, output: Directory, findings: Findings
 ) -> None:
-    """Notes in what the manifest of a stage differs from a copy.
+    """Note the differences between the manifest of a stage and a copy of it.
 
     Raises:
-        InputError: the copy is none.
+        InputError: the copy is not a manifest.
     """
-    kept = _kept_manifest(against)
-    stage = kept["stage"]
-    if stage not in manifests:
-        findings.note(f"{stage}/{MANIFEST}", f"none that is whole, unlike {against}")
+    copy = _read_copy(against)
+    stage = copy["stage"]
+    where = f"{stage}/{MANIFEST}"
+    present = {manifest.directory_name: manifest for manifest in manifests}
+    if stage not in present:
+        findings.note(where, f"missing or damaged, unlike {against}")
         return
-    found = [str(d) for d in differences(kept, manifests[stage])]
+    found = [str(difference) for difference in differences(copy, present[stage].to_json())]
     for difference in found[:_SHOWN_DIFFERENCES]:
-        findings.note(f"{stage}/{MANIFEST}", f"not as {against}: {difference}")
+        findings.note(where, f"differs from {against}: {difference}")
     if len(found) > _SHOWN_DIFFERENCES:
         more = len(found) - _SHOWN_DIFFERENCES
-        findings.note(f"{stage}/{MANIFEST}", f"not as {against}: {more:,} more differences")
+        findings.note(where, f"differs from {against}: {more:,} more differences")
 
 
-def _kept_manifest(against: str) -> dict[str, Any]:
+def _read_copy(against: str) -> dict[str, Any]:
+    """Return the JSON values of a copy, whose form may differ from that of builds."""
     parent, slash, name = against.rpartition("/")
     try:
         data = Directory(url=parent or slash or ".").find_bytes(name)
         found = "no such file" if data is None else None
     except OutputError as error:
-        found = error.found or "what can't be read"
-    kept: Any = None
-    if found is None:
+        data, found = None, error.found or "an unreadable file"
+    copy: dict[str, Any] = {}
+    if data is not None:
         try:
-            kept = json.loads(data or b"")
-        except (ValueError, RecursionError) as error:
-            found = f"no JSON: {error}"
-    if found is None and (not isinstance(kept, dict) or kept.get("stage") not in [*MANIFESTS]):
-        found = "a file without the `stage` of a manifest"
-    if found is None:
-        content = {key: value for key, value in kept.items() if key != "checksum"}
-        if kept.get("checksum") != fingerprint(content):
-            found = "a damaged one: its checksum is that of something else"
+            copy = load_json(data)
+        except ValueError as error:
+            found = str(error)
+        else:
+            content = {key: value for key, value in copy.items() if key != "checksum"}
+            if copy.get("stage") not in [*MANIFESTS]:
+                found = "a file without the `stage` of a manifest"
+            elif copy.get("checksum") != fingerprint(content):
+                found = "a damaged manifest, whose checksum is that of other content"
     if found is not None:
         raise InputError(
-            "What to verify against is no manifest.",
+            "The copy to verify against is not a manifest.",
             expected="a copy of counts/, tokenizer/ or tokens/manifest.json",
             found=found,
             where=against,
             hint="Give the path of the copy.",
         )
-    return dict(kept)
+    return copy

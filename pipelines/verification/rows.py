@@ -1,4 +1,4 @@
-"""Rows of a token file, held against each other: parts, affixes, places."""
+"""Consistency of the rows of a token file: parts, affixes, offsets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pipelines.verification.findings import Findings
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where documents of an input file may begin.
+    """The offsets at which documents of an input file may begin.
 
     Attributes:
         first, end: the interval of the task.
-        framing: bytes at least between the end of a document and the next; None: places are no
-            bytes, so nothing follows from lengths.
+        framing: least number of bytes between two documents; None: offsets are not bytes, so
+            nothing follows from lengths.
     """
 
     first: int = 0
@@ -29,7 +29,7 @@ class Places:
 
 
 class Rows:
-    """Checks rows of a file in order: parts, affixes, places."""
+    """The check of the rows of a file, in order: parts, affixes, offsets."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Rows:
         self._findings = findings
         self._prepend, self._append = affixes
         self._inputs = inputs
-        self._reach = 0  # where the last row ends in its source
+        self._reach = 0  # the end of the last row in its source
         self._open_bytes = 0  # of the last row's document, so far
         self._row = 0
         self._last: tuple[str, int, int] | None = None  # source, offset, part
@@ -53,7 +53,7 @@ class Rows:
         self.text_bytes = 0
 
     def check(self, chunk: TokenChunk) -> bool:
-        """The next row group; whether it is fit to be counted."""
+        """Check the next row group. Return False if its values can't be counted."""
         if not len(chunk):
             return True
         starts = chunk.starts
@@ -85,7 +85,7 @@ class Rows:
     def _check_places(
         self, chunk: TokenChunk, starts: NDArray[np.bool_], same_source: NDArray[np.bool_]
     ) -> None:
-        """Documents begin in the interval of their task, each behind the end of the one before."""
+        """Check that documents begin in the interval of their task, each after the last one."""
         offsets, sizes = chunk.column("offset"), chunk.column("num_bytes")
         done = np.cumsum(sizes)
         begins = np.maximum.accumulate(np.where(starts, np.arange(len(chunk)), -1))
@@ -100,14 +100,14 @@ class Rows:
             outside[first:end] = (at < places.first) | (at >= places.end)
             if places.framing is not None:
                 within[first:end] = at < reach_before[first:end] + places.framing
-        self._note_first(starts & outside, "a document outside of the interval of its task")
+        self._note_first(starts & outside, "a document outside the interval of its task")
         self._note_first(
-            starts & same_source & within, "a document that begins before the one before it ends"
+            starts & same_source & within, "a document that begins before the previous one ends"
         )
         self._reach, self._open_bytes = int(reach[-1]), int((done - before)[-1])
 
     def _check_values(self, chunk: TokenChunk) -> bool:
-        """Whether ids and numbers are such as can be."""
+        """Return True if all ids and numbers are valid."""
         is_fit = True
         wrong = np.flatnonzero(self._vocabulary.rows_of(chunk.ids) < 0)
         if len(wrong):
@@ -128,23 +128,23 @@ class Rows:
         if self._prepend is not None:
             right = np.zeros(len(chunk), np.bool_)
             right[filled] = chunk.ids[begin[filled]] == self._prepend
-            self._note_first(starts & ~right, "a document without what is prepended")
+            self._note_first(starts & ~right, "a document without the prepended token")
         if self._append is not None:
             right = np.zeros(len(chunk), np.bool_)
             right[filled] = chunk.ids[end[filled] - 1] == self._append
-            is_last = np.append(starts[1:], False)  # of the chunk's last row the next will tell
+            is_last = np.append(starts[1:], False)  # the next chunk decides about the last row
             is_last[-1] = False
-            self._note_first(is_last & ~right, "a document without what is appended")
+            self._note_first(is_last & ~right, "a document without the appended token")
             if starts[0] and self._last is not None:
                 self._check_last()
             self._last_id = int(chunk.ids[end[-1] - 1]) if filled[-1] else None
 
     def _check_last(self) -> None:
         if self._append is not None and self._last_id != self._append:
-            self._note(-1, "a document without what is appended")
+            self._note(-1, "a document without the appended token")
 
     def finish(self) -> None:
-        """There are no more rows."""
+        """Check the last document, when there are no more rows."""
         if self._last is not None:
             self._check_last()
 

@@ -1,10 +1,10 @@
-"""`beam-bpe verify --sources` and `--sample N`: documents held against the files they are from.
+"""`beam-bpe verify --sources` and `--sample N`: documents compared with their source files.
 
-The files are read as the build read them; ids are decoded, without what was prepended and
-appended, and must give the text of the document, after the normalization or the repair that the
-configuration states. Where decoding does not restore a text (characters as smallest tokens, bytes
-without an id), the text is encoded once more and must give the ids. All documents of a task, or a
-sample of N spread evenly over the dataset.
+The files are read as the build read them. The ids, without prepended and appended ones, are decoded
+and must yield the text of the document, after the normalization or repair in the configuration. If
+decoding does not restore a text (characters as smallest tokens, bytes without an id), the text is
+encoded again and must yield the ids. Either all documents of each task are compared, or a sample of
+N, spread evenly over the dataset.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import BuildConfig, SourceConfig
 from pipelines.config.fingerprints import source_of
 from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
-from pipelines.errors import InputError, in_a_line
+from pipelines.errors import InputError, to_one_line
 from pipelines.manifest.generations import policy_of_generation, with_policy
-from pipelines.manifest.names import BASE, source_name
-from pipelines.manifest.records import RUN, read_run
+from pipelines.manifest.models import RunRecord, TokensManifest
+from pipelines.manifest.names import BASE, MANIFEST, RUN, source_name
 from pipelines.readers.source_limits import limit_files
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_readings
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tasks.listing import InputFile, compression_of, list_files
 from pipelines.tasks.plan import COLUMN_FORMATS, is_splittable
-from pipelines.tokenizers.files import Model, cutting_rules, tokenizer_of
+from pipelines.tokenizers.files import Model, cutting_rules, make_tokenizer
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.verification.findings import Findings, run_side_by_side
 from pipelines.writing.encoder import DocumentEncoder
@@ -52,20 +52,22 @@ def verify_sources(
     config: BuildConfig | None = None,
     sample: int | None = None,
 ) -> None:
-    """Compares documents with their sources and notes what differs.
+    """Compare documents with their sources and note the differences.
 
     Args:
-        dataset: whose files are whole.
+        dataset: whose files are intact.
         model: the tokenizer that it was encoded with.
-        findings: takes what is wrong.
-        config: where the files are and how they are reached; None: where the build found them.
-        sample: how many documents; None: all, and the rejected ones.
+        findings: for the problems.
+        config: names the locations of the files and their storage options; None: the files are
+            where the build found them.
+        sample: number of documents; None: all documents, the rejected ones included.
 
     Raises:
-        InputError: it is not known where a file is.
+        InputError: the location of a file is unknown.
     """
-    files = _input_files(dataset, config)
-    sources = _Sources(dataset, model, files, config)
+    manifest = dataset.require_manifest()
+    files = _input_files(dataset, manifest, config)
+    sources = _Sources(dataset, manifest, model, files, config)
     findings.add(documents=0)
     if sample is None:
         jobs = [_WholeTask(sources, findings, group).run for group in _tasks(dataset).values()]
@@ -76,25 +78,27 @@ def verify_sources(
         ]
     run_side_by_side("comparing documents", jobs)
     if sample is None and not findings.result.problems:
-        _check_corpus(dataset, sources, findings)
+        _check_corpus(sources, findings)
 
 
-# --- what is where ---------------------------------------------------------------------------
+# --- input files -----------------------------------------------------------------------------
 
 
-def _input_files(dataset: TokenDataset, config: BuildConfig | None) -> dict[str, InputFile]:
-    """The input files by label, as they are now."""
-    entries = {entry["name"]: entry for entry in dataset.manifest["inputs"]}
+def _input_files(
+    dataset: TokenDataset, manifest: TokensManifest, config: BuildConfig | None
+) -> dict[str, InputFile]:
+    """Return the present input files, by label."""
+    entries = manifest.inputs_by_label
     found: dict[str, InputFile] = {}
     if config is not None:
         for index, source in enumerate(config.input):
             for file in list_files(source, index=index, resolve=config.resolve_glob):
                 found[file.label] = replace(file, mark="")
     else:
-        record = read_run(dataset.tokens)
-        configured = dataset.manifest["configuration"]["input"]
+        record = RunRecord.load(dataset.tokens)
+        configured = manifest.configured_sources
         names = [source["name"] for source in configured]
-        for label, url in record.get("locations", {}).items():
+        for label, url in ({} if record is None else record.locations).items():
             name = source_name(label, names)
             index = names.index(name)
             short = label if name is None else label[len(name) + 1 :]
@@ -103,43 +107,43 @@ def _input_files(dataset: TokenDataset, config: BuildConfig | None) -> dict[str,
                 source_name=name,
                 url=url,
                 name=short,
-                size=entries[label]["size"] if label in entries else 0,
+                size=entries[label].size if label in entries else 0,
                 mark="",
                 compression=compression_of(short, configured[index].get("compression", "none")),
             )
     missing = sorted(entries.keys() - found.keys())
     if missing:
         raise InputError(
-            "It is not known where an input file is.",
-            expected=f"the place of {missing[0]}"
+            "The location of an input file is unknown.",
+            expected=f"the location of {missing[0]}"
             + (f" and {len(missing) - 1:,} more" if missing[1:] else ""),
             where=f"{dataset.tokens.path(RUN)}" if config is None else "input.files",
             hint="Give the configuration that reads them: --config CONFIG.",
         )
     return {
-        file.label: file for file in _limited([found[label] for label in entries], dataset, config)
+        file.label: file for file in _limited([found[label] for label in entries], manifest, config)
     }
 
 
 def _limited(
-    files: Sequence[InputFile], dataset: TokenDataset, config: BuildConfig | None
+    files: Sequence[InputFile], manifest: TokensManifest, config: BuildConfig | None
 ) -> Iterator[InputFile]:
-    """The files as far as limits of their sources let the build read them."""
-    generation = {entry["name"]: entry["generation"] for entry in dataset.manifest["inputs"]}
-    sources = _configured(dataset, dataset.manifest["configuration"], config)
-    first = [file for file in files if generation[file.label] == BASE]
+    """Yield the files up to the limits of their sources."""
+    entries = manifest.inputs_by_label
+    sources = _configured(manifest, manifest.configuration, config)
+    first = [file for file in files if entries[file.label].generation == BASE]
     yield from limit_files(first, sources, {})[0]
-    yield from (file for file in files if generation[file.label] != BASE)
+    yield from (file for file in files if entries[file.label].generation != BASE)
 
 
 def _configured(
-    dataset: TokenDataset, configuration: Mapping[str, Any], config: BuildConfig | None
+    manifest: TokensManifest, configuration: Mapping[str, Any], config: BuildConfig | None
 ) -> list[SourceConfig]:
-    """The sources as the build read them, with the options of their storage.
+    """Return the sources as the build read them, with the options of their storage.
 
-    As many of their files may be bad as were.
+    They may have as many bad files as they had.
     """
-    bad = {source["name"]: len(source["bad_files"]) for source in dataset.manifest["sources"]}
+    bad = {source.name: len(source.bad_files) for source in manifest.sources}
     options: dict[str | None, Mapping[str, Any]] = {}
     if config is not None:
         options = {source.name: source.storage_options for source in config.input}
@@ -155,54 +159,52 @@ def _configured(
 
 @dataclass
 class _Sources:
-    """How the documents of a dataset are read, refused and encoded, by generation."""
+    """The sources of a dataset, and the rules of its generations."""
 
     dataset: TokenDataset
+    manifest: TokensManifest
     model: Model
     files: Mapping[str, InputFile]
     config: BuildConfig | None
 
     def __post_init__(self) -> None:
         self._vocabulary = Vocabulary(self.model)
-        self._tokenizer = tokenizer_of(self.model)
+        self._tokenizer = make_tokenizer(self.model)
         self._rules: dict[str, _Rules] = {}
+        self._kinds = {made.name: made.kind for made in self.manifest.generations}
+        self._repaired = {file.name for file in self.manifest.inputs if file.repaired}
         self.totals: dict[str, DocumentTotals] = {}
 
     def rules(self, generation: str) -> _Rules:
-        """Those of a generation."""
+        """Return the rules of a generation."""
         if generation not in self._rules:
-            manifest = self.dataset.manifest
-            policy = policy_of_generation(manifest, generation)
-            configuration = with_policy(manifest["configuration"], policy)
+            policy = policy_of_generation(self.manifest, generation)
+            configuration = with_policy(self.manifest.configuration, policy)
             self._rules[generation] = _Rules(
                 self, configuration, self._readings(configuration), self._vocabulary
             )
         return self._rules[generation]
 
     def _readings(self, configuration: Mapping[str, Any]) -> tuple[SourceReading, ...]:
-        sources = _configured(self.dataset, configuration, self.config)
+        sources = _configured(self.manifest, configuration, self.config)
         return source_readings(sources, **cutting_rules(self.model))
 
-    def kind(self, generation: str) -> str:
-        """ "base", "added" or "replay"."""
-        generations = self.dataset.manifest["generations"]
-        return str(next(g["kind"] for g in generations if g["name"] == generation))
+    def is_replay(self, generation: str) -> bool:
+        """Return True if a generation is a replay of rejects."""
+        return self._kinds[generation] == "replay"
 
     def is_replaced(self, file: TokenFile) -> bool:
-        """Whether a source of a task is there no more: a repaired file took its place."""
-        # Either file may be there now, and places are those of the first one.
-        repaired = {e["name"] for e in self.dataset.manifest["inputs"] if e.get("repaired")}
-        labels = {part.label for part, _, _ in self.work(file).parts}
-        return any(label in repaired for label in labels)
+        """Return True if a repaired file has replaced a source of a file's task."""
+        # Either file may be there now, and offsets are those of the first one.
+        return any(part.label in self._repaired for part, _, _ in self.work(file).parts)
 
     @property
     def superseded(self) -> set[str]:
-        """Files of rejects that those of a replay took the place of."""
-        generations = self.dataset.manifest["generations"]
-        return {name for generation in generations for name in generation.get("of") or ()}
+        """Names of files of rejects that those of a replay have replaced."""
+        return {name for made in self.manifest.generations for name in made.of or ()}
 
     def work(self, file: TokenFile) -> TaskWork:
-        """The task that a token file is of, as its footer says."""
+        """Return the task of a token file, from its footer."""
         with open_parquet(self.dataset.tokens, file.name) as parquet:
             task = json.loads(footer_of(parquet)["task"])
         parts = tuple((self.files[label], start, end) for label, start, end in task["inputs"])
@@ -210,7 +212,7 @@ class _Sources:
 
 
 class _Rules:
-    """What becomes of documents: refused, split, encoded."""
+    """The rules of a generation: how documents are refused, split and encoded."""
 
     def __init__(
         self,
@@ -242,7 +244,7 @@ class _Rules:
         self._specials = special_set(list(model.special_tokens) if splits else [])
 
     def differing(self, batch: DocumentBatch, rows: _RowsOfBatch) -> int | None:
-        """The first document of a batch whose ids are not those of its row; None: all are."""
+        """Return the first document of a batch whose ids differ from those of its row, if any."""
         if not self._restores:
             expected = self.encoder.encode(batch)
             if len(expected.ids) == len(rows.ids) and (
@@ -278,7 +280,7 @@ class _Rules:
         return rows.ids[keep], kept_before[rows.offsets]
 
     def _normal(self, text: bytes) -> bytes:
-        """What the ids of a text are decoded to: special tokens as they are, the rest normal."""
+        """Return the decoded form of a text: normalized, except for special tokens."""
         if self._normalizer is None:
             return text
         parts: list[bytes] = []
@@ -300,17 +302,17 @@ def _spans(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _RowsOfBatch:
-    """Rows of a token file that stand where a batch's documents must stand."""
+    """The rows of a token file that must be those of a batch."""
 
     ids: NDArray[Any]
     offsets: NDArray[np.int64]
 
 
-# --- whole tasks -----------------------------------------------------------------------------
+# --- complete tasks --------------------------------------------------------------------------
 
 
 def _tasks(dataset: TokenDataset) -> dict[tuple[str, int], dict[str, TokenFile]]:
-    """The token files of each task, by generation and index, by split."""
+    """Return the token files of each task by split; tasks by generation and index."""
     found: dict[tuple[str, int], dict[str, TokenFile]] = {}
     for file in dataset.files:
         found.setdefault((file.generation, file.index), {})[file.split] = file
@@ -318,7 +320,7 @@ def _tasks(dataset: TokenDataset) -> dict[tuple[str, int], dict[str, TokenFile]]
 
 
 class _Cursor:
-    """Rows of a token file, taken in order."""
+    """A cursor over the rows of a token file."""
 
     def __init__(self, dataset: TokenDataset, file: TokenFile) -> None:
         self.name = file.name
@@ -328,7 +330,7 @@ class _Cursor:
         self._at = 0
 
     def take(self, number: int) -> tuple[_RowsOfBatch, dict[str, NDArray[Any]]] | None:
-        """The next rows; None if there are not so many left."""
+        """Return the next rows, or None if fewer are left."""
         ids: list[NDArray[Any]] = []
         lengths: list[NDArray[np.int64]] = []
         columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
@@ -355,12 +357,12 @@ class _Cursor:
 
     @property
     def at_end(self) -> bool:
-        """Whether there are no more rows."""
+        """True if there are no more rows."""
         return self.take(1) is None
 
 
 class _WholeTask:
-    """Compares all documents of a task, kept and rejected ones, with the task's files."""
+    """The comparison of all documents of a task, kept and rejected, with the task's files."""
 
     def __init__(
         self, sources: _Sources, findings: Findings, files: Mapping[str, TokenFile]
@@ -370,19 +372,19 @@ class _WholeTask:
         self._files = files
 
     def run(self) -> None:
-        """Reads the sources of the task once."""
+        """Read the sources of the task once and compare."""
         train = self._files["train"]
         dataset = self._sources.dataset
         if self._sources.is_replaced(train):
             self._findings.add(unread_tasks=1)
             return
-        if self._sources.kind(train.generation) == "replay":  # some documents of its task
+        if self._sources.is_replay(train.generation):  # it has only some documents of its task
             for file in self._files.values():
                 _check_sample(self._sources, self._findings, file, range(file.rows))
             return
         rules = self._sources.rules(train.generation)
         cursors = {split: _Cursor(dataset, file) for split, file in self._files.items()}
-        rejects = _Rejects(dataset, train, self._sources.superseded)
+        rejects = _Rejects(dataset, self._sources.manifest, train, self._sources.superseded)
         totals = DocumentTotals()
         documents = 0
         where = f"tokens/{train.name}"
@@ -393,7 +395,7 @@ class _WholeTask:
                 totals.add_batch(kept)
                 if not rejects.take(kept.rejects):
                     self._findings.note(
-                        rejects.where, "other rejects than those that reading the source gives"
+                        rejects.where, "other rejects than reading the source yields"
                     )
                     return
                 for split, part in _by_split(kept, rules.validation_fraction, cursors):
@@ -401,7 +403,7 @@ class _WholeTask:
                         return
                 documents += len(kept) if kept.part == 0 else 0
         except BpeError as error:
-            self._findings.note(where, f"its source can't be read: {in_a_line(error)}")
+            self._findings.note(where, f"its source can't be read: {to_one_line(error)}")
             return
         finally:
             self._findings.add(documents=documents)
@@ -434,7 +436,7 @@ class _WholeTask:
             self._findings.note(
                 where,
                 f"row {first + i:,}: {columns['source'][i]}, offset {columns['offset'][i]:,}, part "
-                f"{columns['part'][i]}, {columns['num_bytes'][i]:,} bytes, where the source has "
+                f"{columns['part'][i]}, {columns['num_bytes'][i]:,} bytes, but the source has "
                 f"{batch.source}, offset {batch.offsets[i]:,}, part {batch.part}, "
                 f"{batch.num_bytes[i]:,} bytes",
             )
@@ -453,7 +455,7 @@ class _WholeTask:
 def _by_split(
     batch: DocumentBatch, fraction: float, cursors: Mapping[str, object]
 ) -> list[tuple[str, DocumentBatch]]:
-    """The batch by the split that its documents belong to, as encoding chose it."""
+    """Return the parts of a batch by split, as encoding divides it."""
     if "validation" not in cursors:
         parts = [("train", batch)]
     else:
@@ -463,14 +465,20 @@ def _by_split(
 
 
 class _Rejects:
-    """The rejects of a task, taken in order."""
+    """A cursor over the rejects of a task."""
 
-    def __init__(self, dataset: TokenDataset, train: TokenFile, superseded: set[str]) -> None:
+    def __init__(
+        self,
+        dataset: TokenDataset,
+        manifest: TokensManifest,
+        train: TokenFile,
+        superseded: set[str],
+    ) -> None:
         _, _, task = train.name.partition("-")
         self._name = task
         self._unknown = task in superseded
         self.where = f"rejects/{task}"
-        listed = {entry["name"] for entry in dataset.manifest["files"]["rejects"]}
+        listed = {entry.name for entry in manifest.files.rejects}
         self._rows = self._read(dataset) if task in listed else iter(())
 
     def _read(self, dataset: TokenDataset) -> Iterator[dict[str, Any]]:
@@ -479,28 +487,28 @@ class _Rejects:
                 yield from parquet.read_row_group(number, use_threads=False).to_pylist()
 
     def take(self, rejects: Sequence[Reject]) -> bool:
-        """Whether the next rows are these."""
+        """Return True if the next rows are these."""
         if self._unknown:
             return True
         return all(next(self._rows, None) == asdict(reject) for reject in rejects)
 
     @property
     def at_end(self) -> bool:
-        """Whether there are no more rows."""
+        """True if there are no more rows."""
         return next(self._rows, None) is None
 
 
-def _check_corpus(dataset: TokenDataset, sources: _Sources, findings: Findings) -> None:
-    """The hashes of all documents add up to what the manifest says."""
-    for generation in dataset.manifest["generations"]:
-        if generation["kind"] == "replay" or findings.result.unread_tasks:
+def _check_corpus(sources: _Sources, findings: Findings) -> None:
+    """Check that the hashes of all documents add up to those in the manifest."""
+    for generation in sources.manifest.generations:
+        if generation.kind == "replay" or findings.result.unread_tasks:
             continue
-        found = sources.totals.get(generation["name"], DocumentTotals()).corpus_fingerprint
-        if found != generation["corpus"]:
+        found = sources.totals.get(generation.name, DocumentTotals()).corpus_fingerprint
+        if found != generation.corpus:
             findings.note(
-                "tokens/manifest.json",
-                f"{generation['name']}: documents {found}, where {generation['corpus']} is "
-                "expected (number and sum of hashes)",
+                f"tokens/{MANIFEST}",
+                f"{generation.name}: documents {found}, but {generation.corpus} is expected "
+                "(number and sum of hashes)",
             )
 
 
@@ -508,7 +516,7 @@ def _check_corpus(dataset: TokenDataset, sources: _Sources, findings: Findings) 
 
 
 def _sampled(dataset: TokenDataset, sample: int) -> Iterator[tuple[TokenFile, list[int]]]:
-    """Rows spread evenly over all files, by file."""
+    """Yield rows spread evenly over all files, by file."""
     total = sum(file.rows for file in dataset.files)
     number = min(sample, total)
     chosen = [(2 * i + 1) * total // (2 * number) for i in range(number)]
@@ -526,7 +534,7 @@ def _sampled(dataset: TokenDataset, sample: int) -> Iterator[tuple[TokenFile, li
 def _check_sample(
     sources: _Sources, findings: Findings, file: TokenFile, rows: Sequence[int]
 ) -> None:
-    """Compares the documents, or parts of documents, in some rows of a file."""
+    """Compare the documents, or parts of documents, in some rows of a file."""
     where = f"tokens/{file.name}"
     rules = sources.rules(file.generation)
     wanted = dict(_rows_by_place(sources.dataset, file, rows))
@@ -550,7 +558,7 @@ def _check_sample(
             if not wanted:
                 return
     except BpeError as error:
-        findings.note(where, f"its source can't be read: {in_a_line(error)}")
+        findings.note(where, f"its source can't be read: {to_one_line(error)}")
         return
     for (label, offset, part), (row, _, _) in wanted.items():
         findings.note(
@@ -562,7 +570,7 @@ def _check_sample(
 def _rows_by_place(
     dataset: TokenDataset, file: TokenFile, rows: Sequence[int]
 ) -> Iterator[tuple[tuple[str, int, int], tuple[int, int, _RowsOfBatch]]]:
-    """By source, offset and part: the row, its bytes of text, its ids. Rows are ascending."""
+    """Yield (source, offset, part) and (row, bytes of text, ids) for ascending rows."""
     left = list(reversed(rows))
     if not left:
         return
@@ -586,9 +594,9 @@ def _rows_by_place(
 def _batches_with(
     sources: _Sources, rules: _Rules, file: TokenFile, places: Any
 ) -> Iterator[DocumentBatch]:
-    """The source's batches that hold the documents at these places.
+    """Yield the source's batches that contain the documents at these offsets.
 
-    Where a file can be cut anywhere, only the ranges in which they begin are read.
+    If a file can be cut anywhere, only the ranges in which they begin are read.
     """
     work = sources.work(file)
     ranges: dict[str, list[tuple[int, int]]] = {}

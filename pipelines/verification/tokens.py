@@ -1,4 +1,4 @@
-"""Token files: footers, columns and statistics, held against the manifest."""
+"""Token files: footers, columns, rows and statistics, compared with the manifest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.config.values import several
 from pipelines.dataset.reading import TokenDataset, TokenFile
 from pipelines.manifest.generations import record_of
-from pipelines.manifest.models import Stage
-from pipelines.manifest.names import source_name
-from pipelines.manifest.records import MANIFEST
+from pipelines.manifest.models import TableEntry, TokenizerManifest, TokensManifest
+from pipelines.manifest.names import MANIFEST, source_name
 from pipelines.manifest.token_schema import schema
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
@@ -27,18 +26,17 @@ from pipelines.tasks.listing import compression_of
 from pipelines.tasks.plan import COLUMN_FORMATS
 from pipelines.tokenizers.files import Model
 from pipelines.tokenizers.vocabulary import Vocabulary
-from pipelines.verification.contradictions import contradictions
-from pipelines.verification.counts import check_accounts_of
-from pipelines.verification.findings import Findings, check_software, compare, entry_of
+from pipelines.verification.counts import check_sums
+from pipelines.verification.findings import Findings, check_software, compare
 from pipelines.verification.rows import Places, Rows
 from pipelines.writing.statistics import Statistics, read_statistics
 
 
 class TokenFiles:
-    """Verifies the rows of the token files, and counts anew what the statistics say of them."""
+    """The check of all token files: their rows, and statistics recomputed from them."""
 
     def __init__(
-        self, output: Directory, manifest: Mapping[str, Any], model: Model, findings: Findings
+        self, output: Directory, manifest: TokensManifest, model: Model, findings: Findings
     ) -> None:
         self._output = output
         self._manifest = manifest
@@ -46,20 +44,18 @@ class TokenFiles:
         self._vocabulary = Vocabulary(model)
         self._dataset = TokenDataset.open(output.url, output.storage_options)
         self._files = {file.name: file for file in self._dataset.files}
-        names = [source["name"] for source in manifest["configuration"]["input"]]
-        self._source_names: Sequence[str | None] = names
-        self._sources = dict(zip(names, manifest["configuration"]["input"], strict=True))
+        self._sources = {source["name"]: source for source in manifest.configured_sources}
+        self._source_names: Sequence[str | None] = list(self._sources)
         self._affixes = [self._dataset.affix_id(key, model) for key in ("prepend", "append")]
         self._lock = threading.Lock()
-        self._labels: set[str] = set()  # of input files, in footers
-        self._amounts: Counter[tuple[str, str]] = Counter()  # by label: documents, bytes
+        self._labels: set[str] = set()  # labels of input files in footers
+        self._amounts: Counter[tuple[str, str]] = Counter()  # documents and bytes, by label
         self._statistics = {
-            generation["name"]: Statistics(self._vocabulary)
-            for generation in manifest["generations"]
+            generation.name: Statistics(self._vocabulary) for generation in manifest.generations
         }
 
     def check(self, name: str) -> None:
-        """Verifies the rows of a file."""
+        """Check the rows of a file."""
         self._check(self._files[name])
 
     def _check(self, file: TokenFile) -> None:
@@ -72,7 +68,7 @@ class TokenFiles:
         columns = ["source", "offset", "part", "num_bytes"]
         for chunk in self._dataset.file_chunks(file, columns):
             if not rows.check(chunk):
-                continue  # nothing that could be counted
+                continue  # its values can't be counted
             for label, first, end in chunk.runs_of_sources():
                 starts = chunk.offsets[first : end + 1]
                 of_label = of_labels.setdefault(label, [0, 0])
@@ -104,20 +100,20 @@ class TokenFiles:
                 self._statistics[file.generation].add_table(table)
 
     def _places(self, file: TokenFile, task: Mapping[str, Any]) -> dict[str, Places]:
-        """Where documents of the inputs of a task may begin."""
-        is_replay = record_of(self._manifest, file.name)["kind"] == "replay"
+        """Return the offsets at which documents of a task may begin, by label."""
+        is_replay = record_of(self._manifest, file.name).kind == "replay"
         found: dict[str, Places] = {}
         for label, start, end in task.get("inputs", ()):
             name = source_name(label, self._source_names)
             source = self._sources.get(name)
-            # Of a replay: places of the file as it was first. Of columns: numbers of rows.
+            # Offsets of a replay are those of the first file; of columns, numbers of rows.
             if is_replay or source is None or source["format"] in COLUMN_FORMATS:
                 found[label] = Places()
                 continue
-            is_stored_so = compression_of(label, source["compression"]) is None
+            is_uncompressed = compression_of(label, source["compression"]) is None
             places = Places(
                 first=start,
-                end=end if is_stored_so else Places.end,
+                end=end if is_uncompressed else Places.end,
                 framing=_framing(source),
             )
             if label in found:
@@ -137,98 +133,101 @@ class TokenFiles:
             self._findings,
             footer,
             {
-                "configuration": generation["configuration_fingerprint"],
-                "tokenizer": self._manifest["tokenizer"],
+                "configuration": generation.configuration_fingerprint,
+                "tokenizer": self._manifest.tokenizer,
                 "totals": json.dumps(totals),
             },
         )
-        compare(where, self._findings, task, {"index": file.index, "of": generation["tasks"]})
+        compare(where, self._findings, task, {"index": file.index, "of": generation.tasks})
         return task
 
     def _check_columns(self, found: pa.Schema, where: str) -> None:
-        configuration = self._manifest["configuration"]
+        configuration = self._manifest.configuration
         # Sources with ids may have been added after a generation without.
-        may_have_ids = any(source.get("id_field") for source in configuration["input"])
+        may_have_ids = any(source.get("id_field") for source in self._sources.values())
         expected = schema(configuration["id_type"], record_ids=may_have_ids and "id" in found.names)
         if not found.equals(expected):
             columns = [
                 ", ".join(f"{column.name} {column.type}" for column in of)
                 for of in (found, expected)
             ]
-            self._findings.note(where, f"columns {columns[0]}, where {columns[1]} are expected")
+            self._findings.note(where, f"columns {columns[0]}, but {columns[1]} are expected")
 
     def finish(self) -> None:
-        """Once all files are done: what they hold of each input file, and the statistics."""
+        """Check the numbers of input files and the statistics, when all files are done."""
         damaged = {problem.file for problem in self._findings.result.problems}
         if any(file.startswith("tokens/") for file in damaged):
-            return  # nothing that they could be held against
-        inputs = {file["name"]: file for file in self._manifest["inputs"]}
+            return  # their totals can't be compared
+        where = f"tokens/{MANIFEST}"
+        inputs = self._manifest.inputs_by_label
         for label in sorted(self._labels - inputs.keys()):
-            self._findings.note(
-                f"tokens/{MANIFEST}", f"no input {label}, of which there are token files"
-            )
+            self._findings.note(where, f"no input {label}, but token files contain its documents")
         for label, file in inputs.items():
-            for key in ("documents", "bytes"):
+            for key, expected in (("documents", file.documents), ("bytes", file.bytes)):
                 found = self._amounts[label, key]
-                if found != file[key]:
+                if found != expected:
                     self._findings.note(
-                        f"tokens/{MANIFEST}",
-                        f"input {label}: {key}: {file[key]}, where the token files hold {found}",
+                        where, f"input {label}: {key}: {expected}, but the token files have {found}"
                     )
-        splits = ["train"]
-        if self._manifest["configuration"]["encode"]["validation_fraction"] > 0:
-            splits.append("validation")
+        last = self._manifest.generations[-1].name
         for entry, (name, counted) in zip(
-            self._manifest["files"]["statistics"], self._statistics.items(), strict=True
+            self._manifest.files.statistics, self._statistics.items(), strict=True
         ):
-            where = f"tokens/{entry['name']}"
-            if name == self._manifest["generations"][-1]["name"]:
-                with open_parquet(self._dataset.tokens, entry["name"]) as parquet:
-                    footer = footer_of(parquet)
-                check_software(where, self._findings, footer, self._manifest)
-                if "counts" in footer:  # files of earlier versions do not say it
-                    counts = {"counts": footer["counts"] or None}
-                    compare(where, self._findings, counts, entry_of(self._manifest, "counts"))
-            said = read_statistics(self._dataset.tokens, entry).replace_schema_metadata(None)
-            found = pa.concat_tables(counted.tables(name, splits=splits))
-            for statistic in pc.unique(found["statistic"]).to_pylist():
-                parts = [
-                    table.filter(pc.equal(table["statistic"], statistic)).combine_chunks()
-                    for table in (said, found)
-                ]
-                if not parts[0].equals(parts[1]):
-                    self._findings.note(where, f"{statistic}: not what the token files hold")
-            if said.num_rows != found.num_rows:
-                self._findings.note(
-                    where, f"{said.num_rows:,} rows, where {found.num_rows:,} are expected"
-                )
+            self._check_statistics(entry, name, counted, is_last=name == last)
+
+    def _check_statistics(
+        self, entry: TableEntry, generation: str, counted: Statistics, *, is_last: bool
+    ) -> None:
+        where = f"tokens/{entry.name}"
+        if is_last:
+            with open_parquet(self._dataset.tokens, entry.name) as parquet:
+                footer = footer_of(parquet)
+            check_software(where, self._findings, footer, self._manifest)
+            if "counts" in footer:  # files of earlier versions do not have it
+                counts = {"counts": footer["counts"] or None}
+                compare(where, self._findings, counts, self._manifest.to_json("counts"))
+        splits = ["train"]
+        if self._manifest.configuration["encode"]["validation_fraction"] > 0:
+            splits.append("validation")
+        listed = read_statistics(self._dataset.tokens, entry.to_json())
+        listed = listed.replace_schema_metadata(None)
+        found = pa.concat_tables(counted.tables(generation, splits=splits))
+        for statistic in pc.unique(found["statistic"]).to_pylist():
+            parts = [
+                table.filter(pc.equal(table["statistic"], statistic)).combine_chunks()
+                for table in (listed, found)
+            ]
+            if not parts[0].equals(parts[1]):
+                self._findings.note(where, f"{statistic}: differs from the token files")
+        if listed.num_rows != found.num_rows:
+            self._findings.note(
+                where, f"{listed.num_rows:,} rows, but {found.num_rows:,} are expected"
+            )
 
 
 def _framing(source: Mapping[str, Any]) -> int:
-    """Bytes at least between two documents of a file, or behind a line's text."""
+    """Return the least number of bytes between two documents of a file."""
     if source["format"] != "text":
-        return 1  # a line holds more than its text, and ends
+        return 1  # a line contains markup and ends with a line break
     separators = several(source["separator"]) if source["separator"] is not None else ()
     return min((len(separator.encode()) for separator in separators), default=0)
 
 
-def check_tokens(manifests: Mapping[Stage, Mapping[str, Any]], findings: Findings) -> None:
-    """Verifies what the manifest of the token files says in all."""
-    manifest = manifests["tokens"]
+def check_tokens(
+    manifest: TokensManifest, tokenizer: TokenizerManifest | None, findings: Findings
+) -> None:
+    """Check the fingerprints and totals in the manifest of the token files."""
     where = f"tokens/{MANIFEST}"
-    files = manifest["files"]
-    both = [*files["train"], *files["validation"]]
+    files = manifest.files
     totals = {
-        "train_rows": sum(file["rows"] for file in files["train"]),
-        "validation_rows": sum(file["rows"] for file in files["validation"]),
-        "tokens": sum(file["tokens"] for file in both),
-        "text_bytes": sum(file["text_bytes"] for file in both),
+        "train_rows": sum(file.rows for file in files.train),
+        "validation_rows": sum(file.rows for file in files.validation),
+        "tokens": sum(file.tokens for file in files.token_files),
+        "text_bytes": sum(file.text_bytes for file in files.token_files),
     }
-    compare(where, findings, manifest["totals"], totals)
-    expected = {"configuration_fingerprint": fingerprint(manifest["configuration"])}
-    if "tokenizer" in manifests:
-        expected["tokenizer"] = manifests["tokenizer"]["fingerprint"]
-    compare(where, findings, manifest, expected)
-    check_accounts_of(where, manifest, findings)
-    for contradiction in contradictions(manifest):
-        findings.note(where, contradiction)
+    compare(where, findings, manifest.totals.to_json(*totals), totals)
+    expected = {"configuration_fingerprint": fingerprint(manifest.configuration)}
+    if tokenizer is not None:
+        expected["tokenizer"] = tokenizer.fingerprint
+    compare(where, findings, manifest.to_json(*expected), expected)
+    check_sums(manifest, findings)

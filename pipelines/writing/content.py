@@ -1,4 +1,4 @@
-"""The token files' part of the manifest, from the entries of the tasks."""
+"""The token files' part of the manifest, put together from the entries of the tasks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
+from pipelines.config import SourceConfig
 from pipelines.manifest.names import BASE, statistics_file_name
-from pipelines.tasks.listing import InputFile, Source
+from pipelines.tasks.listing import InputFile
 from pipelines.tokenizers.files import Model, counts_fingerprint
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.versions import software_metadata
@@ -15,46 +16,19 @@ from pipelines.writing.jobs import FORMAT_VERSION, EncodeJob
 from pipelines.writing.statistics import Statistics, read_statistics, write_statistics
 
 
-def write_merged_statistics(
-    job: EncodeJob, entries: Mapping[int, Mapping[str, Any]], model: Model
-) -> dict[str, Any]:
-    """Adds up the statistics of all tasks and writes them; gives the file's entry of the manifest.
-
-    Raises:
-        OutputError: those of a task are missing or damaged.
-    """
-    statistics = Statistics(Vocabulary(model))
-    for entry in entries.values():
-        statistics.add_table(read_statistics(job.entries, entry["statistics"]))
-    splits = ["train", *(["validation"] if job.validation_fraction > 0 else [])]
-    metadata = {
-        "bpe.format": FORMAT_VERSION,
-        "bpe.configuration": job.configuration,
-        "bpe.tokenizer": job.tokenizer_fingerprint,
-        "bpe.counts": counts_fingerprint(job.tokenizer) or "",
-        **software_metadata(),
-    }
-    return write_statistics(
-        job.tokens,
-        statistics_file_name(job.generation),
-        statistics.tables(job.generation, splits=splits),
-        metadata,
-    )
-
-
 def tokens_content(
     entries: Mapping[int, Mapping[str, Any]],
     files: Sequence[InputFile],
-    sources: Sequence[Source],
+    sources: Sequence[SourceConfig],
     generation: str = BASE,
 ) -> dict[str, Any]:
-    """The part of the manifest that the tasks' entries add up to.
+    """Return the token files' part of the manifest of one generation.
 
     Args:
-        entries: of all tasks, by index.
-        files: of the plan.
-        sources: of the configuration.
-        generation: that all of these are of.
+        entries: Entries of all tasks, by index.
+        files: Files of the plan.
+        sources: Sources of the configuration.
+        generation: The generation.
     """
     ordered = [entries[index] for index in sorted(entries)]
     of_sources = [DocumentTotals() for _ in sources]
@@ -107,3 +81,30 @@ def tokens_content(
             "text_bytes": sum(file["text_bytes"] for file in written),
         },
     }
+
+
+def write_merged_statistics(
+    job: EncodeJob, entries: Mapping[int, Mapping[str, Any]], model: Model
+) -> dict[str, Any]:
+    """Add up the statistics of all tasks and write them. Return the file's entry of the manifest.
+
+    Raises:
+        OutputError: The statistics of a task are missing or damaged.
+    """
+    statistics = Statistics(Vocabulary(model))
+    for entry in entries.values():
+        statistics.add_table(read_statistics(job.entries, entry["statistics"]))
+    splits = ["train", *(["validation"] if job.validation_fraction > 0 else [])]
+    metadata = {
+        "bpe.format": FORMAT_VERSION,
+        "bpe.configuration": job.configuration,
+        "bpe.tokenizer": job.tokenizer_fingerprint,
+        "bpe.counts": counts_fingerprint(job.tokenizer) or "",
+        **software_metadata(),
+    }
+    return write_statistics(
+        job.tokens,
+        statistics_file_name(job.generation),
+        statistics.tables(job.generation, splits=splits),
+        metadata,
+    )

@@ -1,10 +1,10 @@
-"""Batches of documents to rows of token ids."""
+"""Encode batches of documents into rows of token ids."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -15,20 +15,24 @@ from pipelines.batches import DocumentBatch
 from pipelines.errors import DifferentConfigurationError, InputError
 from pipelines.readers.tasks import refuse_special_tokens
 from pipelines.storage.directory import Directory
-from pipelines.tokenizers.files import Model, Tokenizer, load_model, tokenizer_of
+from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.jobs import EncodeJob
 from pipelines.writing.rows import TokenRows
+
+# The tokenizer of this process, by the URL of its directory and its fingerprint.
+_LOADED: Final[dict[tuple[str, str], Tokenizer]] = {}
+_LOADING: Final = threading.Lock()
 
 
 class DocumentEncoder:
     """Encodes batches by the rules of a build, with a tokenizer that threads may share.
 
     Args:
-        tokenizer: what encodes.
-        prepend, append: special tokens put around each document, or None.
+        tokenizer: The tokenizer.
+        prepend, append: Special tokens put around each document, or None.
         special_tokens_in_text: "split", "text", "reject" or "error".
-        dtype: of the ids.
+        dtype: Type of the ids.
     """
 
     def __init__(
@@ -48,12 +52,12 @@ class DocumentEncoder:
         self._allowed: Literal["all", "none"] = (
             "all" if special_tokens_in_text == "split" else "none"
         )
-        self._prepend = _affix(special_tokens, "prepend", prepend)
-        self._append = _affix(special_tokens, "append", append)
+        self._prepend = _affix_ids(special_tokens, "prepend", prepend)
+        self._append = _affix_ids(special_tokens, "append", append)
 
     @classmethod
     def of_job(cls, job: EncodeJob) -> DocumentEncoder:
-        """The encoder of a build."""
+        """Return the encoder of a build."""
         return cls(
             load_tokenizer(job.tokenizer, job.tokenizer_fingerprint),
             prepend=job.prepend,
@@ -64,19 +68,19 @@ class DocumentEncoder:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The ids that it gives."""
+        """The ids that encoding can give."""
         tokenizer = self._tokenizer
         return Vocabulary(tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer)
 
     def refuse(self, batch: DocumentBatch) -> DocumentBatch:
-        """The batch without the documents that the policy on special tokens rejects."""
+        """Return the batch without the documents that the policy on special tokens rejects."""
         return refuse_special_tokens(batch, self._specials, self._policy)
 
     def encode(self, batch: DocumentBatch) -> TokenRows:
-        """The ids of a batch's documents.
+        """Encode the documents of a batch.
 
         Raises:
-            InputError: a character has no id, and the tokenizer has no token for the unknown.
+            InputError: A character has no id, and the tokenizer has no token for the unknown.
         """
         try:
             ids, offsets = self._tokenizer.encode_documents(
@@ -95,36 +99,16 @@ class DocumentEncoder:
                 found=error.found,
                 where=batch.where(error.document),
                 hint="Set tokenizer.unk_token, leave tokenizer.limit_alphabet and "
-                "tokenizer.min_count as they are by default, or mend the text.",
+                "tokenizer.min_count at their defaults, or fix the text.",
             ) from None
-        return TokenRows(
-            ids=ids,
-            offsets=offsets,
-            num_bytes=batch.num_bytes,
-            places=batch.offsets,
-            hashes=batch.hashes,
-            source=batch.source,
-            part=batch.part,
-            record_ids=batch.ids,
-        )
-
-
-def _affix(special_tokens: Mapping[str, int], key: str, token: str | None) -> list[int]:
-    if token is None:
-        return []
-    if token not in special_tokens:
-        raise SpecialTokenError(
-            f"{key}: expected a special token of the tokenizer "
-            f"({', '.join(map(repr, special_tokens)) or 'it has none'}), found {token!r}"
-        )
-    return [special_tokens[token]]
+        return TokenRows.of_batch(batch, ids, offsets)
 
 
 def load_tokenizer(directory: Directory, fingerprint: str) -> Tokenizer:
-    """The tokenizer of a build, once a process.
+    """Return the tokenizer of a build, which is loaded once a process.
 
     Raises:
-        DifferentConfigurationError: another tokenizer is there than the fingerprint says.
+        DifferentConfigurationError: The directory has a tokenizer with another fingerprint.
     """
     with _LOADING:
         if (directory.url, fingerprint) not in _LOADED:
@@ -142,10 +126,17 @@ def load_tokenizer(directory: Directory, fingerprint: str) -> Tokenizer:
 
 
 def keep_tokenizer(directory: Directory, model: Model) -> None:
-    """Has the workers of this process take the tokenizer from here, and no other from before."""
+    """Make the tokenizer of this process the one for later calls of `load_tokenizer`."""
     _LOADED.clear()
-    _LOADED[directory.url, model.fingerprint] = tokenizer_of(model)
+    _LOADED[directory.url, model.fingerprint] = make_tokenizer(model)
 
 
-_LOADING = threading.Lock()
-_LOADED: dict[tuple[str, str], Tokenizer] = {}
+def _affix_ids(special_tokens: Mapping[str, int], key: str, token: str | None) -> list[int]:
+    if token is None:
+        return []
+    if token not in special_tokens:
+        raise SpecialTokenError(
+            f"{key}: expected a special token of the tokenizer "
+            f"({', '.join(map(repr, special_tokens)) or 'it has none'}), found {token!r}"
+        )
+    return [special_tokens[token]]

@@ -1,35 +1,36 @@
-"""What workers need to know to encode, and the names of a task's scratch files."""
+"""What workers need to know to encode tasks, and the names of a task's scratch files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from pipelines.manifest.names import BASE
 from pipelines.readers.tasks import SourceReading
 from pipelines.storage.directory import Directory
 
-ENTRIES = "_tasks"
-FORMAT_VERSION = "1"
+ENTRIES: Final = "_tasks"
+FORMAT_VERSION: Final = "1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeJob:
-    """All that workers need to know to encode; small, and the same for all of them.
+    """How the tasks of a build are encoded, and where to; small, since it goes to every worker.
 
     Attributes:
-        tokens: the directory of the token files.
-        rejects: the directory of rejected documents.
-        tokenizer: the directory of the tokenizer.
-        tokenizer_fingerprint: of the tokenizer that must be found there.
-        configuration: fingerprint of all that decides the token files.
-        plan_id: of files, ranges and configuration: entries of other plans are never mixed in.
-        prepend, append: special tokens, or None.
+        tokens: Directory of the token files.
+        rejects: Directory of rejected documents.
+        tokenizer: Directory of the tokenizer.
+        tokenizer_fingerprint: Fingerprint of the tokenizer that must be there.
+        configuration: Fingerprint of everything but the inputs that determines the token files.
+        plan_id: Id of files, ranges and configuration. Entries of another plan are never used.
+        prepend, append: Special tokens put around each document, or None.
         special_tokens_in_text: "split", "text", "reject" or "error".
         id_type: "uint16" or "uint32".
-        validation_fraction: share of the documents in the validation files.
-        readings: how each source is read.
-        generation: that the files are of; part of their names.
-        is_replay: only documents are taken that stand beside the entries (`taking`).
+        validation_fraction: Share of the documents in the validation files.
+        readings: How to read each source.
+        generation: Generation that the files belong to, a part of their names.
+        is_replay: Encode only the documents listed beside the entries (`replayed`).
     """
 
     tokens: Directory
@@ -54,15 +55,15 @@ class EncodeJob:
 
     @property
     def entries(self) -> Directory:
-        """Where the entries of finished tasks are until the manifest is written."""
+        """Directory of the entries of finished tasks, until the manifest is written."""
         return self.tokens / ENTRIES / self.plan_id
 
 
 def entry_name(index: int, of: int) -> str:
-    """The file of a task's entry."""
+    """Return the file name of a task's entry."""
     return f"{index:05d}-of-{of:05d}.json"
 
 
 def task_statistics_name(index: int, of: int) -> str:
-    """The file of a task's statistics, beside its entry."""
+    """Return the file name of a task's statistics, beside its entry."""
     return f"{index:05d}-of-{of:05d}.statistics.parquet"

@@ -1,12 +1,14 @@
-"""Some documents of a task alone: those that a replay takes, by their places.
+"""Read only those documents of a task that a replay encodes, by where they are in their files.
 
-Which ones stands in a small file beside the entries of tasks, written before the work begins.
+The launcher writes the intervals of each task to a small file beside the entries of tasks, before
+the work begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +25,17 @@ from pipelines.storage.parquet import read_table
 
 IntArray = NDArray[np.int64]
 
-_ROWS_AT_ONCE = 1 << 14
+_ROWS_AT_ONCE: Final = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Taken:
-    """Which documents of a file are taken: those that begin in an interval [first, end).
+class Intervals:
+    """The documents of a file to replay: those that begin in one of these intervals [first, end).
 
     Attributes:
-        firsts, ends: int64[n], the intervals, ascending and apart.
-        shifts: int64[n], what is added to places to have those of the file as it was first.
-        documents: int64[n], how many are found there; 0 or 1 for a reject.
+        firsts, ends: int64[n], the intervals, ascending and disjoint.
+        shifts: int64[n], what to add to a position to get that in the file as it was first.
+        documents: int64[n], number of documents to find in the interval; 0 or 1 for a reject.
     """
 
     firsts: IntArray
@@ -42,121 +44,92 @@ class Taken:
     documents: IntArray
 
     @classmethod
-    def at(cls, places: IntArray) -> Taken:
-        """The documents that begin at these places, of a file that has not changed."""
+    def at(cls, positions: IntArray) -> Intervals:
+        """Return the intervals of documents at these positions, of a file that has not changed."""
         return cls(
-            firsts=places,
-            ends=places + 1,
-            shifts=np.zeros(len(places), np.int64),
-            documents=np.ones(len(places), np.int64),
+            firsts=positions,
+            ends=positions + 1,
+            shifts=np.zeros(len(positions), np.int64),
+            documents=np.ones(len(positions), np.int64),
         )
+
+    @classmethod
+    def merged(cls, *parts: Intervals) -> Intervals:
+        """Return the intervals of all parts, in order."""
+        order = np.argsort(np.concatenate([part.firsts for part in parts]), kind="stable")
+        columns = {n: np.concatenate([getattr(part, n) for part in parts]) for n in _COLUMNS}
+        return cls(**{name: column[order] for name, column in columns.items()})
 
     def __len__(self) -> int:
         """Number of intervals."""
         return len(self.firsts)
 
-    def intervals(self, places: IntArray) -> IntArray:
-        """For each place the index of its interval, -1 where it is in none.
+    def find(self, positions: IntArray) -> IntArray:
+        """Return the index of the interval of each position, -1 for a position in none.
 
-        >>> taken = Taken.at(np.array([3, 7]))
-        >>> taken.intervals(np.array([2, 3, 4, 7])).tolist()
+        >>> Intervals.at(np.array([3, 7])).find(np.array([2, 3, 4, 7])).tolist()
         [-1, 0, -1, 1]
         """
         if not len(self):
-            return np.full(len(places), -1, np.int64)
-        index = np.searchsorted(self.firsts, places, side="right") - 1
-        return np.where((index >= 0) & (places < self.ends[index]), index, -1)
+            return np.full(len(positions), -1, np.int64)
+        index = np.searchsorted(self.firsts, positions, side="right") - 1
+        return np.where((index >= 0) & (positions < self.ends[index]), index, -1)
 
 
-_NAMES = tuple(column.name for column in fields(Taken))
-_NOTHING = Taken.at(np.empty(0, np.int64))
+_COLUMNS: Final = tuple(column.name for column in fields(Intervals))
+_NOTHING: Final = Intervals.at(np.empty(0, np.int64))
 
 
-def joined(*parts: Taken) -> Taken:
-    """The intervals of several, in order."""
-    order = np.argsort(np.concatenate([part.firsts for part in parts]), kind="stable")
-    return Taken(**{n: np.concatenate([getattr(part, n) for part in parts])[order] for n in _NAMES})
-
-
-def write_taken(
-    directory: Directory,
-    name: str,
-    taken: Mapping[str, Taken],
-    carried: Sequence[tuple[str, NDArray[np.intp]]],
-    rejects: Directory,
-) -> None:
-    """Writes what a task takes, by the files' labels, and the rejects that it keeps as they are.
+class ReplayFilter:
+    """Selects the documents of a task that a replay encodes.
 
     Args:
-        directory: of the entries of tasks.
-        name: of the task.
-        taken: of each file.
-        carried: files of rejects with the numbers of their rows.
-        rejects: their directory.
-    """
-    codes = np.repeat(np.arange(len(taken), dtype=np.int32), [len(t) for t in taken.values()])
-    labels = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(taken), pa.string()))
-    columns = {n: np.concatenate([getattr(t, n) for t in taken.values()]) for n in _NAMES}
-    table = pa.table({"source": labels, **columns})
-    with directory.write(f"{name}.taken.parquet") as file:
-        pq.write_table(table, pa.PythonFile(file, "w"))
-    if carried:
-        tables = [read_table(rejects, file).take(pa.array(rows)) for file, rows in carried]
-        plain = [table.replace_schema_metadata(None) for table in tables]
-        with directory.write(f"{name}.carried.parquet") as file:
-            pq.write_table(pa.concat_tables(plain), pa.PythonFile(file, "w"))
-
-
-class Taking:
-    """Takes the documents of a task that a replay is to encode.
-
-    Args:
-        directory: of the entries of tasks.
-        name: of the task.
+        directory: Directory of the entries of tasks.
+        name: Name of the task.
     """
 
     def __init__(self, directory: Directory, name: str) -> None:
         self._directory = directory
         self._name = name
-        table = read_table(directory, f"{name}.taken.parquet")
+        table = read_table(directory, _intervals_name(name))
         sources = table["source"].cast(pa.string()).combine_chunks().dictionary_encode()
         codes = sources.indices.to_numpy(zero_copy_only=False)
-        self._taken = {
-            label: Taken(**{n: table[n].to_numpy()[codes == code] for n in _NAMES})
+        self._intervals = {
+            label: Intervals(**{n: table[n].to_numpy()[codes == code] for n in _COLUMNS})
             for code, label in enumerate(sources.dictionary.to_pylist())
         }
-        self._seen = {label: np.zeros(len(t), np.int64) for label, t in self._taken.items()}
+        self._seen = {label: np.zeros(len(t), np.int64) for label, t in self._intervals.items()}
 
-    def of(self, batch: DocumentBatch) -> DocumentBatch:
-        """The batch with the documents and rejects that are taken, at their first places."""
-        taken = self._taken.get(batch.source, _NOTHING)
+    def filter(self, batch: DocumentBatch) -> DocumentBatch:
+        """Return the batch with the selected documents and rejects, at their first positions."""
+        intervals = self._intervals.get(batch.source, _NOTHING)
         seen = self._seen.get(batch.source, _NOTHING.documents)
-        index = taken.intervals(batch.offsets)
+        index = intervals.find(batch.offsets)
         found = index >= 0
         kept = batch.select(found)
         rejects = [reject for reject in batch.rejects if reject.reason not in REASONS_OF_FILES]
-        of_rejects = taken.intervals(np.array([reject.offset for reject in rejects], np.int64))
+        of_rejects = intervals.find(np.array([reject.offset for reject in rejects], np.int64))
         if batch.part == 0:
             np.add.at(seen, index[found], 1)
         np.add.at(seen, of_rejects[of_rejects >= 0], 1)
         return replace(
             kept,
-            offsets=kept.offsets + taken.shifts[index[found]],
+            offsets=kept.offsets + intervals.shifts[index[found]],
             empty=0,
             framing_bytes=0,
             not_selected=0,
             not_selected_bytes=0,
             rows=0,
             rejects=tuple(
-                replace(reject, offset=reject.offset + int(taken.shifts[i]))
+                replace(reject, offset=reject.offset + int(intervals.shifts[i]))
                 for reject, i in zip(rejects, of_rejects.tolist(), strict=True)
                 if i >= 0
             ),
         )
 
     def carried(self) -> Iterator[list[Reject]]:
-        """The rejects that stay as they are, some at a time."""
-        name = f"{self._name}.carried.parquet"
+        """Yield the rejects that stay as they are, some at a time."""
+        name = _carried_name(self._name)
         if name in self._directory.sizes():
             for batch in read_table(self._directory, name).to_batches(_ROWS_AT_ONCE):
                 yield [Reject(**row) for row in batch.to_pylist()]
@@ -164,29 +137,29 @@ class Taking:
     def finish(
         self, work: TaskWork, readings: Sequence[SourceReading]
     ) -> Iterator[tuple[str, DocumentTotals]]:
-        """Checks that all were met, and says what became of those that were not, by file.
+        """Check that every document was met. Yield by file what became of those that were not.
 
-        What was too long to be looked at may have an empty text, or one that the selection leaves
-        out: those files are read once more, without a selection.
+        A document that was too long to be read may turn out to be empty, or not selected. Files
+        with such documents are read once more, without a selection, to find out.
 
         Raises:
-            InputError: documents that were to be taken are not there.
+            InputError: Documents to replay are not there.
         """
         unmet = {
-            label: taken.firsts[self._seen[label] != taken.documents]
-            for label, taken in self._taken.items()
+            label: intervals.firsts[self._seen[label] != intervals.documents]
+            for label, intervals in self._intervals.items()
         }
-        unmet = {label: places for label, places in unmet.items() if len(places)}
-        found = _left_out(work, readings, unmet) if unmet else {}
-        for label, places in unmet.items():
-            taken, totals = self._taken[label], found[label]
-            empty = len(places) - totals.not_selected
-            alone = np.isin(taken.firsts, places)
-            is_one = (taken.documents == 1) & (self._seen[label] == 0)
+        unmet = {label: positions for label, positions in unmet.items() if len(positions)}
+        found = _count_left_out(work, readings, unmet) if unmet else {}
+        for label, positions in unmet.items():
+            intervals, totals = self._intervals[label], found[label]
+            empty = len(positions) - totals.not_selected
+            alone = np.isin(intervals.firsts, positions)
+            is_one = (intervals.documents == 1) & (self._seen[label] == 0)
             if empty > totals.empty or not is_one[alone].all():
                 raise InputError(
                     "Not all rejected documents were found again.",
-                    expected=f"{int(taken.documents.sum()):,} that begin where the rejects say",
+                    expected=f"{int(intervals.documents.sum()):,} at the positions of the rejects",
                     found=f"{int(self._seen[label].sum()):,}",
                     where=label,
                     hint="The file, or how it is read, has changed. Run the command again.",
@@ -195,15 +168,54 @@ class Taking:
             yield label, totals
 
 
-def _left_out(
-    work: TaskWork, readings: Sequence[SourceReading], places: Mapping[str, IntArray]
+def write_intervals(
+    directory: Directory,
+    name: str,
+    intervals: Mapping[str, Intervals],
+    carried: Sequence[tuple[str, NDArray[np.intp]]],
+    rejects: Directory,
+) -> None:
+    """Write what a task replays, and the rejects that it keeps as they are.
+
+    Args:
+        directory: Directory of the entries of tasks.
+        name: Name of the task.
+        intervals: Intervals of each file, by its label.
+        carried: Files of rejects, with the numbers of the rows to keep.
+        rejects: Directory of these files.
+    """
+    lengths = [len(of_file) for of_file in intervals.values()]
+    codes = np.repeat(np.arange(len(intervals), dtype=np.int32), lengths)
+    labels = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(intervals), pa.string()))
+    columns = {
+        n: np.concatenate([getattr(of_file, n) for of_file in intervals.values()]) for n in _COLUMNS
+    }
+    with directory.write(_intervals_name(name)) as file:
+        pq.write_table(pa.table({"source": labels, **columns}), pa.PythonFile(file, "w"))
+    if carried:
+        tables = [read_table(rejects, file).take(pa.array(rows)) for file, rows in carried]
+        plain = [table.replace_schema_metadata(None) for table in tables]
+        with directory.write(_carried_name(name)) as file:
+            pq.write_table(pa.concat_tables(plain), pa.PythonFile(file, "w"))
+
+
+def _intervals_name(task: str) -> str:
+    return f"{task}.taken.parquet"
+
+
+def _carried_name(task: str) -> str:
+    return f"{task}.carried.parquet"
+
+
+def _count_left_out(
+    work: TaskWork, readings: Sequence[SourceReading], positions: Mapping[str, IntArray]
 ) -> dict[str, DocumentTotals]:
-    """By file the documents at these places that were not selected, and all that are empty."""
-    parts = tuple(part for part in work.parts if part[0].label in places)
-    whole = [replace(reading, options=reading.options.of_all) for reading in readings]
-    found = {label: DocumentTotals() for label in places}
+    """Count by file the documents at these positions that are not selected, and all empty ones."""
+    parts = tuple(part for part in work.parts if part[0].label in positions)
+    whole = [replace(reading, options=reading.options.without_selection) for reading in readings]
+    found = {label: DocumentTotals() for label in positions}
     for batch in read_task(replace(work, parts=parts), whole):
-        totals, wanted = found[batch.source], places[batch.source]
+        totals, wanted = found[batch.source], positions[batch.source]
         totals.empty += batch.empty
         at = np.array([reject.offset for reject in batch.rejects], np.int64)
         lengths = [batch.rejects[i].length for i in np.flatnonzero(np.isin(at, wanted))]

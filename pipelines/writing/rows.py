@@ -2,96 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipelines.batches import DocumentBatch
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TokenRows:
-    """Encoded documents of one batch: row i has ids[offsets[i]:offsets[i + 1]].
+    """Encoded documents, or pieces of long ones: row i has ids[offsets[i]:offsets[i + 1]].
 
     Attributes:
-        ids: uint16 or uint32, of all rows.
+        ids: uint16 or uint32, the ids of all rows.
         offsets: int64[n + 1].
-        num_bytes, places, hashes, source, part, record_ids: as `num_bytes`, `offsets`, `hashes`,
-            `source`, `part` and `ids` of the `DocumentBatch`.
+        num_bytes: int64[n], bytes of the source text.
+        positions: int64[n], where the document is in its file (the column `offset`).
+        hashes: uint64[n, 2], upper and lower half of the xxh3-128 of the document's source text.
+        parts: int32[n], number of the piece of a long document; 0 for whole documents.
+        sources: dictionary<string>[n], name of source and file.
+        record_ids: string[n], the records' own ids; None if no row has one.
     """
 
     ids: NDArray[Any]
     offsets: NDArray[np.int64]
     num_bytes: NDArray[np.int64]
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
     hashes: NDArray[np.uint64]
-    source: str
-    part: int
+    parts: NDArray[np.int32]
+    sources: pa.DictionaryArray
     record_ids: pa.StringArray | None = None
+
+    @classmethod
+    def of_batch(
+        cls, batch: DocumentBatch, ids: NDArray[Any], offsets: NDArray[np.int64]
+    ) -> TokenRows:
+        """Return the rows of a batch's documents, which these are the ids of."""
+        return cls(
+            ids=ids,
+            offsets=offsets,
+            num_bytes=batch.num_bytes,
+            positions=batch.offsets,
+            hashes=batch.hashes,
+            parts=np.full(len(batch), batch.part, np.int32),
+            sources=pa.DictionaryArray.from_arrays(
+                np.zeros(len(batch), np.int32), pa.array([batch.source], pa.string())
+            ),
+            record_ids=batch.ids,
+        )
 
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.num_bytes)
 
     @property
-    def part_numbers(self) -> NDArray[np.int32]:
-        """int32[n], the part of each row."""
-        return np.full(len(self), self.part, np.int32)
-
-    @property
-    def sources(self) -> tuple[Sequence[str], NDArray[np.int32]]:
-        """Names of sources in order of appearance, and int32[n], which of them each row has."""
-        return (self.source,), np.zeros(len(self), np.int32)
+    def documents(self) -> int:
+        """Number of documents that begin in these rows."""
+        return int(np.count_nonzero(self.parts == 0))
 
     def slice(self, first: int, end: int) -> TokenRows:
-        """The rows [first, end), of the same memory."""
+        """Return the rows [first, end), which share the memory of these."""
         start, stop = self.offsets[first], self.offsets[end]
         return replace(
             self,
             ids=self.ids[start:stop],
             offsets=self.offsets[first : end + 1] - start,
             num_bytes=self.num_bytes[first:end],
-            places=self.places[first:end],
+            positions=self.positions[first:end],
             hashes=self.hashes[first:end],
+            parts=self.parts[first:end],
+            sources=self.sources[first:end],
             record_ids=None if self.record_ids is None else self.record_ids[first:end],
         )
 
 
-class Rows(Protocol):
-    """Rows of a token file: of one batch, as `TokenRows`, or of many."""
+def encode_sources(chunks: list[pa.DictionaryArray]) -> pa.DictionaryArray:
+    """Join columns of sources. The dictionary has the names that occur, in order of appearance.
 
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    @property
-    def ids(self) -> NDArray[Any]:
-        """The ids of all rows."""
-
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """Row i has ids[offsets[i]:offsets[i + 1]]."""
-
-    @property
-    def num_bytes(self) -> NDArray[np.int64]:
-        """Of each row, the bytes of the source text."""
-
-    @property
-    def places(self) -> NDArray[np.int64]:
-        """Of each row, the column `offset`."""
-
-    @property
-    def record_ids(self) -> pa.StringArray | None:
-        """Of each row, the record's own id."""
-
-    @property
-    def part_numbers(self) -> NDArray[np.int32]:
-        """Of each row, the number of the piece."""
-
-    @property
-    def sources(self) -> tuple[Sequence[str], NDArray[np.int32]]:
-        """Names of sources in order of appearance, and which of them each row has."""
-
-    def slice(self, first: int, end: int) -> Rows:
-        """The rows [first, end)."""
+    >>> names = pa.array(["a", "b", "c"])
+    >>> chunks = [pa.DictionaryArray.from_arrays(pa.array([i], pa.int32()), names) for i in (2, 0)]
+    >>> encode_sources(chunks).dictionary.to_pylist()
+    ['c', 'a']
+    """
+    column = pa.chunked_array(chunks).unify_dictionaries()
+    codes = pa.concat_arrays([chunk.indices for chunk in column.chunks]).dictionary_encode()
+    names = column.chunk(0).dictionary.take(codes.dictionary)
+    return pa.DictionaryArray.from_arrays(codes.indices, names)

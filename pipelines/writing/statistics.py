@@ -1,15 +1,15 @@
-"""What the token files hold, counted while they are written: see docs/statistics.md.
+"""Statistics of the token files, counted while they are written: see docs/statistics.md.
 
-A task keeps `Statistics` and writes them beside its entry; at the end those of all tasks are added
-up and become `tokens/statistics.parquet`, or `statistics-add001.parquet` of added inputs. All are
-sums, or the first of an order that looks at documents alone, so cuts, workers and repetitions leave
-no trace.
+Each task writes its `Statistics` beside its entry. In the end those of all tasks are added up and
+become `tokens/statistics.parquet`, or `statistics-add001.parquet` for added inputs. They are sums,
+or the first of an order that looks at the documents alone, so neither cuts nor workers nor
+repetitions leave a trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +25,7 @@ from pipelines.storage.parquet import listed_bytes
 from pipelines.tokenizers.vocabulary import Vocabulary
 
 LONGEST_KEPT: Final = 32
-# The last bucket of bytes per token holds all above; buckets are a quarter wide.
+# Buckets of bytes per token are a quarter wide; the last one holds everything above.
 _RATIO_STEPS: Final = 4
 _RATIO_BUCKETS: Final = 64
 _LENGTH_BUCKETS: Final = 64
@@ -50,7 +50,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LongDocument:
-    """One of the longest documents; `offset` as in the token files."""
+    """One of the longest documents, with its `offset` as in the token files."""
 
     split: str
     source: str | None
@@ -61,31 +61,39 @@ class LongDocument:
 
     @property
     def order(self) -> tuple[int, int, str, int]:
-        """The longest first; of equally long ones by place."""
+        """The key to sort by: the longest first, equally long ones by file and offset."""
         return -self.tokens, -self.bytes, self.file, self.offset
 
 
 @dataclass(kw_only=True, slots=True)
-class _Open:
-    """The last document met, of which more parts may follow."""
+class _Documents:
+    """Documents of a file, an element each in the arrays."""
 
+    split: str
     source: str | None
     file: str
-    offset: int
-    tokens: int
-    bytes: int
+    tokens: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    def copy(self, which: slice) -> _Documents:
+        """Copy some of the documents."""
+        arrays = {
+            name: getattr(self, name)[which].copy() for name in ("tokens", "bytes", "offsets")
+        }
+        return replace(self, **arrays)
 
 
 class Statistics:
-    """Sums over documents; those of parts add up to those of the whole.
+    """Sums over documents. Sums over parts of a corpus add up to those over all of it.
 
     Attributes:
-        files: documents, tokens and bytes, as int64[3], by (split, source, file).
-        lengths: the same, int64[3, 64], by (split, source); in bucket 0 documents of no token, in
-            bucket b ≥ 1 those with 2^(b - 1) to 2^b - 1.
-        ratios: the same, int64[3, 65], by (split, source); in bucket b documents with b / 4 to
-            (b + 1) / 4 bytes per token, in the last all above.
-        longest: the documents with most tokens, at most `LONGEST_KEPT`.
+        files: Numbers of documents, tokens and bytes, as int64[3], by (split, source, file).
+        lengths: The same, int64[3, 64], by (split, source); bucket 0 has the documents without
+            tokens, bucket b ≥ 1 those with 2^(b - 1) to 2^b - 1.
+        ratios: The same, int64[3, 65], by (split, source); bucket b has the documents with b / 4 to
+            (b + 1) / 4 bytes per token, the last one all above.
+        longest: The documents with most tokens, at most `LONGEST_KEPT`.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -95,7 +103,8 @@ class Statistics:
         self.ratios: dict[tuple[str, str | None], NDArray[np.int64]] = {}
         self.longest: list[LongDocument] = []
         self._ids: dict[str, NDArray[np.int64]] = {}
-        self._open: dict[str, _Open] = {}
+        # By split the last document, of which more parts may follow.
+        self._open: dict[str, _Documents] = {}
 
     def add_rows(
         self,
@@ -109,18 +118,18 @@ class Statistics:
         offsets: NDArray[np.int64],
         begins: NDArray[np.bool_],
     ) -> None:
-        """Takes rows of a file, in order; further parts of a document follow its first.
+        """Count rows of a file, in order. Further parts of a document follow its first.
 
         Args:
             split: "train" or "validation".
-            source: name of the configured source, if it has one.
-            file: the label, as in the column `source`.
-            ids: uint16 or uint32, of all rows.
-            lengths, num_bytes, offsets: of each row.
-            begins: whether a document begins with the row.
+            source: Name of the configured source, if it has one.
+            file: Label of the file, as in the column `source`.
+            ids: uint16 or uint32, the ids of all rows.
+            lengths, num_bytes, offsets: Ids, bytes of text and column `offset` of each row.
+            begins: Whether a document begins with the row.
 
         Raises:
-            ValueError: an id is not in the vocabulary.
+            ValueError: An id is not in the vocabulary.
         """
         if not len(lengths):
             return
@@ -142,80 +151,55 @@ class Statistics:
             tokens = np.add.reduceat(lengths.astype(np.int64), starts)
             texts = np.add.reduceat(num_bytes, starts)
             offsets = offsets[starts]
-        # Of the last one there may be more to come.
-        self._add_documents(split, source, file, tokens[:-1], texts[:-1], offsets[:-1])
-        self._open[split] = _Open(
-            source=source,
-            file=file,
-            offset=int(offsets[-1]),
-            tokens=int(tokens[-1]),
-            bytes=int(texts[-1]),
+        documents = _Documents(
+            split=split, source=source, file=file, tokens=tokens, bytes=texts, offsets=offsets
         )
+        self._add_documents(documents.copy(slice(0, -1)))
+        # More of the last document may follow.
+        self._open[split] = documents.copy(slice(-1, None))
 
     def finish(self) -> None:
-        """No more rows of the documents met so far will follow."""
+        """Count the last documents, of which no more rows will follow."""
         for split in list(self._open):
             self._close(split)
 
     def _close(self, split: str) -> None:
-        document = self._open.pop(split, None)
-        if document is not None:
-            self._add_documents(
-                split,
-                document.source,
-                document.file,
-                np.array([document.tokens], np.int64),
-                np.array([document.bytes], np.int64),
-                np.array([document.offset], np.int64),
-            )
+        if split in self._open:
+            self._add_documents(self._open.pop(split))
 
-    def _add_documents(
-        self,
-        split: str,
-        source: str | None,
-        file: str,
-        tokens: NDArray[np.int64],
-        texts: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-    ) -> None:
-        if not len(tokens):
+    def _add_documents(self, documents: _Documents) -> None:
+        if not len(documents.tokens):
             return
-        sums = np.array([len(tokens), tokens.sum(), texts.sum()], np.int64)
-        _add(self.files, (split, source, file), sums)
+        key = documents.split, documents.source
+        tokens, size = documents.tokens, documents.bytes
+        _add(self.files, (*key, documents.file), np.array([len(tokens), tokens.sum(), size.sum()]))
         add_document_sums(
             np.ascontiguousarray(tokens),
-            np.ascontiguousarray(texts),
-            _histogram(self.lengths, (split, source), _LENGTH_BUCKETS),
-            _histogram(self.ratios, (split, source), _RATIO_BUCKETS + 1),
+            np.ascontiguousarray(size),
+            _histogram(self.lengths, key, _LENGTH_BUCKETS),
+            _histogram(self.ratios, key, _RATIO_BUCKETS + 1),
             _RATIO_STEPS,
         )
-        self._note_longest(split, source, file, tokens, texts, offsets)
+        self._note_longest(documents)
 
-    def _note_longest(
-        self,
-        split: str,
-        source: str | None,
-        file: str,
-        tokens: NDArray[np.int64],
-        texts: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-    ) -> None:
+    def _note_longest(self, documents: _Documents) -> None:
+        tokens, size, offsets = documents.tokens, documents.bytes, documents.offsets
         least = 0 if len(self.longest) < LONGEST_KEPT else self.longest[-1].tokens
         if int(tokens.max()) < least:
             return
         candidates = np.flatnonzero(tokens >= least)
         if len(candidates) > LONGEST_KEPT:
-            # By the whole order but the file, which is one.
-            keys = (offsets[candidates], -texts[candidates], -tokens[candidates])
+            # By all of `LongDocument.order` but the file, which is the same.
+            keys = (offsets[candidates], -size[candidates], -tokens[candidates])
             candidates = candidates[np.lexsort(keys)[:LONGEST_KEPT]]
         self._keep_longest(
             LongDocument(
-                split=split,
-                source=source,
-                file=file,
+                split=documents.split,
+                source=documents.source,
+                file=documents.file,
                 offset=int(offsets[i]),
                 tokens=int(tokens[i]),
-                bytes=int(texts[i]),
+                bytes=int(size[i]),
             )
             for i in candidates
         )
@@ -233,7 +217,7 @@ class Statistics:
         add_id_counts(ids, self._counters(split))
 
     def _counters(self, split: str) -> NDArray[np.int64]:
-        """By id, or by the row of the id where ids are far apart."""
+        """Return the uses by id, or by the row of the id if ids are far apart."""
         if split not in self._ids:
             vocabulary = self._vocabulary
             dense = vocabulary.is_dense and len(vocabulary)
@@ -242,10 +226,10 @@ class Statistics:
         return self._ids[split]
 
     def uses(self, split: str) -> NDArray[np.int64]:
-        """int64[n], how often each id of the vocabulary occurs.
+        """Return how often each id of the vocabulary occurs: int64[n].
 
         Raises:
-            ValueError: a number was counted that is no id of the vocabulary.
+            ValueError: A number was counted that is not an id of the vocabulary.
         """
         counts = self._ids.get(split)
         if counts is None:
@@ -260,19 +244,17 @@ class Statistics:
 
     @property
     def splits(self) -> list[str]:
-        """Those of which there are documents."""
+        """The splits that have documents."""
         return sorted(self._ids)
-
-    # Tables
 
     def tables(
         self, generation: str = BASE, *, splits: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """What was counted, as tables of `SCHEMA`, one for each statistic.
+        """Yield the statistics as tables of `SCHEMA`, one for each statistic.
 
         Args:
-            generation: of the inputs.
-            splits: those whose unused ids have rows too; None: no id that is not used has a row.
+            generation: Generation of the inputs.
+            splits: Splits to write, with a row for every id. None: all splits, without unused ids.
         """
         common = {"generation": generation}
         yield _table(
@@ -334,10 +316,10 @@ class Statistics:
         ]
 
     def add_table(self, table: pa.Table) -> None:
-        """Adds what `tables` gave, of whatever generation.
+        """Add statistics from a table that `tables` gave, of any generation.
 
         Raises:
-            ValueError: the table is no such table.
+            ValueError: The table is not one of statistics.
         """
         if not table.schema.equals(SCHEMA):
             raise ValueError("a table with other columns")
@@ -374,6 +356,50 @@ class Statistics:
         self._counters(split)[places] += table["tokens"].to_numpy()
 
 
+def write_statistics(
+    directory: Directory,
+    name: str,
+    tables: Iterable[pa.Table],
+    metadata: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Write tables of `SCHEMA`, a row group each. Return the file's entry of the manifest.
+
+    Raises:
+        OutputError: The file can't be written.
+    """
+    rows = 0
+    with directory.write(name) as file:
+        with pq.ParquetWriter(
+            pa.PythonFile(file, "w"),
+            SCHEMA.with_metadata(metadata),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["statistic", "generation", "split", "source", "file"],
+            write_statistics=False,
+        ) as writer:
+            for table in tables:
+                rows += table.num_rows
+                if table.num_rows:
+                    writer.write_table(table)
+        size, digest = file.size, file.hexdigest
+    return {"name": name, "rows": rows, "bytes": size, "xxh3_128": digest}
+
+
+def read_statistics(directory: Directory, entry: Mapping[str, Any]) -> pa.Table:
+    """Read a file that `write_statistics` wrote.
+
+    Raises:
+        OutputError: The file is missing, or does not match its entry.
+    """
+    data = listed_bytes(
+        directory,
+        entry,
+        what="A file of statistics",
+        hint="Start encoding over: `beam-bpe encode CONFIG --restart`.",
+    )
+    return pq.read_table(pa.BufferReader(data), use_threads=False, pre_buffer=False)
+
+
 def _add(sums: dict[Any, NDArray[np.int64]], key: Any, more: NDArray[np.int64]) -> None:
     if key in sums:
         sums[key] += more
@@ -386,7 +412,7 @@ def _histogram(
     key: tuple[str, str | None],
     buckets: int,
 ) -> NDArray[np.int64]:
-    """That of a key: documents, tokens and bytes by bucket."""
+    """Return the documents, tokens and bytes of a key by bucket."""
     if key not in histograms:
         histograms[key] = np.zeros((3, buckets), np.int64)
     return histograms[key]
@@ -422,50 +448,3 @@ def _repeated(value: str, times: int) -> pa.Array[Any]:
 
 def _table(statistic: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist([{"statistic": statistic, **row} for row in rows], schema=SCHEMA)
-
-
-# --- files -----------------------------------------------------------------------------------
-
-
-def write_statistics(
-    directory: Directory,
-    name: str,
-    tables: Iterable[pa.Table],
-    metadata: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Writes tables of `SCHEMA`, each a row group; gives the file's entry of the manifest.
-
-    Raises:
-        OutputError: the storage refuses.
-    """
-    rows = 0
-    with directory.write(name) as file:
-        with pq.ParquetWriter(
-            pa.PythonFile(file, "w"),
-            SCHEMA.with_metadata(metadata),
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=["statistic", "generation", "split", "source", "file"],
-            write_statistics=False,
-        ) as writer:
-            for table in tables:
-                rows += table.num_rows
-                if table.num_rows:
-                    writer.write_table(table)
-        size, digest = file.size, file.hexdigest
-    return {"name": name, "rows": rows, "bytes": size, "xxh3_128": digest}
-
-
-def read_statistics(directory: Directory, entry: Mapping[str, Any]) -> pa.Table:
-    """The table that `write_statistics` wrote.
-
-    Raises:
-        OutputError: the file is missing or not as its entry says.
-    """
-    data = listed_bytes(
-        directory,
-        entry,
-        what="A file of statistics",
-        hint="Begin encoding anew: `beam-bpe encode CONFIG --restart`.",
-    )
-    return pq.read_table(pa.BufferReader(data), use_threads=False, pre_buffer=False)

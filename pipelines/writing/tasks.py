@@ -1,4 +1,9 @@
-"""A task to its token files, its rejects and an entry: idempotent, atomic."""
+"""Write the files of a task: token files, rejects, statistics, and the entry that lists them.
+
+A task may be tried again, on another machine and at the same time: the files have the same names
+and bytes, and each appears at once. The train file comes last, so a task is finished when it is
+there.
+"""
 
 from __future__ import annotations
 
@@ -10,131 +15,97 @@ import numpy as np
 
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
-from pipelines.manifest.models import TaskEntry
 from pipelines.manifest.names import task_name, token_file_name
+from pipelines.manifest.notes import TaskNote
 from pipelines.manifest.token_schema import schema
 from pipelines.metrics import Meter
-from pipelines.readers.selection import in_share
+from pipelines.readers.selection import select_share
 from pipelines.readers.tasks import TaskWork, read_task
 from pipelines.rejects.table import RejectFile
 from pipelines.supervisor import current_task
+from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.versions import software_metadata
 from pipelines.writing.encoder import DocumentEncoder
 from pipelines.writing.jobs import FORMAT_VERSION, EncodeJob, entry_name, task_statistics_name
-from pipelines.writing.replayed import Taking
+from pipelines.writing.replayed import ReplayFilter
+from pipelines.writing.rows import TokenRows
 from pipelines.writing.statistics import Statistics, write_statistics
 from pipelines.writing.token_file import TokenFile
 
 
 def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> dict[str, Any]:
-    """Encodes a task and writes its files; gives the task's entry of the manifest.
+    """Encode a task and write its files. Return the task's entry of the manifest.
 
     Raises:
-        InputError: as reading and the policies do.
-        OutputError: the output can't be written.
+        InputError: The input can't be read, or a policy refuses a document.
+        OutputError: The output can't be written.
     """
     meter = meter or Meter()
     encoder = DocumentEncoder.of_job(job)
-    totals = {file.label: DocumentTotals() for file, _, _ in work.parts}
-    refused: dict[str, DocumentTotals] = {}
-    metadata = _metadata(job, work)
-    columns = schema(job.id_type, record_ids=job.record_ids)
-    statistics = Statistics(encoder.vocabulary)
-    source_names = {file.label: file.source_name for file, _, _ in work.parts}
-    names = {
-        split: token_file_name(split, work.index, work.of, job.generation)
-        for split in ("train", "validation")
-    }
-    entry: dict[str, Any] = {"index": work.index, "source": work.source}
+    record = _TaskRecord(work, encoder.vocabulary)
     with (
         current_task(work.describe("encode")),
         meter.time("write"),  # what is neither reading nor encoding
-        TokenFile(job.tokens, names["train"], columns, metadata) as train,
+        _token_file(job, work, "train") as train,
     ):
         with ExitStack() as others:
             rejects = others.enter_context(
-                RejectFile(job.rejects, task_name(work.index, work.of, job.generation), metadata)
-            )
-            validation = None
-            if job.validation_fraction > 0:
-                validation = others.enter_context(
-                    TokenFile(job.tokens, names["validation"], columns, metadata)
+                RejectFile(
+                    job.rejects,
+                    task_name(work.index, work.of, job.generation),
+                    _metadata(job, work),
                 )
-            taking = Taking(job.entries, task_name(work.index, work.of)) if job.is_replay else None
-            for batch in meter.timed("read", read_task(work, job.readings)):
-                taken = batch if taking is None else taking.of(batch)
+            )
+            files = {"train": train}
+            if job.validation_fraction > 0:
+                files["validation"] = others.enter_context(_token_file(job, work, "validation"))
+            name = task_name(work.index, work.of)
+            replayed = ReplayFilter(job.entries, name) if job.is_replay else None
+            for batch in meter.time_items("read", read_task(work, job.readings)):
+                selected = batch if replayed is None else replayed.filter(batch)
                 with meter.time("encode"):
-                    kept = encoder.refuse(taken)
-                if len(kept) < len(taken):
-                    of_file = refused.setdefault(kept.source, DocumentTotals())
-                    of_file.add(DocumentTotals.removed(taken, kept))
-                totals[kept.source].add_batch(kept)
+                    kept = encoder.refuse(selected)
+                record.add_batch(selected, kept)
                 rejects.add(kept.rejects)
                 meter.add_batch(kept)
-                for file, part in _split(kept, train, validation, job.validation_fraction):
+                for split, part in _split(kept, job.validation_fraction):
                     with meter.time("encode"):
                         rows = encoder.encode(part)
                     meter.add(tokens=len(rows.ids))
-                    file.add(rows)
-                    statistics.add_rows(
-                        "train" if file is train else "validation",
-                        source_names[rows.source],
-                        rows.source,
-                        ids=rows.ids,
-                        lengths=np.diff(rows.offsets),
-                        num_bytes=rows.num_bytes,
-                        offsets=rows.places,
-                        begins=np.full(len(rows), rows.part == 0),
-                    )
-            if taking is not None:
-                for carried in taking.carried():
+                    files[split].add(rows)
+                    record.add_rows(split, part.source, rows)
+            if replayed is not None:
+                for carried in replayed.carried():
                     rejects.add(carried)
-                for label, left_out in taking.finish(work, job.readings):
-                    totals[label].add(left_out)
-            if validation is not None:
-                validation.finish()
+                for label, left_out in replayed.finish(work, job.readings):
+                    record.totals[label].add(left_out)
+            if "validation" in files:
+                files["validation"].finish()
         train.finish()
-        entry["totals"] = DocumentTotals.sum_of(totals.values()).to_json()
-        entry["inputs"] = {label: of_file.numbers() for label, of_file in totals.items()}
-        # Counting has them: the policy on special tokens is that of encoding.
-        entry["refused"] = {label: found.corpus_fingerprint for label, found in refused.items()}
-        entry["train"] = train.entry
-        entry["validation"] = None if validation is None else validation.entry
-        entry["rejects"] = rejects.entry
-        statistics.finish()
-        entry["statistics"] = write_statistics(
-            job.entries, task_statistics_name(work.index, work.of), statistics.tables()
-        )
+        record.statistics.finish()
+        entry = {
+            "index": work.index,
+            "source": work.source,
+            **record.to_json(),
+            "train": train.entry,
+            "validation": files["validation"].entry if "validation" in files else None,
+            "rejects": rejects.entry,
+            "statistics": write_statistics(
+                job.entries, task_statistics_name(work.index, work.of), record.statistics.tables()
+            ),
+        }
         job.entries.write_json(entry_name(work.index, work.of), entry)
     meter.finish_task()
     return entry
 
 
-def _split(
-    batch: DocumentBatch, train: TokenFile, validation: TokenFile | None, fraction: float
-) -> list[tuple[TokenFile, DocumentBatch]]:
-    """The batch by the file that its documents belong to, chosen by their hashes alone."""
-    if not len(batch):
-        return []
-    if validation is None:
-        return [(train, batch)]
-    chosen = in_share(batch.hashes[:, 1], fraction)
-    parts = [(train, batch.select(~chosen)), (validation, batch.select(chosen))]
-    return [(file, part) for file, part in parts if len(part)]
-
-
-def _metadata(job: EncodeJob, work: TaskWork) -> dict[str, str]:
-    return {
-        "bpe.format": FORMAT_VERSION,
-        "bpe.configuration": job.configuration,
-        "bpe.tokenizer": job.tokenizer_fingerprint,
-        "bpe.task": work.summary,
-        **software_metadata(),
-    }
-
-
 def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
-    """The entries of finished tasks by index: those whose train file is there."""
+    """Return the entries of finished tasks by index: those whose files are all there.
+
+    Args:
+        job: The job.
+        of: Number of tasks.
+    """
     present = {**job.rejects.sizes(), **job.tokens.sizes()}
     written = job.entries.sizes()
     likely = [
@@ -144,11 +115,87 @@ def finished_entries(job: EncodeJob, of: int) -> dict[int, dict[str, Any]]:
         and token_file_name("train", index, of, job.generation) in present
     ]
     names = [entry_name(index, of) for index in likely]
-    found = job.entries.read_json_files(names, TaskEntry)
+    found = job.entries.read_json_files(names, TaskNote)
     return {
         index: entry
         for index, entry in zip(likely, found, strict=True)
         if entry is not None and _is_present(entry, present)
+    }
+
+
+class _TaskRecord:
+    """What an entry reports of a task's documents, gathered batch by batch.
+
+    Attributes:
+        totals: Totals of the documents by file.
+        statistics: Statistics of the rows.
+    """
+
+    def __init__(self, work: TaskWork, vocabulary: Vocabulary) -> None:
+        self.totals = {file.label: DocumentTotals() for file, _, _ in work.parts}
+        self.statistics = Statistics(vocabulary)
+        self._refused: dict[str, DocumentTotals] = {}
+        self._source_names = {file.label: file.source_name for file, _, _ in work.parts}
+
+    def add_batch(self, selected: DocumentBatch, kept: DocumentBatch) -> None:
+        """Count a batch as it was read, and without the documents that a policy refuses."""
+        self.totals[kept.source].add_batch(kept)
+        if len(kept) < len(selected):
+            refused = self._refused.setdefault(kept.source, DocumentTotals())
+            refused.add(DocumentTotals.removed(selected, kept))
+
+    def add_rows(self, split: str, file: str, rows: TokenRows) -> None:
+        """Count the rows of a batch."""
+        self.statistics.add_rows(
+            split,
+            self._source_names[file],
+            file,
+            ids=rows.ids,
+            lengths=np.diff(rows.offsets),
+            num_bytes=rows.num_bytes,
+            offsets=rows.positions,
+            begins=rows.parts == 0,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry's totals."""
+        return {
+            "totals": DocumentTotals.sum_of(self.totals.values()).to_json(),
+            "inputs": {label: totals.numbers() for label, totals in self.totals.items()},
+            # Counting keeps these documents: the policy on special tokens acts in encoding alone.
+            "refused": {
+                label: totals.corpus_fingerprint for label, totals in self._refused.items()
+            },
+        }
+
+
+def _split(batch: DocumentBatch, fraction: float) -> list[tuple[str, DocumentBatch]]:
+    """Divide a batch into the splits that its documents belong to, by their hashes alone."""
+    if not len(batch):
+        return []
+    if not fraction:
+        return [("train", batch)]
+    chosen = select_share(batch.hashes[:, 1], fraction)
+    parts = [("train", batch.select(~chosen)), ("validation", batch.select(chosen))]
+    return [(split, part) for split, part in parts if len(part)]
+
+
+def _token_file(job: EncodeJob, work: TaskWork, split: str) -> TokenFile:
+    return TokenFile(
+        job.tokens,
+        token_file_name(split, work.index, work.of, job.generation),
+        schema(job.id_type, record_ids=job.record_ids),
+        _metadata(job, work),
+    )
+
+
+def _metadata(job: EncodeJob, work: TaskWork) -> dict[str, str]:
+    return {
+        "bpe.format": FORMAT_VERSION,
+        "bpe.configuration": job.configuration,
+        "bpe.tokenizer": job.tokenizer_fingerprint,
+        "bpe.task": work.summary,
+        **software_metadata(),
     }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import ParquetOutput
-from pipelines.writing.rows import Rows
+from pipelines.writing.rows import TokenRows, encode_sources
 
-_ROW_GROUP_ROWS = 1 << 16
-_ROW_GROUP_TOKENS = 1 << 20
+_ROW_GROUP_ROWS: Final = 1 << 16
+_ROW_GROUP_TOKENS: Final = 1 << 20
 
 
 class TokenFile(ParquetOutput):
-    """A token file that gets its final name when it is whole.
+    """A token file that gets its final name when it is complete.
 
-    Row groups are cut by rows and tokens, wherever batches were cut.
+    Row groups are cut by rows and tokens alone, so no file shows how its rows came in batches.
 
     Args:
-        directory: that it is in.
-        name: of the file.
-        columns: as `token_schema.schema` gives them.
-        metadata: what its footer says of build and task.
+        directory: Directory of the file.
+        name: Name of the file.
+        columns: The columns (`token_schema.schema`).
+        metadata: Metadata of build and task for the footer.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class TokenFile(ParquetOutput):
     ) -> None:
         super().__init__(directory, name, columns, metadata, use_dictionary=["source"])
         self._schema = columns
-        self._pending: list[Rows] = []
+        self._pending: list[TokenRows] = []
         self._pending_rows = 0
         self._pending_tokens = 0
         self.rows = 0
@@ -42,9 +42,9 @@ class TokenFile(ParquetOutput):
         self.tokens = 0
         self.text_bytes = 0
 
-    def add(self, rows: Rows) -> None:
-        """Takes the rows of a batch."""
-        self.documents += int(np.count_nonzero(rows.part_numbers == 0))
+    def add(self, rows: TokenRows) -> None:
+        """Add rows, and write each row group that they fill."""
+        self.documents += rows.documents
         first = 0
         while first < len(rows):
             end = row_group_end(rows.offsets, first, self._pending_rows, self._pending_tokens)
@@ -55,35 +55,15 @@ class TokenFile(ParquetOutput):
             if fills_row_group(self._pending_rows, self._pending_tokens):
                 self._write_row_group()
 
-    def _write_row_group(self) -> None:
-        parts = self._pending
-        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-        columns = {
-            # A chunk for each batch: the ids stay where they were written.
-            "input_ids": pa.chunked_array([_lists(part, self._schema) for part in parts]),
-            "num_tokens": pa.array(lengths.astype(np.int32)),
-            "num_bytes": pa.array(np.concatenate([part.num_bytes for part in parts])),
-            "source": _sources(parts),
-            "offset": pa.array(np.concatenate([part.places for part in parts])),
-            "part": pa.array(np.concatenate([part.part_numbers for part in parts])),
-        }
-        if "id" in self._schema.names:
-            columns["id"] = pa.chunked_array([_record_ids(part) for part in parts])
-        self._writer.write_table(pa.table(columns, schema=self._schema))
-        self.rows += len(lengths)
-        self.tokens += self._pending_tokens
-        self.text_bytes += int(sum(part.num_bytes.sum() for part in parts))
-        self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
-
     def finish(self) -> None:
-        """Completes the bytes; the file still has its temporary name."""
+        """Write the last row group and the footer. The file keeps its temporary name."""
         if self._pending:
             self._write_row_group()
         self._close({"rows": self.rows, "tokens": self.tokens, "bytes": self.text_bytes})
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The file's entry of the manifest, once it is closed."""
+        """The file's entry of the manifest, once the file is closed."""
         return {
             "name": self._name,
             "rows": self.rows,
@@ -94,24 +74,46 @@ class TokenFile(ParquetOutput):
             "xxh3_128": self._file.hexdigest,
         }
 
+    def _write_row_group(self) -> None:
+        parts = self._pending
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+        columns = {
+            # One chunk a batch, over the memory that the encoder wrote: ids are not copied.
+            "input_ids": pa.chunked_array([_id_lists(part, self._schema) for part in parts]),
+            "num_tokens": pa.array(lengths.astype(np.int32)),
+            "num_bytes": pa.array(np.concatenate([part.num_bytes for part in parts])),
+            "source": encode_sources([part.sources for part in parts]),
+            "offset": pa.array(np.concatenate([part.positions for part in parts])),
+            "part": pa.array(np.concatenate([part.parts for part in parts])),
+        }
+        if "id" in self._schema.names:
+            columns["id"] = pa.chunked_array([_record_ids(part) for part in parts])
+        self._writer.write_table(pa.table(columns, schema=self._schema))
+        self.rows += len(lengths)
+        self.tokens += self._pending_tokens
+        self.text_bytes += int(sum(part.num_bytes.sum() for part in parts))
+        self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
+
 
 def row_group_end(offsets: NDArray[np.int64], first: int, rows: int, tokens: int) -> int:
-    """The row after the one that fills a row group that holds so much, or the last row."""
+    """Return where to cut rows that begin at `first`: where the row group is full, or at the end.
+
+    Args:
+        offsets: Where the ids of each row begin, and the last end.
+        first: The first row.
+        rows, tokens: Rows and tokens that the row group has already.
+    """
     room = _ROW_GROUP_TOKENS - tokens
     filling = int(np.searchsorted(offsets, offsets[first] + room, side="left"))
     return min(len(offsets) - 1, filling, first + _ROW_GROUP_ROWS - rows)
 
 
 def fills_row_group(rows: int, tokens: int) -> bool:
-    """Whether a row group with so much is written."""
+    """Return whether so many rows or tokens fill a row group."""
     return rows >= _ROW_GROUP_ROWS or tokens >= _ROW_GROUP_TOKENS
 
 
-def _record_ids(rows: Rows) -> pa.StringArray:
-    return pa.nulls(len(rows), pa.string()) if rows.record_ids is None else rows.record_ids
-
-
-def _lists(rows: Rows, schema: pa.Schema) -> pa.ListArray:
+def _id_lists(rows: TokenRows, schema: pa.Schema) -> pa.ListArray:
     return pa.ListArray.from_arrays(
         pa.array(rows.offsets.astype(np.int32)),
         pa.array(rows.ids),
@@ -119,14 +121,5 @@ def _lists(rows: Rows, schema: pa.Schema) -> pa.ListArray:
     )
 
 
-def _sources(parts: Sequence[Rows]) -> pa.DictionaryArray:
-    """The column `source`: its dictionary has the sources in order of appearance."""
-    known: dict[str, int] = {}
-    indices = []
-    for part in parts:
-        names, which = part.sources
-        of_all = [known.setdefault(name, len(known)) for name in names]
-        indices.append(np.array(of_all, np.int32)[which])
-    return pa.DictionaryArray.from_arrays(
-        pa.array(np.concatenate(indices)), pa.array(list(known), pa.string())
-    )
+def _record_ids(rows: TokenRows) -> pa.StringArray:
+    return pa.nulls(len(rows), pa.string()) if rows.record_ids is None else rows.record_ids

@@ -1,9 +1,8 @@
-"""Token rows → token files by the hash of the text: runs, a merge for each file, the totals."""
+"""Token rows → token files ordered by the hash of the text: a merge for each file, and totals."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -13,91 +12,80 @@ import pyarrow as pa
 
 from pipelines.errors import InputError
 from pipelines.manifest.names import token_file_name
+from pipelines.manifest.shards import ShardFiles
 from pipelines.manifest.token_schema import schema
-from pipelines.sorting.arrow_lists import offsets_of
+from pipelines.sorting.arrow_lists import to_offsets
+from pipelines.sorting.spill import Section, restore_rows, row_lengths
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
 from pipelines.writing.jobs import FORMAT_VERSION
-from pipelines.writing.rows import Rows
+from pipelines.writing.rows import TokenRows
 from pipelines.writing.token_file import TokenFile, fills_row_group, row_group_end
-from pipelines.writing.token_order import TokenTable, joined, whole_documents
-from pipelines.writing.token_runs import (
-    RowSection,
-    large_row,
-    lengths_of,
-    merge_sections,
-    rows_apart,
-)
+from pipelines.writing.token_order import concat_tables, join_pieces, to_rows
+from pipelines.writing.token_runs import merge_sections
 
-_UINT16_BYTES: Final = 2
+_SMALLEST_ITEMSIZE: Final = np.dtype(np.uint16).itemsize
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardJob:
-    """All that workers need to know to write token shards; small, and the same for all of them.
+class TokenShards:
+    """Token files without tasks, made from sorted runs; small, since it goes to every worker.
 
     Attributes:
-        output: directory of the files.
-        runs: where the runs are.
-        shards: number of files.
-        split: first part of their names.
-        id_type: "uint16", "uint32", or "auto": what the rows have.
+        files: Where the files go. Their prefix is the name of the split.
+        id_type: "uint16", "uint32", or "auto": the widest that any row has.
     """
 
-    output: Directory
-    runs: Directory
-    shards: int
-    split: str
+    files: ShardFiles
     id_type: str
 
-    @property
-    def names(self) -> str:
-        """The pattern of the names of the files, whatever their number."""
-        return rf"{re.escape(self.split)}-\d+-of-\d+\.parquet"
+    @staticmethod
+    def files_of(output: Directory, number: int, split: str) -> ShardFiles:
+        """Return where the token files of a split go."""
+        return ShardFiles.below(output, number=number, prefix=split, listing=f"{split}-shards.json")
 
-    @property
-    def listing(self) -> str:
-        """The file that lists them."""
-        return f"{self.split}-shards.json"
+    def merge(self, shard: int, descriptors: Iterable[bytes], totals: bytes) -> dict[str, Any]:
+        """Write the file of a shard. See `merge_token_shard`."""
+        return merge_token_shard(self, shard, descriptors, RowTotals.from_bytes(totals))
 
-    def merge(self, shard: int, found: Iterable[bytes], totals: bytes) -> dict[str, Any]:
-        """What `merge_token_shard` does."""
-        return merge_token_shard(self, shard, found, RowTotals.from_bytes(totals))
-
-    def measured(self, entry: Mapping[str, Any]) -> dict[str, int]:
-        """What metrics say of a file."""
+    def measure(self, entry: Mapping[str, Any]) -> dict[str, int]:
+        """Return the metrics of a file."""
         names = {"documents": "documents", "bytes": "text_bytes", "tokens": "tokens"}
         return {metric: entry[name] for metric, name in names.items()}
 
-    def listed(self, totals: bytes) -> dict[str, Any]:
-        """What the listing says of the totals."""
+    def add_totals(self, parts: Iterable[bytes]) -> bytes:
+        """Add up the totals of bundles."""
+        return RowTotals.sum_of(map(RowTotals.from_bytes, parts)).to_bytes()
+
+    def list_totals(self, totals: bytes) -> dict[str, Any]:
+        """Return the totals for the listing."""
         return RowTotals.from_bytes(totals).to_json()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowTotals:
-    """What rows add up to, and what their files need to know of all of them.
+    """Sums over rows, and what the files need to know of all rows.
 
     Attributes:
-        rows, documents, tokens: numbers.
-        text_bytes: of the documents' source text.
-        itemsize: bytes of an id, the most that any row has.
-        record_ids: whether any row has an id of its own.
+        rows, documents, tokens: Numbers of them.
+        text_bytes: Bytes of the documents' source text.
+        itemsize: Bytes of an id in the widest rows.
+        record_ids: Whether any row has an id of its own.
     """
 
     rows: int = 0
     documents: int = 0
     tokens: int = 0
     text_bytes: int = 0
-    itemsize: int = _UINT16_BYTES
+    itemsize: int = _SMALLEST_ITEMSIZE
     record_ids: bool = False
 
     @classmethod
-    def of(cls, rows: Rows) -> RowTotals:
-        """Of these rows."""
+    def of(cls, rows: TokenRows) -> RowTotals:
+        """Return the totals of rows."""
         return cls(
             rows=len(rows),
-            documents=int(np.count_nonzero(rows.part_numbers == 0)),
+            documents=rows.documents,
             tokens=int(rows.offsets[-1] - rows.offsets[0]),
             text_bytes=int(rows.num_bytes.sum()),
             itemsize=rows.ids.itemsize,
@@ -106,7 +94,7 @@ class RowTotals:
 
     @classmethod
     def sum_of(cls, parts: Iterable[RowTotals]) -> RowTotals:
-        """Of all parts together."""
+        """Add up totals."""
         whole = cls()
         for part in parts:
             whole = cls(
@@ -120,67 +108,58 @@ class RowTotals:
         return whole
 
     def to_json(self) -> dict[str, int]:
-        """The numbers that files must add up to."""
+        """Return the numbers that the files must add up to."""
         numbers = asdict(self)
         return {key: numbers[key] for key in ("rows", "documents", "tokens", "text_bytes")}
 
     def to_bytes(self) -> bytes:
-        """All of it, as it is shuffled."""
+        """Return the totals as they are shuffled."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowTotals:
-        """What `to_bytes` gave."""
+        """Return the totals that `to_bytes` wrote."""
         return cls(**json.loads(data))
 
 
-def descriptors(sections: dict[int, list[RowSection]]) -> Iterator[tuple[int, bytes]]:
-    """What each shard that has rows in the runs of a bundle has to know of them."""
+def describe_sections(sections: Mapping[int, Sequence[Section]]) -> Iterator[tuple[int, bytes]]:
+    """Yield every shard's number with a descriptor of its sections in the runs of a bundle."""
     for shard, found in sections.items():
         yield shard, json.dumps([[s.run, s.offset, s.length] for s in found]).encode()
 
 
-def total_of_rows(parts: Iterable[bytes]) -> bytes:
-    """What totals, as they are shuffled, add up to."""
-    return RowTotals.sum_of(map(RowTotals.from_bytes, parts)).to_bytes()
-
-
 def merge_token_shard(
-    job: ShardJob, shard: int, found: Iterable[bytes], totals: RowTotals
+    job: TokenShards, shard: int, descriptors: Iterable[bytes], totals: RowTotals
 ) -> dict[str, Any]:
-    """Merges the sections of a shard into its token file; gives the file's entry.
+    """Merge the sections of a shard into its token file. Return the file's entry.
 
     Args:
-        job: what is written.
-        shard: its number.
-        found: descriptors of its sections; empty ones say nothing.
-        totals: of all rows that went in.
+        job: What is written.
+        shard: Number of the shard.
+        descriptors: Descriptors of its sections. Empty ones have none.
+        totals: Totals of all rows that went in.
 
     Raises:
-        InputError: an id does not fit the type asked for, or a document lacks a piece.
-        OutputError: a run is missing or damaged, or the file can't be written.
+        InputError: An id does not fit the type asked for, or a document lacks a piece.
+        OutputError: A run is missing or damaged, or the file can't be written.
     """
-    sections = [
-        RowSection(run=run, offset=offset, length=length)
-        for text in found
-        if text
-        for run, offset, length in json.loads(text)
-    ]
-    uint16 = job.id_type == "uint16" or (job.id_type == "auto" and totals.itemsize == _UINT16_BYTES)
-    columns = schema("uint16" if uint16 else "uint32", record_ids=totals.record_ids)
-    name = token_file_name(job.split, shard, job.shards)
+    files = job.files
+    id_type = f"uint{8 * totals.itemsize}" if job.id_type == "auto" else job.id_type
+    name = token_file_name(files.prefix, shard, files.number)
     metadata = {
         "bpe.format": FORMAT_VERSION,
-        "bpe.shard": json.dumps({"index": shard, "of": job.shards}),
+        "bpe.shard": json.dumps({"index": shard, "of": files.number}),
     }
+    columns = schema(id_type, record_ids=totals.record_ids)
     scratch: list[str] = []
     try:
         with (
-            current_task(f"merging token shard {shard} of {job.shards}"),
-            TokenFile(job.output, name, columns, metadata) as file,
+            current_task(f"merging token shard {shard} of {files.number}"),
+            TokenFile(files.output, name, columns, metadata) as file,
         ):
-            merged = whole_documents(merge_sections(job.runs, sections, scratch))
-            for rows in _row_groups(job.runs, merged, np.uint16 if uint16 else np.uint32):
+            sections = list(_read_descriptors(descriptors))
+            merged = join_pieces(merge_sections(files.runs, sections, scratch))
+            for rows in _row_groups(files.runs, merged, np.dtype(id_type).type):
                 file.add(rows)
             file.finish()
     except OverflowError as error:
@@ -188,22 +167,28 @@ def merge_token_shard(
             "An id does not fit the type asked for.",
             expected=f"ids of id_type {job.id_type!r}",
             found=str(error),
-            where=job.output.path(name),
+            where=files.output.path(name),
             hint="Set id_type to 'uint32' or 'auto'.",
         ) from None
     finally:
-        job.runs.remove_files(scratch)
+        files.runs.remove_files(scratch)
     return file.entry
+
+
+def _read_descriptors(texts: Iterable[bytes]) -> Iterator[Section]:
+    for text in filter(None, texts):
+        for run, offset, length in json.loads(text):
+            yield Section(run=run, offset=offset, length=length)
 
 
 def _row_groups(
     runs: Directory, merged: Iterable[pa.Table], dtype: type[Any]
-) -> Iterator[TokenTable]:
-    """Rows by row groups, so that no file shows how its sections were cut."""
+) -> Iterator[TokenRows]:
+    """Yield merged rows by row groups, so that no file shows how its sections were cut."""
     pending: list[pa.Table] = []
     rows = tokens = 0
     for table in merged:
-        offsets = offsets_of(lengths_of(table))
+        offsets = to_offsets(row_lengths(table))
         first = 0
         while first < len(table):
             end = row_group_end(offsets, first, rows, tokens)
@@ -212,19 +197,13 @@ def _row_groups(
             tokens += int(offsets[end] - offsets[first])
             first = end
             if fills_row_group(rows, tokens):
-                yield _whole(runs, pending, dtype)
+                yield _restore(runs, pending, dtype)
                 pending, rows, tokens = [], 0, 0
     if pending:
-        yield _whole(runs, pending, dtype)
+        yield _restore(runs, pending, dtype)
 
 
-def _whole(runs: Directory, tables: Sequence[pa.Table], dtype: type[Any]) -> TokenTable:
-    """The rows of a row group with all their ids."""
-    parts: list[pa.Table] = []
-    for table in tables:
-        first = 0
-        for row in rows_apart(table).tolist():
-            parts += [table.slice(first, row - first), large_row(runs, table.slice(row, 1))]
-            first = row + 1
-        parts.append(table.slice(first))
-    return TokenTable.of(joined(parts), dtype)
+def _restore(runs: Directory, tables: Sequence[pa.Table], dtype: type[Any]) -> TokenRows:
+    """Return the rows of a row group with the ids of large ones."""
+    parts = [part for table in tables for part in restore_rows(runs, table)]
+    return to_rows(concat_tables(parts), dtype)

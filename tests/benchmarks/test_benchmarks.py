@@ -15,6 +15,8 @@ import pytest
 from bpe_core import BPETokenizer
 from pipelines.counting import shards
 
+pytestmark = [pytest.mark.nightly, pytest.mark.process]
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 MODULES = ("corpora", "peers", "measure", "table", "fetch_code", "short", "run", "install")
 
@@ -114,7 +116,7 @@ def test_a_figure_that_misses_stands_in_the_table(table: ModuleType) -> None:
         "| encode \\| STEP | prose | 1 | 32 MB/s, 2 s ±15% | gigatoken | 64 MB/s, 1 s ±30% "
         "| 0.50 | 1.5 (1.1) | **missed** | ids differ from number 3 on |"
     )
-    assert "Of 1 ratios 0 meet their target" in page
+    assert "Of 1 ratios, 0 meet their target" in page
     short = table.render_short(results_with(row()))
     assert line_with("prose", short).endswith("| 64 MB/s | 0.5 |")
 
@@ -153,7 +155,7 @@ def test_a_missing_peer_stands_in_the_table(table: ModuleType) -> None:
     del alone["sides"]["gigatoken"]
     page = table.render(results_with(alone))
     assert "| gigatoken | not installed |  | 1.5 (1.1) |" in page
-    assert "Of 0 ratios" in page
+    assert "Of 0 ratios," in page
     stated = row(comparisons=[], missing={"quicktok-v1": "not installed"}, same={"tiktoken": None})
     stated["sides"]["tiktoken"] = stated["sides"].pop("gigatoken")
     assert "| 64 MB/s, 1 s ±30% | not installed |" in table.render(results_with(stated))

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 import regex
+from core_support import FRAGMENTS, agrees
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import (
     BPETokenizer,
@@ -38,7 +40,6 @@ from bpe_core.errors import (
 )
 from bpe_core.patterns import WHITESPACE_WORDS
 from bpe_core.special_tokens import special_set
-from tests.bpe_core.core_support import FRAGMENTS, agrees
 
 END = "</w>"
 SENTENCES = (
@@ -173,7 +174,7 @@ def test_words_are_learned_and_encoded_as_in_plain_words(text: str, most_merges:
     check_words(text, most_merges, text + " unexplained <w/> the.the q")
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(0.6))
 @given(small_texts, st.integers(0, 40), small_texts)
 def test_random_words_are_learned_and_encoded_as_in_plain_words(
     text: str, most_merges: int, other: str
@@ -254,7 +255,7 @@ def apply_merges(symbols: list[str], merges: Sequence[tuple[str, str]]) -> list[
         symbols[at : at + 2] = ["".join(symbols[at : at + 2])]
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(2))
 @given(
     st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=30),
     st.lists(st.text(st.sampled_from("abé日本😀xñ"), min_size=1, max_size=9), max_size=20),
@@ -298,7 +299,7 @@ def test_a_text_is_learned_and_encoded_as_in_plain_words(text: str, vocab_size: 
     check_text(text, vocab_size, text[::2] + " Щ" + text)
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(0.6))
 @given(any_text, st.integers(0, 30), any_text)
 def test_random_texts_are_learned_and_encoded_as_in_plain_words(
     text: str, more: int, other: str

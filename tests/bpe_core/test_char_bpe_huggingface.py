@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import tokenizers
+from core_support import FRAGMENTS
 from hypothesis import given
 from hypothesis import strategies as st
+from profiles import seldom, share, times
 from tokenizers import CharBPETokenizer as Library
 
 from bpe_core import CharBPETokenizer
 from bpe_core.errors import FormatError
-from tests.bpe_core.core_support import FRAGMENTS
 
 NATIVE = Path(__file__).parents[2] / "bpe_core" / "native"
 SEPARATOR = "<|endoftext|>"
@@ -85,7 +86,7 @@ def test_ids_are_those_of_the_library_on_the_example_corpus(
     pairs: list[tuple[Library, CharBPETokenizer]], kjv_documents: list[bytes]
 ) -> None:
     for library, tokenizer in pairs:
-        for document in kjv_documents[::7]:
+        for document in share(kjv_documents[::7], 4):
             check(library, tokenizer, document.decode())
 
 
@@ -105,6 +106,7 @@ def test_ids_are_those_of_the_library_on_every_character(
 ) -> None:
     library, tokenizer = pairs[option]
     points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000 and c not in NOT_ALIKE]
+    points = [*points[:0x3000], *share(points[0x3000:], 11)]
     for at in range(0, len(points), 4096):
         # A character alone, at the end of a word and inside of one.
         text = "".join(f"{chr(c)} a{chr(c)} a{chr(c)}b\n" for c in points[at : at + 4096])
@@ -115,12 +117,14 @@ def test_ids_are_those_of_the_library_on_every_character(
             check(library, tokenizer, f"{chr(c)} a{chr(c)} a{chr(c)}b\n")
 
 
-@pytest.mark.parametrize("name", ["multilingual", "prose"])
-@pytest.mark.parametrize("option", range(len(OPTIONS)))
+@pytest.mark.parametrize(
+    ("name", "option"),
+    seldom([(name, i) for name in ("multilingual", "prose") for i in range(len(OPTIONS))], 3),
+)
 def test_ids_are_those_of_the_library_on_larger_texts(
     name: str, option: int, tmp_path: Path, shared_text: Callable[..., bytes]
 ) -> None:
-    texts = shared_text(name, 2_000_000).decode().split(SEPARATOR)
+    texts = shared_text(name, times(20_000)).decode().split(SEPARATOR)
     theirs, ours = OPTIONS[option]
     known = [text[:1000] for text in texts]
     library, tokenizer = pair(tmp_path, known, theirs, ours, vocab_size=6000, limit_alphabet=700)

@@ -14,9 +14,10 @@ import zstandard
 from core_support import INVALID_UTF8, SPECIALS, dirty_bytes, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import PretokenCounts, count_pretokens, counts, reference
-from bpe_core.counts import ordered_pretokens
+from bpe_core.counting import ordered_pretokens
 from bpe_core.errors import (
     CountOverflowError,
     FormatError,
@@ -82,7 +83,7 @@ def test_counts_of_a_corpus_equal_the_reference(kjv_documents: list[bytes]) -> N
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, r"\w+|\s"])
-@settings(max_examples=60)
+@settings(max_examples=times(0.6))
 @given(contents=st.lists(texts, min_size=1, max_size=3), batch_bytes=st.integers(1, 40))
 def test_counts_of_files_equal_the_reference_whatever_is_read_at_once(
     pattern: str, contents: list[str], batch_bytes: int, text_file: Path
@@ -98,7 +99,7 @@ def test_counts_of_files_equal_the_reference_whatever_is_read_at_once(
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, r"\w+|\s"])
-@settings(max_examples=60)
+@settings(max_examples=times(0.6))
 @given(contents=st.lists(texts, min_size=1, max_size=3), batch_bytes=st.integers(1, 40))
 def test_ordered_pretokens_stand_where_they_first_occur(
     pattern: str, contents: list[str], batch_bytes: int, text_file: Path
@@ -204,7 +205,7 @@ def test_a_long_pretoken_is_counted_whole(
 
 
 @pytest.mark.parametrize("errors", ["replace", "ignore"])
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(data=dirty_bytes, batch_bytes=st.integers(1, 20))
 def test_invalid_utf8_of_files_is_repaired_as_python_does(
     errors: str, data: bytes, batch_bytes: int, text_file: Path
@@ -221,7 +222,7 @@ def test_invalid_utf8_of_files_is_repaired_as_python_does(
     assert documents == found
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(data=dirty_bytes, batch_bytes=st.integers(1, 20))
 def test_the_first_invalid_byte_of_a_file_is_named(
     data: bytes, batch_bytes: int, text_file: Path
@@ -418,7 +419,9 @@ def test_a_directory_of_shards_is_loaded_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mapping", "shown"),
-    [({b"": 1}, "b''"), ({b"a": 0}, "b'a': 0"), ({b"a": -1}, "-1"), ({b"a": 2**63}, "922")],
+    [({b"": 1}, "b''"), ({b"a": 0}, "b'a': 0"), ({b"a": -1}, "-1"), ({b"a": 2**63}, "922")]
+    + [({b"a": value}, f"b'a': {value!r}") for value in (True, 1.0, None)]
+    + [(None, "NoneType"), ([(b"a", 1)], "list")],
 )
 def test_counts_must_be_positive_and_fit(mapping: dict[bytes, int], shown: str) -> None:
     with pytest.raises(TrainingError, match=shown):
@@ -439,6 +442,8 @@ def test_counts_must_be_positive_and_fit(mapping: dict[bytes, int], shown: str) 
         pa.table({"pretoken": [b""], "count": [1]}),
         pa.table({"pretoken": [b"a"], "count": pa.array([2**63], pa.uint64())}),
         pa.table({"pretoken": [b"a"], "count": [1.5]}),
+        pa.table([[b"a"], [b"b"], [1]], names=["pretoken", "pretoken", "count"]),
+        pa.table({"pretoken": pa.array([[b"a"]]), "count": [1]}),
     ],
 )
 def test_tables_of_another_kind_are_refused(table: pa.Table, tmp_path: Path) -> None:
@@ -465,6 +470,81 @@ def test_files_that_are_no_counts_are_refused(tmp_path: Path) -> None:
         count_pretokens(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"bpe.format": "2"}, "expected format 1, found 2"),
+        ({"bpe.special_tokens": "{}"}, "expected special_tokens as a list of texts, found {}"),
+        ({"bpe.special_tokens": "[1]"}, r"a list of texts, found \[1\]"),
+        ({"bpe.special_tokens": "["}, "expected UTF-8 and JSON"),
+        ({"bpe.special_tokens": "[" * 100_000}, "expected UTF-8 and JSON"),
+        ({"bpe.pattern": b"\xff"}, "expected UTF-8 and JSON"),
+    ],
+)
+def test_tables_with_other_metadata_are_refused(
+    metadata: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    table = pa.table({"pretoken": [b"a"], "count": [1]}).replace_schema_metadata(metadata)
+    with pytest.raises(FormatError, match=f"the table, metadata: .*{message}"):
+        PretokenCounts.from_arrow(table)
+    pq.write_table(table, tmp_path / "counts")
+    with pytest.raises(FormatError, match=f"{tmp_path}/counts, metadata: .*{message}"):
+        PretokenCounts.load(tmp_path / "counts")
+
+
+@pytest.mark.parametrize(("first", "second"), [(b"b", b"a"), (b"a", b"a")])
+def test_files_that_are_not_sorted_are_refused(first: bytes, second: bytes, tmp_path: Path) -> None:
+    table = pa.table({"pretoken": [b"", first, second], "count": [1, 2, 3]}).slice(1)
+    pq.write_table(table, tmp_path / "counts")
+    with pytest.raises(FormatError, match=f"counts, row 1: .* found {second!r} after {first!r}"):
+        PretokenCounts.load(tmp_path / "counts")
+    assert PretokenCounts.from_arrow(table).total() == 5
+
+
+def test_damaged_files_are_refused_and_named(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    path = tmp_path / "counts"
+    words = " ".join(f"w{draw.randrange(500)}" for _ in range(2000))
+    count_pretokens([words], special_tokens=["<s>"]).save(path)
+    whole = path.read_bytes()
+    refused = 0
+    for _ in range(600):
+        data = bytearray(whole)
+        begin = draw.randrange(len(data))
+        match draw.randrange(4):
+            case 0:
+                del data[begin:]
+            case 1:
+                data[begin] ^= 1 << draw.randrange(8)
+            case 2:
+                data[-1 - begin % 1500] = draw.randrange(256)
+            case _:
+                data[begin : begin + draw.randrange(20)] = draw.randbytes(draw.randrange(20))
+        path.write_bytes(data)
+        try:
+            list(PretokenCounts.load(path).items())
+        except FormatError as error:
+            assert str(error).startswith(str(path))
+            refused += 1
+    assert refused > 400
+
+
+def test_directories_of_other_shards_are_refused(tmp_path: Path) -> None:
+    for i in range(2):
+        shard = PretokenCounts.from_mapping({b"a": 1}, {"shard": f"{i} of 2"})
+        shard.save(tmp_path / f"shard-{i:05}-of-00002.parquet")
+    one, two = sorted(tmp_path.iterdir())
+    two.write_bytes(one.read_bytes())
+    with pytest.raises(FormatError, match=f"{two}: expected shard 1 of 2, found 0 of 2"):
+        PretokenCounts.load(tmp_path)
+    two.rename(tmp_path / "shard-00002-of-00002.parquet")
+    with pytest.raises(FormatError, match="found 2 of 2, without shard-00001-of"):
+        PretokenCounts.load(tmp_path)
+    one.rename(tmp_path / "shard-0-of-x.parquet")
+    with pytest.raises(FormatError, match="found 2 of some"):
+        PretokenCounts.load(tmp_path)
+
+
 def test_unusable_arguments_are_refused() -> None:
     with pytest.raises(TrainingError, match="errors: expected strict, replace or ignore"):
         count_pretokens(["a"], errors="other")  # type: ignore[arg-type]
@@ -472,6 +552,12 @@ def test_unusable_arguments_are_refused() -> None:
         count_pretokens(["a", 1])  # type: ignore[list-item]
     with pytest.raises(TrainingError, match="num_threads: expected"):
         count_pretokens(["a"], num_threads=-1)
+    for text in ("x" * 5000, "a\0", "\ud800"):
+        for source in (text, Path(text), [Path(text)]):
+            with pytest.raises(TrainingError, match=r"source.*: expected a path, found '"):
+                count_pretokens(source)
+    with pytest.raises(TrainingError, match=r"source: expected a path, or several .* found int"):
+        count_pretokens(5)  # type: ignore[arg-type]
     with pytest.raises(SpecialTokenError):
         count_pretokens(["a"], special_tokens=["<s>", "<s>"])
     with pytest.raises(InvalidPatternError):

@@ -11,6 +11,7 @@ import pytest
 import xxhash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import _native, reference
 
@@ -394,7 +395,7 @@ def test_a_cut_may_touch_a_special_token_but_not_split_it() -> None:
 
 
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
-@settings(max_examples=150)
+@settings(max_examples=times(1.5))
 @given(text=texts.filter(bool), limit=st.integers(0, 40))
 def test_cutting_changes_no_pretoken(pattern: str, text: str, limit: int) -> None:
     raw = text.encode()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import seldom, times
 
 from bpe_core import BPETokenizer
 
@@ -53,7 +54,7 @@ _LIMITS = (
     + """
 import numpy as np
 
-vocab, merges, text, what = sys.argv[1:]
+vocab, merges, text, what, step = sys.argv[1:]
 tokenizer = BPETokenizer.from_files(vocab, merges, ["<|endoftext|>"])
 make = lambda: BPETokenizer.from_model(tokenizer.model)
 data = open(text, "rb").read()
@@ -61,7 +62,7 @@ documents = data.split(b"<|endoftext|>")
 expected = make().encode(data)
 batch = make().encode_batch_to_numpy(documents, num_threads=1)[0].tolist()
 outcomes = []
-for limit in [0, 1 << 16, 1 << 18, *range(1 << 20, 160 << 20, 5 << 20), 2 << 30]:
+for limit in [0, 1 << 16, 1 << 18, *range(1 << 20, 160 << 20, int(step)), 2 << 30]:
     child = os.fork()
     if child == 0:
         code = 3
@@ -119,7 +120,8 @@ def files(request: pytest.FixtureRequest, trained_files: tuple[Path, Path]) -> t
     return vocab / "gpt2_vocab.json", vocab / "gpt2_merges.txt"
 
 
-@pytest.mark.parametrize("repetition", range(3))
+@pytest.mark.process
+@pytest.mark.parametrize("repetition", seldom(range(3), 3))
 def test_five_megabytes_line_by_line_take_less_than_one(
     files: tuple[Path, Path], repetition: int, kjv: bytes, tmp_path: Path
 ) -> None:
@@ -132,6 +134,7 @@ def test_five_megabytes_line_by_line_take_less_than_one(
     assert grown <= 1_000_000
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("what", ["encode", "batch", "stream"])
 def test_under_any_limit_ids_are_right_or_it_is_a_memory_error(
     trained_files: tuple[Path, Path], what: str, kjv: bytes, tmp_path: Path
@@ -140,7 +143,7 @@ def test_under_any_limit_ids_are_right_or_it_is_a_memory_error(
     # Words that none of the caches has seen.
     numbers = " ".join(f"{n * 7919:x}" for n in range(100_000)).encode()
     path.write_bytes(kjv[:300_000] + END.encode().join([numbers[:400_000], numbers[400_000:]]))
-    outcomes = run(_LIMITS, *trained_files, path, what)
+    outcomes = run(_LIMITS, *trained_files, path, what, (500 << 20) // times(1))
     assert set(outcomes) <= {0, 5}, outcomes
     assert outcomes[-1] == 0
 

@@ -8,8 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from equal_bytes_support import A, B, Pair, merge_everywhere, merged, pair_lists
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import BPETokenizer
 from bpe_core.errors import InvalidTokenizerError
@@ -18,9 +20,6 @@ from bpe_core.formats.gpt2 import vocab_merges_bytes
 from bpe_core.formats.huggingface import huggingface_bytes
 from bpe_core.formats.ranks import tiktoken_bytes
 from bpe_core.model import TokenizerModel
-
-A, B = b"ab"
-Pair = tuple[int, int]
 
 
 def model_of(pairs: list[Pair], pattern: str = "none") -> TokenizerModel:
@@ -32,39 +31,11 @@ def model_of(pairs: list[Pair], pattern: str = "none") -> TokenizerModel:
     return TokenizerModel.from_tokens(enumerate(tokens), merges, pattern=pattern)
 
 
-def merged(text: bytes, pairs: list[Pair]) -> list[int]:
-    """The ids of a text: the first pair that stands in it, everywhere from the left, repeatedly."""
-    ids = list(text)
-    ranks = {pair: rank for rank, pair in enumerate(pairs)}
-    while found := [pair for pair in pairwise(ids) if pair in ranks]:
-        pair = min(found, key=ranks.__getitem__)
-        merge_everywhere(ids, pair, 256 + ranks[pair])
-    return ids
-
-
-def merge_everywhere(ids: list[int], pair: Pair, new: int) -> None:
-    at = 0
-    while at + 1 < len(ids):
-        if (ids[at], ids[at + 1]) == pair:
-            ids[at : at + 2] = [new]
-        at += 1
-
-
-@st.composite
-def pair_lists(draw: st.DrawFn) -> list[Pair]:
-    """Pairs of a, b and what earlier pairs make, none twice; equal bytes are frequent."""
-    pairs: list[Pair] = []
-    for rank in range(draw(st.integers(0, 12))):
-        ids = st.sampled_from([A, B, *range(256, 256 + rank)])
-        pairs.append(draw(st.tuples(ids, ids).filter(lambda pair: pair not in pairs)))
-    return pairs
-
-
 # (a, bb) and (ab, b) make abb, (b, bb) and (bb, b) make bbb.
 TWICE: list[Pair] = [(B, B), (A, B), (257, B), (A, 256), (B, 256), (256, B)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(pair_lists(), st.lists(st.text("ab", max_size=300), min_size=1, max_size=4))
 @example(TWICE, ["abb", "abbb", "babbabbb"])
 def test_ids_are_those_of_the_merges(pairs: list[Pair], texts: list[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from core_support import published_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import (
     BPETokenizer,
@@ -74,7 +75,7 @@ def bytes_of(tokenizer: BPETokenizer, ids: list[int]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
-@settings(max_examples=150)
+@settings(max_examples=times(1.5))
 @given(model=models(), mapping=words, more=st.integers(0, 12), limit=st.sampled_from([None, 4]))
 def test_any_tokenizer_is_extended_as_the_reference_says(
     tie_break: Any, model: TokenizerModel, mapping: dict[bytes, int], more: int, limit: int | None
@@ -113,7 +114,7 @@ def test_any_tokenizer_is_extended_as_the_reference_says(
     assert result.model.special_tokens == {**model.special_tokens, "<new>": first}
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(1.5))
 @given(model=models(), mapping=words)
 def test_encoding_is_the_old_one_and_then_the_new_merges(
     model: TokenizerModel, mapping: dict[bytes, int]
@@ -175,7 +176,7 @@ def test_results_of_several_sizes_are_prefixes(kjv_documents: list[bytes]) -> No
 @pytest.mark.parametrize(
     "name",
     [
-        "r50k",
+        pytest.param("r50k", marks=pytest.mark.nightly),
         pytest.param("cl100k", marks=pytest.mark.soak),
         pytest.param("o200k", marks=pytest.mark.soak),
     ],

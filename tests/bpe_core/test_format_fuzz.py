@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import times
 from tokenizers import Tokenizer
 
 from bpe_core import BPETokenizer, formats, train_bpe
@@ -231,7 +232,7 @@ def compare(root: dict[str, Any], folder: Path, seeds: range) -> None:
 def test_changed_values_are_format_errors_or_what_the_library_makes_of_them(
     model: TokenizerModel, tmp_path: Path
 ) -> None:
-    compare(json.loads(huggingface_bytes(model)), tmp_path, range(700))
+    compare(json.loads(huggingface_bytes(model)), tmp_path, range(times(7)))
 
 
 @pytest.mark.soak

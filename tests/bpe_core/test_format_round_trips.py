@@ -18,6 +18,7 @@ import tiktoken
 from core_support import FRAGMENTS, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 from tokenizers import AddedToken, ByteLevelBPETokenizer, Tokenizer
 
 from bpe_core import BPETokenizer, formats, train_bpe
@@ -133,7 +134,7 @@ models = st.tuples(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=times(0.4))
 @given(models, texts)
 def test_tokenizer_json_holds_any_special_tokens_or_says_why_not(
     trained: tuple[Tokens, Merges],
@@ -152,7 +153,7 @@ def test_tokenizer_json_holds_any_special_tokens_or_says_why_not(
     assert huggingface_ids(model, sample) == BPETokenizer.from_model(model).encode(sample)
 
 
-@settings(max_examples=40)
+@settings(max_examples=times(0.4))
 @given(models, texts)
 def test_ranks_and_their_call_hold_any_special_tokens(
     trained: tuple[Tokens, Merges],
@@ -175,7 +176,7 @@ def test_ranks_and_their_call_hold_any_special_tokens(
     assert found == BPETokenizer.from_model(model).encode(sample)
 
 
-@settings(max_examples=40)
+@settings(max_examples=times(0.4))
 @given(specials(taken=True), st.integers(0, 2), texts)
 def test_gpt2s_files_hold_any_special_tokens_or_say_why_not(
     trained: tuple[Tokens, Merges], folder: Path, drawn: list[str], place: int, text: str
@@ -193,7 +194,7 @@ def test_gpt2s_files_hold_any_special_tokens_or_say_why_not(
     assert gpt2_ids(model, folder, sample) == BPETokenizer.from_model(model).encode(sample)
 
 
-@settings(max_examples=40)
+@settings(max_examples=times(0.4))
 @given(models, st.booleans(), st.data())
 def test_arrow_holds_everything(
     trained: tuple[Tokens, Merges],
@@ -219,7 +220,7 @@ def test_arrow_holds_everything(
     assert formats.read_arrow(folder / "tokenizer.arrow") == model
 
 
-@settings(max_examples=40)
+@settings(max_examples=times(0.4))
 @given(specials(), st.sampled_from(["gpt2", "cl100k", "none"]))
 def test_minbpes_model_holds_special_tokens_without_white_space_or_says_why_not(
     trained: tuple[Tokens, Merges], folder: Path, drawn: list[str], pattern: str
@@ -331,7 +332,11 @@ def everything(
 
 
 @pytest.mark.parametrize(
-    "name", ["r50k", *(pytest.param(name, marks=pytest.mark.soak) for name in ("cl100k", "o200k"))]
+    "name",
+    [
+        pytest.param("r50k", marks=pytest.mark.nightly),
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("cl100k", "o200k")),
+    ],
 )
 def test_published_vocabularies_written_and_read_by_the_peers_give_their_ids(
     name: str,

@@ -11,6 +11,7 @@ import pyarrow.json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core._native import JsonFields, unescape_json
 
@@ -108,7 +109,7 @@ def means(record: dict[str, Any], path: list[str]) -> Any:
     return OTHER
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(2))
 @given(
     record=RECORDS,
     ascii_only=st.booleans(),
@@ -132,7 +133,7 @@ def test_fields_are_found_as_python_reads_them(
     assert [field if isinstance(field, int) else field[1] for field in found] == expected
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=times(4))
 @given(
     record=st.fixed_dictionaries(
         {"n": SCALARS, "text": st.text(max_size=40)}, optional={"m": VALUES}

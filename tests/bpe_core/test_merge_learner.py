@@ -9,6 +9,7 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core._native import MergeLearner
 from bpe_core.reference import (
@@ -106,7 +107,7 @@ def assert_equals_reference(
 
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(words=word_lists(), more=st.sampled_from([0, 1, 5, 40, 300]))
 def test_merges_counts_and_stop_reason_equal_the_reference(
     tie_break: TieBreak, words: Words, more: int
@@ -182,7 +183,7 @@ def test_all_bytes_equal_the_reference(tie_break: TieBreak) -> None:
 
 @pytest.mark.parametrize("always_new", [False, True])
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
-@settings(max_examples=200)
+@settings(max_examples=times(2))
 @given(
     made=symbol_word_lists(),
     more=st.sampled_from([1, 5, 40]),
@@ -220,7 +221,7 @@ def test_merges_of_other_symbols_than_bytes_equal_the_reference(
 
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
-@settings(max_examples=50)
+@settings(max_examples=times(0.5))
 @given(words=word_lists())
 def test_the_256_bytes_given_as_symbols_are_the_bytes(tie_break: TieBreak, words: Words) -> None:
     names = [bytes([byte]) for byte in range(256)]

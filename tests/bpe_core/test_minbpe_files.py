@@ -12,9 +12,10 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from equal_bytes_support import Pair, merged, pair_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_equal_bytes import Pair, merged, pair_lists
+from profiles import times
 
 import bpe_core.formats.minbpe
 from bpe_core import (
@@ -148,7 +149,6 @@ def test_a_file_of_the_other_class_is_refused(tmp_path: Path) -> None:
         ("a\n|b", "has a line break"),
         ("a|\r", "minbpe removes white space around the pattern"),
         (" ?[a-z]+|.", "minbpe removes white space around the pattern"),
-        ("[a-z\ud800]", "a lone surrogate"),
         (r"\d(?#then)[a-z]+", "minbpe splits by one regular expression"),
     ],
 )
@@ -324,7 +324,7 @@ def test_gpt4s_shuffled_bytes_are_refused(published_vocabulary: Callable[[str], 
     assert BPETokenizer.from_model(model).encode("hello world") == [15339, 1917]
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(0.6))
 @given(
     pair_lists(),
     st.dictionaries(st.text('<|s>é"', min_size=1), st.integers(300, 400), max_size=3),
@@ -381,7 +381,7 @@ def test_any_merges_and_special_tokens_come_back(
         ("minbpe v1\n\n0\n97 b\n", "line 4: expected two ids below 256, found '97 b'"),
         ("minbpe v1\n\n0\n\n", "line 4: expected two ids below 256, found ''"),
         ("minbpe v1\n\n0\n97 98\n97 98\n", "line 5: expected each merge once, found '97 98'"),
-        ("minbpe v1\n(\n0\n", "is no valid regular expression"),
+        ("minbpe v1\n(\n0\n", "is not a valid regular expression"),
         ("minbpe v1\ngpt3\n0\n", "unknown split pattern 'gpt3'"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from core_support import SPECIALS, joined, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import reference
 from bpe_core._native import CountMerger, PretokenTable, xxh3_128
@@ -313,7 +314,7 @@ def test_sections_hold_the_rows_of_their_shard_in_order(
         assert merged([section]) == sorted(expected.items())
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(2))
 @given(
     tables=st.lists(mappings, max_size=5),
     chunk=st.integers(1, 50),
@@ -375,7 +376,7 @@ def test_damaged_sections_are_refused(section: bytes, problem: str) -> None:
             merged([b"\x00\x01\x01a", section], chunk)
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(
     mapping=st.dictionaries(keys, st.integers(1, 300), min_size=1, max_size=8),
     where=st.floats(0, 1, exclude_max=True),

@@ -13,6 +13,7 @@ import pytest
 from core_support import joined, parts_of, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import BPETokenizer
 from bpe_core._native import Encoder, SpecialSet
@@ -62,7 +63,7 @@ def rule_lists(draw: st.DrawFn) -> list[Rule]:
     return rules
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(
     rules=rule_lists(),
     text=st.text("ab", min_size=1, max_size=120),

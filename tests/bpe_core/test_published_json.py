@@ -16,6 +16,7 @@ import pytest
 from core_support import texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 from tokenizers import (
     AddedToken,
     Regex,
@@ -196,7 +197,7 @@ def test_every_published_kind_of_pre_tokenizer_gives_the_librarys_ids(
     assert ids_of(rewritten(ours), text) == expected
     assert read(rewritten(ours), tmp_path).model == ours.model
 
-    @settings(max_examples=60)
+    @settings(max_examples=times(0.6))
     @given(texts)
     def on_random_text(sample: str) -> None:
         expected = ids_of(theirs, sample)
@@ -215,7 +216,7 @@ def test_chains_of_splits_on_much_random_text(
     theirs = trained(style)
     ours = read(theirs, tmp_path)
 
-    @settings(max_examples=3_000)
+    @settings(max_examples=times(30))
     @given(texts)
     def on_random_text(sample: str) -> None:
         assert ours.encode(sample) == ids_of(theirs, sample)
@@ -479,7 +480,7 @@ def test_normalizers_give_the_librarys_ids(
     ours = read(theirs, tmp_path)
     assert ours.normalizer == normalizer.lower()
 
-    @settings(max_examples=100)
+    @settings(max_examples=times(1))
     @given(st.lists(st.sampled_from(UNNORMALIZED), max_size=12).map("".join))
     def on_text_that_is_not_normalized(sample: str) -> None:
         assert ours.encode(sample) == ids_of(theirs, sample)

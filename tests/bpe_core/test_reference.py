@@ -6,6 +6,7 @@ import pytest
 import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from bpe_core import reference
@@ -261,7 +262,7 @@ def merge_lists(draw: st.DrawFn) -> list[tuple[bytes, bytes]]:
     return draw(st.permutations(merges))
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(merges=merge_lists(), text=st.text("abc ", max_size=30))
 def test_encoding_by_merges_equals_hugging_face(
     merges: list[tuple[bytes, bytes]], text: str
@@ -283,7 +284,7 @@ def test_encoding_by_merges_equals_hugging_face(
     assert encode(text, vocab, merges, {}) == peer.encode(text).ids
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(merges=merge_lists(), text=st.text("abc <s>", max_size=30))
 def test_encoding_by_ranks_equals_tiktoken(merges: list[tuple[bytes, bytes]], text: str) -> None:
     ranks = {token: i for i, token in build_vocab([], merges).items()}
@@ -321,7 +322,7 @@ def test_training_leaves_its_text_as_encoding_would() -> None:
 
 
 @pytest.mark.parametrize("pattern", [name for name in PATTERNS if name != "none"])
-@settings(max_examples=300)
+@settings(max_examples=times(3))
 @given(text=mixed_texts)
 def test_pieces_between_cut_places_have_the_pretokens_of_the_whole(pattern: str, text: str) -> None:
     def pretokens(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from core_support import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import seldom, times
 
-from bpe_core import BPETokenizer, reference, tokenizer
+from bpe_core import BPETokenizer, reference, streaming
 from bpe_core.errors import (
     InvalidPatternError,
     InvalidTokenizerError,
@@ -75,8 +76,10 @@ def trained(pattern: str = "gpt2") -> BPETokenizer:
 # ---- equal to tiktoken
 
 
-@pytest.mark.parametrize("name", ["r50k", "cl100k", "o200k"])
-@pytest.mark.parametrize("text", ["prose", "multilingual"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    seldom(product(["r50k", "cl100k", "o200k"], ["prose", "multilingual"]), 3),
+)
 def test_ids_equal_those_of_tiktoken_on_a_sample(
     name: str,
     text: str,
@@ -85,7 +88,7 @@ def test_ids_equal_those_of_tiktoken_on_a_sample(
 ) -> None:
     path = published_vocabulary(name)
     peer = tiktoken_encoding(name, str(path))
-    documents = shared_text(text, 2 << 20).split(END.encode())
+    documents = shared_text(text, times(20_000)).split(END.encode())
     ours = published_tokenizer(name, str(path))
     found = parts_of(*ours.encode_batch_to_numpy(documents))
     assert found == peer.encode_ordinary_batch([d.decode() for d in documents], num_threads=2)
@@ -128,7 +131,7 @@ def test_ids_equal_those_of_the_exported_tokenizer_json(
     assert parts_of(*read_back.encode_batch_to_numpy(documents)) == found
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(2))
 @given(merges=merge_lists(), text=few_letters)
 def test_ids_of_any_merges_equal_those_of_hugging_face(merges: Merges, text: str) -> None:
     vocab = reference.build_vocab([], merges)
@@ -143,7 +146,7 @@ def test_ids_of_any_merges_equal_those_of_hugging_face(merges: Merges, text: str
 def test_ids_of_any_text_equal_the_reference(pattern: str) -> None:
     ours = trained(pattern)
 
-    @settings(max_examples=60)
+    @settings(max_examples=times(0.6))
     @given(text=texts, allowed=st.sampled_from(["all", "none", {"<s>"}, {"s><", "<e>"}, set()]))
     def check(text: str, allowed: Any) -> None:
         expected = reference.encode(
@@ -164,7 +167,7 @@ def test_ids_of_any_text_equal_the_reference(pattern: str) -> None:
     check()
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(2))
 @given(
     merges=merge_lists(),
     text=few_letters,
@@ -408,12 +411,12 @@ def test_parts_have_the_ids_of_the_whole_wherever_they_are_cut(
     text = "it's WE'LL  \n\n 1234567 <s><s>x the théatre日本<s\r\n \t !!?<e>é\u0301 a"
     expected = ours.encode(text)
     for stream_bytes in (1, 5, 1000):
-        monkeypatch.setattr(tokenizer, "_STREAM_BYTES", stream_bytes)
+        monkeypatch.setattr(streaming, "_STREAM_BYTES", stream_bytes)
         for parts in cut_everywhere(text):
             assert list(ours.encode_iterable(parts)) == expected, parts
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(2))
 @given(
     text=texts,
     cuts=st.lists(st.integers(0, 100), max_size=8),
@@ -427,7 +430,7 @@ def test_random_parts_have_the_ids_of_the_whole(
     places = sorted(min(cut, len(text)) for cut in cuts)
     parts = [text[a:b] for a, b in pairwise([0, *places, len(text)])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokenizer, "_STREAM_BYTES", stream_bytes)
+        patch.setattr(streaming, "_STREAM_BYTES", stream_bytes)
         assert list(ours.encode_iterable(parts)) == ours.encode(text)
 
 
@@ -455,9 +458,9 @@ def test_parts_are_taken_as_ids_are_asked_for(pattern: str) -> None:
     assert taken == 0
     expected = ours.encode("some words, then<s>")
     assert list(islice(ids, 3 * len(expected))) == expected * 3
-    assert taken * 19 < 2 * tokenizer._STREAM_BYTES
-    assert list(islice(ids, 10 * tokenizer._STREAM_BYTES))[-1] in expected
-    assert taken * 19 < 15 * tokenizer._STREAM_BYTES
+    assert taken * 19 < 2 * streaming._STREAM_BYTES
+    assert list(islice(ids, 10 * streaming._STREAM_BYTES))[-1] in expected
+    assert taken * 19 < 15 * streaming._STREAM_BYTES
 
 
 def test_parts_without_any_place_to_cut_are_gathered() -> None:

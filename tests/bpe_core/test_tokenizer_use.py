@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import tokenizers
 from core_support import FRAGMENTS, NATIVE_PATTERNS, SPECIALS, dirty_bytes, parts_of, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import seldom, times
 
 from bpe_core import (
     PATTERNS,
@@ -68,7 +69,7 @@ def slices(text: Any, offsets: np.ndarray[Any, Any]) -> list[Any]:
 def test_one_character_at_a_time_has_the_ids_of_the_whole(pattern: str) -> None:
     ours = trained(pattern)
 
-    @settings(max_examples=60)
+    @settings(max_examples=times(0.6))
     @given(text=texts | any_texts, empty=st.booleans())
     def check(text: str, empty: bool) -> None:
         parts = [part for character in text for part in ([character, ""] if empty else [character])]
@@ -77,16 +78,15 @@ def test_one_character_at_a_time_has_the_ids_of_the_whole(pattern: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("pattern", EVERY_PATTERN)
-@pytest.mark.parametrize("step", [1, 3, 17, 4096])
+@pytest.mark.parametrize(("pattern", "step"), seldom(product(EVERY_PATTERN, [1, 3, 17, 4096]), 3))
 def test_bytes_in_parts_have_the_ids_of_the_whole(
     pattern: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = trained(pattern)
-    monkeypatch.setattr("bpe_core.tokenizer._STREAM_BYTES", step)
+    monkeypatch.setattr("bpe_core.streaming._STREAM_BYTES", step)
     dirty = dirty_bytes if pattern != CUSTOM else texts.map(str.encode)
 
-    @settings(max_examples=60)
+    @settings(max_examples=times(0.6))
     @given(data=dirty, cuts=st.lists(st.integers(0, 60), max_size=6))
     def check(data: bytes, cuts: list[int]) -> None:
         places = sorted(min(cut, len(data)) for cut in cuts)
@@ -111,7 +111,7 @@ def test_overlapping_special_tokens_are_found_wherever_they_are_cut(
     parts: list[str], step: int, pattern: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bpe_core.tokenizer._STREAM_BYTES", step)
+        patch.setattr("bpe_core.streaming._STREAM_BYTES", step)
         ours = trained(pattern)
         assert list(ours.encode_iterable(parts)) == ours.encode("".join(parts))
 
@@ -145,7 +145,7 @@ def test_what_is_no_part_of_a_text_is_named() -> None:
 def test_slices_at_offsets_are_the_text(pattern: str) -> None:
     ours = trained(pattern)
 
-    @settings(max_examples=80)
+    @settings(max_examples=times(0.8))
     @given(text=texts | any_texts, allowed=st.sampled_from(["all", "none", {"<s>"}]))
     def check(text: str, allowed: Any) -> None:
         ids, offsets = ours.encode_with_offsets(text, allowed)
@@ -237,7 +237,7 @@ def test_no_text_has_no_places(either: BPETokenizer) -> None:
 def test_truncated_text_is_the_longest_beginning_that_fits(pattern: str) -> None:
     ours = trained(pattern)
 
-    @settings(max_examples=80)
+    @settings(max_examples=times(0.8))
     @given(
         text=texts | any_texts,
         most=st.integers(0, 30),

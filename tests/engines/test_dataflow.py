@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as runner_api
 from apache_beam.version import __version__ as BEAM_VERSION
-from build_support import EXAMPLES, ROOT, count_job
-from engine_support import command, need_module
+from build_support import EXAMPLES, PACKAGES, ROOT, command, count_job
+from engine_support import need_module
 
 from pipelines import runners
 from pipelines.beam.read_tasks import ReadTasks
@@ -44,6 +44,8 @@ from pipelines.storage.locks import LOCK, Guard
 from pipelines.tasks.listing import InputFile
 from pipelines.transforms import CountPretokens, EncodeDocuments, ReadDocuments, WriteTokenShards
 from pipelines.writing.jobs import EncodeJob
+
+pytestmark = pytest.mark.beam
 
 IMAGE = "europe-docker.pkg.dev/project/images/beam-bpe:1"
 SECRET = "correct-horse-battery-staple"
@@ -370,14 +372,16 @@ def test_the_command_refuses_paths_of_this_machine_before_it_writes(tmp_path: Pa
     options = options_of(tmp_path).options
     given = [f"--{name}={value}" for name, value in options.items() if name != "no_auth"]
     output = tmp_path / "out"
-    done = command(
-        ROOT / "configs/quickstart.yaml", output, "beam.runner=DataflowRunner", "--", *given
-    )
+    keys = [f"output={output}", "beam.runner=DataflowRunner"]
+    settings = [item for key in keys for item in ("--set", key)]
+    done = command("build", ROOT / "configs/quickstart.yaml", *settings, "--", *given)
     assert done.returncode == 2, done.stderr
     assert "Workers elsewhere can't reach a path of this machine" in done.stderr
     assert not output.exists()
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_the_flex_template_submits_a_whole_build_and_leaves_the_output_to_it(
     tmp_path: Path,
 ) -> None:
@@ -394,7 +398,7 @@ def test_the_flex_template_submits_a_whole_build_and_leaves_the_output_to_it(
         ],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
         timeout=120,
     )
     assert launched.returncode == 0, launched.stderr

@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as runner_api
 from apache_beam.runners.portability.stager import Stager
 from apache_beam.version import __version__ as BEAM_VERSION
-from build_support import ROOT, checksums
+from build_support import PACKAGES, ROOT, checksums
 from engine_support import need, need_module, not_here
 
 from pipelines import runners
@@ -73,6 +73,7 @@ OF_LAUNCHER = (
 # --- the image -------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_the_dockerfile_has_no_lint() -> None:
     programs = Path(sys.executable).parent
     need("hadolint", path=str(programs))
@@ -149,7 +150,7 @@ def test_the_steps_of_the_image_run_and_what_they_install_builds_the_same(tmp_pa
         _run(["sh", "-c", step], variables, image)
     config = str(ROOT / "configs/quickstart.yaml")
     here = [sys.executable, "-m", "pipelines", "build", config]
-    _run([*here, "--set", f"output={tmp_path / 'here'}"], {"PYTHONPATH": str(ROOT)}, image)
+    _run([*here, "--set", f"output={tmp_path / 'here'}"], {"PYTHONPATH": str(PACKAGES)}, image)
     there = ["beam-bpe", "build", config]
     _run([*there, "--set", f"output={tmp_path / 'there'}"], variables, image)
     built = [checksums(tmp_path / name) for name in ("here", "there")]
@@ -173,6 +174,7 @@ def workflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return archive
 
 
+@pytest.mark.process
 def test_setup_file_stages_all_that_is_compiled_and_little_else(workflow: Path) -> None:
     with tarfile.open(workflow) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

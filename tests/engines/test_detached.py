@@ -67,6 +67,7 @@ def go_on(work: Work, output: Path, *given: str) -> None:
     assert checksums(output) == work.expected
 
 
+@pytest.mark.engines
 def test_a_job_counts_trains_and_encodes_after_its_command_has_left(
     work: Work, tmp_path: Path, pool: str
 ) -> None:

@@ -50,25 +50,42 @@ def check(work: Work, output: Path, *given: str) -> None:
     assert not [*place.iterdir()]  # nor any temporary file
 
 
-@pytest.mark.parametrize("mode", ["in_memory", "multi_threading", "multi_processing"])
-@pytest.mark.parametrize("repeat", [0, pytest.param(2, marks=pytest.mark.engines)])
+@pytest.mark.parametrize(
+    ("mode", "repeat"),
+    [
+        pytest.param("multi_processing", 0, marks=pytest.mark.smoke),
+        *(
+            pytest.param(mode, repeat, marks=pytest.mark.engines)
+            for mode, repeat in [
+                *(("in_memory", 0), ("multi_threading", 0)),
+                *(("in_memory", 2), ("multi_threading", 2), ("multi_processing", 2)),
+            ]
+        ),
+    ],
+)
 def test_modes_of_the_direct_runner(work: Work, tmp_path: Path, mode: str, repeat: int) -> None:
     workers = 1 if mode == "in_memory" else 2
     options = [f"--direct_running_mode={mode}", f"--direct_runner_bundle_repeat={repeat}"]
     check(work, tmp_path / "out", f"beam.workers={workers}", "--", *options)
 
 
+@pytest.mark.engines
 def test_portable_runner_with_workers_in_the_command(work: Work, tmp_path: Path) -> None:
     check(work, tmp_path / "out", *EMBED, "--environment_type=LOOPBACK")
 
 
+@pytest.mark.smoke
 def test_portable_runner_with_a_pool_of_processes(work: Work, tmp_path: Path, pool: str) -> None:
     options = ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
     check(work, tmp_path / "out", *EMBED, *options)
 
 
 @pytest.mark.parametrize(
-    "train_where", ["worker", pytest.param("launcher", marks=pytest.mark.engines)]
+    "train_where",
+    [
+        pytest.param("worker", marks=pytest.mark.smoke),
+        pytest.param("launcher", marks=pytest.mark.engines),
+    ],
 )
 def test_prism(work: Work, tmp_path: Path, train_where: str) -> None:
     location = f"--prism_location={prism_binary()}"
@@ -77,7 +94,11 @@ def test_prism(work: Work, tmp_path: Path, train_where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "train_where", ["launcher", pytest.param("worker", marks=pytest.mark.engines)]
+    "train_where",
+    [
+        pytest.param("launcher", marks=pytest.mark.smoke),
+        pytest.param("worker", marks=pytest.mark.engines),
+    ],
 )
 def test_embedded_flink(work: Work, tmp_path: Path, train_where: str) -> None:
     where = f"tokenizer.train_where={train_where}"
@@ -214,7 +235,8 @@ def killed(
     assert checksums(output) == work.expected
 
 
-@pytest.mark.parametrize("lost", ["job", pytest.param("server", marks=pytest.mark.engines)])
+@pytest.mark.engines
+@pytest.mark.parametrize("lost", ["job", "server"])
 def test_a_job_that_an_engine_ends_is_told_of_and_the_same_command_goes_on(
     work: Work, tmp_path: Path, slow_pool: WorkerPool, slowness: Path, lost: str
 ) -> None:
@@ -245,6 +267,7 @@ def kill_a_worker(pool: WorkerPool) -> None:
     os.kill(pool.workers()[0], signal.SIGKILL)
 
 
+@pytest.mark.engines
 def test_flink_cluster_loses_a_worker_process_while_counting(
     work: Work, tmp_path: Path, cluster: FlinkCluster, slow_pool: WorkerPool, slowness: Path
 ) -> None:

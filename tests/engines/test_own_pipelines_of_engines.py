@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from build_support import ROOT, checksums
+from build_support import PACKAGES, ROOT, checksums
 from engine_support import FlinkCluster, Work, flink_options, prism_binary, run
 
 PROGRAM = Path(__file__).with_name("own_pipeline.py")
@@ -17,7 +17,7 @@ def own(work: Work, output: Path, *options: str) -> dict[str, str]:
     tokenizer = str(work.directory / "direct/tokenizer")
     done = run(
         [sys.executable, str(PROGRAM), tokenizer, str(output), *options],
-        PYTHONPATH=f"{ROOT}:{ROOT / 'tests/pipelines'}",
+        PYTHONPATH=f"{PACKAGES}:{ROOT / 'tests/support'}",
     )
     assert done.returncode == 0, done.stderr
     found = checksums(output)
@@ -37,6 +37,7 @@ def of_flink(master: str, pool: str | None = None) -> list[str]:
     return ["--runner=FlinkRunner", *options]
 
 
+@pytest.mark.engines
 def test_prism(work: Work, expected: dict[str, str], tmp_path: Path) -> None:
     options = ["--runner=PrismRunner", f"--prism_location={prism_binary()}"]
     assert own(work, tmp_path / "out", *options) == expected

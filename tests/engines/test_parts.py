@@ -74,7 +74,14 @@ def shuffled(pipeline: Any) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("configured", [LOCAL, PORTABLE], ids=["direct", "portable"])
+@pytest.mark.beam
+@pytest.mark.parametrize(
+    "configured",
+    [
+        pytest.param(LOCAL, id="direct"),
+        pytest.param(PORTABLE, id="portable", marks=pytest.mark.engines),
+    ],
+)
 def test_no_build_or_export_has_anything_that_can_be_split(
     tmp_path: Path, configured: Mapping[str, Any], run: list[Any]
 ) -> None:
@@ -91,6 +98,7 @@ def test_no_build_or_export_has_anything_that_can_be_split(
     assert set().union(*map(shuffled, run)) <= {"kv(varint,bytes)", WRAPPED}
 
 
+@pytest.mark.beam
 def test_the_transforms_for_pipelines_of_ones_own_shuffle_descriptors_alone(
     tmp_path: Path, run: list[Any]
 ) -> None:

@@ -27,9 +27,7 @@ CREDENTIALS = {"TEST_S3_KEY": KEY, "TEST_S3_SECRET": SECRET}
 EXTERNAL = "--environment_type=EXTERNAL"
 IN_MEMORY = "in_memory"
 
-of_engines = pytest.mark.engines
-WITH_POOL = ["pool", pytest.param("cluster", marks=of_engines)]
-EVERY = [*WITH_POOL, *(pytest.param(name, marks=of_engines) for name in ("prism", "flink"))]
+WITH_POOL = ["pool", "cluster"]
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +86,7 @@ def s3() -> Iterator[S3]:
         yield bucket
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("engine", WITH_POOL, indirect=True)
 def test_a_build_on_s3_with_workers_that_train_makes_the_bytes_of_a_local_one(
     s3: S3, tmp_path: Path, engine: list[str]
@@ -132,6 +131,7 @@ def test_a_build_on_s3_with_workers_that_train_makes_the_bytes_of_a_local_one(
 # --- software ---------------------------------------------------------------------------------
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("engine", WITH_POOL, indirect=True)
 def test_workers_with_other_versions_fail_the_build_with_what_differs(
     work: Work, tmp_path: Path, engine: list[str], path: Path
@@ -141,7 +141,7 @@ def test_workers_with_other_versions_fail_the_build_with_what_differs(
     done = command(work.configuration, tmp_path / "out", *engine)
     assert done.returncode == 13, done.stderr
     said = message_of(done)
-    assert said.startswith("error: A worker has other versions than the command.\n")
+    assert said.startswith("error: A worker has other versions than the launcher.\n")
     known = versions.worker_versions()
     assert f"  expected: pyarrow {known['pyarrow']}, python {known['python']}\n" in said
     assert "  found: pyarrow 0.1, python unknown\n" in said
@@ -174,7 +174,14 @@ def test_workers_without_the_package_fail_the_build_with_what_to_do(
 # --- errors -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", EVERY, indirect=True)
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param("pool", marks=pytest.mark.smoke),
+        *(pytest.param(name, marks=pytest.mark.engines) for name in ("cluster", "prism", "flink")),
+    ],
+    indirect=True,
+)
 def test_errors_come_back_as_they_were_raised_and_nothing_beside_them(
     tmp_path: Path, engine: list[str]
 ) -> None:

@@ -99,6 +99,7 @@ def test_equal_batches_have_equal_bytes() -> None:
     assert coder.encode(make_batch([b"a", b"b"])) == coder.encode(make_batch([b"a", b"b"]))
 
 
+@pytest.mark.beam
 def test_batches_can_be_shuffled() -> None:
     with BeamPipeline(runner="FnApiRunner") as pipeline:
         texts = (

@@ -57,6 +57,7 @@ def table(directory: Path, name: str) -> pa.Table:
     return pa.concat_tables([pq.read_table(file) for file in files])
 
 
+@pytest.mark.process
 def test_the_command_reads_filters_encodes_and_writes_rows(
     tokenizer_directory: Path, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_command_reads_filters_encodes_and_writes_rows(
     assert table(tmp_path, "rejects").num_rows == 0
 
 
+@pytest.mark.beam
 def test_a_column_of_parquet_becomes_token_files(tokenizer_directory: Path, tmp_path: Path) -> None:
     texts = [text.decode() for text in some_text(60)]
     pq.write_table(
@@ -111,6 +113,7 @@ def test_a_column_of_parquet_becomes_token_files(tokenizer_directory: Path, tmp_
     assert found == {f"d{i}": [*tokenizer.encode(text), end] for i, text in enumerate(texts)}
 
 
+@pytest.mark.beam
 def test_filtered_documents_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     output = tmp_path / "counts"

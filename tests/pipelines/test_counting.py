@@ -194,7 +194,7 @@ def test_counts_beyond_64_bits_are_refused(job: CountJob, works: list[TaskWork])
 
     sections = [write_run(2**63 - 1), write_run(1)]
     with pytest.raises(CountOverflowError):
-        list(counting_shards._merged_rows(job, sections))
+        list(counting_shards.merge_rows(job, sections))
 
 
 def test_one_shard_alone_is_told_the_totals_of_every_source(
@@ -343,9 +343,9 @@ def test_a_repeated_bundle_counts_once_and_a_resume_after_it_too(
 
 
 def test_commits_of_another_plan_are_not_used(
-    job: CountJob, works: list[TaskWork], expected: dict[str, str]
+    config: BuildConfig, job: CountJob, works: list[TaskWork], expected: dict[str, str]
 ) -> None:
-    other = replace(job, plan_id="other")
+    other = count_job(config, works, plan_id="other")
     list(count_tasks(other, works[:3]))
     for path in (*commits_of(other), *runs_of(other)):
         target = Path(job.runs.url) / path.name
@@ -383,8 +383,8 @@ def test_no_shard_is_written_from_too_few_commits(
     descriptors = [text for s, text in count_tasks(job, works) if s == shard]
     for left_out in range(len(descriptors)):
         some = descriptors[:left_out] + descriptors[left_out + 1 :]
-        with pytest.raises(IncompleteCountsError, match="do not hold every task once"):
-            counting.merge_shard(job, shard, some)
+        with pytest.raises(IncompleteCountsError, match="do not hold every task exactly once"):
+            counting.merge_commits(job, shard, some)
     assert_nothing_written(job)
 
 
@@ -394,20 +394,20 @@ def test_no_shard_is_written_from_a_commit_that_comes_twice(
     descriptors = [text for s, text in count_tasks(job, works) if s == 0]
     for twice in range(len(descriptors)):
         with pytest.raises(IncompleteCountsError):
-            counting.merge_shard(job, 0, [*descriptors, descriptors[twice]])
+            counting.merge_commits(job, 0, [*descriptors, descriptors[twice]])
         # One twice and another missing: the right number of tasks, but not the right ones.
         other = descriptors[(twice + 1) % len(descriptors)]
         exchanged = [other if i == twice else text for i, text in enumerate(descriptors)]
         with pytest.raises(IncompleteCountsError):
-            counting.merge_shard(job, 0, exchanged)
+            counting.merge_commits(job, 0, exchanged)
     assert_nothing_written(job)
 
 
 def test_no_shard_is_written_from_no_commit(job: CountJob) -> None:
     with pytest.raises(IncompleteCountsError) as error:
-        counting.merge_shard(job, 0, [b""])
+        counting.merge_commits(job, 0, [b""])
     assert f"{job.num_tasks} tasks" in str(error.value)
-    assert "0 commits" in str(error.value)
+    assert "found: 0 tasks" in str(error.value)
 
 
 # --- damage
@@ -592,13 +592,13 @@ def test_a_shard_is_written_from_every_task_once_and_from_nothing_else(
         right = held == Counter(work.index for work in works)
         descriptors = [text for commit in chosen for s, text in commit.descriptors(3) if s == 1]
         if right:
-            counting.merge_shard(job, 1, descriptors)
+            counting.merge_commits(job, 1, descriptors)
             assert shards(job).items() <= expected.items()
             assert len(shards(job)) == 1
             Path(job.counts.path(counting.shard_name(1, 3))).unlink()
         else:
             with pytest.raises(IncompleteCountsError):
-                counting.merge_shard(job, 1, descriptors)
+                counting.merge_commits(job, 1, descriptors)
             assert_nothing_written(job)
 
 
@@ -625,7 +625,7 @@ def test_rare_pretokens_are_left_out_while_counts_are_loaded(
 
 
 def test_counters_at_work_share_the_memory() -> None:
-    share = table._MemoryShare
+    share = table.MemoryShare
     before = share.of(1000)
 
     class Counter_:

@@ -10,16 +10,25 @@ from typing import Any
 import pytest
 from build_support import checksums, states
 
+from pipelines import accounting
 from pipelines.errors import DifferentConfigurationError, OutputError
 from pipelines.manifest import stage as manifest
-from pipelines.manifest.stage import Identity
+from pipelines.manifest.models import Manifest
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Identity, Stage
 from pipelines.storage.directory import Directory
 
 IDENTITY = Identity(
-    configuration={"a": {"b": 1}},
+    configuration={
+        "a": {"b": 1},
+        "encode": {},
+        "id_type": "uint16",
+        "input": [],
+        "tokenizer": "0" * 32,
+    },
     inputs={"x.txt": 5, "y.txt": 6},
     marks={"x.txt": "1", "y.txt": "2"},
 )
+STAGE = TRAIN
 OURS = r"part-\d+"
 
 
@@ -28,39 +37,98 @@ def directory(tmp_path: Path) -> Directory:
     return Directory(url=str(tmp_path / "stage"))
 
 
-def finished(directory: Directory) -> dict[str, Any]:
-    manifest.begin_stage(directory, IDENTITY)
+NUMBERS = dict.fromkeys(accounting.NUMBERS, 0)
+FILE = {"name": "part-1", "bytes": 5, "xxh3_128": "0" * 32, "rows": 1}
+TOTALS = {**NUMBERS, "hash_sum": "0" * 32, "bad_files": [], "reasons": {}}
+CORPUS = {
+    "sources": [{"name": None, "planned_bytes": 11, **TOTALS}],
+    "corpus": f"0-{'0' * 32}",
+}
+FACTS = {"seconds": 1, "runner": "DirectRunner", "workers": 1}
+
+
+def manifest_of(stage: Stage[Any], identity: Identity = IDENTITY, **fields: Any) -> Manifest:
+    """A manifest of a stage with one file, `part-1`."""
+    content: dict[str, Any] = {"inputs": identity.inputs, **CORPUS}
+    if stage == COUNT:
+        counted = dict.fromkeys(("distinct_pretokens", "pretokens", "long_pretokens"), 0)
+        content |= {"shards": [{**FILE, "pretokens": 1}], "fingerprint": "f" * 32}
+        content["totals"] = {**TOTALS, **counted}
+    elif stage == TRAIN:
+        numbers = dict.fromkeys(("merges", "vocab_size", "vocab_size_asked_for"), 1)
+        content = {
+            "inputs": identity.inputs,
+            "counts": "f" * 32,
+            "fingerprint": "0" * 32,
+            "files": [{name: FILE[name] for name in ("name", "bytes", "xxh3_128")}],
+            "stop_reason": "vocab_size",
+            "stopped_because": "enough",
+            "not_written": {},
+            **numbers,
+        }
+    else:
+        encoded = dict.fromkeys(("train_rows", "validation_rows", "tokens", "text_bytes"), 0)
+        entry = {"generation": "base", "planned_bytes": None, "unread": False, "bad": False}
+        content |= {
+            "inputs": [
+                {"name": label, "size": size, **entry, **NUMBERS}
+                for label, size in identity.inputs.items()
+            ],
+            "tokenizer": "0" * 32,
+            "counts": None,
+            "generations": [
+                {
+                    "name": "base",
+                    "kind": "base",
+                    "tasks": 1,
+                    "configuration_fingerprint": identity.configuration_fingerprint,
+                    "corpus": CORPUS["corpus"],
+                }
+            ],
+            "files": {
+                "train": [{**FILE, "documents": 0, "tokens": 0, "text_bytes": 0}],
+                **{kind: [] for kind in ("validation", "rejects", "statistics")},
+            },
+            "totals": {**TOTALS, **encoded},
+        }
+    return stage.manifest.seal(identity.configuration, **{**content, **fields})
+
+
+def finished(
+    directory: Directory, identity: Identity = IDENTITY, stage: Stage[Any] = STAGE
+) -> Manifest:
+    manifest.begin_stage(directory, identity)
     directory.write_bytes("part-1", b"12345")
-    content = {"shards": [{"name": "part-1", "bytes": 5}], "fingerprint": "f"}
-    return manifest.finish_stage(directory, IDENTITY, content, {"seconds": 1})
+    made = manifest_of(stage, identity)
+    manifest.finish_stage(stage, directory, identity, made, FACTS)
+    return made
 
 
 def test_a_directory_that_is_not_there_or_empty_is_not_begun(directory: Directory) -> None:
-    assert manifest.finished_manifest(directory, IDENTITY) is None
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
     directory.create()
-    assert manifest.finished_manifest(directory, IDENTITY) is None
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
 
 
 def test_a_stage_that_has_begun_can_go_on(directory: Directory) -> None:
     manifest.begin_stage(directory, IDENTITY)
     directory.write_bytes("part-1", b"")
-    assert manifest.finished_manifest(directory, IDENTITY) is None
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
 
 
 def test_a_finished_stage_gives_its_manifest(directory: Directory) -> None:
     made = finished(directory)
-    assert manifest.finished_manifest(directory, IDENTITY) == made
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) == made
     assert set(directory.sizes()) == {"manifest.json", "run.json", "part-1"}
-    assert made["inputs"] == {"x.txt": 5, "y.txt": 6}
-    assert "seconds" not in made
+    assert made.input_sizes == {"x.txt": (5,), "y.txt": (6,)}
+    assert "seconds" not in made.to_json()
 
 
 def test_the_manifest_holds_nothing_of_machine_or_moment(tmp_path: Path) -> None:
     both = [Directory(url=str(tmp_path / name)) for name in "ab"]
     for directory, marks in zip(both, ("1", "2"), strict=True):
         identity = replace(IDENTITY, marks={"x.txt": marks, "y.txt": marks})
-        manifest.begin_stage(directory, identity)
-        manifest.finish_stage(directory, identity, {}, {"seconds": marks})
+        finished(directory, identity)
     first, second = (checksums(Path(directory.url)) for directory in both)
     assert first == second
 
@@ -89,7 +157,7 @@ def test_another_configuration_or_other_inputs_stop_and_show_what_differs(
         finished(directory)
     before = states(Path(directory.url))
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.finished_manifest(directory, replace(IDENTITY, **change))
+        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, **change))
     assert shown in str(error.value)
     assert directory.url in str(error.value)
     assert "--restart" in str(error.value)
@@ -98,28 +166,66 @@ def test_another_configuration_or_other_inputs_stop_and_show_what_differs(
 
 def test_an_output_of_another_version_is_left_alone(directory: Directory) -> None:
     made = finished(directory)
-    directory.write_json("manifest.json", {**made, "format": 1})
+    directory.write_json("manifest.json", {**made.to_json(), "format": 1})
     with pytest.raises(DifferentConfigurationError, match="another version") as error:
-        manifest.finished_manifest(directory, IDENTITY)
+        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
     assert "format 1" in str(error.value)
 
 
 def test_inputs_may_be_listed_with_what_became_of_them(directory: Directory) -> None:
-    listed = [{"name": name, "size": size} for name, size in IDENTITY.inputs.items()]
-    manifest.begin_stage(directory, IDENTITY)
-    manifest.finish_stage(directory, IDENTITY, {"inputs": listed}, {})
-    found = manifest.finished_manifest(directory, IDENTITY)
-    assert found is not None and found["inputs"] == listed
+    made = finished(directory, stage=ENCODE)
+    found = manifest.find_finished_manifest(ENCODE, directory, IDENTITY)
+    assert found == made
     changed = replace(IDENTITY, inputs={**IDENTITY.inputs, "y.txt": 7})
     with pytest.raises(DifferentConfigurationError, match='"6 bytes" → "7 bytes"'):
-        manifest.finished_manifest(directory, changed)
+        manifest.find_finished_manifest(ENCODE, directory, changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "shown"),
+    [
+        ("manifest.json", {"generations": []}, "generations: "),
+        ("manifest.json", {"files": []}, "files: "),
+        ("manifest.json", {"inputs": {"x.txt": 5}}, "inputs: "),
+        ("manifest.json", {"more": 1}, "more: "),
+        ("_plan.json", {"inputs": {"x.txt": "5"}}, "inputs.x.txt: "),
+        ("_plan.json", {"tasks": -1}, "tasks: "),
+    ],
+)
+def test_damaged_records_are_named(
+    name: str, change: dict[str, Any], shown: str, directory: Directory
+) -> None:
+    """An error names the file, the key, and the way out."""
+    finished(directory, stage=ENCODE)
+    if name == "_plan.json":
+        directory.remove("manifest.json")
+        manifest.begin_stage(directory, IDENTITY)
+    directory.write_json(name, {**(directory.read_json(name) or {}), **change})
+    check_damaged(directory, name, shown)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "_plan.json"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a":' * 100_000, "\udcff"])
+def test_records_that_are_not_json_objects_are_named(
+    name: str, text: str, directory: Directory
+) -> None:
+    directory.write_bytes(name, text.encode("utf-8", "surrogateescape"))
+    check_damaged(directory, name, "")
+
+
+def check_damaged(directory: Directory, name: str, shown: str) -> None:
+    with pytest.raises(OutputError, match="damaged") as error:
+        manifest.find_finished_manifest(ENCODE, directory, IDENTITY)
+    assert f"found: {shown}" in str(error.value)
+    assert directory.path(name) in str(error.value)
+    assert "`beam-bpe encode CONFIG --restart`" in str(error.value)
 
 
 def test_many_differences_are_shown_in_part(directory: Directory) -> None:
     finished(directory)
     inputs = {f"{i}.txt": 1 for i in range(50)}
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.finished_manifest(directory, replace(IDENTITY, inputs=inputs))
+        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, inputs=inputs))
     assert "and 40 more" in str(error.value)
 
 
@@ -129,7 +235,7 @@ def test_many_differences_are_shown_in_part(directory: Directory) -> None:
 def test_files_that_no_build_wrote_are_refused(name: str, text: str, directory: Directory) -> None:
     directory.write_bytes(name, text.encode())
     with pytest.raises(OutputError, match="no build of this tool wrote") as error:
-        manifest.finished_manifest(directory, IDENTITY)
+        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
     assert name in str(error.value)
 
 
@@ -140,7 +246,7 @@ def test_a_finished_stage_with_a_file_missing_or_cut_short_is_not_finished_quiet
     finished(directory)
     damage(Path(directory.path("part-1")))
     with pytest.raises(OutputError) as error:
-        manifest.finished_manifest(directory, IDENTITY)
+        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
     assert "part-1" in str(error.value)
     assert "--restart" in str(error.value)
 
@@ -156,7 +262,7 @@ def test_finishing_removes_what_killed_writers_left(directory: Directory) -> Non
 
 
 def discard(directory: Directory) -> None:
-    manifest.discard_stage(directory, OURS)
+    manifest.discard_stage(STAGE, directory, OURS)
 
 
 @pytest.mark.parametrize("state", ["begun", "finished"])
@@ -183,11 +289,10 @@ def test_after_discarding_another_configuration_can_begin_beside_foreign_files(
     directory.write_bytes("notes.txt", b"mine")
     discard(directory)
     other = replace(IDENTITY, configuration={"other": 1})
-    assert manifest.finished_manifest(directory, other) is None
-    manifest.begin_stage(directory, other)
-    manifest.finish_stage(directory, other, {}, {})
-    assert manifest.finished_manifest(directory, other) is not None
-    assert set(directory.sizes()) == {"manifest.json", "run.json", "notes.txt"}
+    assert manifest.find_finished_manifest(STAGE, directory, other) is None
+    finished(directory, other)
+    assert manifest.find_finished_manifest(STAGE, directory, other) is not None
+    assert set(directory.sizes()) == {"manifest.json", "run.json", "notes.txt", "part-1"}
 
 
 def test_nothing_is_discarded_where_no_build_has_been(directory: Directory) -> None:
@@ -197,7 +302,7 @@ def test_nothing_is_discarded_where_no_build_has_been(directory: Directory) -> N
     discard(directory)
     assert states(Path(directory.url)) == before
     with pytest.raises(OutputError):
-        manifest.finished_manifest(directory, IDENTITY)
+        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
 
 
 def test_an_interrupted_discard_still_says_what_the_rest_is_of(
@@ -211,9 +316,9 @@ def test_an_interrupted_discard_still_says_what_the_rest_is_of(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Directory, "remove_leftovers", fail)
         discard(directory)
-    assert manifest.finished_manifest(directory, IDENTITY) is None
+    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
     with pytest.raises(DifferentConfigurationError):
-        manifest.finished_manifest(directory, replace(IDENTITY, configuration={}))
+        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, configuration={}))
     discard(directory)
     assert set(directory.sizes()) == {"_plan.json"}
 
@@ -221,21 +326,21 @@ def test_an_interrupted_discard_still_says_what_the_rest_is_of(
 @pytest.mark.parametrize(
     ("stage", "command", "mending"),
     [
-        ("counts", "build", ["build"]),
-        ("tokens", "build", ["build"]),
-        ("counts", "count", ["count"]),
-        ("counts", "train", ["count", "train"]),
-        ("tokenizer", "encode", ["train", "encode"]),
-        ("tokens", "encode", ["encode"]),
-        ("tokens", None, ["encode"]),
+        (COUNT, "build", ["build"]),
+        (ENCODE, "build", ["build"]),
+        (COUNT, "count", ["count"]),
+        (COUNT, "train", ["count", "train"]),
+        (TRAIN, "encode", ["train", "encode"]),
+        (ENCODE, "encode", ["encode"]),
+        (ENCODE, None, ["encode"]),
     ],
 )
 def test_a_refusal_names_the_commands_that_mend_it(
-    stage: str, command: str | None, mending: list[str], directory: Directory
+    stage: Stage[Any], command: str | None, mending: list[str], directory: Directory
 ) -> None:
-    place = directory / stage
-    manifest.begin_stage(place, replace(IDENTITY, configuration={"input": []}))
+    finished(directory, stage=stage)
+    other = replace(IDENTITY, configuration={})
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.finished_manifest(place, replace(IDENTITY, configuration={}), command=command)
+        manifest.find_finished_manifest(stage, directory, other, command=command)
     named = ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in mending)
-    assert str(error.value).endswith(f"anew: {named}.")
+    assert str(error.value).endswith(f"redo this stage: {named}.")

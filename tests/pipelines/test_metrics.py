@@ -31,8 +31,7 @@ from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import build, runners
 from pipelines.beam.metrics import read_metrics
 from pipelines.config import BeamConfig, BuildConfig, SourceConfig
-from pipelines.counting.commits import TaskCounter
-from pipelines.counting.shards import merge_shard
+from pipelines.counting.commits import TaskCounter, merge_commits
 from pipelines.metrics import (
     COUNTERS,
     DISTRIBUTIONS,
@@ -115,6 +114,7 @@ def test_the_documentation_lists_every_name_with_its_kind() -> None:
     assert f"`{NAMESPACE}`" in text
 
 
+@pytest.mark.process
 def test_the_module_works_without_beam() -> None:
     code = "import sys, pipelines.metrics; sys.exit('apache_beam' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -150,12 +150,12 @@ def test_times_of_parts_within_others_are_told_once() -> None:
         with meter.time("read"):
             time.sleep(0.01)
     whole = (time.perf_counter() - begun) * 1e6
-    meter.tell_times()
+    meter.report_times()
     assert told.values["encode_microseconds"][0] >= 30_000
     assert told.values["write_microseconds"][0] >= 20_000
     assert told.values["read_microseconds"][0] >= 20_000
     assert sum(told.sums.values()) <= whole
-    meter.tell_times()
+    meter.report_times()
     assert all(len(values) == 1 for values in told.values.values())
 
 
@@ -170,10 +170,10 @@ def test_only_getting_items_is_timed_and_an_error_is_passed_on() -> None:
     meter = Meter(told)
     got = []
     with pytest.raises(KeyError):
-        for item in meter.timed("read", items()):
+        for item in meter.time_items("read", items()):
             got.append(item)
             time.sleep(0.05)
-    meter.tell_times()
+    meter.report_times()
     assert got == [1, 2]
     assert 20_000 <= told.sums["read_microseconds"] < 90_000
 
@@ -187,7 +187,7 @@ def test_items_that_are_not_wanted_any_more_are_closed() -> None:
         finally:
             closed.append(True)
 
-    timed = Meter().timed("read", items())
+    timed = Meter().time_items("read", items())
     next(timed)
     timed.close()  # type: ignore[attr-defined]
     assert closed
@@ -211,7 +211,7 @@ def test_functions_without_beam_measure_what_they_did(
 
     told = Told()
     shards = [
-        merge_shard(job, shard, [d for at, d in descriptors if at == shard], Meter(told))
+        merge_commits(job, shard, [d for at, d in descriptors if at == shard], Meter(told))
         for shard in range(job.shards)
     ]
     assert told.sums["distinct_pretokens"] == sum(entry["rows"] for entry in shards)
@@ -341,6 +341,7 @@ def test_a_build_whose_runner_tells_nothing_says_nothing(
     assert not any(stage.parts for stage in summary.stages)
 
 
+@pytest.mark.beam
 def test_pipelines_of_ones_own_have_the_same_metrics(
     config: BuildConfig, tmp_path: Path, tokenizer: BPETokenizer
 ) -> None:

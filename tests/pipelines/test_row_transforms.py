@@ -54,6 +54,7 @@ def test_every_name_is_one_of_the_module() -> None:
         assert issubclass(getattr(row_transforms, name), beam.PTransform)
 
 
+@pytest.mark.beam
 def test_documents_keep_their_places_until_they_are_tokens(
     corpus: str, tokenizer_directory: str
 ) -> None:
@@ -80,6 +81,7 @@ def test_documents_keep_their_places_until_they_are_tokens(
         assert_that(encoded, equal_to(expected), label="Encoded?")
 
 
+@pytest.mark.beam
 def test_a_long_document_is_one_row(tmp_path: Path, tokenizer_directory: str) -> None:
     text = "\n".join(ALL) * 700
     assert len(text.encode()) > 5 << 20
@@ -92,6 +94,7 @@ def test_a_long_document_is_one_row(tmp_path: Path, tokenizer_directory: str) ->
         assert_that(sizes, equal_to([(0, 5), (0, len(text.encode()))]), label="Sizes?")
 
 
+@pytest.mark.beam
 def test_rejects_go_where_error_handling_says(tmp_path: Path, tokenizer_directory: str) -> None:
     write_corpus(tmp_path / "data", {"a.txt": [b"good", b"\xff", f"<|x|>{ALL[0]}".encode()]})
     with local_pipeline() as pipeline:
@@ -179,7 +182,7 @@ def test_parameters_that_other_sdks_send_as_rows_are_mappings(corpus: str) -> No
         ({}, "files\n  expected: this key: it has no default"),
         ({"files": ["a"], "storage_options": {"key": "${NOT_SET}"}}, "NOT_SET to be set"),
         ({"files": ["a"], "error_handling": {"tag": "bad"}}, "the one key `output`"),
-        ({"files": ["a"], "error_handling": {"output": "good"}}, "another than good"),
+        ({"files": ["a"], "error_handling": {"output": "good"}}, "other than good"),
     ],
 )
 def test_wrong_sources_are_refused(parameters: dict[str, Any], message: str) -> None:
@@ -199,7 +202,7 @@ def test_wrong_parameters_are_refused(tokenizer_directory: str) -> None:
         WriteTokenShards(output="out")
     pipeline = beam.Pipeline()
     numbers = pipeline | "Numbers" >> beam.Create([1, 2])
-    with pytest.raises(ConfigError, match="no rows with a schema"):
+    with pytest.raises(ConfigError, match="not rows with a schema"):
         _ = numbers | EncodeDocuments(tokenizer=tokenizer_directory)
     rows = pipeline | "Rows" >> beam.Create([beam.Row(text="a", n=1)])
     with pytest.raises(ConfigError, match="'body'"):

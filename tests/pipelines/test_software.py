@@ -11,13 +11,13 @@ import pytest
 from build_support import config_for, some_text, write_corpus
 
 from pipelines import build, runners, versions
-from pipelines.beam.dofn import Work
+from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.config import BeamConfig, SourceConfig
 from pipelines.errors import WorkerVersionError
 from pipelines.transforms import CountPretokens, EncodeDocuments, ReadDocuments, WriteTokenShards
 
 
-class OfAnotherVersion(Work):
+class OfAnotherVersion(VersionCheckedDoFn):
     """Work that was sent by a command with another pyarrow and Python."""
 
     def __init__(self) -> None:
@@ -76,6 +76,7 @@ STEPS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.beam
 def test_transforms_compare_the_versions_of_workers(
     tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

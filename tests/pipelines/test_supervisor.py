@@ -10,17 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from build_support import PACKAGES
 
 from pipelines import supervisor
 from pipelines.errors import OutputError, WorkerDiedError
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.process
+
 PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture(autouse=True)
 def _package_importable_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGES))
     monkeypatch.delenv(supervisor.STATUS_VARIABLE, raising=False)
 
 
@@ -107,8 +109,8 @@ def test_a_kill_is_explained_with_memory_and_what_to_change() -> None:
 
 
 def test_leaving_without_an_orderly_end_is_reported_even_with_code_0() -> None:
-    assert "left with code 0 without saying why" in str(death("os._exit(0)"))
-    assert "left with code 3" in str(death("os._exit(3)"))
+    assert "exited with code 0 and reported no reason" in str(death("os._exit(0)"))
+    assert "exited with code 3" in str(death("os._exit(3)"))
 
 
 def test_noting_a_task_outside_a_child_does_nothing() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config import BuildConfig
+from pipelines.config import BuildConfig, SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.tasks.listing import (
     InputFile,
@@ -26,17 +26,8 @@ from pipelines.tasks.listing import (
 from pipelines.tasks.plan import Plan, Range, plan_tasks
 
 
-@dataclass
-class Source:
-    files: list[str]
-    name: str | None = None
-    format: str = "text"
-    separator: str | None = "\n"
-    compression: str = "infer"
-    range_bytes: int = 100
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    storage_options: dict[str, Any] = field(default_factory=dict)
+def source_of(files: Sequence[str] = ("*",), **keys: Any) -> SourceConfig:
+    return SourceConfig(files=tuple(files), **{"separator": "\n", "range_bytes": 100, **keys})
 
 
 def make_files(folder: Path, *names: str) -> None:
@@ -46,7 +37,7 @@ def make_files(folder: Path, *names: str) -> None:
         path.write_text(name)
 
 
-def names(source: Source) -> list[str]:
+def names(source: SourceConfig) -> list[str]:
     return [file.name for file in list_files(source)]
 
 
@@ -57,30 +48,30 @@ def test_a_name_that_is_not_utf_8_is_refused_with_what_to_do(tmp_path: Path) -> 
     make_files(tmp_path, "a.txt")
     (tmp_path / "b\udcff.txt").touch()
     with pytest.raises(InputError, match="not UTF-8") as error:
-        names(Source([f"{tmp_path}/*"]))
+        names(source_of([f"{tmp_path}/*"]))
     assert "b\\xff.txt" in str(error.value)
     assert "Rename" in str(error.value)
     str(error.value).encode()
-    assert names(Source([f"{tmp_path}/a*"])) == ["a.txt"]
+    assert names(source_of([f"{tmp_path}/a*"])) == ["a.txt"]
 
 
 def test_files_are_sorted_and_each_is_listed_once(tmp_path: Path) -> None:
     make_files(tmp_path, "b.txt", "a.txt", "c.md", "d/e.txt")
-    source = Source([f"{tmp_path}/*.txt", f"{tmp_path}/a.*", f"{tmp_path}/**/*.txt"])
+    source = source_of([f"{tmp_path}/*.txt", f"{tmp_path}/a.*", f"{tmp_path}/**/*.txt"])
     assert names(source) == ["a.txt", "b.txt", "d/e.txt"]
 
 
 def test_options_that_local_files_do_not_have_are_refused(tmp_path: Path) -> None:
     make_files(tmp_path, "a.txt")
     for pattern in (f"{tmp_path}/a.txt", f"{tmp_path}/*", f"file://{tmp_path}/*"):
-        assert names(Source([pattern], storage_options={"auto_mkdir": False})) == ["a.txt"]
+        assert names(source_of([pattern], storage_options={"auto_mkdir": False})) == ["a.txt"]
         with pytest.raises(ConfigError, match=r"storage_options\.nonsense"):
-            list_files(Source([pattern], storage_options={"nonsense": 1}))
+            list_files(source_of([pattern], storage_options={"nonsense": 1}))
 
 
 def test_a_file_is_described_by_url_size_and_mark(tmp_path: Path) -> None:
     make_files(tmp_path, "a.txt.gz")
-    (file,) = list_files(Source([f"{tmp_path}/*"], name="web"), index=3)
+    (file,) = list_files(source_of([f"{tmp_path}/*"], name="web"), index=3)
     assert file.source == 3
     assert file.url == f"{tmp_path}/a.txt.gz"
     assert file.label == "web/a.txt.gz"
@@ -88,14 +79,14 @@ def test_a_file_is_described_by_url_size_and_mark(tmp_path: Path) -> None:
     assert file.compression == "gzip"
     assert str((tmp_path / "a.txt.gz").stat().st_mtime_ns) in file.mark
     os.utime(tmp_path / "a.txt.gz", ns=(1, 1))
-    assert list_files(Source([f"{tmp_path}/*"]))[0].mark != file.mark
+    assert list_files(source_of([f"{tmp_path}/*"]))[0].mark != file.mark
 
 
 def test_names_begin_below_the_fixed_part_of_the_pattern(tmp_path: Path) -> None:
     make_files(tmp_path, "en/x/1.txt", "de/y/1.txt")
-    assert names(Source([f"{tmp_path}/*/*/1.txt"])) == ["de/y/1.txt", "en/x/1.txt"]
-    assert names(Source([f"{tmp_path}/en/*/1.txt"])) == ["x/1.txt"]
-    assert names(Source([f"{tmp_path}/en/x/1.txt"])) == ["1.txt"]
+    assert names(source_of([f"{tmp_path}/*/*/1.txt"])) == ["de/y/1.txt", "en/x/1.txt"]
+    assert names(source_of([f"{tmp_path}/en/*/1.txt"])) == ["x/1.txt"]
+    assert names(source_of([f"{tmp_path}/en/x/1.txt"])) == ["1.txt"]
 
 
 def test_wildcards_in_brackets_are_plain_characters(tmp_path: Path) -> None:
@@ -103,8 +94,8 @@ def test_wildcards_in_brackets_are_plain_characters(tmp_path: Path) -> None:
     make_files(folder, "a.txt", "b[2].txt")
     make_files(tmp_path, "data1/c.txt")
     escaped = f"{tmp_path}/data[[]1][*]"
-    assert names(Source([f"{escaped}/*.txt"])) == ["a.txt", "b[2].txt"]
-    assert names(Source([f"{escaped}/b[[]2].txt"])) == ["b[2].txt"]
+    assert names(source_of([f"{escaped}/*.txt"])) == ["a.txt", "b[2].txt"]
+    assert names(source_of([f"{escaped}/b[[]2].txt"])) == ["b[2].txt"]
 
 
 def test_patterns_of_a_configuration_are_resolved(tmp_path: Path) -> None:
@@ -119,7 +110,7 @@ def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
     make_files(tmp_path, "real/a.txt", "corpus/b.txt")
     (tmp_path / "corpus/linked").symlink_to(tmp_path / "real")
     (tmp_path / "corpus/link.txt").symlink_to(tmp_path / "real/a.txt")
-    files = list_files(Source([f"{tmp_path}/corpus/**"]))
+    files = list_files(source_of([f"{tmp_path}/corpus/**"]))
     assert [file.name for file in files] == ["b.txt", "link.txt", "linked/a.txt"]
     assert [file.size for file in files] == [12, 10, 10]
 
@@ -127,19 +118,19 @@ def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
 def test_a_link_to_nothing_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to(tmp_path / "gone")
     with pytest.raises(InputError, match="link to nothing"):
-        list_files(Source([f"{tmp_path}/*"]))
+        list_files(source_of([f"{tmp_path}/*"]))
 
 
 def test_what_is_no_regular_file_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="no regular file"):
-        list_files(Source([f"{tmp_path}/*"]))
+        list_files(source_of([f"{tmp_path}/*"]))
 
 
 def test_no_match_names_pattern_folder_and_what_is_there(tmp_path: Path) -> None:
     make_files(tmp_path, *(f"{i}.md" for i in range(12)))
     with pytest.raises(NoInputError) as caught:
-        list_files(Source([f"{tmp_path}/*.md", f"{tmp_path}/*.txt"]), index=1)
+        list_files(source_of([f"{tmp_path}/*.md", f"{tmp_path}/*.txt"]), index=1)
     text = str(caught.value)
     assert f"{tmp_path}/*.txt" in text
     assert "0.md, 1.md" in text
@@ -149,24 +140,24 @@ def test_no_match_names_pattern_folder_and_what_is_there(tmp_path: Path) -> None
 
 def test_no_match_says_if_there_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(NoInputError, match=f"there is no folder {tmp_path}/gone/"):
-        list_files(Source([f"{tmp_path}/gone/*.txt"]))
+        list_files(source_of([f"{tmp_path}/gone/*.txt"]))
 
 
 def test_a_folder_is_no_input_and_the_message_says_how_to_name_its_files(tmp_path: Path) -> None:
     make_files(tmp_path, "corpus/a.txt")
     with pytest.raises(NoInputError, match=r"corpus is a folder(.|\n)*/\*"):
-        list_files(Source([f"{tmp_path}/corpus"]))
+        list_files(source_of([f"{tmp_path}/corpus"]))
 
 
 def test_files_that_would_have_one_name_are_refused(tmp_path: Path) -> None:
     make_files(tmp_path, "x/1.txt", "y/1.txt")
     with pytest.raises(InputError, match="same name"):
-        list_files(Source([f"{tmp_path}/x/*", f"{tmp_path}/y/*"]))
+        list_files(source_of([f"{tmp_path}/x/*", f"{tmp_path}/y/*"]))
 
 
 def test_an_unknown_protocol_is_an_error_for_people() -> None:
     with pytest.raises(InputError, match="can't be listed"):
-        list_files(Source(["nosuch://bucket/*"]))
+        list_files(source_of(["nosuch://bucket/*"]))
 
 
 @pytest.fixture
@@ -193,7 +184,7 @@ def test_files_on_other_storage_are_listed_and_can_be_opened_by_their_url(
         f"file://{tmp_path}/*.zip": ["corpus.zip"],
     }
     for pattern, expected in patterns.items():
-        files = list_files(Source([pattern]))
+        files = list_files(source_of([pattern]))
         assert [file.name for file in files] == expected, pattern
         for file in files:
             with fsspec.open(file.url, "rb") as stream:
@@ -205,9 +196,9 @@ def test_other_storage_without_a_match_says_what_is_there(
 ) -> None:
     memory.pipe({"/corpus/b.md": b"bb"})
     with pytest.raises(NoInputError, match=r"b\.md"):
-        list_files(Source(["memory://corpus/*.txt"]))
+        list_files(source_of(["memory://corpus/*.txt"]))
     with pytest.raises(NoInputError, match=r"b\.md"):
-        list_files(Source(["memory://corpus/a.txt"]))
+        list_files(source_of(["memory://corpus/a.txt"]))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +235,7 @@ def layout(plan: Plan) -> list[list[tuple[int, int, int]]]:
 
 
 def test_files_are_cut_at_multiples_and_small_ones_share_a_task() -> None:
-    plan = plan_tasks([make_file(250), make_file(30), make_file(20)], [Source([])])
+    plan = plan_tasks([make_file(250), make_file(30), make_file(20)], [source_of()])
     assert layout(plan) == [
         [(0, 0, 100)],
         [(0, 100, 200)],
@@ -255,18 +246,20 @@ def test_files_are_cut_at_multiples_and_small_ones_share_a_task() -> None:
 
 
 def test_compressed_files_and_files_that_are_documents_are_one_range() -> None:
-    assert layout(plan_tasks([make_file(250, compression="gzip")], [Source([])])) == [[(0, 0, 250)]]
-    whole_files = Source([], separator=None)
+    assert layout(plan_tasks([make_file(250, compression="gzip")], [source_of()])) == [
+        [(0, 0, 250)]
+    ]
+    whole_files = source_of(separator=None)
     assert layout(plan_tasks([make_file(250)], [whole_files])) == [[(0, 0, 250)]]
 
 
 def test_empty_files_have_no_range() -> None:
-    assert layout(plan_tasks([make_file(0), make_file(0)], [Source([])])) == []
+    assert layout(plan_tasks([make_file(0), make_file(0)], [source_of()])) == []
 
 
 def test_a_task_belongs_to_one_source_and_its_limit() -> None:
     files = [make_file(30, "a"), make_file(30, "b", source=1), make_file(30, "c", source=1)]
-    plan = plan_tasks(files, [Source([]), Source([], range_bytes=50)])
+    plan = plan_tasks(files, [source_of(), source_of(range_bytes=50)])
     assert layout(plan) == [[(0, 0, 30)], [(1, 0, 30)], [(2, 0, 30)]]
 
 
@@ -278,7 +271,7 @@ def test_every_byte_is_in_exactly_one_range_and_tasks_keep_their_limit(
     described: list[tuple[int, str | None]], range_bytes: int
 ) -> None:
     files = [make_file(size, compression=compression) for size, compression in described]
-    plan = plan_tasks(files, [Source([], range_bytes=range_bytes)])
+    plan = plan_tasks(files, [source_of(range_bytes=range_bytes)])
     position = [0] * len(files)
     last_file = 0
     for task in plan.tasks:
@@ -296,7 +289,7 @@ def test_every_byte_is_in_exactly_one_range_and_tasks_keep_their_limit(
 
 def test_the_plan_id_changes_with_all_that_counts_depend_on_and_nothing_else() -> None:
     files = [make_file(250, "a"), make_file(30, "b")]
-    sources = [Source([])]
+    sources = [source_of()]
     plan_id = plan_tasks(files, sources).plan_id("rules")
     assert plan_id == plan_tasks(files, sources).plan_id("rules")
     assert len(plan_id) == 32
@@ -305,7 +298,7 @@ def test_the_plan_id_changes_with_all_that_counts_depend_on_and_nothing_else() -
     others = [
         plan_tasks(files, sources).plan_id("other rules"),
         plan_tasks(files[:1], sources).plan_id("rules"),
-        plan_tasks(files, [Source([], range_bytes=99)]).plan_id("rules"),
+        plan_tasks(files, [source_of(range_bytes=99)]).plan_id("rules"),
         plan_tasks([replace(files[0], mark="2"), files[1]], sources).plan_id("rules"),
         plan_tasks([replace(files[0], name="c"), files[1]], sources).plan_id("rules"),
         plan_tasks([replace(files[0], size=249), files[1]], sources).plan_id("rules"),
@@ -316,18 +309,18 @@ def test_the_plan_id_changes_with_all_that_counts_depend_on_and_nothing_else() -
 
 def test_task_hashes_tell_tasks_apart_and_do_not_depend_on_other_tasks() -> None:
     files = [make_file(250, "a"), make_file(100, "b")]
-    plan = plan_tasks(files, [Source([])])
+    plan = plan_tasks(files, [source_of()])
     hashes = [plan.task_hash(task) for task in plan.tasks]
     assert len(set(hashes)) == len(plan.tasks) == 4
     assert all(0 <= number < 1 << 128 for number in hashes)
-    alone = plan_tasks(files[1:], [Source([])])
+    alone = plan_tasks(files[1:], [source_of()])
     assert alone.task_hash(alone.tasks[0]) == hashes[3]
 
 
 def test_a_hundred_thousand_files_are_planned_in_little_time() -> None:
     files = [make_file(1000, f"{i:06}.txt") for i in range(100_000)]
     began = time.perf_counter()
-    plan = plan_tasks(files, [Source([], range_bytes=1 << 20)])
+    plan = plan_tasks(files, [source_of(range_bytes=1 << 20)])
     plan.plan_id("rules")
     assert time.perf_counter() - began < 5
     assert sum(len(task.ranges) for task in plan.tasks) == len(files)

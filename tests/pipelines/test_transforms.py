@@ -32,7 +32,7 @@ from build_support import (
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import counting, runners, transforms
 from pipelines.batches import DocumentBatch, Reject
-from pipelines.beam import read_tasks
+from pipelines.beam import encode_documents, read_tasks
 from pipelines.beam import shards as shard_steps
 from pipelines.beam.read_tasks import ReadTasks
 from pipelines.beam.rows import (
@@ -63,7 +63,9 @@ from pipelines.transforms import (
     WriteTokenShards,
 )
 from pipelines.writing.rows import TokenRows
-from pipelines.writing.token_shards import ShardJob
+from pipelines.writing.token_shards import TokenShards
+
+pytestmark = pytest.mark.beam
 
 DOCUMENTS = {f"{name}.txt": some_text(20, start=20 * i) for i, name in enumerate("ab")}
 ALL = [document for name in sorted(DOCUMENTS) for document in DOCUMENTS[name]]
@@ -284,7 +286,7 @@ def test_every_public_transform_is_a_dataclass_that_says_what_it_does(name: str)
     assert issubclass(transform, beam.PTransform)
     assert is_dataclass(transform)
     assert transform.__doc__
-    assert "display_data" in vars(transform)
+    assert transform.display_data is not beam.PTransform.display_data
 
 
 def test_labels_are_in_pascal_case(outputs: dict[str, Any]) -> None:
@@ -334,16 +336,25 @@ def test_what_runs_on_workers_can_be_pickled(
     works = works_of(config)
     fingerprint = BPETokenizer.load(tokenizer_directory).model.fingerprint
     output = Directory(url="memory://pickled")
-    token_shards = ShardJob(output=output, runs=output, shards=2, split="train", id_type="auto")
+    files = TokenShards.files_of(output, 2, "train")
+    token_shards = TokenShards(files=files, id_type="auto")
     for function in (
         build_transforms._CountTasks(count_job(config, works)),
         build_transforms._MergeShards(count_job(config, works)),
         build_transforms._WriteTasks(encode_job(config, tokenizer_directory, fingerprint)),
         build_transforms._Train(train_job(config)),
         build_transforms._WriteTrainedTasks(train_job(config)),
-        transforms._EncodeDocuments(EncodeDocuments(tokenizer=str(tokenizer_directory))),
-        shard_steps._Merge(token_shards),
-        shard_steps._Finish(token_shards),
+        encode_documents.EncodeBatches(
+            Directory(url=str(tokenizer_directory)),
+            prepend=None,
+            append=None,
+            special_tokens_in_text="split",
+            text_field="text",
+            id_field=None,
+            invalid_utf8="reject",
+        ),
+        shard_steps.MergeShard(token_shards),
+        shard_steps.FinishShards(files, token_shards),
     ):
         pickled = pickler.dumps(function)
         assert type(pickler.loads(pickled)) is type(function)

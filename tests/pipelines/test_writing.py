@@ -28,6 +28,7 @@ from build_support import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import BPETokenizer, count_pretokens, train_from_counts
 from pipelines import writing
@@ -297,7 +298,7 @@ def test_row_groups_do_not_depend_on_batches(
     rows=st.integers(1, 9),
     tokens=st.integers(1, 30),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(0.6))
 def test_row_groups_are_cut_by_rows_and_tokens_alone(
     sizes: list[int], cuts: list[int], rows: int, tokens: int
 ) -> None:
@@ -316,10 +317,10 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
                         ids=np.arange(sum(lengths), dtype=np.uint16),
                         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
                         num_bytes=np.ones(end - begin, np.int64),
-                        places=np.arange(begin, end),
+                        positions=np.arange(begin, end),
                         hashes=np.zeros((end - begin, 2), np.uint64),
-                        source="s",
-                        part=0,
+                        parts=np.zeros(end - begin, np.int32),
+                        sources=pa.array(["s"] * (end - begin)).dictionary_encode(),
                     )
                 )
             file.finish()
@@ -451,7 +452,7 @@ def test_special_tokens_in_text(
     if policy == "error":
         with pytest.raises(InputError) as error:
             write_all(job, works)
-        assert f"one at byte {len(filler) + 7:,} of the document" in str(error.value)
+        assert f"a special token at byte {len(filler) + 7:,} of the document" in str(error.value)
         assert "a.txt, document at offset 18" in str(error.value)
         assert not list(Path(job.tokens.url).glob("train-*"))
         return
@@ -554,7 +555,7 @@ def test_another_tokenizer_than_planned_is_refused(
 # --- corpora that hypothesis makes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(0.4))
 @given(
     files=st.lists(
         st.lists(st.text(st.sampled_from("ab é\n.1'漢"), max_size=30).map(str.encode), max_size=6),

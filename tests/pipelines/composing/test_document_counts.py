@@ -10,25 +10,20 @@ import pytest
 
 from bpe_core import PretokenCounts, count_pretokens
 from pipelines.beam.elements import Elements, element_options
-from pipelines.beam.shards import finish_shards, new_runs
-from pipelines.counting.documents import (
-    CountTotals,
-    DocumentCounter,
-    DocumentCounting,
-    merge_counts,
-    total_of_counts,
-)
+from pipelines.counting.documents import CountShards, DocumentCounter
+from pipelines.counting.jobs import CountRules
 from pipelines.errors import AccountingError
+from pipelines.manifest.shards import ShardFiles
 from pipelines.storage.directory import Directory
 
 BUNDLES = (["a b", "c"], ["d e f"], [])
 
 
-def job_in(directory: Path, shards: int) -> DocumentCounting:
-    output = Directory(url=str(directory))
-    return DocumentCounting(
-        counts=output,
-        run_directory=new_runs(output),
+def shards_in(directory: Path, shards: int) -> tuple[ShardFiles, CountShards]:
+    files = CountShards.files_of(Directory(url=str(directory)), shards)
+    rules = CountRules(
+        counts=files.output,
+        runs=files.runs,
         pattern="gpt2",
         special_tokens=(),
         shards=shards,
@@ -36,14 +31,15 @@ def job_in(directory: Path, shards: int) -> DocumentCounting:
         max_pretoken_bytes=100,
         on_long_pretoken="error",
     )
+    return files, CountShards(rules=rules)
 
 
-def counted(job: DocumentCounting, texts: Sequence[str]) -> tuple[dict[int, bytes], bytes]:
-    """What a bundle gives: its descriptors, by shard, and its totals."""
+def count(rules: CountRules, texts: Sequence[str]) -> tuple[dict[int, bytes], bytes]:
+    """Count a bundle. Return its descriptors, by shard, and its totals."""
     elements = Elements(element_options("gpt2", []))
     for text in texts:
         elements.add(text)
-    counter = DocumentCounter(job)
+    counter = DocumentCounter(rules)
     for batch in elements.batches():
         counter.add(batch)
     sections, totals = counter.finish()
@@ -53,26 +49,26 @@ def counted(job: DocumentCounting, texts: Sequence[str]) -> tuple[dict[int, byte
 
 
 def test_bundles_that_are_missing_or_there_twice_are_found(tmp_path: Path) -> None:
-    job = job_in(tmp_path, 2)
-    bundles, parts = zip(*(counted(job, texts) for texts in BUNDLES), strict=True)
-    totals = CountTotals.from_bytes(total_of_counts(parts))
-    for shard in range(job.shards):
+    files, shards = shards_in(tmp_path, 2)
+    bundles, parts = zip(*(count(shards.rules, texts) for texts in BUNDLES), strict=True)
+    totals = shards.add_totals(parts)
+    for shard in range(files.number):
         first, second, empty = (bundle[shard] for bundle in bundles)
         for found in ([], [first, empty], [second], [first, second, second], [first, first, empty]):
-            with pytest.raises(AccountingError, match="do not hold every document once"):
-                merge_counts(job, shard, [b"", *found], totals)
+            with pytest.raises(AccountingError, match="do not hold every document exactly once"):
+                shards.merge(shard, [b"", *found], totals)
     assert not list(tmp_path.glob("*.parquet"))
     entries = [
-        merge_counts(job, shard, [bundle[shard] for bundle in reversed(bundles)], totals)
-        for shard in range(job.shards)
+        shards.merge(shard, [bundle[shard] for bundle in reversed(bundles)], totals)
+        for shard in range(files.number)
     ]
     for wrong in (entries[:1], [*entries, entries[0]], [replace_pretokens(entries[0]), entries[1]]):
         with pytest.raises(
             AccountingError, match=r"(?s)expected: 6 pretokens\n  found: \d+ pretok"
         ):
-            finish_shards(job.output, job.runs, job.names, wrong, totals.to_json(), job.listing)
-    assert not (tmp_path / job.listing).exists()
-    finish_shards(job.output, job.runs, job.names, entries, totals.to_json(), job.listing)
+            files.finish(wrong, shards.list_totals(totals))
+    assert not (tmp_path / files.listing).exists()
+    files.finish(entries, shards.list_totals(totals))
     texts = [text for texts in BUNDLES for text in texts]
     assert PretokenCounts.load(tmp_path) == count_pretokens(texts)
 
@@ -82,8 +78,8 @@ def replace_pretokens(entry: dict[str, int]) -> dict[str, int]:
 
 
 def test_a_bundle_of_other_documents_as_many_as_were_counted_is_found(tmp_path: Path) -> None:
-    job = job_in(tmp_path, 1)
-    _, totals = counted(job, ["a", "b"])
-    others, _ = counted(replace(job, memory=1), ["a", "c"])
-    with pytest.raises(AccountingError, match="do not hold every document once"):
-        merge_counts(job, 0, [others[0]], CountTotals.from_bytes(totals))
+    _, shards = shards_in(tmp_path, 1)
+    _, totals = count(shards.rules, ["a", "b"])
+    others, _ = count(replace(shards.rules, memory=1), ["a", "c"])
+    with pytest.raises(AccountingError, match="do not hold every document exactly once"):
+        shards.merge(0, [others[0]], totals)

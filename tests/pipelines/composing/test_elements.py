@@ -177,7 +177,7 @@ def test_a_long_document_comes_in_pieces_with_one_hash() -> None:
 
 
 def test_an_element_that_is_no_document_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"(?s)no document.*found: int"):
+    with pytest.raises(InputError, match=r"(?s)not a document.*found: int"):
         batches_of([7])
     with pytest.raises(ConfigError, match=r"(?s)'text'.*found: body"):
         batches_of([beam.Row(body="a")])
@@ -194,7 +194,7 @@ def test_a_type_hint_that_may_be_right_is_taken(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [int, tuple[int, str], list[str], Reject, Article])
 def test_a_type_hint_that_is_wrong_is_refused(kind: Any) -> None:
-    with pytest.raises(ConfigError, match="type that is not taken"):
+    with pytest.raises(ConfigError, match="of an unsupported type"):
         check_element_type(typehints.normalize(kind), "text", None)
 
 
@@ -212,7 +212,7 @@ class _Texts(DocumentFn):
     def __init__(self) -> None:
         super().__init__("text", None)
 
-    def take(self, batch: DocumentBatch) -> Any:
+    def process_documents(self, batch: DocumentBatch) -> Any:
         yield [text.decode() for text in batch.documents()]
         for reject in batch.rejects:
             yield beam.pvalue.TaggedOutput("rejects", reject.reason)
@@ -287,6 +287,7 @@ def test_a_window_that_is_full_leaves_the_others(monkeypatch: pytest.MonkeyPatch
     assert [texts for _, texts in outputs_in(None, function.finish_bundle())] == ["b", "e", "f"]
 
 
+@pytest.mark.beam
 def test_documents_of_many_windows_stay_in_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HELD_WINDOWS", 3)
     with runners.pipeline(BeamConfig(workers=1)) as pipeline:

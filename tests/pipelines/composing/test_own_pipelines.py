@@ -31,9 +31,9 @@ from pipelines import (
     ReadDocuments,
     WriteTokenShards,
     runners,
-    transforms,
 )
 from pipelines.batches import DocumentBatch
+from pipelines.beam.count_documents import CountDocuments
 from pipelines.config import BeamConfig, SourceConfig
 from pipelines.errors import BpeError, ConfigError, OutputError
 
@@ -74,6 +74,7 @@ def local_pipeline(*arguments: str, **config: Any) -> Any:
     return runners.pipeline(BeamConfig.model_validate({"workers": 2, **config}), arguments)
 
 
+@pytest.mark.process
 def test_importing_the_package_imports_neither_beam_nor_pyarrow() -> None:
     code = (
         "import sys, pipelines; assert not {'apache_beam', 'pyarrow'} & sys.modules.keys();"
@@ -90,6 +91,7 @@ def is_short(batch: DocumentBatch) -> DocumentBatch:
     return batch.select(np.array([len(text) % 2 == 0 for text in batch.documents()], np.bool_))
 
 
+@pytest.mark.beam
 def test_documents_that_are_read_and_filtered_are_counted(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(30), "b.txt": [*some_text(9), b"\xff"]})
     source = SourceConfig(files=(f"{tmp_path}/data/*",), range_bytes=1000)
@@ -124,6 +126,7 @@ def test_documents_that_are_read_and_filtered_are_counted(tmp_path: Path) -> Non
     assert ours.merges == train_from_counts(expected, 400, [SEPARATOR]).merges
 
 
+@pytest.mark.beam
 def test_pieces_that_were_cut_for_another_tokenizer_are_refused(
     tokenizer: str, tmp_path: Path
 ) -> None:
@@ -134,18 +137,19 @@ def test_pieces_that_were_cut_for_another_tokenizer_are_refused(
         encoded = batches | EncodeDocuments(tokenizer=tokenizer, as_rows=True)
         assert_that(encoded.tokens | beam.Map(lambda row: row.part), equal_to([0, 1]))
     with (
-        pytest.raises(Exception, match="with the special_tokens that the tokenizer of Encode"),
+        pytest.raises(Exception, match="with the special_tokens of the tokenizer of Encode"),
         local_pipeline() as pipeline,
     ):
         _ = pipeline | ReadDocuments(sources=sources) | EncodeDocuments(tokenizer=tokenizer)
     with (
-        pytest.raises(Exception, match="with the pattern and normalizer that CountPretokens has"),
+        pytest.raises(Exception, match="with the pattern and normalizer of CountPretokens"),
         local_pipeline() as pipeline,
     ):
         batches = pipeline | ReadDocuments(sources=sources, pattern="cl100k", normalizer="nfc")
         _ = batches | CountPretokens(output=str(tmp_path / "counts"))
 
 
+@pytest.mark.beam
 def test_counts_are_the_same_from_any_elements_order_and_bundles(tmp_path: Path) -> None:
     shuffled = random.Random(3).sample(ALL, len(ALL))
     routes: dict[str, tuple[list[Any], tuple[str, ...]]] = {
@@ -168,6 +172,7 @@ def test_counts_are_the_same_from_any_elements_order_and_bundles(tmp_path: Path)
     )
 
 
+@pytest.mark.beam
 def test_records_of_parquet_files_are_encoded_to_rows(
     corpus: Path, tokenizer: str, tmp_path: Path
 ) -> None:
@@ -188,6 +193,7 @@ def test_records_of_parquet_files_are_encoded_to_rows(
     assert {row["num_bytes"] for row in found} == {len(text.encode()) for text in DOCUMENTS}
 
 
+@pytest.mark.beam
 def test_lines_are_encoded_and_written_to_shards(
     corpus: Path, tokenizer: str, tmp_path: Path
 ) -> None:
@@ -249,6 +255,7 @@ def test_token_shards_have_the_same_bytes_by_every_route(
     assert checksums(tmp_path) == expected
 
 
+@pytest.mark.beam
 def test_ids_of_batches_are_as_wide_as_the_tokenizer_needs(tokenizer: str, tmp_path: Path) -> None:
     for as_rows, bits in ((False, 16), (True, 32)):
         output = tmp_path / str(bits)
@@ -286,13 +293,14 @@ class _Catch(beam.DoFn):  # type: ignore[misc]
         yield from bundle(self._function, elements)
 
 
+@pytest.mark.beam
 def test_what_a_failed_bundle_left_is_in_no_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = beam.ParDo
 
     def twice(function: Any, *arguments: Any) -> Any:
-        tried_twice = isinstance(function, transforms._CountDocuments)
+        tried_twice = isinstance(function, CountDocuments)
         return real(_Catch(function) if tried_twice else function, *arguments)
 
     monkeypatch.setattr(beam, "ParDo", twice)
@@ -310,11 +318,11 @@ def test_what_a_failed_bundle_left_is_in_no_shard(
 @pytest.mark.parametrize(
     ("transform", "says"),
     [
-        (CountPretokens(output="o", shards=0), "above 0"),
-        (CountPretokens(output="o", invalid_utf8="drop"), "'reject' or 'replace' or 'error'"),
+        (CountPretokens(output="o", shards=0), "shards\n  expected: at least 1"),
+        (CountPretokens(output="o", invalid_utf8="drop"), "'reject', 'replace' or 'error'"),
         (CountPretokens(output="o", pattern="gpt9"), "gpt9"),
         (CountPretokens(output="o", special_tokens="<pad>"), "found: '<pad>'"),
-        (CountPretokens(output="o", special_tokens=["a", "b", "a"]), "'a' more than once"),
+        (CountPretokens(output="o", special_tokens=["a", "b", "a"]), "every special token once"),
         (CountPretokens(output="o", id_field="id"), "'text' and 'id'"),
         (EncodeDocuments(tokenizer="t", special_tokens_in_text="drop"), "special_tokens_in_text"),
         (EncodeDocuments(tokenizer="t", text_field="body"), "'body'"),
@@ -334,7 +342,7 @@ def test_what_is_wrong_is_said_when_the_pipeline_is_built(transform: Any, says: 
         ({"sources": SourceConfig(files=("x",))}, "found: SourceConfig"),
         ({"sources": ["/x*"]}, "found: a list with str"),
         ({"sources": "/x*"}, "found: str"),
-        ({"sources": [SourceConfig(files=("x",))], "special_tokens": "<pad>"}, "a list of texts"),
+        ({"sources": [SourceConfig(files=("x",))], "special_tokens": "<pad>"}, "expected: a list"),
     ],
 )
 def test_wrong_attributes_of_reading_are_said_when_the_pipeline_is_built(
@@ -416,6 +424,7 @@ def test_files_are_of_whole_collections(windows: Any, found: str, transform: Any
         documents | transform
 
 
+@pytest.mark.beam
 def test_a_trigger_upstream_is_undone_as_the_error_says(tmp_path: Path) -> None:
     with local_pipeline() as pipeline:
         texts = (
@@ -440,7 +449,7 @@ def test_an_output_that_has_shards_is_refused(tmp_path: Path) -> None:
         CountPretokens(output=str(tmp_path)),
         WriteTokenShards(output=str(tmp_path), num_shards=1),
     ):
-        with pytest.raises(OutputError, match="such files already"):
+        with pytest.raises(OutputError, match="already contains files"):
             beam.Pipeline() | beam.Create([{}]) | transform
 
 
@@ -474,6 +483,7 @@ def test_transforms_show_their_attributes_but_no_storage_options(tmp_path: Path)
     assert "hidden" not in repr(everything(tmp_path))
 
 
+@pytest.mark.beam
 def test_storage_options_come_from_the_environment_of_the_workers(
     tokenizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,24 +18,19 @@ import pytest
 from build_support import checksums
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.batches import Reject
 from pipelines.beam.coders import RejectCoder, TokenRowsCoder
 from pipelines.beam.rows import RowElements, token_rows
-from pipelines.beam.shards import check_vacant, finish_shards, new_runs
 from pipelines.errors import AccountingError, InputError, OutputError
+from pipelines.sorting import spill
 from pipelines.storage.directory import Directory
 from pipelines.writing import token_runs
 from pipelines.writing.rows import TokenRows
-from pipelines.writing.token_order import order_of, table_of
+from pipelines.writing.token_order import find_order, to_table
 from pipelines.writing.token_runs import RowRuns
-from pipelines.writing.token_shards import (
-    RowTotals,
-    ShardJob,
-    descriptors,
-    merge_token_shard,
-    total_of_rows,
-)
+from pipelines.writing.token_shards import RowTotals, TokenShards, describe_sections
 
 
 def rows_of(
@@ -60,40 +55,36 @@ def rows_of(
         ids=np.array([i for document in documents for i in document], dtype),
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         num_bytes=3 * np.array(lengths, np.int64),
-        places=np.full(len(documents), place, np.int64),
+        positions=np.full(len(documents), place, np.int64),
         hashes=hashes,
-        source=source,
-        part=part,
+        parts=np.full(len(documents), part, np.int32),
+        sources=pa.array([source] * len(documents), pa.string()).dictionary_encode(),
         record_ids=None if ids is None else pa.array(ids, pa.string()),
     )
 
 
-def job_in(directory: Path, shards: int, **changes: Any) -> ShardJob:
-    output = Directory(url=str(directory))
-    values: dict[str, Any] = {
-        "output": output,
-        "runs": new_runs(output),
-        "shards": shards,
-        "split": "train",
-        "id_type": "auto",
-    }
-    return ShardJob(**{**values, **changes})
+def shards_in(
+    directory: Path, shards: int, split: str = "train", id_type: str = "auto"
+) -> TokenShards:
+    files = TokenShards.files_of(Directory(url=str(directory)), shards, split)
+    return TokenShards(files=files, id_type=id_type)
 
 
-def write(job: ShardJob, bundles: Iterable[Sequence[TokenRows]]) -> list[dict[str, Any]]:
-    """What the transform does, without Beam."""
-    found: dict[int, list[bytes]] = {shard: [] for shard in range(job.shards)}
-    totals = []
+def write(shards: TokenShards, bundles: Iterable[Sequence[TokenRows]]) -> list[dict[str, Any]]:
+    """Do what the transform does, without Beam."""
+    files = shards.files
+    found: dict[int, list[bytes]] = {shard: [] for shard in range(files.number)}
+    parts = []
     for bundle in bundles:
-        runs = RowRuns(job.runs, job.shards)
+        runs = RowRuns(files.runs, files.number)
         for rows in bundle:
             runs.add(rows)
-        for shard, descriptor in descriptors(runs.finish()):
+        for shard, descriptor in describe_sections(runs.finish()):
             found[shard].append(descriptor)
-        totals.append(RowTotals.sum_of(map(RowTotals.of, bundle)).to_bytes())
-    total = RowTotals.from_bytes(total_of_rows(totals))
-    entries = [merge_token_shard(job, shard, found[shard], total) for shard in range(job.shards)]
-    return finish_shards(job.output, job.runs, job.names, entries, total.to_json(), job.listing)
+        parts.append(RowTotals.sum_of(map(RowTotals.of, bundle)).to_bytes())
+    totals = shards.add_totals(parts)
+    entries = [shards.merge(shard, found[shard], totals) for shard in range(files.number)]
+    return files.finish(entries, shards.list_totals(totals))
 
 
 # --- order
@@ -110,14 +101,14 @@ documents = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(0.25))
 @given(
     documents=documents,
     order=st.randoms(use_true_random=False),
     bundles=st.integers(1, 7),
     shards=st.integers(1, 4),
     run_bytes=st.integers(1, 20_000),
-    block_rows=st.integers(1, 8),
+    block_bytes=st.integers(1, 1000),
     merged=st.integers(2, 5),
     large=st.integers(2, 40),
 )
@@ -127,7 +118,7 @@ def test_bytes_do_not_depend_on_order_bundles_runs_blocks_or_rounds(
     bundles: int,
     shards: int,
     run_bytes: int,
-    block_rows: int,
+    block_bytes: int,
     merged: int,
     large: int,
 ) -> None:
@@ -139,19 +130,17 @@ def test_bytes_do_not_depend_on_order_bundles_runs_blocks_or_rounds(
             rows = rows_of([ids], texts=[text], source=source, place=place, part=part)
             parts.append(replace(rows, record_ids=pa.array([record_id], pa.string())))
     with tempfile.TemporaryDirectory() as name:
-        expected_job = job_in(Path(name) / "expected", shards)
-        write(expected_job, [parts])
+        write(shards_in(Path(name) / "expected", shards), [parts])
         order.shuffle(parts)
         dealt = [parts[bundle::bundles] for bundle in range(bundles)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(token_runs, "_RUN_BYTES", run_bytes)
             patch.setattr(token_runs, "_SECTION_BYTES", 64)
-            patch.setattr(token_runs, "_BLOCK_ROWS", block_rows)
+            patch.setattr(token_runs, "_BLOCK_BYTES", block_bytes)
             patch.setattr(token_runs, "_BUFFER_BYTES", 1)
             patch.setattr(token_runs, "MERGED_AT_ONCE", merged)
             patch.setattr(token_runs, "_LARGE_ROW_IDS", large)
-            job = job_in(Path(name) / "other", shards)
-            write(job, dealt)
+            write(shards_in(Path(name) / "other", shards), dealt)
         assert checksums(Path(name) / "other") == checksums(Path(name) / "expected")
 
 
@@ -161,10 +150,10 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
     monkeypatch.setattr("pipelines.writing.token_file._ROW_GROUP_ROWS", 10)
     monkeypatch.setattr("pipelines.writing.token_file._ROW_GROUP_TOKENS", 50)
     every = [rows_of([[text] * (text % 9)], texts=[text]) for text in range(200)]
-    write(job_in(tmp_path / "a", 1), [every])
+    write(shards_in(tmp_path / "a", 1), [every])
     monkeypatch.setattr(token_runs, "_RUN_BYTES", 1000)
-    monkeypatch.setattr(token_runs, "_BLOCK_ROWS", 3)
-    write(job_in(tmp_path / "b", 1), [every[100:], every[:100]])
+    monkeypatch.setattr(token_runs, "_BLOCK_BYTES", 3 * spill.ROW_BYTES)
+    write(shards_in(tmp_path / "b", 1), [every[100:], every[:100]])
     assert checksums(tmp_path / "a") == checksums(tmp_path / "b")
     metadata = pq.ParquetFile(tmp_path / "a" / "train-00000-of-00001.parquet").metadata
     assert metadata.num_row_groups > 10
@@ -178,7 +167,7 @@ def test_pieces_of_a_document_follow_each_other_in_order(tmp_path: Path) -> None
         for part in range(3)
     ]
     random.Random(5).shuffle(pieces)
-    write(job_in(tmp_path, 3), [pieces[::2], pieces[1::2]])
+    write(shards_in(tmp_path, 3), [pieces[::2], pieces[1::2]])
     names = sorted(tmp_path.glob("train-*.parquet"))
     table = pa.concat_tables([pq.read_table(name) for name in names])
     assert table["part"].to_pylist() == [0, 1, 2] * 60
@@ -188,11 +177,11 @@ def test_pieces_of_a_document_follow_each_other_in_order(tmp_path: Path) -> None
     assert [ids for ids, _ in documents[::3]] != sorted(ids for ids, _ in documents[::3])
 
 
-@pytest.mark.parametrize("block_rows", [1, 2, 1000])
+@pytest.mark.parametrize("block_rows", [1, 2, 500])
 def test_copies_of_a_long_document_have_their_pieces_together(
     block_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_runs, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(token_runs, "_BLOCK_BYTES", block_rows * spill.ROW_BYTES)
     monkeypatch.setattr(token_runs, "_BUFFER_BYTES", 1)
     pieces = [rows_of([[part] * 4], texts=[7], part=part) for part in range(3) for _ in range(4)]
     short = [rows_of([[9]], texts=[text]) for text in (6, 8, 8, 8)]
@@ -200,7 +189,7 @@ def test_copies_of_a_long_document_have_their_pieces_together(
     for seed in (1, 2, 3):
         random.Random(seed).shuffle(pieces)
         directory = tmp_path / str(seed)
-        write(job_in(directory, 1), [pieces[::2], short, pieces[1::2]])
+        write(shards_in(directory, 1), [pieces[::2], short, pieces[1::2]])
         table = pq.read_table(directory / "train-00000-of-00001.parquet")
         found.append(table["part"].to_pylist())
         assert [ids[0] for ids in table["input_ids"].to_pylist() if len(ids) == 4] == [0, 1, 2] * 4
@@ -215,7 +204,7 @@ def test_pieces_that_are_missing_or_there_too_often_are_an_error(
     pieces = [rows_of([[5]], texts=[3], source="web", part=part) for part in parts]
     others = [rows_of([[5]], texts=[text], part=part) for text in (1, 2, 4) for part in (0, 1)]
     with pytest.raises(InputError, match=r"Pieces of a document are missing(.|\n)*where: web"):
-        write(job_in(tmp_path, 1), [[*pieces, *others]])
+        write(shards_in(tmp_path, 1), [[*pieces, *others]])
 
 
 def test_rows_with_the_same_hash_are_ordered_by_everything_else() -> None:
@@ -225,12 +214,12 @@ def test_rows_with_the_same_hash_are_ordered_by_everything_else() -> None:
         rows_of([[1, 2]], texts=[4], source="a"),
         rows_of([[1, 3]], texts=[4], source="a"),
     ]
-    table = pa.concat_tables([table_of(part) for part in rows])
-    order = order_of(table).tolist()
+    table = pa.concat_tables([to_table(part) for part in rows])
+    order = find_order(table).tolist()
     assert order[2:] == [1, 0]
     assert sorted(order[:2]) == [2, 3]
-    again = pa.concat_tables([table_of(rows[i]) for i in (3, 2, 1, 0)])
-    assert [3 - i for i in order_of(again).tolist()] == order
+    again = pa.concat_tables([to_table(rows[i]) for i in (3, 2, 1, 0)])
+    assert [3 - i for i in find_order(again).tolist()] == order
 
 
 # --- what is in the files
@@ -239,7 +228,7 @@ def test_rows_with_the_same_hash_are_ordered_by_everything_else() -> None:
 def test_files_have_the_columns_of_a_build_and_say_what_they_hold(tmp_path: Path) -> None:
     large = list(range(40_000))
     rows = rows_of([[1, 2], large, []], source="web/a.txt", place=7, ids=["x", None, "z"])
-    entries = write(job_in(tmp_path, 2), [[rows]])
+    entries = write(shards_in(tmp_path, 2), [[rows]])
     assert [entry["name"] for entry in entries] == [
         "train-00000-of-00002.parquet",
         "train-00001-of-00002.parquet",
@@ -267,10 +256,10 @@ def test_files_have_the_columns_of_a_build_and_say_what_they_hold(tmp_path: Path
 def test_ids_have_the_type_of_the_widest_rows_or_that_asked_for(
     id_type: str, bits: int, tmp_path: Path
 ) -> None:
-    job = job_in(tmp_path, 1, id_type=id_type)
+    shards = shards_in(tmp_path, 1, id_type=id_type)
     narrow = rows_of([[1] * 20_000], texts=[1])
     wide = rows_of([[2] * 20_000], texts=[2], dtype=np.uint32)
-    write(job, [[narrow], [wide]])
+    write(shards, [[narrow], [wide]])
     table = pq.read_table(tmp_path / "train-00000-of-00001.parquet")
     assert table.schema.field("input_ids").type.value_type.bit_width == bits
     assert sorted(map(set, table["input_ids"].to_pylist()), key=min) == [{1}, {2}]
@@ -278,13 +267,13 @@ def test_ids_have_the_type_of_the_widest_rows_or_that_asked_for(
 
 
 def test_an_id_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
-    job = job_in(tmp_path, 1, id_type="uint16")
+    shards = shards_in(tmp_path, 1, id_type="uint16")
     with pytest.raises(InputError, match="the id 70000 in uint16"):
-        write(job, [[rows_of([[70_000]], dtype=np.uint32)]])
+        write(shards, [[rows_of([[70_000]], dtype=np.uint32)]])
 
 
 def test_nothing_at_all_gives_empty_files(tmp_path: Path) -> None:
-    entries = write(job_in(tmp_path, 3), [[]])
+    entries = write(shards_in(tmp_path, 3), [[]])
     assert [entry["rows"] for entry in entries] == [0, 0, 0]
     assert len(pq.read_table(tmp_path / "train-00002-of-00003.parquet")) == 0
 
@@ -294,66 +283,67 @@ def test_nothing_at_all_gives_empty_files(tmp_path: Path) -> None:
 
 def test_rows_that_are_missing_or_there_twice_are_found(tmp_path: Path) -> None:
     rows = rows_of([[1], [2], [3]])
-    job = job_in(tmp_path, 1)
-    runs = RowRuns(job.runs, 1)
+    shards = shards_in(tmp_path, 1)
+    runs = RowRuns(shards.files.runs, 1)
     runs.add(rows)
-    [(_, descriptor)] = descriptors(runs.finish())
+    [(_, descriptor)] = describe_sections(runs.finish())
     totals = RowTotals.of(rows)
     for found in ([], [descriptor, descriptor]):
-        entry = merge_token_shard(job, 0, found, totals)
+        entry = shards.merge(0, found, totals.to_bytes())
         with pytest.raises(AccountingError, match="3 rows, 3 documents, 3 tokens, 9 text_bytes"):
-            finish_shards(job.output, job.runs, job.names, [entry], totals.to_json(), job.listing)
+            shards.files.finish([entry], totals.to_json())
     assert not (tmp_path / "train-shards.json").exists()
 
 
 def test_a_damaged_run_is_found(tmp_path: Path) -> None:
     rows = rows_of([[1] * 20_000, [2] * 500])
+    totals = RowTotals.of(rows).to_bytes()
     for place in (100, -100):
-        job = job_in(tmp_path, 1)
-        runs = RowRuns(job.runs, 1)
+        shards = shards_in(tmp_path, 1)
+        runs = RowRuns(shards.files.runs, 1)
         runs.add(rows)
-        found = [descriptor for _, descriptor in descriptors(runs.finish())]
-        [path] = Path(job.runs.url).iterdir()
+        found = [descriptor for _, descriptor in describe_sections(runs.finish())]
+        [path] = Path(shards.files.runs.url).iterdir()
         data = bytearray(path.read_bytes())
         data[place] ^= 1
         path.write_bytes(data)
         with pytest.raises(OutputError, match="damaged"):
-            merge_token_shard(job, 0, found, RowTotals.of(rows))
+            shards.merge(0, found, totals)
         path.write_bytes(data[:50])
         with pytest.raises(OutputError, match="damaged"):
-            merge_token_shard(job, 0, found, RowTotals.of(rows))
+            shards.merge(0, found, totals)
 
 
 def test_a_directory_with_other_shards_is_refused(tmp_path: Path) -> None:
-    job = job_in(tmp_path, 2)
-    check_vacant(job.output, job.names, job.listing)
+    shards = shards_in(tmp_path, 2)
+    shards.files.check_vacant()
     (tmp_path / "notes.txt").touch()
-    check_vacant(job.output, job.names, job.listing)
+    shards.files.check_vacant()
     (tmp_path / "train-00000-of-00005.parquet").touch()
     with pytest.raises(OutputError, match=r"train-00000-of-00005"):
-        check_vacant(job.output, job.names, job.listing)
+        shards.files.check_vacant()
     with pytest.raises(OutputError, match="another pipeline"):
-        write(job, [[rows_of([[1]])]])
+        write(shards, [[rows_of([[1]])]])
 
 
 def test_splits_in_one_directory_have_listings_of_their_own(tmp_path: Path) -> None:
     for split in ("train", "validation"):
-        job = job_in(tmp_path, 1, split=split)
-        check_vacant(job.output, job.names, job.listing)
-        write(job, [[rows_of([[1]])]])
+        shards = shards_in(tmp_path, 1, split=split)
+        shards.files.check_vacant()
+        write(shards, [[rows_of([[1]])]])
     for split in ("train", "validation"):
         [file] = json.loads((tmp_path / f"{split}-shards.json").read_bytes())["files"]
         assert file["name"] == f"{split}-00000-of-00001.parquet"
     (tmp_path / "train-00000-of-00001.parquet").unlink()
     with pytest.raises(OutputError, match="train-shards"):
-        check_vacant(job.output, "train-.*parquet", "train-shards.json")
+        shards_in(tmp_path, 1).files.check_vacant()
 
 
 def test_a_listing_of_another_pipeline_is_not_overwritten(tmp_path: Path) -> None:
-    write(job_in(tmp_path, 1), [[rows_of([[1]])]])
-    write(job_in(tmp_path, 1), [[rows_of([[1]])]])  # as a step that is tried again
+    write(shards_in(tmp_path, 1), [[rows_of([[1]])]])
+    write(shards_in(tmp_path, 1), [[rows_of([[1]])]])  # as a step that is tried again
     with pytest.raises(OutputError, match="Another pipeline has written"):
-        write(job_in(tmp_path, 1), [[rows_of([[2]])]])
+        write(shards_in(tmp_path, 1), [[rows_of([[2]])]])
 
 
 # --- rows and batches as elements
@@ -370,8 +360,8 @@ def test_rows_give_the_same_files_as_batches(tmp_path: Path) -> None:
         for row in token_rows(batch):
             elements.add(row)
     assert elements.totals() == replace(RowTotals.sum_of(map(RowTotals.of, batches)), itemsize=4)
-    write(job_in(tmp_path / "a", 2), [batches])
-    write(job_in(tmp_path / "b", 2, id_type="uint16"), [[elements.rows()]])
+    write(shards_in(tmp_path / "a", 2), [batches])
+    write(shards_in(tmp_path / "b", 2, id_type="uint16"), [[elements.rows()]])
     assert checksums(tmp_path / "a") == checksums(tmp_path / "b")
 
 
@@ -403,9 +393,9 @@ def test_rows_give_the_same_files_as_batches(tmp_path: Path) -> None:
         (7, "int"),
     ],
 )
-def test_a_row_that_is_none_is_an_error(row: Any, found: str) -> None:
+def test_malformed_rows_are_rejected(row: Any, found: str) -> None:
     elements = RowElements()
-    with pytest.raises(InputError, match=f"(?s)no row of tokens.*{found}"):
+    with pytest.raises(InputError, match=f"(?s)not a row of tokens.*{found}"):
         elements.add(row)
         elements.rows()
 
@@ -418,8 +408,8 @@ def test_the_coder_of_token_rows_keeps_them(ids: Any, dtype: Any) -> None:
     assert isinstance(coder, TokenRowsCoder)
     for given_rows in (rows, rows.slice(1, 2), rows.slice(0, 0)):
         copy = coder.decode(coder.encode(given_rows))
-        assert (copy.source, copy.part) == ("ü", 2)
-        for name in ("ids", "offsets", "num_bytes", "places", "hashes"):
+        assert copy.sources.to_pylist() == ["ü"] * len(given_rows)
+        for name in ("ids", "offsets", "num_bytes", "positions", "hashes", "parts"):
             before, after = getattr(given_rows, name), getattr(copy, name)
             assert (before.dtype, before.tolist()) == (after.dtype, after.tolist())
         assert (copy.record_ids is None) == (ids is None)

@@ -15,10 +15,10 @@ from pipelines.config import load_config
 from pipelines.config.credentials import expanded, references
 from pipelines.errors import ConfigError, InputError
 from pipelines.redaction import (
+    redact,
+    redact_error,
+    redacted_output,
     remember,
-    scrub,
-    scrub_error,
-    scrubbed_output,
 )
 from pipelines.storage.filesystems import locate
 
@@ -41,7 +41,7 @@ def test_references_are_replaced_at_any_depth(monkeypatch: pytest.MonkeyPatch) -
         "b": {"c": ["xvalue oney", 1, None, True]},
         "d": "$NAME_1 ${NAME_1} $$ $",
     }
-    assert scrub("x value one y") == "x *** y"
+    assert redact("x value one y") == "x *** y"
 
 
 def test_a_missing_variable_is_an_error_that_names_key_and_variable(
@@ -103,7 +103,7 @@ def test_literal_secrets_are_scrubbed_and_addresses_are_not() -> None:
             "token": "google_default",
         }
     )
-    assert scrub("pa$$word http://host us-east-1 google_default") == (
+    assert redact("pa$$word http://host us-east-1 google_default") == (
         "*** http://host us-east-1 google_default"
     )
 
@@ -113,9 +113,9 @@ def test_every_form_of_a_secret_is_scrubbed() -> None:
     remember(secret)
     remember("abc")  # too short to hide
     for shown in (secret, quote_plus(secret), repr(secret), repr([secret])):
-        assert "c=d" not in scrub(shown)
-        assert "e%22f" not in scrub(shown)
-    assert scrub("abc") == "abc"
+        assert "c=d" not in redact(shown)
+        assert "e%22f" not in redact(shown)
+    assert redact("abc") == "abc"
 
 
 def test_errors_are_scrubbed_with_what_they_follow_from() -> None:
@@ -128,7 +128,7 @@ def test_errors_are_scrubbed_with_what_they_follow_from() -> None:
         except ValueError as first:
             raise KeyError("geheim") from first
     except KeyError as second:
-        scrub_error(second)
+        redact_error(second)
         shown = "".join(traceback.format_exception(second)).replace('"geheim"', "")
     assert "geheim" not in shown
 
@@ -137,7 +137,7 @@ def test_output_is_scrubbed_while_asked(monkeypatch: pytest.MonkeyPatch) -> None
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     remember("geheim")
-    with scrubbed_output():
+    with redacted_output():
         print("geheim")
         sys.stdout.writelines(["geheim\n"])
         assert not sys.stdout.isatty()

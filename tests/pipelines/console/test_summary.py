@@ -152,7 +152,7 @@ def test_a_plan_shows_what_is_selected_and_what_is_not_read() -> None:
 
 def test_a_summary_shows_framing_and_what_was_not_selected() -> None:
     text = shown(show_summary, replace(SUMMARY, framing_bytes=1234, not_selected=9_999))
-    assert "framing              1.2 kB (1,234 bytes)\n" in text
+    assert "separators           1.2 kB (1,234 bytes)\n" in text
     assert "not selected         9,999\n" in text
 
 

@@ -18,7 +18,7 @@ from pipelines import build
 from pipelines.config import BuildConfig, load_config
 from pipelines.errors import DifferentConfigurationError, RejectLimitError
 from pipelines.stages import transforms
-from pipelines.stages.context import Run
+from pipelines.stages.context import BuildContext
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.summary import BuildSummary
 
@@ -235,15 +235,16 @@ def test_restart_leaves_files_of_others_with_names_of_that_form(
     manifest = manifest_of(tmp_path)
     tokens = tmp_path / "out/tokens"
     if not finished:
-        plan = {**manifest, "tasks": manifest["generations"][0]["tasks"]}
+        sizes = {file["name"]: file["size"] for file in manifest["inputs"]}
+        plan = {**manifest, "inputs": sizes, "tasks": manifest["generations"][0]["tasks"]}
         (tokens / "_plan.json").write_text(json.dumps({k: plan[k] for k in PLAN_KEYS}))
         (tokens / "manifest.json").unlink()
     for name in foreign:
         (tmp_path / "out" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "out" / name).write_text("mine")
-    started = Run(config)
-    with started.lock:
-        discard_tokens(started)
+    context = BuildContext.of(config)
+    with context.lock:
+        discard_tokens(context.output, context.lock)
     left = {path.name for path in tokens.iterdir()}
     assert left == {"_plan.json", "train-00000-of-00099.parquet"}
     assert all((tmp_path / "out" / name).read_text() == "mine" for name in foreign)
@@ -474,6 +475,8 @@ def test_another_tokenizer_after_training_anew_encodes_nothing(
     assert states(tmp_path / "out/tokens") == before
 
 
+@pytest.mark.process
+@pytest.mark.nightly
 def test_a_generation_killed_by_the_system_goes_on(yaml_file: Path, tmp_path: Path) -> None:
     add(tmp_path, FIRST)
     tokenizer = f"tokenizer.path={tmp_path}/out/tokenizer"

@@ -21,7 +21,7 @@ from pipelines.config import BuildConfig
 from pipelines.console.terminal import visible
 from pipelines.dataset import report
 from pipelines.dataset.inspection import Document, Inspector, show_document, show_hits
-from pipelines.dataset.reading import TokenDataset, model_of
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError, InputError
 from pipelines.storage.directory import Directory
 from pipelines.verification.verify import verify
@@ -54,11 +54,11 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        from pipelines.readers import tasks as work
+        from pipelines.stages import jobs
 
-        readings = work.source_readings
+        readings = jobs.source_readings
         patch.setattr(
-            work,
+            jobs,
             "source_readings",
             lambda *args, **kwargs: with_small_pieces(
                 readings(*args, **kwargs), piece_bytes=4096, read_bytes=8192
@@ -71,7 +71,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def inspector(output: Path) -> Inspector:
     dataset = TokenDataset.open(str(output))
-    return Inspector(dataset, model_of(dataset.output, dataset.manifest, None))
+    return Inspector(dataset, dataset.find_model())
 
 
 def text_of(document: Document) -> bytes:
@@ -203,7 +203,7 @@ def test_parts_of_characters_are_shown_as_bytes(inspector: Inspector) -> None:
 
 def test_the_report_says_what_the_dataset_is(output: Path) -> None:
     dataset = TokenDataset.open(str(output))
-    model = model_of(dataset.output, dataset.manifest, None)
+    model = dataset.find_model()
     found = report.report(dataset, model)
     json.dumps(found)
     assert found["totals"]["documents"] == len(BOOKS) + len(RECORDS)
@@ -249,7 +249,7 @@ def test_the_report_leaves_out_runs_that_nothing_whole_tells_of(
     for stage in ("counts", "tokenizer", "tokens"):
         (copy / stage / "run.json").write_text('{"metrics": 3}')
     dataset = TokenDataset.open(str(copy))
-    model = model_of(dataset.output, dataset.manifest, None)
+    model = dataset.find_model()
     found = report.report(dataset, model)
     assert found["runs"] == []
     assert "last runs" not in report.shown(found, model)

@@ -76,7 +76,7 @@ def test_generations_are_in_order_after_the_base(tmp_path: Path) -> None:
     for entry, name in zip(entries, names, strict=True):
         (tmp_path / "tokens" / entry["name"]).rename(tmp_path / "tokens" / name)
         entry["name"] = name
-    change_manifest(tmp_path, files={"train": entries, "validation": [], "rejects": []}, format=2)
+    change_manifest(tmp_path, files={"train": entries, "validation": [], "rejects": []})
     files = TokenDataset.open(str(tmp_path)).files
     assert [file.name for file in files] == [names[1], names[3], names[2], names[0]]
     assert [file.generation for file in files] == ["base", "base", "add001", "add002"]
@@ -154,5 +154,5 @@ def test_files_with_other_totals_than_the_manifest_are_refused(tmp_path: Path) -
     for key in ("rows", "tokens"):
         wrong = {**entry, key: entry[key] + 1}
         change_manifest(tmp_path, files={"train": [wrong]}, totals={"tokens": wrong["tokens"]})
-        with pytest.raises(InputError, match="not what the manifest says"):
+        with pytest.raises(InputError, match="does not match the manifest"):
             rows_of(TokenDataset.open(str(tmp_path)))

@@ -14,6 +14,7 @@ import pytest
 from export_support import Document, documents, write_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
@@ -255,7 +256,7 @@ document = st.lists(part, min_size=1, max_size=3)
 corpus = st.lists(st.lists(document, max_size=9), min_size=1, max_size=3)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(train=corpus, shard_bytes=st.integers(200, 600), most=st.integers(10, 90))
 def test_no_id_and_no_document_is_lost_or_doubled(
     tmp_path_factory: pytest.TempPathFactory,

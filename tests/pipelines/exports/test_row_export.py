@@ -23,11 +23,12 @@ import pytest
 from export_support import Document, documents, write_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.config import BeamConfig
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError, InputError, OutputError
-from pipelines.exports import row_export, row_pipeline, shuffling
+from pipelines.exports import row_export, row_pipeline, row_tasks, shuffling
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
 from pipelines.sorting.keys import order_keys
@@ -50,9 +51,9 @@ def without_beam(monkeypatch: pytest.MonkeyPatch) -> None:
         descriptors = [task.to_bytes() for task in tasks]
         random.Random(0).shuffle(descriptors)
         for descriptor in [*descriptors, descriptors[0]]:
-            row_export.do_task(job, step, descriptor)
+            row_tasks.do_task(job, step, descriptor)
 
-    monkeypatch.setattr(row_pipeline, "_run_pipeline", do_all)
+    monkeypatch.setattr(row_pipeline, "run_tasks", do_all)
 
 
 def exported(output: Path, destination: Path, **options: Any) -> Path:
@@ -97,8 +98,7 @@ def cut(ids: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
 a_document = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=3)
 a_dataset = st.lists(st.lists(a_document, max_size=8), min_size=1, max_size=4)
 quickly = settings(
-    max_examples=25,
-    deadline=None,
+    max_examples=times(0.25),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -206,7 +206,7 @@ def test_rows_are_the_same_for_any_number_of_files_runs_buckets_and_cuts_of_the_
     output = write_dataset(tmp_path / "build", WITH_VALIDATION)
     one = exported(output, tmp_path / "one", **shape)
     several = exported(output, tmp_path / "several", **shape, files=3)
-    monkeypatch.setattr(row_pipeline, "_RUN_BYTES", 600)
+    monkeypatch.setattr(row_export, "_RUN_BYTES", 600)
     monkeypatch.setattr(shuffling, "BUCKET_BYTES", 200)
     monkeypatch.setattr(shuffling, "_FLUSH_BYTES", 300)
     monkeypatch.setattr(shuffling, "_LARGE_ROW_IDS", 20)
@@ -229,7 +229,7 @@ def test_rows_are_the_same_for_any_number_of_files_runs_buckets_and_cuts_of_the_
 def test_bytes_are_the_same_for_any_number_of_workers(
     tmp_path: Path, shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_pipeline, "_RUN_BYTES", 600)
+    monkeypatch.setattr(row_export, "_RUN_BYTES", 600)
     dataset = TokenDataset.open(str(write_dataset(tmp_path / "build", WITH_VALIDATION)))
     made = []
     for workers in (1, 3):
@@ -270,10 +270,10 @@ def test_keys_of_a_shuffle_spread_evenly_and_depend_on_seed_and_split() -> None:
 def test_an_interrupted_export_does_the_rest_and_gives_the_same_bytes(
     tmp_path: Path, shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_pipeline, "_RUN_BYTES", 600)
+    monkeypatch.setattr(row_export, "_RUN_BYTES", 600)
     output = write_dataset(tmp_path / "build", WITH_VALIDATION)
     wanted = checksums(exported(output, tmp_path / "whole", **shape, files=4))
-    do_task = row_export.do_task
+    do_task = row_tasks.do_task
     done: list[tuple[str, bytes]] = []
     state = {"until": 0}
 
@@ -284,7 +284,7 @@ def test_an_interrupted_export_does_the_rest_and_gives_the_same_bytes(
         done.append((f"{job.split} {step}", descriptor))
         return name
 
-    monkeypatch.setattr(row_export, "do_task", failing)
+    monkeypatch.setattr(row_tasks, "do_task", failing)
     finished = False
     while not finished:
         state["until"] += 2
@@ -300,7 +300,7 @@ def test_an_interrupted_export_does_the_rest_and_gives_the_same_bytes(
 
 @pytest.mark.usefixtures("without_beam")
 def test_a_damaged_run_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gather = row_export.gather_task
+    gather = row_tasks.gather_task
 
     def damaging(job: Any, task: Any) -> dict[str, Any]:
         path = tmp_path / "made" / "_work" / job.runs[0].name
@@ -309,9 +309,9 @@ def test_a_damaged_run_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         path.write_bytes(bytes(data))
         return gather(job, task)
 
-    monkeypatch.setattr(row_export, "gather_task", damaging)
+    monkeypatch.setattr(row_tasks, "gather_task", damaging)
     output = write_dataset(tmp_path / "build", {"train": SOME_DOCUMENTS})
-    with pytest.raises(OutputError, match="A run of the shuffle is damaged"):
+    with pytest.raises(OutputError, match="A run of sorted rows is damaged"):
         exported(output, tmp_path / "made", to="documents", shuffle_seed=1)
 
 
@@ -325,7 +325,7 @@ def test_token_files_that_hold_less_than_the_manifest_says_are_found(
         output / "tokens" / "train-00002-of-00004.parquet",
         output / "tokens" / "train-00003-of-00004.parquet",
     )
-    with pytest.raises(InputError, match="is not what the manifest says"):
+    with pytest.raises(InputError, match="does not match the manifest"):
         exported(output, tmp_path / "made", **shape)
     assert not (tmp_path / "made" / "export.json").exists()
 
@@ -360,7 +360,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
 
 def test_padding_that_the_ids_have_no_room_for_is_refused(tmp_path: Path) -> None:
     output = write_dataset(tmp_path / "build", {"train": SOME_DOCUMENTS})
-    with pytest.raises(ConfigError, match="an id that uint16 holds"):
+    with pytest.raises(ConfigError, match="an id that fits uint16"):
         exported(output, tmp_path / "made", to="packed", pad_id=1 << 16)
     assert not (tmp_path / "made").exists()
 
@@ -383,7 +383,7 @@ def test_what_an_interrupted_export_finished_is_kept_if_it_has_its_checksum(
     output = write_dataset(tmp_path / "build", {"train": [documents(400, seed=9)]})
     options = {"to": "packed", "sequence_length": 32, "files": 4}
     wanted = checksums(exported(output, tmp_path / "whole", **options))
-    write_task = row_export.write_task
+    write_task = row_tasks.write_task
     written: list[int] = []
 
     def failing(job: Any, task: Any) -> Any:
@@ -392,7 +392,7 @@ def test_what_an_interrupted_export_finished_is_kept_if_it_has_its_checksum(
         written.append(task.index)
         return write_task(job, task)
 
-    monkeypatch.setattr(row_export, "write_task", failing)
+    monkeypatch.setattr(row_tasks, "write_task", failing)
     resumed = tmp_path / "resumed"
     with pytest.raises(KeyboardInterrupt):
         exported(output, resumed, **options)
@@ -418,7 +418,11 @@ def kill_when_done(process: subprocess.Popen[str], work: Path, entries: int) -> 
     return False
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(2, marks=pytest.mark.nightly), pytest.param(25, marks=pytest.mark.soak)],
+)
 def test_a_command_that_is_killed_goes_on_and_gives_the_same_bytes(
     tmp_path: Path, kills: int
 ) -> None:

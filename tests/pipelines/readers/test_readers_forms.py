@@ -25,6 +25,7 @@ import zstandard
 from build_support import input_file
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.errors import InputError
@@ -335,9 +336,7 @@ def encoded(value: str, line: bytes) -> bytes:
     )
 
 
-@settings(
-    max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=times(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(LINES, max_size=12),
     ends=st.booleans(),
@@ -378,9 +377,7 @@ def test_json_lines_mean_what_each_means_alone_however_the_file_is_cut(
     assert found.bytes == len(data)
 
 
-@settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=times(1.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(LINES, max_size=12),
     compression=st.sampled_from([None, *COMPRESS]),
@@ -426,7 +423,7 @@ def test_the_first_and_the_last_of_many_bad_lines_are_found(folder: Path) -> Non
     assert offsets == [sum(len(line) + 1 for line in lines[:i]) for i in (0, 5, 5000, 9999)]
     first = found.rejects[0]
     assert (first.reason, first.length, first.first_bytes) == ("malformed_json", 13, lines[0])
-    assert first.message == "no JSON: Unterminated string starting at at byte 9 of the line"
+    assert first.message == "not JSON: Unterminated string starting at at byte 9 of the line"
 
 
 @pytest.mark.parametrize(
@@ -654,9 +651,7 @@ def test_fields_are_joined_in_every_form(folder: Path) -> None:
 # --- columns
 
 
-@settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=times(1.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.one_of(st.none(), TEXTS), max_size=40),
     rows=st.integers(1, 12),
@@ -729,10 +724,10 @@ def test_a_column_with_a_dot_in_its_name_is_no_path(folder: Path) -> None:
     [
         ({"text_fields": (("body",),)}, ["column body", "text_field", "the columns n, text, doc"]),
         ({"text_fields": (("doc", "x"),)}, ["column doc.x", "the columns t"]),
-        ({"text_fields": (("n", "x"),)}, ["column n.x", "'x' is looked for in a int64"]),
+        ({"text_fields": (("n", "x"),)}, ["column n.x", "int64, which has no field 'x'"]),
         ({"text_fields": (("n",),)}, ["column n", "int64", "string or binary"]),
         ({"text_fields": (("doc",),)}, ["column doc", "struct<t: string>"]),
-        ({"id_field": ("doc",)}, ["column doc", "id_field", "whole numbers"]),
+        ({"id_field": ("doc",)}, ["column doc", "id_field", "text or integers"]),
         ({"id_field": ("key",)}, ["column key", "id_field", "the columns"]),
     ],
 )
@@ -751,7 +746,7 @@ def test_a_column_that_is_missing_or_of_another_type_is_named_with_the_file(
 def test_a_column_that_is_there_twice_is_refused(folder: Path) -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     for form, data in (("parquet", parquet(table)), ("arrow", arrow_file(table))):
-        with pytest.raises(InputError, match="2 columns of the name 'text'"):
+        with pytest.raises(InputError, match="2 columns named 'text'"):
             read(make_file(folder, data), ReadOptions(format=form))  # type: ignore[arg-type]
 
 

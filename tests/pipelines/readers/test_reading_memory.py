@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from build_support import EXAMPLES, ROOT
+from build_support import EXAMPLES, PACKAGES, ROOT
+
+pytestmark = pytest.mark.process
 
 MiB = 1 << 20
 MB = 1_000_000
@@ -70,7 +72,7 @@ def growth(tmp_path: Path, tokenizer: Path, source: dict[str, object], documents
     config["encode"] = {"append": None}
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, json.dumps(config), str(tokenizer)],
-        env={"PYTHONPATH": f"{ROOT}:{Path(__file__).parents[1]}"},
+        env={"PYTHONPATH": f"{PACKAGES}:{ROOT / 'tests/support'}"},
         capture_output=True,
         text=True,
         check=False,

@@ -19,7 +19,8 @@ import zstandard
 from build_support import config_for, encode_job, write_corpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_readers import cases, expected_documents, make_file, several_cases
+from profiles import times
+from reading_support import cases, expected_documents, make_file, several_cases
 
 from bpe_core import BPETokenizer, _native, count_pretokens, train_from_counts
 from pipelines.accounting import DocumentTotals, planned_bytes
@@ -29,7 +30,7 @@ from pipelines.errors import ConfigError, InputError
 from pipelines.readers import InvalidDocumentError, ReadOptions, read_range
 from pipelines.readers import source_limits as limits
 from pipelines.readers.long_documents import LongDocument, Specials
-from pipelines.readers.selection import Selection, in_share
+from pipelines.readers.selection import Selection, select_share
 from pipelines.readers.source_limits import limit_files
 from pipelines.readers.tasks import TaskWork, read_task, source_readings
 from pipelines.tasks.listing import InputFile, NoInputError, list_files
@@ -37,7 +38,7 @@ from pipelines.tasks.plan import Range, plan_tasks
 from pipelines.writing.tasks import write_task
 
 property_settings = settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=times(1.5), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -229,7 +230,7 @@ def test_sample_and_validation_split_are_independent(folder: Path) -> None:
     file = make_file(folder, data)
     batches = list(read_range(file, Range(file=0, start=0, end=file.size), options))
     hashes = np.concatenate([batch.hashes for batch in batches])
-    sampled, validation = in_share(hashes[:, 0], 0.3), in_share(hashes[:, 1], 0.1)
+    sampled, validation = select_share(hashes[:, 0], 0.3), select_share(hashes[:, 1], 0.1)
     table = np.array(
         [[np.count_nonzero(a & b) for b in (validation, ~validation)] for a in (sampled, ~sampled)]
     )
@@ -237,7 +238,7 @@ def test_sample_and_validation_split_are_independent(folder: Path) -> None:
     assert ((table - expected) ** 2 / expected).sum() < 10.83  # one in a thousand
     assert abs(sampled.mean() - 0.3) < 0.01
     assert abs(validation.mean() - 0.1) < 0.01
-    smaller = in_share(hashes[:, 0], 0.2)
+    smaller = select_share(hashes[:, 0], 0.2)
     assert not (smaller & ~sampled).any()
 
 
@@ -331,7 +332,7 @@ def expected_limit(
 items = st.one_of(st.sampled_from(["", "a", "word by word", "é中🙂", "x" * 300]), st.just(BAD))
 
 
-@settings(property_settings, max_examples=120)
+@settings(property_settings, max_examples=times(1.2))
 @given(
     form=st.sampled_from(["text", "lines", "jsonl", "parquet", "arrow"]),
     compression=st.sampled_from(list(COMPRESS)),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from pipelines.readers.streams import ByteArray, _ReadAhead, open_stream
 from pipelines.tasks.listing import InputFile
@@ -66,7 +67,7 @@ def taken(stream: _ReadAhead, amount: int) -> bytes:
     chunk=st.integers(1, 70),
     until=st.integers(0, len(DATA)),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(2))
 def test_reads_and_skips_give_the_bytes_of_the_stream(
     steps: list[tuple[bool, int]], chunk: int, until: int
 ) -> None:
@@ -115,7 +116,7 @@ def test_what_is_read_ahead_is_bounded(recorded: tuple[Recorded, _ReadAhead]) ->
     source, stream = recorded
     for wanted in range(0, 330, 10):
         taken(stream, 10)
-        stream._await()
+        stream._await_chunk()
         assert source.furthest <= wanted + 10 + 2 * 100
         assert source.furthest <= 330
     assert source.furthest == 330
@@ -129,7 +130,7 @@ def test_nothing_is_read_ahead_until_one_read_follows_another(
     for offset in (200, 150, 30):
         stream.skip_to(offset)
         taken(stream, 5)
-        stream._await()
+        stream._await_chunk()
         assert source.position == offset + 5
 
 

@@ -16,7 +16,7 @@ from pipelines.replay.alignment import (
     NotAlignedError,
     align,
 )
-from pipelines.writing.replayed import IntArray, Taken
+from pipelines.writing.replayed import IntArray, Intervals
 
 
 def array(*values: int) -> IntArray:
@@ -38,9 +38,9 @@ def located(documents: dict[int, int]) -> Located:
     return Located(places=array(*documents), lengths=array(*documents.values()))
 
 
-def places_taken(taken: Taken, found: Located) -> list[tuple[int, int]]:
+def places_taken(taken: Intervals, found: Located) -> list[tuple[int, int]]:
     """Of each document that is taken its place, and the one that it gets."""
-    index = taken.intervals(found.places)
+    index = taken.find(found.places)
     chosen = index >= 0
     counts = np.bincount(index[chosen], minlength=len(taken))
     assert counts.tolist() == taken.documents.tolist()

@@ -25,6 +25,8 @@ from pipelines import runners
 from pipelines.errors import InputError, OutputError, WorkerVersionError
 from pipelines.runners import failures
 
+pytestmark = pytest.mark.beam
+
 MODES = ["multi_threading", "in_memory"]
 
 

@@ -16,11 +16,11 @@ from build_support import config_for
 from pipelines import build, runners
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.redaction import scrub
+from pipelines.redaction import redact
 from pipelines.runners import dataflow, flink
 from pipelines.runners.options import check_detaches
 from pipelines.runners.spec import is_this_machine
-from pipelines.stages.context import Run
+from pipelines.stages.context import BuildContext
 
 PROCESS = {"environment_type": "PROCESS"}
 BOOT = {**PROCESS, "environment_config": '{"command": "boot"}'}
@@ -369,9 +369,9 @@ def test_every_pattern_of_every_source_is_a_place_that_workers_must_reach(tmp_pa
         {"name": "one", "files": ["s3://bucket/*.txt", str(tmp_path / "later.txt")]},
         {"name": "two", "files": ["s3://bucket/2/*.txt"]},
     ]
-    run = Run(config_for(tmp_path, output="s3://bucket/out", input=sources))
-    run.repaired = ("/repaired.txt",)
-    assert run.places == (
+    config = config_for(tmp_path, output="s3://bucket/out", input=sources)
+    context = BuildContext.of(config, "replay", repaired=["/repaired.txt"])
+    assert context.places == (
         *("s3://bucket/out", "s3://bucket/out/tokenizer", "s3://bucket/*.txt"),
         *(str(tmp_path / "later.txt"), "s3://bucket/2/*.txt", "/repaired.txt"),
     )
@@ -402,5 +402,5 @@ def test_a_password_in_the_address_of_a_cluster_is_told_to_nobody(scheme: str) -
         options_for("FlinkRunner", {"flink_master": master}, "/data/out")
     assert "flink.example:8081" in str(error.value)
     assert "horse" not in str(error.value)
-    assert scrub("refused: corr/ct-horse") == "refused: ***"
+    assert redact("refused: corr/ct-horse") == "refused: ***"
     assert flink._USER.sub("", master) == f"{scheme}flink.example:8081"

@@ -27,6 +27,8 @@ from pipelines.runners import running
 from pipelines.runners.flink import FLINK
 from pipelines.runners.spec import Kind
 
+pytestmark = pytest.mark.beam
+
 POOL = {"environment_type": "EXTERNAL", "environment_config": "localhost:1"}
 UNREACHED = {"job_endpoint": "localhost:1", "job_server_timeout": 1, **POOL}
 

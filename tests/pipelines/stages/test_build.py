@@ -35,7 +35,6 @@ from build_support import (
 from bpe_core import BPETokenizer
 from pipelines import (
     build,
-    counting,
     supervisor,
 )
 from pipelines.accounting import NUMBERS
@@ -51,6 +50,8 @@ from pipelines.errors import (
     RejectLimitError,
 )
 from pipelines.readers.tasks import TaskWork
+from pipelines.stages import count as count_stage
+from pipelines.stages import encode as encode_stage
 from pipelines.stages.context import importing
 from pipelines.writing import tasks as writing_tasks
 
@@ -147,7 +148,7 @@ def manifest_of(config: BuildConfig, stage: str) -> dict[str, Any]:
 def test_no_garbage_is_collected_while_beam_is_imported_and_it_is_again_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "apache_beam")
+    monkeypatch.delitem(sys.modules, "apache_beam", raising=False)
     assert gc.isenabled()
     with pytest.raises(ImportError), importing():
         assert not gc.isenabled()
@@ -574,16 +575,24 @@ READ = "open(os.environ['NOTES'], 'a').write(f'{first.index}\\n') if hasattr(fir
 NOTE = "first = arguments[-1]; " + READ
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "function", "when", "where"),
     [
         ("counting.commits", "read_task", "first.index == 2", "count task 2 of 3"),
-        ("writing.tasks", "read_task", "first.index == 2", "encode task 2 of 3"),
+        pytest.param(
+            "writing.tasks",
+            "read_task",
+            "first.index == 2",
+            "encode task 2 of 3",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(
             "counting.shards",
             "_write_shard",
             "True",
-            "at work on: merging shard 0 of 2 of the counts",
+            "tasks in progress: merging shard 0 of 2 of the counts",
             marks=pytest.mark.soak,
         ),
     ],
@@ -622,10 +631,10 @@ def test_a_build_that_was_killed_says_where_and_goes_on(
     ("module", "function", "time"),
     [
         ("counting.shards", "_write_shard", 2),
-        ("counting.load", "load_counts", 1),
-        ("manifest.stage", "finish_stage", 1),
-        ("manifest.stage", "begin_stage", 3),
-        ("writing.content", "tokens_content", 1),
+        ("stages.learn", "load_counts", 1),
+        ("stages.lifecycle", "finish_stage", 1),
+        ("stages.encode", "begin_stage", 1),
+        ("stages.encode", "tokens_content", 1),
     ],
 )
 def test_a_build_that_failed_between_tasks_goes_on(
@@ -745,7 +754,7 @@ def test_a_damaged_compressed_file_is_named_with_the_byte(
     name = {"zstd": "b.txt.zst", "gzip": "b.txt.gz"}[kind]
     (tmp_path / "data" / name).write_bytes(data)
     config = config_for(tmp_path)
-    shown_by(run, config, 4, "corrupt or cut short", str(tmp_path / "data" / name), "up to byte")
+    shown_by(run, config, 4, "corrupt or truncated", str(tmp_path / "data" / name), "up to byte")
 
 
 def test_invalid_utf8_with_error_names_file_and_byte(tmp_path: Path, run: Run) -> None:
@@ -761,7 +770,7 @@ def test_special_tokens_in_text_with_error_names_file_and_byte(tmp_path: Path, r
         tokenizer={"special_tokens": [END, "<|x|>"]},
         encode={"special_tokens_in_text": "error"},
     )
-    shown_by(run, config, 4, "holds a special token", "a.txt, document at offset 17", "byte 3")
+    shown_by(run, config, 4, "contains a special token", "a.txt, document at offset 17", "byte 3")
 
 
 def test_a_pretoken_that_is_too_long_is_an_error_or_is_skipped_with_a_warning(
@@ -826,7 +835,7 @@ def test_an_input_that_changes_while_it_is_read_is_told(
     config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     path = tmp_path / "data" / "b.txt"
-    change_input_at(monkeypatch, counting, "usable_commits", path, path.read_bytes()[:-50])
+    change_input_at(monkeypatch, count_stage, "usable_commits", path, path.read_bytes()[:-50])
     shown_by(run, config, 4, "has changed since the work was planned", str(path))
 
 
@@ -835,7 +844,7 @@ def test_an_input_of_the_same_size_but_of_another_time_is_told(
 ) -> None:
     path = tmp_path / "data" / "b.txt"
     other = path.read_bytes().replace(b"cat", b"dog")
-    change_input_at(monkeypatch, counting, "usable_commits", path, other)
+    change_input_at(monkeypatch, count_stage, "usable_commits", path, other)
     shown_by(run, config, 4, "has changed since the work was planned", "mtime_ns=", str(path))
 
 
@@ -844,7 +853,7 @@ def test_an_input_that_changes_with_its_old_time_between_counting_and_encoding_i
 ) -> None:
     path = tmp_path / "data" / "b.txt"
     other = path.read_bytes().replace(b"cat", b"dog")
-    change_input_at(monkeypatch, writing_tasks, "finished_entries", path, other, keep_time=True)
+    change_input_at(monkeypatch, encode_stage, "finished_entries", path, other, keep_time=True)
     shown_by(run, config, 4, "not those that were counted", "--restart")
     assert not (out(config) / "tokens" / "manifest.json").exists()
 
@@ -886,6 +895,7 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.process
 def test_an_output_that_can_not_be_written(
     config: BuildConfig, mount: Callable[[str], Path], run: Run
 ) -> None:

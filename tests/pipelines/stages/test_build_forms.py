@@ -143,7 +143,7 @@ def test_a_column_that_is_not_there_is_shown_by_the_command(tmp_path: Path) -> N
     config.write_text("output: out\ninput: {files: [a.parquet], format: parquet}\n")
     done = command("build", config)
     assert done.returncode == 4
-    for text in ("lacks a column", "input.text_field", "the columns body", "a.parquet"):
+    for text in ("A column is missing", "input.text_field", "the columns body", "a.parquet"):
         assert text in done.stderr
     assert "Traceback" not in done.stderr
 

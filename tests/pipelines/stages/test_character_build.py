@@ -170,6 +170,7 @@ def test_a_character_tokenizer_may_be_given_by_its_path(built: Path, tmp_path: P
         assert [row["input_ids"] for row in rows] == [expected.encode(text) for text in DOCUMENTS]
 
 
+@pytest.mark.beam
 def test_the_transform_encodes_with_a_character_tokenizer(built: Path) -> None:
     tokenizer = CharBPETokenizer.load(built / "out" / "tokenizer")
     expected = sorted(tuple(tokenizer.encode(text)) for text in DOCUMENTS)

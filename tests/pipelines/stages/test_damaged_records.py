@@ -6,7 +6,7 @@ import io
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from unittest import mock
 
 import pytest
 from build_support import checksums, config_for, some_text, write_corpus
-from fuzzing import without_beam
 from rich.console import Console
 
 from bpe_core.errors import BpeError
@@ -22,13 +21,12 @@ from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import fingerprint
 from pipelines.dataset import inspection, report
-from pipelines.dataset.reading import TokenDataset, model_of
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import DamagedOutputError, OutputError
-from pipelines.exports import row_pipeline
-from pipelines.exports.export import ExportOptions, export
-from pipelines.exports.row_export import do_task
-from pipelines.manifest import stage as stages
+from pipelines.exports.export import export
+from pipelines.exports.formats import ExportOptions
 from pipelines.manifest.models import sealed
+from pipelines.stages import lifecycle
 from pipelines.storage.directory import Directory, json_bytes
 from pipelines.verification.verify import verify
 
@@ -59,18 +57,6 @@ FOREIGN = (
 )
 
 
-@pytest.fixture(autouse=True)
-def quickly() -> Iterator[None]:
-    """Builds and exports call the functions that their pipelines call."""
-
-    def run(files: Any, job: Any, step: str, tasks: Any) -> None:
-        for task in tasks:
-            do_task(job, step, task.to_bytes())
-
-    with without_beam(), mock.patch.object(row_pipeline, "_run_pipeline", run):
-        yield
-
-
 def resealed(value: Mapping[str, Any]) -> dict[str, Any]:
     """The object with the right checksum, where it had one."""
     for key in ("checksum", "fingerprint"):
@@ -99,21 +85,20 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
     write_corpus(folder / "data", {"a.txt": [*some_text(8), b"\xff"], "b.txt": some_text(4)})
     encode = {"max_reject_fraction": 1, "validation_fraction": 0.3}
     config = config_for(folder, beam={"workers": 1}, encode=encode)
-    finish = stages.finish_stage
-    with without_beam():
-        for name in ("counts", "tokenizer", "tokens", "done"):
+    finish = lifecycle.finish_stage
+    for name in ("counts", "tokenizer", "tokens", "done"):
 
-            def finish_others(directory: Directory, *rest: Any, at: str = name) -> dict[str, Any]:
-                if directory.name == at:
-                    raise KeyboardInterrupt
-                return finish(directory, *rest)
+        def finish_others(stage: Any, *rest: Any, at: str = name) -> None:
+            if stage.directory == at:
+                raise KeyboardInterrupt
+            finish(stage, *rest)
 
-            with mock.patch.object(stages, "finish_stage", finish_others):
-                try:
-                    build.build(config)
-                except KeyboardInterrupt:
-                    assert name != "done"
-            shutil.copytree(folder / "out", folder / name)
+        with mock.patch.object(lifecycle, "finish_stage", finish_others):
+            try:
+                build.build(config)
+            except KeyboardInterrupt:
+                assert name != "done"
+        shutil.copytree(folder / "out", folder / name)
     return Outputs(folder, config)
 
 
@@ -292,7 +277,7 @@ def test_restart_gets_past_a_damaged_export(
         export(dataset, destination, options)
     assert str(path) in str(error.value)
     assert "--restart" in str(error.value)
-    with pytest.raises(OutputError, match="not all files there are of this format"):
+    with pytest.raises(OutputError, match="some files are not of the format asked for"):
         export(dataset, destination, ExportOptions(to="nanogpt"), restart=True)
     export(dataset, destination, options, restart=True)
     assert checksums(tmp_path) == whole
@@ -363,13 +348,13 @@ def commands(config: BuildConfig) -> dict[str, Callable[[], object]]:
 
     def shown(row: int | None) -> None:
         dataset = TokenDataset.open(out.url)
-        inspector = inspection.Inspector(dataset, model_of(dataset.output, dataset.manifest, None))
+        inspector = inspection.Inspector(dataset, dataset.find_model())
         at = inspector.with_name("b.txt:0") if row is None else inspector.at_row("train", row)
         inspection.show_document(inspector.read(at, 99), console, inspection.locations(dataset))
 
     def reported() -> None:
         dataset = TokenDataset.open(out.url)
-        model = model_of(dataset.output, dataset.manifest, None)
+        model = dataset.find_model()
         report.shown(report.report(dataset, model), model)
 
     def exported() -> None:

@@ -12,6 +12,7 @@ from build_support import EXAMPLES, SEPARATOR, checksums, config_for, finish_cou
 from build_support import count_job as job_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import times
 
 from bpe_core import count_pretokens
 from bpe_core.counts import PretokenCounts
@@ -42,7 +43,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return files
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.beam
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_with_any_number_of_workers(workers: int, tmp_path: Path, expected: dict[str, str]) -> None:
     build.build(quickstart(tmp_path, beam={"workers": workers}))
     assert checksums(tmp_path / "out") == expected
@@ -58,12 +60,15 @@ def test_in_any_order_of_the_files_given(tmp_path: Path) -> None:
     assert made[0] == made[1] == made[2]
 
 
+@pytest.mark.beam
 def test_with_every_bundle_run_twice(tmp_path: Path, expected: dict[str, str]) -> None:
     arguments = ("--direct_runner_bundle_repeat=2",)
     build.build(quickstart(tmp_path), beam_args=arguments)
     assert checksums(tmp_path / "out") == expected
 
 
+@pytest.mark.beam
+@pytest.mark.nightly
 def test_in_beams_other_running_mode(tmp_path: Path, expected: dict[str, str]) -> None:
     options = ("--direct_running_mode=in_memory", "--direct_num_workers=1")
     build.build(quickstart(tmp_path), beam_args=options)
@@ -114,7 +119,7 @@ def test_counts_and_tokenizer_do_not_depend_on_ranges_memory_and_commits(
 texts = st.text(st.sampled_from("ab é\n.1'漢"), max_size=30).map(str.encode)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(0.4))
 @given(
     files=st.lists(st.lists(texts, max_size=6), min_size=1, max_size=4),
     range_bytes=st.integers(1, 80),

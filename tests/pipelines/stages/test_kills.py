@@ -18,7 +18,15 @@ from typing import Any
 
 import pytest
 import yaml
-from build_support import ROOT, checksums, command, config_for, some_text, works_of, write_corpus
+from build_support import (
+    PACKAGES,
+    checksums,
+    command,
+    config_for,
+    some_text,
+    works_of,
+    write_corpus,
+)
 
 from pipelines import build
 from pipelines.batches import DocumentBatch
@@ -28,7 +36,11 @@ from pipelines.errors import OutputError
 from pipelines.readers.tasks import TaskWork
 from pipelines.storage.locks import LOCK
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc"),
+]
 
 CORPUS = {f"{name}.txt": some_text(30, start=30 * i) for i, name in enumerate("abcd")}
 CORPUS["b.txt"][3] = b"not UTF-8: \xff"
@@ -111,7 +123,7 @@ def moments(seed: int, tasks: int) -> Iterator[Moment]:
 def start(path: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "pipelines", "build", str(path), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(path.parent)},
+        env={**os.environ, "PYTHONPATH": str(PACKAGES), "TMPDIR": str(path.parent)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
 
@@ -149,13 +161,13 @@ def check_nothing_is_torn(out: Path, expected: dict[str, str]) -> None:
 
 
 def killed_again_and_again(
-    directory: Path, expected: dict[str, str], seed: int
+    directory: Path, expected: dict[str, str], seed: int, of: int = 1
 ) -> tuple[Path, int]:
-    """The output of a build that was killed at the moments of a seed; how often it was."""
+    """The output of a build that was killed at one in `of` moments of a seed; how often it was."""
     config, path = prepared(directory)
     out = Path(config.output_path)
     kills = 0
-    for moment in moments(seed, len(works_of(config))):
+    for moment in [*moments(seed, len(works_of(config)))][::of]:
         process = start(path)
         met = moment.wait(out, process)
         if met and moment.whole_group:
@@ -171,12 +183,14 @@ def killed_again_and_again(
     return out, kills
 
 
+@pytest.mark.parametrize("of", [4, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.process
 def test_a_build_killed_at_any_moment_goes_on_to_the_same_bytes(
-    tmp_path: Path, expected: dict[str, str]
+    tmp_path: Path, expected: dict[str, str], of: int
 ) -> None:
-    out, kills = killed_again_and_again(tmp_path, expected, seed=7)
+    out, kills = killed_again_and_again(tmp_path, expected, seed=7, of=of)
     assert checksums(out) == expected
-    assert kills >= 6  # a build may end before the last moments are seen
+    assert kills >= 6 // of  # a build may end before the last moments are seen
 
 
 def test_a_count_killed_near_its_end_reads_nothing_again(
@@ -315,6 +329,7 @@ def test_a_build_of_added_files_that_is_killed_keeps_the_dataset_and_goes_on(
     assert any("add001" in name for name in made[0])
 
 
+@pytest.mark.process
 def test_two_builds_at_once_on_one_output(tmp_path: Path, expected: dict[str, str]) -> None:
     """One of them builds; the other is refused, or comes when all is finished."""
     config, path = prepared(tmp_path)
@@ -324,6 +339,8 @@ def test_two_builds_at_once_on_one_output(tmp_path: Path, expected: dict[str, st
     assert checksums(Path(config.output_path)) == expected
 
 
+@pytest.mark.nightly
+@pytest.mark.process
 def test_two_different_builds_at_once_on_one_output(
     tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -344,6 +361,7 @@ def test_two_different_builds_at_once_on_one_output(
     assert checksums(out) == checksums(Path(fresh.output_path))
 
 
+@pytest.mark.process
 def test_a_build_refused_because_of_another_says_which(
     tmp_path: Path, expected: dict[str, str]
 ) -> None:

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from unittest import mock
 from urllib.parse import quote
 
 import pytest
@@ -19,10 +19,8 @@ from werkzeug.wrappers import Response
 
 from pipelines import build
 from pipelines.config import BuildConfig, load_config
-from pipelines.stages.context import Run
-from pipelines.stages.jobs import _count_job
-
-NO_PAUSES = "import pipelines.storage.retries\npipelines.retries._sleep = lambda seconds: None"
+from pipelines.stages.context import BuildContext
+from pipelines.stages.jobs import count_job
 
 OPTIONS = {
     "key": "${TEST_S3_KEY}",
@@ -96,16 +94,11 @@ def test_a_build_from_s3_to_s3_makes_the_bytes_of_a_local_one(
     assert s3.server.requests
 
 
-def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3, tmp_path: Path) -> None:
-    done = command(
-        "build",
-        config,
-        hook="import pipelines.writing.tasks as w\nw.tokens_content = lambda *_: 1 / 0",
-        directory=tmp_path,
-    )
+def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3) -> None:
+    with mock.patch("pipelines.stages.encode.tokens_content", lambda *_: 1 / 0):
+        done = command("build", config, here=True)
     assert done.returncode == 1
     assert "out/tokens/manifest.json" not in s3.names
-    (tmp_path / "sitecustomize.py").unlink()
     done = command("build", config)
     assert done.returncode == 0, shown(done)
     assert done.stdout.count("already finished") == 2
@@ -126,6 +119,7 @@ def test_no_credential_is_shown_when_a_server_tells_them(
     s3: S3,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    no_pauses: list[float],
     status: int,
     method: str,
 ) -> None:
@@ -140,7 +134,7 @@ def test_no_credential_is_shown_when_a_server_tells_them(
             request.method == method and ("/data/" in request.path or method == "PUT")
         ),
     )
-    done = command("build", config, "--debug", hook=NO_PAUSES, directory=tmp_path)
+    done = command("build", config, "--debug", here=True)
     assert done.returncode == (4 if method == "GET" else 5), shown(done)
     assert "denied: *** *** ***" in done.stderr
     assert s3.url in done.stderr
@@ -148,13 +142,14 @@ def test_no_credential_is_shown_when_a_server_tells_them(
 
 
 def test_no_credential_is_shown_by_an_unexpected_error(
-    config: Path, s3: S3, tmp_path: Path
+    config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hook = f"import pipelines.stages.count as c\nc.fingerprint = lambda content: open({SECRET!r})"
-    done = command("build", config, hook=hook, directory=tmp_path)
+    where = "pipelines.counting.content.fingerprint"
+    monkeypatch.setattr(where, lambda content: Path(SECRET).read_bytes())
+    done = command("build", config, here=True)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
-    check_no_credential(shown(done).replace(f"open({SECRET!r})", ""), "the traceback")
+    check_no_credential(shown(done), "the traceback")
 
 
 def test_a_tokenizer_beside_the_output_is_opened_with_its_options(config: Path) -> None:
@@ -164,17 +159,16 @@ def test_a_tokenizer_beside_the_output_is_opened_with_its_options(config: Path) 
         ("https://host/tokenizer", {}),
     ):
         tokenizer = type(loaded.tokenizer)(path=path)
-        running = Run(loaded.model_copy(update={"tokenizer": tokenizer}))
-        assert running.tokenizer_directory.url == path
-        assert running.tokenizer_directory.storage_options == options
+        context = BuildContext.of(loaded.model_copy(update={"tokenizer": tokenizer}))
+        assert context.output.encoder.url == path
+        assert context.output.encoder.storage_options == options
 
 
 def test_no_credential_travels(config: Path) -> None:
     loaded = load_config(config)
-    running = Run(loaded)
+    context = BuildContext.of(loaded)
     works = works_of(loaded)
-    identity = type("Identity", (), {"configuration_fingerprint": "x"})
-    job: Any = _count_job(running, identity, [work.hash for work in works])  # type: ignore[arg-type]
+    job = count_job(loaded, context.output, context.inputs.plan, works, "x")
     job.counts.sizes()
     for value in (job, works, loaded):
         check_no_credential(pickle.dumps(value).decode("latin-1"), "a pickle")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from build_support import command
 from export_support import documents, write_dataset
 from storage_support import KEY, S3, SECRET
 
@@ -19,8 +17,6 @@ from pipelines.exports.export import export
 from pipelines.exports.formats import FORMATS, ExportOptions
 from pipelines.storage import retries
 from pipelines.storage.directory import Directory
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -94,15 +90,8 @@ def test_the_command_takes_options_of_the_storage_and_shows_no_credential(
     options = {"key": "${TEST_S3_KEY}", "secret": "${TEST_S3_SECRET}", "endpoint_url": s3.endpoint}
     arguments = [f"{s3.url}/out", f"{s3.url}/there", "--to", "nanogpt"]
     arguments += ["--storage-options", json.dumps(options)]
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines", "export", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "TEST_S3_KEY": KEY, "TEST_S3_SECRET": SECRET},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    variables = {"TEST_S3_KEY": KEY, "TEST_S3_SECRET": SECRET}
+    done = command("export", *arguments, env=variables)
     assert done.returncode == 0, done.stderr
     assert "there/train.bin" in s3.names
     texts = [done.stdout, done.stderr, *(s3.get(n).decode("latin-1") for n in s3.names)]

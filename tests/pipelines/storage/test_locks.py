@@ -291,6 +291,7 @@ fcntl.flock = flock
 
 
 @pytest.mark.parametrize("hook", ["", NO_FLOCK], ids=["flock", "lease"])
+@pytest.mark.process
 def test_a_killed_holder_blocks_nobody(
     hook: str,
     tmp_path: Path,
@@ -314,6 +315,7 @@ def test_a_killed_holder_blocks_nobody(
     assert output.sizes() == {}
 
 
+@pytest.mark.process
 def test_a_lock_left_beside_a_finished_output_is_removed(
     tmp_path: Path, holder: Callable[..., subprocess.Popen[str]]
 ) -> None:

@@ -10,7 +10,7 @@ from storage_support import S3
 
 from pipelines import build
 from pipelines.dataset.inspection import Inspector
-from pipelines.dataset.reading import TokenDataset, model_of
+from pipelines.dataset.reading import TokenDataset
 from pipelines.dataset.report import report
 from pipelines.storage.directory import Directory
 from pipelines.verification.findings import Verification
@@ -79,7 +79,7 @@ def test_documents_are_found_and_reported_there_as_here(
             TokenDataset.open(str(built)),
             TokenDataset.open(output.url, output.storage_options),
         ]
-        return [Inspector(d, model_of(d.output, d.manifest, None)) for d in datasets]
+        return [Inspector(d, d.find_model()) for d in datasets]
 
     here, there = inspectors()
     s3.server.forget()
@@ -94,7 +94,7 @@ def test_documents_are_found_and_reported_there_as_here(
             assert there.read(found, 50) == here.read(found, 50)
     assert there.search("thought of 12", 3) == here.search("thought of 12", 3)
     reports = [
-        report(dataset, model_of(dataset.output, dataset.manifest, None))
+        report(dataset, dataset.find_model())
         for dataset in (
             TokenDataset.open(str(built)),
             TokenDataset.open(output.url, output.storage_options),
@@ -105,7 +105,7 @@ def test_documents_are_found_and_reported_there_as_here(
 
 def test_looking_at_a_row_reads_little(s3: S3, output: Directory) -> None:
     dataset = TokenDataset.open(output.url, output.storage_options)
-    inspector = Inspector(dataset, model_of(dataset.output, dataset.manifest, None))
+    inspector = Inspector(dataset, dataset.find_model())
     largest = max(dataset.files, key=lambda file: file.size)
     s3.server.forget()
     place = inspector.at_row(largest.split, 0)

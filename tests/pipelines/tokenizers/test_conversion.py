@@ -168,7 +168,7 @@ def test_what_a_format_cannot_hold_is_refused_and_nothing_written(
     kjv_tokenizer.save(tmp_path / "source")
     code, out, err = run(tmp_path / "source", tmp_path / "out", "--to", "minbpe")
     assert (code, out) == (9, "")
-    assert "the format minbpe cannot hold this tokenizer: minbpe's ids 0 to 255 are" in err
+    assert "the format minbpe cannot store this tokenizer: minbpe's ids 0 to 255 are" in err
     assert not (tmp_path / "out").exists()
 
 
@@ -176,7 +176,7 @@ def test_gpt2s_files_are_refused_for_other_patterns(model: TokenizerModel, tmp_p
     other = TokenizerModel.from_tokens(
         model.tokens, map(tuple, model.merges.tolist()), pattern="cl100k"
     )
-    with pytest.raises(CannotHoldError, match=r"name no pattern, .* this tokenizer by 'cl100k'"):
+    with pytest.raises(CannotHoldError, match=r"GPT-2's pattern, .* this tokenizer uses 'cl100k'"):
         convert(request(source_of("arrow", other, tmp_path), tmp_path / "out", "gpt2"))
 
 
@@ -195,7 +195,9 @@ def test_a_difference_of_ids_is_an_error_and_nothing_is_written(
 
     monkeypatch.setitem(peer_check._ENCODERS, to, wrong)
     source = source_of("arrow", model, tmp_path)
-    with pytest.raises(CannotHoldError, match=r"gives other ids: after .* it has \[7, 7\], and"):
+    with pytest.raises(
+        CannotHoldError, match=r"returns other ids: after .* it returns \[7, 7\], and"
+    ):
         convert(request(source, tmp_path / "out", to))
     assert not (tmp_path / "out").exists()
 
@@ -207,7 +209,9 @@ def test_a_library_that_fails_is_an_error(
         raise RuntimeError("no such thing")
 
     monkeypatch.setitem(peer_check._ENCODERS, "tiktoken", fails)
-    with pytest.raises(CannotHoldError, match="cannot use the result: RuntimeError: no such thing"):
+    with pytest.raises(
+        CannotHoldError, match="cannot load the result: RuntimeError: no such thing"
+    ):
         convert(request(source_of("arrow", model, tmp_path), tmp_path / "out", "tiktoken"))
 
 
@@ -254,7 +258,7 @@ def test_files_that_are_there_are_not_overwritten(model: TokenizerModel, tmp_pat
     before = (tmp_path / "out" / "tokenizer.json").read_bytes()
     convert(request(source, tmp_path / "out", "huggingface"))  # the same again
     (tmp_path / "out" / "tokenizer_config.json").write_text('{"chat_template": "mine"}')
-    with pytest.raises(OutputError, match="there already, with other contents"):
+    with pytest.raises(OutputError, match="with this name and other content already exists"):
         convert(request(source, tmp_path / "out", "huggingface"))
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == before
 
@@ -263,7 +267,7 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["absent", "out", "--to", "gpt2"], 4, "No such file"),
     (["source/some.tiktoken", "out", "--to", "gpt2"], 2, "--pattern with one of gpt2"),
     (["source", "out", "--to", "gpt2", "--pattern", "gtp2"], 2, "did you mean 'gpt2'"),
-    (["source", "out", "--to", "gpt2", "--pattern", "("], 2, "no valid regular expression"),
+    (["source", "out", "--to", "gpt2", "--pattern", "("], 2, "not a valid regular expression"),
     (["source", "out", "--to", "nothing"], 2, "nothing"),
     (["source", "out"], 2, "--to"),
     (["source", "out", "--to", "gpt2", "--from", "minbpe"], 4, "none of them of the format minbpe"),
@@ -277,9 +281,9 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["chars", "out", "--to", "gpt2"], 4, "found a character tokenizer, which is not converted"),
     (["chars/char_bpe.json", "out", "--to", "gpt2"], 4, "found a character tokenizer, which is"),
     (["settings", "out", "--to", "gpt2"], 4, "name the tokenizer.json beside it"),
-    (["source", "out.txt", "--to", "huggingface"], 2, "a file's name ending in .json"),
+    (["source", "out.txt", "--to", "huggingface"], 2, "a file name that ends in .json"),
     (["source", "out.json", "--to", "gpt2"], 2, "expected: a directory found: out.json"),
-    (["source", "out.model", "--to", "tiktoken"], 2, "slash at the end if it is to be a directory"),
+    (["source", "out.model", "--to", "tiktoken"], 2, "If DEST is a directory, add a slash"),
     (
         ["source", "out", "--to", "arrow", "--pattern", "gpt2", "--special", "foo=5"],
         4,
@@ -355,14 +359,14 @@ def test_options_that_the_source_says_itself_are_refused(
 ) -> None:
     source = source_of("arrow", model, tmp_path)
     for options in ({"pattern": "gpt2"}, {"special_tokens": ["<s>"]}, {"merges": "merges.txt"}):
-        with pytest.raises(ConfigError, match="is not for a source of the format arrow"):
+        with pytest.raises(ConfigError, match="does not apply to the format arrow"):
             convert(request(source, tmp_path / "out", "huggingface", **options))
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["<s>=300", "<e>"], "Some special tokens have ids and some have none"),
+        (["<s>=300", "<e>"], "Some special tokens have ids and others have none"),
         (["<s>=300", "<s>=301"], "empty or named twice"),
         ([""], "empty or named twice"),
     ],
@@ -397,12 +401,12 @@ def test_what_a_format_does_not_say_is_noted(run: Run, tmp_path: Path) -> None:
     code, out, err = run(tmp_path / "tokenizer.json", tmp_path / "out", "--to", "gpt2")
     assert (code, err) == (0, "")
     assert "checked: tokenizers " in out
-    assert "note: the format does not say that <s> belongs before a text" in out
-    assert "note: the format does not say that </s> belongs after a text" in out
-    assert "which of the special tokens decoding keeps: 1 of 3" in out
-    assert "does not say which tokens are special" in out
+    assert "note: the format does not store that <s> belongs before a text" in out
+    assert "note: the format does not store that </s> belongs after a text" in out
+    assert "which special tokens decoding keeps: 1 of 3" in out
+    assert "does not store which tokens are special" in out
     code, out, _ = run(tmp_path / "out", tmp_path / "again", "--to", "huggingface")
-    assert "note: 3 entries are no bytes and no merges, such as '<s>'" in out
+    assert "note: 3 entries are neither bytes nor results of merges, such as '<s>'" in out
     code, out, _ = run(tmp_path / "tokenizer.json", tmp_path / "third", "--to", "huggingface")
     assert "note" not in out
     assert json.loads((tmp_path / "third" / "tokenizer_config.json").read_text()) == {

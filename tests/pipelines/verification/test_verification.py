@@ -14,6 +14,7 @@ import pytest
 import xxhash
 import yaml
 from build_support import command, some_text
+from profiles import times
 
 from pipelines import build
 from pipelines.config import load_config
@@ -117,7 +118,7 @@ def test_a_whole_output_is_whole(folder: Path) -> None:
 
 
 def test_a_changed_byte_in_any_file_is_found(folder: Path) -> None:
-    positions = 3
+    positions = times(0.03)
     for number, path in enumerate(files_of(folder)):
         data = path.read_bytes()
         step = len(data) / positions
@@ -156,7 +157,7 @@ def test_missing_short_and_foreign_files_are_named(folder: Path) -> None:
     (tokens / ".train-00000-of-00005.parquet.0123456789abcdef.tmp").touch()  # of a killed build
     text = messages(verified(folder))
     assert "tokens/train-00000-of-00005.parquet: missing" in text
-    assert "tokens/train-00001-of-00005.parquet: 100 bytes, where the manifest says" in text
+    assert "tokens/train-00001-of-00005.parquet: 100 bytes, but the manifest lists" in text
     assert "tokens/train-00005-of-00005.parquet: not listed in the manifest" in text
     assert "tokenizer/tokenizer.json: missing" in text
     assert "rejects/other.parquet: not listed in the manifest" in text
@@ -173,10 +174,10 @@ def test_foreign_directories_and_files_beside_stages_are_named(folder: Path) -> 
     (out / "_lock.json").touch()
     assert messages(verified(folder)).splitlines() == [
         "beside: not of a build",
-        "counts/more: not a file, and of no build",
-        "rejects/more: not a file, and of no build",
+        "counts/more: not a file, and not of a build",
+        "rejects/more: not a file, and not of a build",
         "stray.parquet: not of a build",
-        "tokens/more: not a file, and of no build",
+        "tokens/more: not a file, and not of a build",
     ]
 
 
@@ -196,7 +197,7 @@ def test_without_a_run_record_the_rest_is_verified(folder: Path, content: bytes 
     assert "tokens/run.json: the rows were not verified (--tokenizer DIR): " in text
     assert f"tokens/{path.name}: damaged" in text
     assert "not verified" not in messages(verified(folder, tokenizer=str(folder / "tokenizer")))
-    with pytest.raises(ConfigError, match="tokenizer of the token files is not there"):
+    with pytest.raises(ConfigError, match="tokenizer of the token files was not found"):
         verified(folder, tokenizer=str(folder / "nowhere"))
 
 
@@ -210,7 +211,7 @@ def test_what_is_no_copy_of_a_manifest_is_refused(
         copy.mkdir()
     else:
         copy.write_bytes(data.replace(b"a.txt", b"c.txt") if isinstance(content, str) else content)
-    with pytest.raises(InputError, match="What to verify against is no manifest") as refused:
+    with pytest.raises(InputError, match="The copy to verify against is not a manifest") as refused:
         verified(folder, against=str(copy))
     assert "emove" not in str(refused.value)
 
@@ -234,7 +235,7 @@ def test_an_export_is_verified_by_its_checksums(folder: Path, to: str) -> None:
     assert not found.problems, messages(found)
     assert found.files == len([path for path in destination.rglob("*.*") if path.is_file()])
     assert "export: checksums: " in str(found)
-    with pytest.raises(InputError, match="only checksums"):
+    with pytest.raises(InputError, match="Only the checksums"):
         verify(Directory(url=str(destination)), sample=1)
     files = [f["name"] for f in json.loads((destination / "export.json").read_text())["files"]]
     first = destination / files[0]
@@ -256,7 +257,7 @@ def test_an_export_is_verified_by_its_checksums(folder: Path, to: str) -> None:
     record = json.loads(whole)
     record["files"][0]["name"] = "../build.yaml"
     (destination / "export.json").write_text(json.dumps(record))
-    assert "the name '../build.yaml'" in messages(verify(Directory(url=str(destination))))
+    assert "files.0.name: " in messages(verify(Directory(url=str(destination))))
 
 
 def test_a_stage_that_is_not_finished_is_named(folder: Path) -> None:
@@ -278,9 +279,9 @@ def test_a_manifest_must_equal_a_copy_kept_elsewhere(folder: Path) -> None:
     reseal(folder / "out" / "tokens", change)
     assert "statistics.parquet: software: " in messages(verified(folder))
     text = messages(verified(folder, against=str(copy)))
-    assert f"tokens/manifest.json: not as {copy}: checksum: " in text
+    assert f"tokens/manifest.json: differs from {copy}: checksum: " in text
     assert 'software.pyarrow: "' in text
-    with pytest.raises(InputError, match="no manifest"):
+    with pytest.raises(InputError, match="not a manifest"):
         verified(folder, against=str(folder / "nothing.json"))
 
 
@@ -307,7 +308,7 @@ def test_counts_that_moved_between_inputs_are_found(folder: Path) -> None:
 
     reseal(folder / "out" / "tokens", change)
     text = messages(verified(folder))
-    assert "input a.txt: documents: 31, where the token files hold 30" in text
+    assert "input a.txt: documents: 31, but the token files have 30" in text
     assert "input b.txt: bytes: " in text
 
 
@@ -321,7 +322,7 @@ def test_counts_that_say_something_else_of_the_corpus_are_found(folder: Path) ->
     [
         (lambda m: m["totals"].update(tokens=1), "manifest.json: tokens: "),
         (lambda m: m["totals"].update(train_rows=1), "manifest.json: train_rows: "),
-        (lambda m: m["files"]["train"][0].update(tokens=1), "ids in the files, 4576 in all"),
+        (lambda m: m["files"]["train"][0].update(tokens=1), "ids in the files, 4,576 in all"),
         (lambda m: m["files"]["train"][0].update(name="../a.parquet"), "files.train.0.name"),
         (lambda m: m.update(tokenizer="0" * 32), "tokenizer: "),
         (lambda m: m.update(configuration={}), "configuration_fingerprint: "),
@@ -332,14 +333,14 @@ def test_counts_that_say_something_else_of_the_corpus_are_found(folder: Path) ->
         (lambda m: m.update(corpus=f"50-{0:032x}"), "manifest.json: corpus: 50-"),
         (lambda m: m["totals"].update(hash_sum="0" * 32), "manifest.json: totals.hash_sum: "),
         (lambda m: m["sources"][0].update(hash_sum="0" * 32), "manifest.json: totals.hash_sum: "),
-        (lambda m: m["sources"][0].update(bad_files=["a.txt"]), "totals.bad_files: [], where"),
-        (lambda m: m["inputs"][0].update(bad=True), "totals.bad_files: [], where ['a.txt']"),
-        (lambda m: m["inputs"][0].update(size=1), "input a.txt: size: 1, where "),
-        (lambda m: m["inputs"][0].update(name="z.txt"), "no input a.txt, of which there are"),
+        (lambda m: m["sources"][0].update(bad_files=["a.txt"]), "totals.bad_files: [], but"),
+        (lambda m: m["inputs"][0].update(bad=True), "totals.bad_files: [], but ['a.txt']"),
+        (lambda m: m["inputs"][0].update(size=1), "input a.txt: size: 1, but "),
+        (lambda m: m["inputs"][0].update(name="z.txt"), "no input a.txt, but token files contain"),
         (lambda m: m["inputs"].append(m["inputs"][0]), "input a.txt: listed 2 times"),
         (lambda m: m["generations"].append({**m["generations"][0], "name": "add001"}), "add001"),
         (lambda m: m["generations"][0].update(name="add001"), "does not list base"),
-        (lambda m: m["generations"][0].update(tasks=9), "token files of base: 5, where 9"),
+        (lambda m: m["generations"][0].update(tasks=9), "token files of base: 5, but 9"),
         (reconfigure(lambda c: c["encode"].update(seed=7)), "configuration_fingerprint of base: "),
         (reconfigure(lambda c: c["encode"].update(append="<none>")), "rows were not verified: "),
         (reconfigure(lambda c: c.update(input=3)), "manifest.json: "),
@@ -379,19 +380,19 @@ def ids(change: Callable[[list[int]], list[int]]) -> Callable[[pa.Table], pa.Tab
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (ids(lambda row: [9, *row[1:]]), "statistics.parquet: token: not what the token files"),
+        (ids(lambda row: [9, *row[1:]]), "statistics.parquet: token: differs from the token files"),
         (ids(lambda row: [300, *row[1:]]), "row 0: id 300 is not in the vocabulary"),
-        (ids(lambda row: [*row[:-1], 9]), "row 0: a document without what is appended"),
+        (ids(lambda row: [*row[:-1], 9]), "row 0: a document without the appended token"),
         (ids(lambda row: row[1:]), "num_tokens"),
         (column("part", lambda parts: [1, *parts[1:]]), "row 0: a part that does not follow"),
         (column("offset", lambda places: [places[1], *places[1:]]), "row 1: a document out of"),
-        (column("offset", lambda places: [0, *places[1:]]), "outside of the interval of its"),
-        (column("offset", lambda places: [*places[:-1], 10**9]), "outside of the interval of its"),
+        (column("offset", lambda places: [0, *places[1:]]), "outside the interval of its"),
+        (column("offset", lambda places: [*places[:-1], 10**9]), "outside the interval of its"),
         (column("num_bytes", lambda sizes: [1, *sizes[1:]]), "text_bytes: "),
         (column("source", lambda names: ["x", *names[1:]]), "row 0: of 'x', which is not"),
         (lambda table: table.slice(1), "rows"),
         (lambda table: table.drop_columns(["part"]), "the column part"),
-        (lambda table: table.append_column("more", table["part"]), "more int32, where input_ids"),
+        (lambda table: table.append_column("more", table["part"]), "more int32, but input_ids"),
         (lambda table: table.append_column("id", table["source"]), "columns input_ids"),
         (retyped("num_tokens", pa.int64()), "num_tokens int64, "),
         (column("num_bytes", lambda sizes: [-9, *sizes[1:]]), "row 0: num_bytes below 0"),
@@ -423,7 +424,7 @@ def test_places_that_moved_by_a_byte_are_found_where_documents_adjoin(
         path,
         column("offset", lambda o: [*o[:moved], o[moved] + step, *o[moved + 1 :]]),
     )
-    assert f"row {first + 1}: a document that begins before the one before it ends" in messages(
+    assert f"row {first + 1}: a document that begins before the previous one ends" in messages(
         verified(folder)
     )
 
@@ -435,12 +436,12 @@ def test_places_that_moved_by_a_byte_are_found_where_documents_adjoin(
         (
             "counts",
             reconfigure(lambda c: c["counts"].update(shards=3)),
-            "counts.shards: 3, where 2 ",
+            "counts.shards: 3, but 2 ",
         ),
         (
             "counts",
             reconfigure(lambda c: c["tokenizer"].update(pattern="none")),
-            "tokenizer/manifest.json: another configuration than counts/manifest.json has: "
+            "tokenizer/manifest.json: differs from the configuration of counts/manifest.json: "
             "tokenizer.pattern",
         ),
         ("tokenizer", lambda m: m["software"].update(regex="1"), "training.json: software: "),
@@ -474,7 +475,7 @@ def test_a_footer_of_another_build_is_found(folder: Path) -> None:
         return table
 
     rewrite(path, same)
-    assert f"{path.name}: configuration: {'0' * 32}, where " in messages(verified(folder))
+    assert f"{path.name}: configuration: {'0' * 32}, but " in messages(verified(folder))
 
 
 def test_ids_of_another_text_are_found_by_the_source(folder: Path) -> None:
@@ -510,7 +511,7 @@ def test_a_source_that_changed_or_is_gone_is_named(built: Path, tmp_path: Path) 
         verified(tmp_path, sources=True, config=config)
     )
     file.unlink()
-    with pytest.raises(InputError, match="not known where an input file is"):
+    with pytest.raises(InputError, match="location of an input file is unknown"):
         verified(tmp_path, sources=True, config=config)
 
 
@@ -571,12 +572,12 @@ def test_the_command_says_what_is_wrong_and_fails(folder: Path) -> None:
     done = command("verify", folder / "out", "--sample", 5)
     assert (done.returncode, done.stderr) == (0, "")
     assert "documents compared with their source: 5" in done.stdout
-    assert done.stdout.endswith("out is whole.\n")
+    assert done.stdout.endswith("out is intact.\n")
     path = folder / "out" / "counts" / "shard-00000-of-00002.parquet"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     done = command("verify", folder / "out")
     assert (done.returncode, done.stderr) == (NotWholeError.exit_code, "")
-    assert "is not whole: 1 problem\n" in done.stdout
+    assert "is not intact: 1 problem\n" in done.stdout
     assert "counts/shard-00000-of-00002.parquet: damaged: xxh3-128 " in done.stdout
     done = command("verify", folder / "nothing")
     assert done.returncode == InputError.exit_code

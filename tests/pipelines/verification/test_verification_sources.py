@@ -149,6 +149,6 @@ def test_a_configuration_given_for_an_output_is_told(
 
 
 def test_what_was_not_compared_is_not_said_to_be_whole() -> None:
-    assert str(Verification(output="out")).endswith("\nout is whole.")
+    assert str(Verification(output="out")).endswith("\nout is intact.")
     shown = str(Verification(output="out", unread_tasks=2))
-    assert shown.endswith("\nout is whole but for the tasks that were not compared.")
+    assert shown.endswith("\nout is intact, except for the tasks that were not compared.")

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import profiles
+
+import pipelines
+from pipelines import supervisor
+from pipelines.cli import main
 from pipelines.config import BuildConfig
-from pipelines.counting.commits import count_tasks, usable_commits
+from pipelines.counting.commits import count_tasks, merge_commits, usable_commits
 from pipelines.counting.jobs import CountJob
-from pipelines.counting.shards import merge_shard
+from pipelines.manifest.names import RUNS
 from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import InputFile, list_files
@@ -21,6 +30,8 @@ from pipelines.tasks.plan import Plan, plan_tasks
 from pipelines.writing.jobs import EncodeJob
 
 ROOT = Path(__file__).parents[2]
+# Where Python finds the packages: the checkout, or what is installed from a wheel.
+PACKAGES = Path(pipelines.__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "data"
 SEPARATOR = "<|endoftext|>"
 
@@ -102,6 +113,7 @@ def count_job(config: BuildConfig, works: Sequence[TaskWork], plan_id: str = "pl
     tokenizer, counts = config.tokenizer, config.counts
     return CountJob(
         counts=output / "counts",
+        runs=output / "counts" / RUNS / plan_id,
         rejects=output / "rejects",
         configuration="configuration",
         plan_id=plan_id,
@@ -123,7 +135,7 @@ def merge_all(job: CountJob, descriptors: Iterable[tuple[int, bytes]]) -> list[d
     by_shard: dict[int, list[bytes]] = {shard: [] for shard in range(job.shards)}
     for shard, descriptor in descriptors:
         by_shard[shard].append(descriptor)
-    return [merge_shard(job, shard, found) for shard, found in by_shard.items()]
+    return [merge_commits(job, shard, found) for shard, found in by_shard.items()]
 
 
 def finish_counting(job: CountJob, works: Sequence[TaskWork]) -> list[dict[str, Any]]:
@@ -173,10 +185,23 @@ def command(
     *arguments: object,
     hook: str | None = None,
     directory: Path | None = None,
-    **options: Any,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `beam-bpe`; `hook` is Python that its child runs first, from `directory`."""
-    path = [str(ROOT)]
+    """Run `beam-bpe`: in this process, as its child does, or at night and with a hook in its own.
+
+    Args:
+        arguments: of the command.
+        hook: Python that the child runs first.
+        directory: for the hook.
+        cwd: where it runs.
+        env: variables beside those of this process.
+    """
+    given = [*map(str, arguments)]
+    variables = {"COLUMNS": "200", **(env or {})}
+    if hook is None and profiles.PROFILE != "nightly":
+        return _command_here(given, cwd, variables)
+    path = [str(PACKAGES)]
     if hook is not None:
         assert directory is not None
         indented = "".join(f"    {line}\n" for line in hook.strip().splitlines())
@@ -185,14 +210,34 @@ def command(
         )
         path.insert(0, str(directory))
     return subprocess.run(
-        [sys.executable, "-P", "-m", "pipelines", *map(str, arguments)],
+        [sys.executable, "-P", "-m", "pipelines", *given],
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": ":".join(path), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": ":".join(path), **variables},
         check=False,
-        **options,
     )
+
+
+def _command_here(
+    given: Sequence[str], cwd: Path | None, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        tempfile.TemporaryDirectory() as status,
+        mock.patch.dict(os.environ, {supervisor.STATUS_VARIABLE: status, **variables}),
+        mock.patch.object(supervisor, "enter_child", lambda: None),
+        mock.patch.object(supervisor, "leave", sys.exit),
+        chdir(cwd or Path.cwd()),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main(given)
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 0
+    return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
 
 
 def input_file(

@@ -31,9 +31,9 @@ import grpc
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.version import __version__ as BEAM_VERSION
+from build_support import PACKAGES, ROOT
 
 CACHE = Path(os.environ.get("BEAM_BPE_ENGINES", "~/.cache/beam-bpe/engines")).expanduser()
-ROOT = Path(__file__).parents[2]
 
 # The newest set of thin modules that Maven's repositories hold whole; later ones come with Beam's
 # job-server jar, which is what users take.
@@ -563,7 +563,7 @@ def arguments(
 
 def environment(*paths: Path) -> dict[str, str]:
     """That of this process, in which Python finds the packages, after what is in the paths."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, PACKAGES)))}
 
 
 def command(

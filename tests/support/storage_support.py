@@ -14,6 +14,7 @@ import numpy as np
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
+from pipelines.config import SourceConfig
 from pipelines.readers import ReadOptions, read_range
 from pipelines.readers.streams import open_stream
 from pipelines.tasks.listing import InputFile, list_files
@@ -193,21 +194,9 @@ class Web:
 # --- files and their documents
 
 
-@dataclass(frozen=True)
-class Source:
-    files: list[str]
-    name: str | None = None
-    separator: str | None = "\n"
-    compression: str = "infer"
-    format: str = "text"
-    range_bytes: int = 1 << 26
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    storage_options: dict[str, Any] = field(default_factory=dict)
-
-
 def listed(url: str, options: Mapping[str, Any] | None = None) -> list[InputFile]:
-    return list_files(Source([url], storage_options=dict(options or {})))
+    source = SourceConfig(files=(url,), separator="\n", storage_options=dict(options or {}))
+    return list_files(source)
 
 
 def file_at(url: str, options: Mapping[str, Any] | None = None) -> InputFile:

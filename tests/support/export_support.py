@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from pipelines.manifest.names import token_file_name
 from pipelines.manifest.token_schema import schema
 from pipelines.storage.directory import Directory
 from pipelines.writing.jobs import EncodeJob
 from pipelines.writing.rows import TokenRows
-from pipelines.writing.tasks import token_file_name
 from pipelines.writing.token_file import TokenFile
 
 # A file is a list of documents, a document a list of its parts, a part a list of ids.
@@ -119,8 +120,8 @@ def _batch(rows: Sequence[Sequence[int]], place: int, part: int, dtype: type[Any
         ids=np.concatenate([np.asarray(row, dtype) for row in rows]),
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         num_bytes=3 * lengths,
-        places=np.arange(place, place + len(rows)),
+        positions=np.arange(place, place + len(rows)),
         hashes=np.zeros((len(rows), 2), np.uint64),
-        source="text",
-        part=part,
+        parts=np.full(len(rows), part, np.int32),
+        sources=pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), ["text"]),
     )

@@ -1,7 +1,7 @@
 """Files damaged at random: what reading them and whole builds from them must not do.
 
 `make fuzz` runs this file; tests run a few hundred builds of it. Everything follows from a seed,
-which failures name: `python tests/pipelines/fuzzing.py --builds 1 --seed SEED` repeats one.
+which failures name: `python tests/support/fuzzing.py --builds 1 --seed SEED` repeats one.
 """
 
 from __future__ import annotations
@@ -20,27 +20,23 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-from build_support import config_for, count_tasks, input_file, merge_all, some_text
+from build_support import config_for, input_file, some_text
+from inline_runner import inline_runner
 
 from bpe_core import BPETokenizer
 from bpe_core.errors import BpeError
-from pipelines import build, runners, writing
-from pipelines.beam.read_tasks import ReadTasks
-from pipelines.counting.commits import read_commit
+from pipelines import build
 from pipelines.errors import BadFileError, ChangedFileError, PipelineError, UnreadableFileError
 from pipelines.readers import ReadOptions, read_range
 from pipelines.rejects.reasons import REASONS_OF_FILES
-from pipelines.stages.transforms import CountTasks, WriteTasks
 from pipelines.tasks.plan import Range, is_splittable
 
 SEPARATOR = b"<|endoftext|>"
@@ -181,45 +177,6 @@ def fuzz_reader(seed: int, folder: Path) -> None:
 
 
 # --- builds -------------------------------------------------------------------------------------
-
-
-class _Tasks:
-    """In the place of a PCollection: what a transform of a build is applied to."""
-
-    result = None
-
-    def __init__(self, works: Sequence[Any] = ()) -> None:
-        self._works = works
-
-    def __or__(self, named: Any) -> _Tasks:
-        transform = named.transform
-        if isinstance(transform, ReadTasks):
-            return _Tasks(transform.works)
-        if isinstance(transform, CountTasks):
-            job = transform.job
-            earlier = [
-                descriptor
-                for name in transform.commits
-                for descriptor in read_commit(job, name).descriptors(job.shards)
-            ]
-            merge_all(job, [*earlier, *count_tasks(job, self._works)])
-        else:
-            assert isinstance(transform, WriteTasks)
-            for work in self._works:
-                writing.write_task(transform.job, work)
-        return self
-
-
-@contextmanager
-def _no_pipeline(*_: Any) -> Iterator[_Tasks]:
-    yield _Tasks()
-
-
-@contextmanager
-def without_beam() -> Iterator[None]:
-    """Builds call the functions that the transforms call, with nothing between them."""
-    with mock.patch.object(runners, "pipeline", _no_pipeline):
-        yield
 
 
 @dataclass
@@ -374,7 +331,7 @@ def _many(kind: str, seeds: range, folder: Path) -> None:
                 fuzz_reader(seed, folder)
                 continue
             if seed % 20:
-                with without_beam():
+                with inline_runner():
                     outcome = fuzz_build(seed, folder)
             else:
                 outcome = fuzz_build(seed, folder)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
-from build_support import ROOT, some_text, write_corpus
+from build_support import PACKAGES, some_text, write_corpus
 
 # Workers take a while for each task, and what draws the bar is there before they begin, which takes
 # long on a loaded machine. It runs in the command's child and in its workers.
@@ -69,7 +69,7 @@ def command_with_hook(directory: Path) -> dict[str, str]:
     (directory / "sitecustomize.py").write_text(
         f"import os\nif 'BEAM_BPE_STATUS_DIR' in os.environ:\n{indented}"
     )
-    path = f"{directory}{os.pathsep}{ROOT}"
+    path = f"{directory}{os.pathsep}{PACKAGES}"
     environment = {**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color"}
     environment.pop("COLUMNS", None)
     return environment

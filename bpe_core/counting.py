@@ -1,0 +1,441 @@
+"""Counting pre-tokens of files and documents."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe_core._native import (
+    Normalizer,
+    OrderedPretokens,
+    PretokenTable,
+    SpecialSet,
+    cut_lookahead,
+    safe_cut,
+    utf8_valid_prefix,
+)
+from bpe_core.buffers import joined
+from bpe_core.cores import usable_cores
+from bpe_core.counts import PretokenCounts, columns_to_arrow, normalization_metadata
+from bpe_core.errors import InvalidUtf8Error, TrainingError
+from bpe_core.normalization import native_normalizer
+from bpe_core.patterns import Pattern, pattern_with_rules, resolve_pattern, split_custom
+from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
+
+__all__ = ["Errors", "count_pretokens", "ordered_pretokens"]
+
+Errors: TypeAlias = Literal["strict", "replace", "ignore"]
+Source: TypeAlias = "str | os.PathLike[str] | Iterable[str | bytes | os.PathLike[str]]"
+_Batch: TypeAlias = (
+    "tuple[bytes | bytearray, NDArray[np.int64], NDArray[np.int64]]"  # data, starts, ends
+)
+
+_BATCH_BYTES = 4 << 20
+
+
+def count_pretokens(
+    source: Source,
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Iterable[str] = (),
+    normalizer: str | None = None,
+    normalize_quotes: bool = False,
+    split_categories: bool = False,
+    max_digits: int | None = None,
+    errors: Errors = "strict",
+    num_threads: int = 0,
+) -> PretokenCounts:
+    """Counts the pre-tokens of files or documents.
+
+    Text is cut at special tokens, which are not counted. Memory depends on the number of distinct
+    pre-tokens, not on the size of the text.
+
+    Args:
+        source: a path (a str is one) or a list of paths, or else documents (str or bytes). A list
+            or tuple of str whose items all name existing files is a list of paths, one item or
+            many; if some of them do, it is refused. bytes, and what an iterator gives, are always
+            documents. A file is one document; its bytes are read as they are.
+        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
+        special_tokens: where text is cut, the longest first where one begins another.
+        normalizer: "nfc" or "nfkc": text between special tokens is brought into this Unicode
+            normalization form before it is split; None: it stays as it is.
+        normalize_quotes: typographic quotes become ' and " after that.
+        split_categories, max_digits: rules for the pattern; see `pattern_with_rules`.
+        errors: what invalid UTF-8 does: "strict" raises, "replace" puts U+FFFD, "ignore" leaves
+            the bytes out.
+        num_threads: 0 for all cores.
+
+    Raises:
+        InvalidUtf8Error: invalid UTF-8, with errors="strict"; names the file or document and byte.
+        TrainingError: a list of texts of which some name files, or documents of another type.
+        OSError: a file that cannot be read.
+        InvalidPatternError, InvalidTokenizerError, SpecialTokenError: unusable arguments.
+
+    Example:
+        >>> dict(count_pretokens(["low low lower"]).items())
+        {b' low': 1, b' lower': 1, b'low': 1}
+    """
+    specials = check_special_tokens(special_tokens)
+    pattern = pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits)
+    how = _How(pattern, specials, (), normalizer, normalize_quotes)
+    return _count(source, how, errors, num_threads)
+
+
+def ordered_pretokens(
+    source: Source,
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Iterable[str] = (),
+    normalizer: str | None = None,
+    normalize_quotes: bool = False,
+    split_categories: bool = False,
+    max_digits: int | None = None,
+    errors: Errors = "strict",
+) -> PretokenCounts:
+    """Counts as `count_pretokens` does, in one thread; `columns` has them in order.
+
+    The pre-tokens stand in the order in which they first occur in the text, which training with
+    the tie-break `first_seen` needs. Arguments and errors are those of `count_pretokens`.
+
+    Example:
+        >>> keys, offsets, counts = ordered_pretokens(["low new low"]).columns()
+        >>> keys.tobytes(), offsets.tolist(), counts.tolist()
+        (b'low new low', [0, 3, 7, 11], [1, 1, 1])
+    """
+    specials = check_special_tokens(special_tokens)
+    pattern = pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits)
+    how = _How(pattern, specials, (), normalizer, normalize_quotes)
+    return _count(source, how, errors, in_order=True)
+
+
+def count_files(
+    paths: list[Path],
+    *,
+    pattern: str,
+    special_tokens: tuple[str, ...],
+    separator: str | None,
+    normalizer: str | None,
+    normalize_quotes: bool,
+    errors: Errors,
+    num_threads: int,
+    in_order: bool = False,
+) -> PretokenCounts:
+    """As `count_pretokens` of files, or `ordered_pretokens`, cut at `separator` as well."""
+    cuts = () if separator is None or separator in special_tokens else (separator,)
+    how = _How(pattern, special_tokens, cuts, normalizer, normalize_quotes)
+    return _count(paths, how, errors, num_threads, in_order)
+
+
+class _How(NamedTuple):
+    """How text becomes pre-tokens."""
+
+    pattern: str
+    special_tokens: tuple[str, ...]
+    separators: tuple[str, ...]
+    normalizer: str | None
+    normalize_quotes: bool
+
+
+def _count(
+    source: Source,
+    how: _How,
+    errors: Errors,
+    num_threads: int = 1,
+    in_order: bool = False,
+) -> PretokenCounts:
+    if errors not in ("strict", "replace", "ignore"):
+        raise TrainingError(f"errors: expected strict, replace or ignore, found {errors!r}")
+    if num_threads < 0:
+        raise TrainingError(f"num_threads: expected 0 (all cores) or more, found {num_threads}")
+    resolved = resolve_pattern(how.pattern)
+    cuts = (*how.special_tokens, *how.separators)
+    normalizer = native_normalizer(how.normalizer, how.normalize_quotes)
+    specials = special_set(cuts)
+    counter = _Counter(resolved, cuts, specials, normalizer, num_threads, in_order)
+    paths = _paths_of(source)
+    if paths is None:
+        batches = _document_batches(source, errors)  # type: ignore[arg-type]
+    else:
+        cut = resolved.has_safe_cuts
+        batches = _file_batches(paths, specials, normalizer, cut, errors)
+    metadata = {
+        "pattern": how.pattern,
+        "special_tokens": json.dumps(how.special_tokens, ensure_ascii=False),
+        "unicode_version": resolved.unicode_version,
+        **normalization_metadata(how.normalizer, how.normalize_quotes),
+    }
+    return PretokenCounts(columns_to_arrow(*counter.count(batches).columns()), metadata)
+
+
+class _Counter:
+    """Counts batches in threads that share nothing: a table each, added up at the end."""
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        cuts: tuple[str, ...],
+        specials: SpecialSet,
+        normalizer: Normalizer | None,
+        num_threads: int,
+        in_order: bool,
+    ) -> None:
+        self._native = pattern.native
+        self._regex = pattern.regex
+        self._cuts = cuts
+        self._specials = specials
+        self._normalizer = normalizer
+        self._threads = num_threads or usable_cores()
+        self._in_order = in_order
+        self._local = threading.local()
+        self._tables: list[PretokenTable] = []
+
+    def count(self, batches: Iterator[_Batch]) -> PretokenTable | OrderedPretokens:
+        if self._in_order:
+            ordered = OrderedPretokens(self._native, self._encoded_cuts(), self._normalizer)
+            for batch in batches:
+                self._add(ordered, batch)
+            return ordered
+        if self._threads == 1 or self._native is None:
+            for batch in batches:
+                self._add_to_own_table(batch)
+        else:
+            self._count_in_threads(batches)
+        tables = self._tables or [self._new_table()]
+        first, *others = sorted(tables, key=len, reverse=True)
+        for table in others:
+            first.add_table(table)
+        return first
+
+    def _count_in_threads(self, batches: Iterator[_Batch]) -> None:
+        with ThreadPoolExecutor(self._threads) as pool:
+            pending: set[Future[None]] = set()
+            for batch in batches:
+                pending.add(pool.submit(self._add_to_own_table, batch))
+                if len(pending) > self._threads + 1:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+            for future in pending:
+                future.result()
+
+    def _encoded_cuts(self) -> list[bytes]:
+        return [token.encode() for token in self._cuts]
+
+    def _new_table(self) -> PretokenTable:
+        return PretokenTable(self._native, self._encoded_cuts(), normalizer=self._normalizer)
+
+    def _add_to_own_table(self, batch: _Batch) -> None:
+        table: PretokenTable | None = getattr(self._local, "table", None)
+        if table is None:
+            table = self._local.table = self._new_table()
+            self._tables.append(table)
+        self._add(table, batch)
+
+    def _add(self, table: PretokenTable | OrderedPretokens, batch: _Batch) -> None:
+        if self._native is not None:
+            table.add_documents(*batch)
+            return
+        add_custom_pretokens(table, batch, self._regex, self._specials, self._normalizer)
+
+
+def add_custom_pretokens(
+    table: PretokenTable | OrderedPretokens,
+    batch: _Batch,
+    regex: str,
+    specials: SpecialSet,
+    normalizer: Normalizer | None = None,
+    max_pretoken_bytes: int = 0,
+) -> list[tuple[int, int, int]]:
+    """Counts a batch by a custom pattern: `regex` finds the pre-tokens, the table counts them.
+
+    Returns:
+        (document, place in it, bytes) of the pre-tokens longer than max_pretoken_bytes (0: no
+        limit), which are not counted. A place in normalized text is counted from where its part
+        begins.
+    """
+    data, starts, ends = batch
+    too_long: list[tuple[int, int, int]] = []
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        at = 0
+        for part, is_special in split_special_tokens(bytes(data[start:end]), specials):
+            if not is_special:
+                text = part if normalizer is None else normalizer.normalize(part)
+                cuts = split_custom(regex, text.decode())
+                begins, stops = cuts[:-1], cuts[1:]
+                if max_pretoken_bytes:
+                    long = stops - begins > max_pretoken_bytes
+                    places = zip(begins[long].tolist(), stops[long].tolist(), strict=True)
+                    too_long += [(index, at + begin, stop - begin) for begin, stop in places]
+                    begins, stops = begins[~long], stops[~long]
+                table.add_spans(text, begins, stops)
+            at += len(part)
+    return too_long
+
+
+def _paths_of(source: Source) -> list[Path] | None:
+    """The paths, if the source is files; None if it is documents."""
+    if isinstance(source, (str, os.PathLike)):
+        return [check_path(source, "source")]
+    if not isinstance(source, Iterable):
+        raise TrainingError(
+            f"source: expected a path, or several paths or documents, found {type(source).__name__}"
+        )
+    if not isinstance(source, (list, tuple)) or not source:
+        return None
+    if any(isinstance(item, os.PathLike) for item in source):
+        return [check_path(item, f"source, item {index}") for index, item in enumerate(source)]
+    if not all(isinstance(item, str) for item in source):
+        return None
+    are_files = [_is_file(item) for item in source]
+    if not any(are_files):
+        return None
+    if not all(are_files):
+        raise _some_are_files(source, are_files)
+    return [Path(item) for item in source]
+
+
+def check_path(path: object, where: str) -> Path:
+    """Return a path that the operating system can look up, whether or not the file exists.
+
+    Raises:
+        TrainingError: it is not a str or an `os.PathLike` of one, or cannot name a file.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise TrainingError(
+            f"{where}: expected a path as str or os.PathLike, found {type(path).__name__}"
+        )
+    problem = None
+    try:
+        Path(path).stat()
+    except ValueError as error:  # a NUL, or a lone surrogate
+        problem = str(error)
+    except OSError as error:
+        problem = error.strerror if error.errno == errno.ENAMETOOLONG else None
+    if problem is not None:
+        raise TrainingError(
+            f"{where}: expected a path, found {_shorten(os.fspath(path))}, which cannot be one: "
+            f"{problem}; give the path of a file, or a list of texts to count_pretokens"
+        )
+    return Path(path)
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+
+
+def _some_are_files(items: Sequence[str], are_files: list[bool]) -> TrainingError:
+    missing = [item for item, is_file in zip(items, are_files, strict=True) if not is_file]
+    shown = ", ".join(map(_shorten, missing[:5]))
+    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    return TrainingError(
+        f"source: expected files or documents, found texts of which "
+        f"{len(items) - len(missing)} name files ({items[are_files.index(True)]!r}) and "
+        f"{len(missing)} do not: {shown}{more}; correct these names, or give documents as bytes "
+        "or by an iterator"
+    )
+
+
+def _is_file(text: str) -> bool:
+    return len(text) < 4096 and os.path.isfile(text)  # noqa: PTH113  # there may be many
+
+
+def _document_batches(documents: Iterable[str | bytes], errors: Errors) -> Iterator[_Batch]:
+    parts: list[bytes] = []
+    size = 0
+    for index, document in enumerate(documents):
+        if not isinstance(document, (str, bytes)):
+            raise TrainingError(
+                f"document {index}: expected str or bytes, found {type(document).__name__}"
+            )
+        raw = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
+        parts.append(_repaired(raw, errors, f"document {index}", 0))
+        size += len(parts[-1])
+        if size >= _BATCH_BYTES:
+            yield _batch_of(parts)
+            parts, size = [], 0
+    if parts:
+        yield _batch_of(parts)
+
+
+def _batch_of(documents: list[bytes]) -> _Batch:
+    data, offsets = joined(documents)
+    return data, offsets[:-1], offsets[1:]
+
+
+def _file_batches(
+    paths: list[Path],
+    cuts: SpecialSet,
+    normalizer: Normalizer | None,
+    may_cut: bool,
+    errors: Errors,
+) -> Iterator[_Batch]:
+    for path in paths:
+        for piece in _file_pieces(path, cuts, normalizer, may_cut, errors):
+            yield piece, np.array([0], np.int64), np.array([len(piece)], np.int64)
+
+
+def _file_pieces(
+    path: Path, cuts: SpecialSet, normalizer: Normalizer | None, may_cut: bool, errors: Errors
+) -> Iterator[bytearray]:
+    """The file's text in pieces that have the same pre-tokens as the whole."""
+    lookahead = cut_lookahead(cuts)
+    text = bytearray()
+    wanted = _BATCH_BYTES
+    for block in _valid_blocks(path, errors):
+        text += block
+        while may_cut and len(text) >= wanted + lookahead:
+            cut = safe_cut(text, False, len(text) - lookahead, cuts, normalizer)
+            if cut is None:
+                wanted = 2 * len(text)  # no place yet: look again when there is as much more
+                break
+            yield text[:cut]
+            del text[:cut]
+            wanted = _BATCH_BYTES
+    if text:
+        yield text
+
+
+def _valid_blocks(path: Path, errors: Errors) -> Iterator[bytes]:
+    """The file's bytes, valid UTF-8 after repair, in blocks of whole characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    offset = 0
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(_BATCH_BYTES):
+            text = rest + block
+            valid = utf8_valid_prefix(text)
+            if len(text) - valid < 4:  # at most a character that goes on in the next block
+                yield text[:valid]
+                rest = text[valid:]
+            else:
+                if errors == "strict":
+                    _repaired(text, errors, str(path), offset)
+                yield decoder.decode(text).encode()
+                rest = decoder.getstate()[0]
+                decoder.reset()
+            offset += len(text) - len(rest)
+    if rest:
+        yield _repaired(rest, errors, str(path), offset)
+
+
+def _repaired(text: bytes, errors: Errors, where: str, offset: int) -> bytes:
+    valid = utf8_valid_prefix(text)
+    if valid == len(text):
+        return text
+    if errors == "strict":
+        raise InvalidUtf8Error(
+            f"{where}, byte {offset + valid}: expected UTF-8, found "
+            f"0x{text[valid : valid + 4].hex().upper()}; repair the text, or give "
+            'errors="replace" or errors="ignore"'
+        )
+    return text.decode("utf-8", errors).encode()

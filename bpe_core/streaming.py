@@ -1,0 +1,113 @@
+"""Encoding a text that comes in parts, a few kB at a time."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe_core._native import Encoder, Normalizer, SpecialSet, cut_lookahead, safe_cut
+from bpe_core.buffers import to_utf8
+
+__all__ = ["TextStream"]
+
+_STREAM_BYTES = 1 << 12  # of the text (of str: characters) that are encoded at a time
+
+
+class TextStream:
+    """The ids of a text that comes in parts.
+
+    Args:
+        encoder: the native encoder.
+        specials: special tokens that become their ids.
+        normalizer: of the tokenizer.
+        has_safe_cuts: whether text may be cut elsewhere than after special tokens.
+        encode_custom: gives the ids of a piece of text; None if the encoder has a native pattern.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        specials: SpecialSet,
+        normalizer: Normalizer | None,
+        *,
+        has_safe_cuts: bool,
+        encode_custom: Callable[[bytes], NDArray[np.uint32]] | None,
+    ) -> None:
+        self._encoder = encoder
+        self._specials = specials
+        self._normalizer = normalizer
+        self._has_safe_cuts = has_safe_cuts
+        self._encode_custom = encode_custom
+
+    def encode(self, parts: Iterable[str | bytes]) -> Iterator[int]:
+        """Yield the ids of the parts joined.
+
+        Raises:
+            TypeError: a part that is neither str nor bytes, when it is reached.
+        """
+        return chain.from_iterable(self._encode_steps(parts))
+
+    def _encode_steps(self, parts: Iterable[str | bytes]) -> Iterator[array[int]]:
+        lookahead = cut_lookahead(self._specials)
+        text = bytearray()
+        wanted = _STREAM_BYTES
+        self._encoder.begin_stream()
+        try:
+            for part in _utf8_parts(parts):
+                text += part
+                while len(text) >= wanted + lookahead:
+                    cut = self._find_cut(text, wanted)
+                    if cut is None:
+                        wanted = 2 * len(text)  # look again when there is as much more
+                        break
+                    yield self._encode_step(bytes(memoryview(text)[:cut]))
+                    del text[:cut]
+                    wanted = _STREAM_BYTES
+            yield self._encode_step(bytes(text))
+        finally:
+            self._encoder.end_stream()
+
+    def _encode_step(self, text: bytes) -> array[int]:
+        # An array makes Python's int of each id only when it is asked for.
+        if self._encode_custom is None:
+            return array("I", self._encoder.encode_step(text, self._specials))
+        return array("I", self._encode_custom(text).tobytes())
+
+    def _find_cut(self, text: bytearray, limit: int) -> int | None:
+        """Return a place where a cut changes no ids: the last up to `limit`, or else the first.
+
+        As many bytes as `cut_lookahead` asks for must follow the limit.
+        """
+        if self._has_safe_cuts:
+            return safe_cut(text, False, limit, self._specials, self._normalizer)
+        ends = (end for _, end, _ in self._specials.find_all(text) if end <= limit)
+        return max(ends, default=None)
+
+
+def _utf8_parts(parts: Iterable[str | bytes]) -> Iterator[bytes]:
+    """Yield the parts in UTF-8, of about equal size, without a cut in a surrogate pair."""
+    gathered: list[str] = []
+    length = 0
+    for number, part in enumerate(parts):
+        if isinstance(part, str) and length + len(part) < _STREAM_BYTES:
+            gathered.append(part)
+            length += len(part)
+        elif isinstance(part, str):
+            for i in range(0, len(part), _STREAM_BYTES):
+                text = "".join([*gathered, part[i : i + _STREAM_BYTES]])
+                half = text[-1] if "\ud800" <= text[-1] < "\udc00" else ""
+                yield to_utf8(text[: len(text) - len(half)])
+                gathered, length = [half], len(half)
+        elif isinstance(part, bytes):
+            yield to_utf8("".join(gathered))
+            yield from (part[i : i + _STREAM_BYTES] for i in range(0, len(part), _STREAM_BYTES))
+            gathered, length = [], 0
+        else:
+            raise TypeError(
+                f"part {number} of the text: expected str or bytes, found {type(part).__name__}"
+            )
+    yield to_utf8("".join(gathered))

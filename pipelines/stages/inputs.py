@@ -1,0 +1,106 @@
+"""The input files of a build and the tasks over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pipelines.config import BuildConfig
+from pipelines.errors import DifferentConfigurationError
+from pipelines.manifest.models import TokensManifest
+from pipelines.manifest.stage import read_limits
+from pipelines.readers.source_limits import limit_files
+from pipelines.storage.directory import Directory
+from pipelines.tasks.listing import InputFile, leave_out_output, list_files
+from pipelines.tasks.plan import Plan, check_size_without_pattern, plan_tasks
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The input files and the plan of a build, each found when it is first needed.
+
+    Attributes:
+        config: of the build.
+        output: of the build, whose stages may have recorded where the limits of sources end.
+    """
+
+    config: BuildConfig
+    output: Directory
+
+    @cached_property
+    def listed(self) -> Plan:
+        """The plan without the limits of sources."""
+        return plan_tasks(self._found[0], self.config.input)
+
+    @property
+    def skipped(self) -> int:
+        """Number of files in the output of this build that patterns of the input match."""
+        return len(self._found[1])
+
+    @cached_property
+    def _found(self) -> tuple[list[InputFile], list[InputFile]]:
+        """The input files, and those that are files of the output."""
+        sources = self.config.input
+        files = [
+            file
+            for i, source in enumerate(sources)
+            for file in list_files(source, index=i, resolve=self.config.resolve_glob)
+        ]
+        return leave_out_output(files, sources, self.output)
+
+    @cached_property
+    def _limited(self) -> tuple[list[InputFile], Mapping[str, Any]]:
+        sources = self.config.input
+        if all(source.limit_documents is None and source.limit_bytes is None for source in sources):
+            return list(self.listed.files), {}
+        return limit_files(self.listed.files, sources, read_limits(self.output))
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """Where the limits of sources end, as stages record it; empty without limits."""
+        return self._limited[1]
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan up to the limits of sources."""
+        files, limits = self._limited
+        return plan_tasks(files, self.config.input) if limits else self.listed
+
+    def check(self) -> None:
+        """Check that there are inputs, and not too many to be counted.
+
+        Raises:
+            InputError: a pattern matches no file, or a file can't be read.
+            ConfigError: the documents are too large to be counted without a pattern.
+        """
+        _ = self.listed
+        tokenizer = self.config.tokenizer
+        if tokenizer.path is None and tokenizer.pattern == "none":
+            check_size_without_pattern(sum(task.size for task in self.plan.tasks))
+
+    def plan_added(self, dataset: TokensManifest, where: str) -> Plan:
+        """Return the plan of the files that a dataset does not have.
+
+        Args:
+            dataset: manifest of the token files.
+            where: URL of the dataset, for the error.
+
+        Raises:
+            DifferentConfigurationError: files were added to a source with a limit.
+        """
+        known = dataset.inputs_by_label
+        files = [file for file in self.listed.files if file.label not in known]
+        for file in files:
+            source = self.config.input[file.source]
+            if source.limit_documents is not None or source.limit_bytes is not None:
+                raise DifferentConfigurationError(
+                    "Files were added to a source with a limit, which changes its first documents.",
+                    expected="no limit_documents nor limit_bytes in a source that grows",
+                    found=f"{file.label}, which the dataset does not have",
+                    where=where,
+                    hint="Exclude the added files (input.exclude), make them a source of their "
+                    "own, or start again: `beam-bpe encode CONFIG --restart`.",
+                )
+        return plan_tasks(files, self.config.input)

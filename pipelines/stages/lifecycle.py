@@ -1,0 +1,106 @@
+"""The start and the end of a stage, the same for all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pipelines.manifest.models import Manifest
+from pipelines.manifest.stage import (
+    Identity,
+    Stage,
+    find_finished_manifest,
+    finish_stage,
+    remove_remains,
+)
+from pipelines.metrics import Measured
+from pipelines.stages.context import BuildContext
+from pipelines.stages.summary import StageSummary
+
+_M = TypeVar("_M", bound=Manifest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageResult:
+    """The result of a stage that did something.
+
+    Attributes:
+        resumed: if an earlier command had begun it.
+        bytes: text that it read, for the rate; 0 if the rate would mean nothing.
+        measured: metrics of its pipeline; None if there are none.
+        run: its part of `run.json`.
+    """
+
+    resumed: bool = False
+    bytes: int = 0
+    measured: Measured | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find_finished(context: BuildContext, stage: Stage[_M], identity: Identity) -> _M | None:
+    """Return the manifest of a finished stage, or take the lock and return None.
+
+    Raises:
+        DifferentConfigurationError: the stage has another configuration or other inputs.
+        OutputError: another build is at work, or files are missing or foreign.
+    """
+    directory = context.output.of_stage(stage)
+    for _ in range(2):  # again under the lock: another build may have finished it before
+        manifest = find_finished_manifest(stage, directory, identity, command=context.command)
+        if manifest is not None and not _has_added_inputs(stage, identity, manifest):
+            remove_remains(directory, context.lock.try_acquire)
+            context.report.add_stage(StageSummary(name=stage.name, state="already finished"))
+            return manifest
+        context.lock.acquire()
+    return None
+
+
+def _has_added_inputs(stage: Stage[_M], identity: Identity, manifest: _M) -> bool:
+    return stage.may_grow and bool(identity.inputs.keys() - manifest.input_sizes.keys())
+
+
+def finish(
+    context: BuildContext,
+    stage: Stage[_M],
+    identity: Identity,
+    manifest: _M,
+    result: StageResult,
+    started: float,
+    *,
+    name: str | None = None,
+) -> _M:
+    """Write the manifest of a stage, add the stage to the report, and return the manifest.
+
+    Args:
+        context: of the command.
+        stage: that is complete.
+        identity: of the stage.
+        manifest: of the stage.
+        result: of the stage.
+        started: when it began, by `time.monotonic`.
+        name: for the report; None: that of the stage.
+    """
+    seconds = time.monotonic() - started
+    measured = result.measured
+    run = {
+        "seconds": round(seconds, 3),
+        "runner": context.config.beam.runner,
+        "workers": context.workers,
+        "metrics": None if measured is None else measured.to_json(),
+        "limits": {},
+        **result.run,
+    }
+    directory = context.output.of_stage(stage)
+    finish_stage(stage, directory, identity, manifest, run)
+    context.report.add_stage(
+        StageSummary(
+            name=name or stage.name,
+            state="resumed" if result.resumed else "done",
+            seconds=seconds,
+            bytes=result.bytes,
+            parts={} if measured is None else measured.seconds,
+        )
+    )
+    return manifest

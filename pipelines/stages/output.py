@@ -1,0 +1,134 @@
+"""The directories of a build's output, and what is removed from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+from pipelines.config import BuildConfig
+from pipelines.config.values import protocol_of
+from pipelines.manifest import generations
+from pipelines.manifest.models import CountsManifest, TokensManifest
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, read_number_of_tasks
+from pipelines.rejects.thresholds import check_bad_files, check_rejects
+from pipelines.storage.directory import Directory
+from pipelines.storage.locks import Guard, OutputLock
+from pipelines.storage.parquet import is_of_a_build
+
+_FILES_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """The directories that a build writes, and the tokenizer that it encodes with.
+
+    Attributes:
+        root: of all of them. Files appear in it only while the build holds the lock.
+        encoder: directory of the tokenizer that encodes: the configured one or the trained one.
+    """
+
+    root: Directory
+    encoder: Directory
+
+    @classmethod
+    def of(cls, config: BuildConfig, guard: Guard) -> Self:
+        """Return the output of a build, guarded by its lock."""
+        root = replace(guard.output, guard=guard)
+        path = config.tokenizer.path
+        if path is None:
+            return cls(root=root, encoder=root / TRAIN.directory)
+        url = config.resolve(path)
+        same_storage = protocol_of(url) == protocol_of(root.url)
+        options = root.storage_options if same_storage else {}
+        return cls(root=root, encoder=Directory(url=url, storage_options=options))
+
+    def of_stage(self, stage: Stage[Any]) -> Directory:
+        """Return the directory of a stage."""
+        return self.root / stage.directory
+
+    @property
+    def counts(self) -> Directory:
+        """The directory of the counts."""
+        return self.of_stage(COUNT)
+
+    @property
+    def tokenizer(self) -> Directory:
+        """The directory of the trained tokenizer."""
+        return self.of_stage(TRAIN)
+
+    @property
+    def tokens(self) -> Directory:
+        """The directory of the token files."""
+        return self.of_stage(ENCODE)
+
+    @property
+    def rejects(self) -> Directory:
+        """The directory of rejected documents."""
+        return self.root / "rejects"
+
+
+def check_thresholds(
+    config: BuildConfig,
+    rejects: Directory,
+    manifest: CountsManifest | TokensManifest,
+    names: Sequence[str],
+) -> None:
+    """Check that no more is bad or rejected than the configuration allows.
+
+    Args:
+        config: of the build.
+        rejects: directory of the files of rejects.
+        manifest: of the stage.
+        names: of the stage's files of rejects.
+
+    Raises:
+        BadFileLimitError: too many files of a source are bad.
+        RejectLimitError: too many documents are rejected.
+    """
+    bad_files = [source.bad_files for source in manifest.sources]
+    check_bad_files(bad_files, config.input, rejects, names)
+    totals, limit = manifest.totals, config.encode.max_reject_fraction
+    check_rejects(totals.documents, totals.rejected, limit, rejects, names)
+
+
+def remove_scratch(scratch: Directory, ours: str, lock: OutputLock) -> list[str]:
+    """Remove what a stage needs only until it is finished, unless another build is at work.
+
+    Args:
+        scratch: directory to remove.
+        ours: a regex that matches the paths of files that builds write there; others stay.
+        lock: of the output.
+
+    Returns:
+        Warnings: one if files stay.
+    """
+    if not (scratch.exists() and lock.try_acquire()):
+        return []
+    foreign = scratch.remove_below(ours)
+    if not foreign:
+        return []
+    left = len(foreign) - _FILES_SHOWN
+    shown = ", ".join(foreign[:_FILES_SHOWN]) + (f" and {left:,} more" * (left > 0))
+    return [f"{scratch.url} stays: no build wrote {shown}"]
+
+
+def discard_count_rejects(output: Output) -> None:
+    """Remove the rejects of counting, by the names that its tasks gave them."""
+    rejects, tasks = output.rejects, read_number_of_tasks(output.counts)
+    of = r"\d{5,}" if tasks is None else f"{tasks:05d}"
+    ours = re.compile(rf"count-\d{{5,}}-of-{of}\.parquet")
+    found = [name for name in rejects.sizes() if ours.fullmatch(name)]
+    if tasks is None:  # an earlier version counted and did not record the number
+        found = [name for name in found if is_of_a_build(rejects, name)]
+    rejects.remove_files(found)
+    rejects.remove_leftovers()
+    rejects.remove_if_empty()
+
+
+def remove_unlisted(output: Output, manifest: TokensManifest, lock: OutputLock) -> None:
+    """Remove files of unfinished generations, unless another build is at work."""
+    unlisted = generations.find_unlisted(output.tokens, output.rejects, manifest)
+    if unlisted and lock.try_acquire():
+        generations.remove(unlisted)

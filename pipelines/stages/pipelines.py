@@ -1,0 +1,151 @@
+"""The Beam pipelines of a build, and how they are run or submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import apache_beam as beam
+
+from pipelines import runners
+from pipelines.beam.metrics import read_metrics
+from pipelines.beam.read_tasks import ReadTasks
+from pipelines.config import BeamConfig
+from pipelines.console import progress
+from pipelines.counting.jobs import CountJob
+from pipelines.manifest.stage import ENCODE, TRAIN, Stage
+from pipelines.metrics import Measured
+from pipelines.readers.tasks import TaskWork
+from pipelines.stages.train_job import TrainJob
+from pipelines.stages.transforms import (
+    CountTasks,
+    NoteFinished,
+    TrainTokenizer,
+    WriteTasks,
+    WriteTrainedTasks,
+)
+from pipelines.storage.locks import DetachedJob
+from pipelines.writing.jobs import EncodeJob
+
+# Adds the steps of a stage to a pipeline; returns their last output.
+Steps: TypeAlias = Callable[[beam.Pipeline], beam.PCollection[bytes]]
+
+
+class Pipelines:
+    """The pipelines of a build, on its runner.
+
+    Args:
+        config: runner, workers and options.
+        beam_args: options that win over those of the configuration.
+        places: paths and URLs that workers must reach.
+        no_wait: if pipelines are submitted rather than run.
+    """
+
+    def __init__(
+        self,
+        config: BeamConfig,
+        beam_args: Sequence[str],
+        places: Sequence[str],
+        *,
+        no_wait: bool,
+    ) -> None:
+        self._config = config
+        self._beam_args = beam_args
+        self._places = places
+        self._no_wait = no_wait
+
+    def check_options(self) -> None:
+        """Check the options of Beam.
+
+        Raises:
+            ConfigError: Beam does not know one, or it does not suit the runner or the command.
+        """
+        options = runners.options_of(
+            self._config, self._beam_args, self._places, no_wait=self._no_wait
+        )
+        if not self._no_wait:
+            runners.check_waits(options)
+
+    def count_workers(self) -> int | None:
+        """Return the number of workers; None if the engine decides it."""
+        return runners.workers_of(self._config, runners.options_of(self._config, self._beam_args))
+
+    def run(self, steps: Steps) -> Any:
+        """Run steps as a pipeline and return its result once it has ended."""
+        with runners.pipeline(self._config, self._beam_args, self._places) as pipeline:
+            steps(pipeline)
+        return pipeline.result
+
+    def run_tasks(self, steps: Steps, title: str, tasks: int) -> Measured | None:
+        """Run steps over tasks, showing progress, and return their metrics.
+
+        Args:
+            steps: to run.
+            title: of the display, such as "counting tasks".
+            tasks: number of tasks that the steps do.
+        """
+        with progress.show(title, tasks):
+            result = self.run(steps)
+        return read_metrics(result, tasks)
+
+    def submit(
+        self, stages: Sequence[Stage[Any]], steps: Steps, job: TrainJob, works: Sequence[TaskWork]
+    ) -> DetachedJob:
+        """Submit the steps of a stage and of the stages after it as one job.
+
+        Args:
+            stages: that the job does, in order.
+            steps: of the first stage; of training, `begin`.
+            job: to train and to encode with the tokenizer that it trains.
+            works: tasks to encode, if the job encodes after another stage.
+
+        Raises:
+            ConfigError: the runner can't leave a job behind, or did not accept it.
+        """
+
+        def build(pipeline: beam.Pipeline) -> None:
+            done = steps(pipeline)
+            if TRAIN in stages:
+                done = done | "TrainTokenizer" >> TrainTokenizer(job=job)
+            if ENCODE in stages[1:]:
+                tasks = pipeline | "ReadTasksAgain" >> ReadTasks(works=works)
+                done = tasks | "WriteTrainedTasks" >> WriteTrainedTasks(job=job, trained=done)
+            _ = done | "NoteFinished" >> NoteFinished(guard=job.guard)
+
+        return runners.submit(
+            self._config,
+            build,
+            self._beam_args,
+            self._places,
+            stages=[stage.name for stage in stages],
+        )
+
+    @staticmethod
+    def count(works: Sequence[TaskWork], job: CountJob, commits: Sequence[str]) -> Steps:
+        """Return the steps that count tasks, adding to the commits of an earlier run."""
+
+        def steps(pipeline: beam.Pipeline) -> beam.PCollection[bytes]:
+            tasks = pipeline | "ReadTasks" >> ReadTasks(works=works)
+            return tasks | "CountPretokens" >> CountTasks(job=job, commits=commits)
+
+        return steps
+
+    @staticmethod
+    def begin(pipeline: beam.Pipeline) -> beam.PCollection[bytes]:
+        """Add the one element that training begins with."""
+        return pipeline | "Begin" >> beam.Create([b""], reshuffle=False)
+
+    @classmethod
+    def train(cls, job: TrainJob) -> Steps:
+        """Return the steps that train on a worker."""
+        return lambda pipeline: cls.begin(pipeline) | "TrainTokenizer" >> TrainTokenizer(job=job)
+
+    @staticmethod
+    def encode(works: Sequence[TaskWork], job: EncodeJob) -> Steps:
+        """Return the steps that write the token files of tasks."""
+
+        def steps(pipeline: beam.Pipeline) -> beam.PCollection[bytes]:
+            tasks = pipeline | "ReadTasks" >> ReadTasks(works=works)
+            return tasks | "WriteTokenShards" >> WriteTasks(job=job)
+
+        return steps

@@ -1,0 +1,106 @@
+"""The summary of a command, collected as its stages finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from pipelines.manifest.models import (
+    CorpusTotals,
+    CountsManifest,
+    TokenizerManifest,
+    TokensManifest,
+)
+from pipelines.manifest.stage import Stage
+from pipelines.stages.output import Output
+from pipelines.stages.summary import BuildSummary, StageSummary
+from pipelines.storage.locks import DetachedJob
+from pipelines.tokenizers.files import Model, tokenizer_class
+
+
+class Report:
+    """The summary of a command so far."""
+
+    def __init__(self) -> None:
+        self.summary = BuildSummary()
+
+    def add_stage(self, stage: StageSummary) -> None:
+        """Add the result of a stage."""
+        self._set(stages=(*self.summary.stages, stage))
+
+    def add_warnings(self, warnings: Iterable[str]) -> None:
+        """Add warnings, each once."""
+        self._set(warnings=tuple(dict.fromkeys([*self.summary.warnings, *warnings])))
+
+    def add_submitted(self, job: DetachedJob, stages: Iterable[Stage[Any]]) -> None:
+        """Add a job that does stages without the command."""
+        for stage in stages:
+            self.add_stage(StageSummary(name=stage.name, state="submitted"))
+        self._set(submitted=job)
+
+    def add_counts(self, manifest: CountsManifest, output: Output) -> None:
+        """Add the results of counting."""
+        totals = manifest.totals
+        self._add_documents(totals)
+        self._set(distinct_pretokens=totals.distinct_pretokens)
+        self._add_outputs(counts=output.counts.url)
+        if totals.long_pretokens:
+            self.add_warnings(
+                [
+                    f"{totals.long_pretokens:,} pre-tokens longer than "
+                    "counts.max_pretoken_bytes were not counted"
+                ]
+            )
+
+    def add_tokenizer(self, manifest: TokenizerManifest, output: Output) -> None:
+        """Add the results of training."""
+        reached, asked_for = manifest.vocab_size, manifest.vocab_size_asked_for
+        self._set(
+            merges=manifest.merges,
+            stop_reason=manifest.stopped_because,
+            vocab_size=reached,
+        )
+        self._add_outputs(tokenizer=output.tokenizer.url)
+        if reached < asked_for:
+            self.add_warnings(
+                [
+                    "the corpus is too small for the vocabulary: training reached "
+                    f"{reached:,} of {asked_for:,} ids ({manifest.stopped_because})"
+                ]
+            )
+
+    def add_dataset(self, manifest: TokensManifest, output: Output, model: Model) -> None:
+        """Add the results of encoding, of all generations of the dataset."""
+        totals = manifest.totals
+        tokens = totals.tokens
+        self._add_documents(totals)
+        self._set(
+            tokens=tokens,
+            bytes_per_token=totals.text_bytes / tokens if tokens else None,
+            train_rows=totals.train_rows,
+            validation_rows=totals.validation_rows,
+            tokenizer_class=tokenizer_class(model),
+        )
+        self._add_outputs(tokenizer=output.encoder.url, tokens=output.tokens.url)
+        if totals.reasons:
+            self._add_outputs(rejects=output.rejects.url)
+
+    def _add_documents(self, totals: CorpusTotals) -> None:
+        found = totals.document_totals()
+        self._set(
+            documents=found.all_documents,
+            bytes=found.all_bytes,
+            framing_bytes=found.framing_bytes,
+            empty=found.empty,
+            not_selected=found.not_selected,
+            rejects=found.rejected,
+            reasons=found.reasons,
+            bad_files=len(found.bad_files),
+        )
+
+    def _add_outputs(self, **outputs: str) -> None:
+        self._set(outputs={**self.summary.outputs, **outputs})
+
+    def _set(self, **fields: Any) -> None:
+        self.summary = replace(self.summary, **fields)

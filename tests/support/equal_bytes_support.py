@@ -1,0 +1,38 @@
+"""Merges that make the same bytes under an id each, and the ids that they give."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import strategies as st
+
+A, B = b"ab"
+Pair = tuple[int, int]
+
+
+def merged(text: bytes, pairs: list[Pair]) -> list[int]:
+    """The ids of a text: the first pair that stands in it, everywhere from the left, repeatedly."""
+    ids = list(text)
+    ranks = {pair: rank for rank, pair in enumerate(pairs)}
+    while found := [pair for pair in pairwise(ids) if pair in ranks]:
+        pair = min(found, key=ranks.__getitem__)
+        merge_everywhere(ids, pair, 256 + ranks[pair])
+    return ids
+
+
+def merge_everywhere(ids: list[int], pair: Pair, new: int) -> None:
+    at = 0
+    while at + 1 < len(ids):
+        if (ids[at], ids[at + 1]) == pair:
+            ids[at : at + 2] = [new]
+        at += 1
+
+
+@st.composite
+def pair_lists(draw: st.DrawFn) -> list[Pair]:
+    """Pairs of a, b and what earlier pairs make, none twice; equal bytes are frequent."""
+    pairs: list[Pair] = []
+    for rank in range(draw(st.integers(0, 12))):
+        ids = st.sampled_from([A, B, *range(256, 256 + rank)])
+        pairs.append(draw(st.tuples(ids, ids).filter(lambda pair: pair not in pairs)))
+    return pairs
