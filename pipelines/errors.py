@@ -133,6 +133,10 @@ class OutputError(PipelineError):
     exit_code = 5
 
 
+class DamagedOutputError(OutputError):
+    """A JSON file of the output can't be parsed, or is not what builds write."""
+
+
 class RejectLimitError(PipelineError):
     """A larger share of the documents was rejected than `encode.max_reject_fraction` allows."""
 

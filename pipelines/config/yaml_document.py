@@ -46,13 +46,17 @@ def format_path(path: KeyPath) -> str:
     >>> format_path(("input", 0, "range_bytes"))
     'input[0].range_bytes'
     """
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{shorten(step)}" for step in path)
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
 def shorten(text: str) -> str:
     """Return the text, or as much of it as a message shows."""
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+def _shortened(path: KeyPath) -> KeyPath:
+    return tuple(shorten(step) if isinstance(step, str) else step for step in path)
 
 
 def is_secret(path: KeyPath) -> bool:
@@ -103,7 +107,7 @@ def raise_problems(problems: Sequence[Problem], file: str) -> None:
         return
     errors = [
         ConfigError(
-            format_path(problem.path) or "The configuration",
+            format_path(_shortened(problem.path)) or "The configuration",
             expected=problem.expected,
             found=problem.found,
             where=problem.where,

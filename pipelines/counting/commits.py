@@ -21,6 +21,7 @@ from pipelines.counting.shards import Descriptor, merge_shard
 from pipelines.counting.table import PretokenCounter
 from pipelines.errors import OutputError
 from pipelines.manifest.names import COMMIT_FILE
+from pipelines.manifest.notes import CommitNote
 from pipelines.metrics import Meter
 from pipelines.readers.tasks import TaskWork, read_task
 from pipelines.rejects.table import RejectFile
@@ -191,7 +192,7 @@ def usable_commits(job: CountJob) -> Iterator[Commit]:
     """
     seen: set[int] = set()
     names = sorted(filter(COMMIT_FILE.fullmatch, job.runs.sizes()))
-    for name, value in zip(names, job.runs.read_json_files(names), strict=True):
+    for name, value in zip(names, job.runs.read_json_files(names, CommitNote), strict=True):
         if value is None:
             continue
         commit = Commit.from_json(name, value)
@@ -206,7 +207,7 @@ def read_commit(job: CountJob, name: str) -> Commit:
     Raises:
         OutputError: The commit is damaged, or gone.
     """
-    value = job.runs.read_json(name)
+    value = job.runs.read_json(name, CommitNote)
     if value is None:
         raise OutputError(
             "A commit of the counts is gone.",

@@ -21,9 +21,16 @@ from pipelines.config.fingerprints import differences
 from pipelines.config.values import is_url, protocol_of
 from pipelines.console import progress
 from pipelines.dataset.reading import SPLITS, TokenDataset
-from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError, shortened
+from pipelines.errors import (
+    ConfigError,
+    DamagedOutputError,
+    DifferentConfigurationError,
+    OutputError,
+    shortened,
+)
 from pipelines.exports.files import WORK, ExportFiles, Written
 from pipelines.exports.formats import FORMATS, ExportOptions
+from pipelines.exports.records import ExportIdentity, ExportManifest
 from pipelines.manifest.models import sealed
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import LOCAL
@@ -35,6 +42,7 @@ BEGUN: Final = "_export.json"
 _WORK_FILES: Final = r"(train|validation)-([a-z]+-)?\d{5,}-of-\d{5,}\.(json|run)"
 _FORMAT_VERSION: Final = 1
 _NOTHING: Final[dict[str, Any]] = {}  # content of `_export.json` after the files were removed
+_REPLACE: Final = "Restore it, or replace the export: the same command with --restart."
 _FILES_SHOWN: Final = 3
 _DIFFERENCES_SHOWN: Final = 12
 
@@ -108,7 +116,7 @@ def export(
             lock.acquire()
             held = replace(directory, guard=lock.guard)
             if restart:
-                _discard(held)
+                _discard(held, options.format.files)
             files.directory = held
             # Another process may have finished it in the meantime.
             manifest = _finished(held, identity) or _make(dataset, files, options, identity, splits)
@@ -345,7 +353,7 @@ def _identity(
 def _check_no_other_files(directory: Directory) -> None:
     """Check that a directory in which no export has been is empty."""
     present = present_files(directory)
-    if not present or MANIFEST in present or directory.read_json(BEGUN) is not None:
+    if not present or MANIFEST in present or BEGUN in directory.sizes():
         return
     raise OutputError(
         "The destination has files that no export wrote.",
@@ -358,8 +366,8 @@ def _check_no_other_files(directory: Directory) -> None:
 
 def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the manifest of the same export, or None if it is not finished."""
-    manifest = directory.read_json(MANIFEST)
-    found = directory.read_json(BEGUN) if manifest is None else manifest
+    manifest = _read_record(directory, MANIFEST)
+    found = _read_record(directory, BEGUN) if manifest is None else manifest
     if not found:
         return None
     changed = differences({key: found.get(key) for key in identity}, identity)
@@ -388,13 +396,62 @@ def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, An
     return manifest
 
 
-def _discard(directory: Directory) -> None:
-    """Remove the files of an export and nothing else, its description last."""
-    manifest = directory.read_json(MANIFEST)
-    begun = directory.read_json(BEGUN)
-    found = begun or manifest
-    if not found:
+def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
+    """Return the content of export.json or _export.json; None if there is no such file.
+
+    Raises:
+        DamagedOutputError: It is not what exports write.
+    """
+    found = directory.read_json(name, hint=_REPLACE)
+    if found and found.get("format") == _FORMAT_VERSION:  # other versions are refused as such
+        form = ExportManifest if name == MANIFEST else ExportIdentity
+        found = directory.read_json(name, form, hint=_REPLACE)
+    return found
+
+
+def _discard(directory: Directory, asked: str) -> None:
+    """Remove the files of an export and nothing else, its description last.
+
+    Args:
+        directory: The destination.
+        asked: A regex that matches the names of files in the format that was asked for. If the
+            description is damaged, the export is taken to be in this format.
+    """
+    found: dict[str, Any] | None = None
+    damaged: DamagedOutputError | None = None
+    for name in (MANIFEST, BEGUN):
+        try:
+            found = _read_record(directory, name) or found
+        except DamagedOutputError as error:
+            damaged = error
+    if not found and damaged is None:
         return
+    ours = asked if not found else _names_of(found, directory)
+    present = [name for name in present_files(directory) if name != MANIFEST]
+    removed = [name for name in present if re.fullmatch(ours, name)]
+    if found:
+        directory.write_json(BEGUN, found)
+        directory.remove(MANIFEST)
+    elif others := sorted(set(present).difference(removed)):
+        raise OutputError(
+            "The export's description is damaged, and some files are not of the format asked for.",
+            found=shortened(others, _FILES_SHOWN),
+            where=directory.url,
+            hint="Use --restart with the format of the export that is there, or choose another "
+            "destination.",
+        ) from damaged
+    directory.remove_files(removed)
+    (directory / WORK).remove_below(_WORK_FILES)
+    for split in SPLITS:
+        (directory / split).remove_leftovers()
+        (directory / split).remove_if_empty()
+    directory.remove_leftovers()
+    directory.write_json(BEGUN, _NOTHING)
+    directory.remove(MANIFEST)
+
+
+def _names_of(found: Mapping[str, Any], directory: Directory) -> str:
+    """Return a regex that matches the names of the files of an export."""
     known = FORMATS.get(str(found.get("to")))
     if known is None:
         raise OutputError(
@@ -404,18 +461,7 @@ def _discard(directory: Directory) -> None:
             where=directory.url,
             hint="Choose another destination, or remove it.",
         )
-    if begun is None:
-        directory.write_json(BEGUN, found)
-    directory.remove(MANIFEST)
-    directory.remove_files(
-        [name for name in present_files(directory) if re.fullmatch(known.files, name)]
-    )
-    (directory / WORK).remove_below(_WORK_FILES)
-    for split in SPLITS:
-        (directory / split).remove_leftovers()
-        (directory / split).remove_if_empty()
-    directory.remove_leftovers()
-    directory.write_json(BEGUN, _NOTHING)
+    return known.files
 
 
 def _check_complete(dataset: TokenDataset, split: str, written: Written) -> None:

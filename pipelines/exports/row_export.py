@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.files import ExportFiles, Written
+from pipelines.exports.records import NOTES
 from pipelines.exports.row_tasks import (
     GatherTask,
     ReadTask,
@@ -169,7 +170,8 @@ def _finished(job: RowJob, step: Step, tasks: Sequence[Task]) -> dict[int, dict[
     noted = job.work.sizes()
     present = noted if step == "scatter" else job.destination.sizes()
     likely = [task for task in tasks if entry_name(job, step, task) in noted]
-    entries = job.work.read_json_files([entry_name(job, step, task) for task in likely])
+    names = [entry_name(job, step, task) for task in likely]
+    entries = job.work.read_json_files(names, NOTES[step])
     finished = {}
     for task, entry in zip(likely, entries, strict=True):
         if entry is not None and (step != "scatter" or Run.is_current(entry["run"])):

@@ -274,8 +274,13 @@ def patterns_of_listed(manifest: TokensManifest) -> tuple[str, str]:
 
 
 def patterns_of_tasks(tasks: int | None) -> tuple[str, str]:
-    """Return regexes of the files of a number of tasks, in `tokens/` and in `rejects/`."""
-    of = r"\d{5,}" if tasks is None else f"{tasks:05d}"
+    """Return regexes of the files of a number of tasks, in `tokens/` and in `rejects/`.
+
+    Without a number they match the files of any tasks, also of later generations.
+    """
+    if tasks is None:
+        return f"{TOKEN_FILE.pattern}|{STATISTICS_FILE.pattern}", REJECT_FILE.pattern
+    of = f"{tasks:05d}"
     return (
         rf"(train|validation)-\d+-of-{of}\.parquet|statistics\.parquet",
         rf"\d+-of-{of}\.parquet",

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
-from pipelines.errors import OutputError
+from pipelines.errors import DamagedOutputError
 from pipelines.manifest.names import RUN
 from pipelines.storage.directory import Directory, json_bytes
 from pipelines.versions import deciding_versions
@@ -39,7 +39,15 @@ FileName = Annotated[
     ),
 ]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="xxh3-128, in hexadecimal.")]
-Number = Annotated[int, Field(ge=0)]
+
+
+def _check_64_bits(number: int) -> int:
+    if number >> 63:
+        raise ValueError("more than 63 bits")
+    return number
+
+
+Number = Annotated[int, Field(ge=0), AfterValidator(_check_64_bits)]
 
 
 Corpus = Annotated[
@@ -68,6 +76,28 @@ class Record(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set}
 
     @classmethod
+    def parse(cls, data: bytes, where: str) -> Self:
+        """Return the record in the bytes of a file.
+
+        Args:
+            data: JSON.
+            where: path or URL of the file, for the error.
+
+        Raises:
+            OutputError: the bytes are not JSON, or not such a record.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise DamagedOutputError(
+                "A file of the output is damaged.",
+                expected="JSON as beam-bpe writes it",
+                found=first_problem(error),
+                where=where,
+                hint="Restore it, or start again with --restart.",
+            ) from None
+
+    @classmethod
     def load_file(cls, directory: Directory, name: str) -> Self | None:
         """Return the record in a file, or None if there is no such file.
 
@@ -75,12 +105,7 @@ class Record(BaseModel):
             OutputError: the file is not such a record.
         """
         data = directory.find_bytes(name)
-        if data is None:
-            return None
-        try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            raise _damaged(directory.path(name), error) from None
+        return None if data is None else cls.parse(data, directory.path(name))
 
     @classmethod
     def load_files(cls, directory: Directory, names: Sequence[str]) -> Iterator[Self | None]:
@@ -89,11 +114,64 @@ class Record(BaseModel):
         Raises:
             OutputError: a file is not such a record.
         """
-        for name, value in zip(names, directory.read_json_files(names), strict=True):
-            try:
-                yield None if value is None else cls.model_validate(value)
-            except ValidationError as error:
-                raise _damaged(directory.path(name), error) from None
+        for value in directory.read_json_files(names, cls):
+            yield None if value is None else cls.model_validate(value)
+
+
+def _fits(form: type[Record]) -> AfterValidator:
+    """Return a validator for objects that stay dicts, of which code uses the keys of a model."""
+
+    def check(value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            form.model_validate(value)
+        except ValidationError as error:
+            raise ValueError(first_problem(error)) from None
+        return value
+
+    return AfterValidator(check)
+
+
+class _ConfiguredSource(Record):
+    model_config = ConfigDict(extra="allow")
+
+    name: str | None
+
+
+class _CountsSettings(Record):
+    model_config = ConfigDict(extra="allow")
+
+    shards: Annotated[int, Field(ge=1, le=65536)]
+
+
+class _StageConfiguration(Record):
+    """The settings that determine the bytes of a stage, as far as every stage has them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    input: list[_ConfiguredSource] = []
+    counts: _CountsSettings = _CountsSettings(shards=1)
+    encode: dict[str, Any] = {}
+
+
+class _TokensConfiguration(_StageConfiguration):
+    """The settings that determine the bytes of token files."""
+
+    input: list[_ConfiguredSource]
+    encode: dict[str, Any]
+    tokenizer: str
+    id_type: Literal["uint16", "uint32"]
+
+
+class _Policy(Record):
+    """Rules for invalid documents: of sources by their name, and of encoding."""
+
+    input: dict[str, dict[str, Any]]
+    encode: dict[str, Any]
+
+
+Configuration = Annotated[dict[str, Any], _fits(_StageConfiguration)]
+TokensConfiguration = Annotated[dict[str, Any], _fits(_TokensConfiguration)]
+Policy = Annotated[dict[str, Any], _fits(_Policy)]
 
 
 def present(**fields: Any) -> dict[str, Any]:
@@ -103,16 +181,6 @@ def present(**fields: Any) -> dict[str, Any]:
     {'of': ['a']}
     """
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _damaged(where: str, error: ValidationError) -> OutputError:
-    return OutputError(
-        "A file of the output is damaged.",
-        expected="JSON as beam-bpe writes it",
-        found=first_problem(error),
-        where=where,
-        hint="Restore it, or start again with --restart.",
-    )
 
 
 def first_problem(error: ValidationError) -> str:
@@ -293,7 +361,7 @@ class Generation(Record):
         ),
     ] = None
     policy: Annotated[
-        dict[str, Any] | None,
+        Policy | None,
         Field(
             description="Rules for invalid documents, if they differ from those of the first "
             "generation."
@@ -322,7 +390,7 @@ class Manifest(Record):
 
     format: Literal[2]
     configuration: Annotated[
-        dict[str, Any],
+        Configuration,
         Field(description="Settings that determine the bytes, with defaults filled in."),
     ]
     configuration_fingerprint: Digest
@@ -395,7 +463,7 @@ class CountsContent(Record):
 
     sources: Annotated[list[SourceEntry], Field(min_length=1)]
     corpus: Corpus
-    shards: list[ShardEntry]
+    shards: Annotated[list[ShardEntry], Field(min_length=1)]
     totals: CountsTotals
     fingerprint: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
@@ -427,7 +495,7 @@ class TokenizerContent(Record):
             description="Fingerprint of everything that determines the ids of a text.",
         ),
     ]
-    files: list[FileEntry]
+    files: Annotated[list[FileEntry], Field(min_length=1)]
     merges: Number
     vocab_size: Number
     vocab_size_asked_for: Number
@@ -469,6 +537,10 @@ class TokensManifest(GenerationContent, Manifest):
     directory_name: ClassVar[StageDirectory] = "tokens"
 
     stage: Literal["tokens"]
+    configuration: Annotated[
+        TokensConfiguration,
+        Field(description="Settings that determine the bytes, with defaults filled in."),
+    ]
     tokenizer: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the tokenizer.")
     ]
@@ -523,7 +595,7 @@ class FirstTokensManifest(Record):
     model_config = ConfigDict(extra="ignore")
 
     format: Literal[1]
-    configuration: dict[str, Any]
+    configuration: TokensConfiguration
     configuration_fingerprint: Digest
     files: FirstTokensFiles
     totals: FirstTokensTotals
@@ -581,7 +653,7 @@ class StagePlan(Record):
     model_config = ConfigDict(extra="allow")
 
     format: Literal[2]
-    configuration: dict[str, Any]
+    configuration: Configuration
     inputs: Sizes
     marks: dict[str, str] = {}
     limits: dict[str, Any] = {}

@@ -16,9 +16,10 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -26,6 +27,7 @@ from pydantic import ValidationError
 from pipelines.config.fingerprints import Difference, differences, fingerprint
 from pipelines.config.values import is_url
 from pipelines.errors import (
+    DamagedOutputError,
     DifferentConfigurationError,
     InputError,
     OutputError,
@@ -49,10 +51,15 @@ from pipelines.manifest.models import (
 from pipelines.manifest.names import MANIFEST, PLAN, RUN, STATISTICS_FILE
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import split_chain
+from pipelines.storage.parquet import is_of_a_build
 from pipelines.tasks.plan import Plan
+from pipelines.tokenizers.files import counts_fingerprint
 
 _DIFFERENCES_SHOWN: Final = 12
 _FILES_SHOWN: Final = 3
+_FILES_LOOKED_AT: Final = 16
+# A damaged record still has two of these keys; files of others with its name have none.
+_MARKERS: Final = frozenset({"format", "configuration", "inputs"})
 _DISCARDED: Final[Mapping[str, Any]] = {}  # the plan of a stage whose files were discarded
 
 _M = TypeVar("_M", bound=Manifest)
@@ -142,9 +149,9 @@ def find_finished_manifest(
     if plan is not None:
         _check_same(stage, directory, plan, identity, may_grow=False, command=command)
     elif PLAN not in directory.sizes():
-        foreign = [name for name in directory.sizes() if not name.startswith((".", "_"))]
-        if foreign:
-            raise _foreign_files(directory, foreign)
+        there = sorted(n for n in directory.sizes() if not n.startswith((".", "_")))
+        if there:
+            raise _unrecorded_files(stage, directory, there, command)
     return None
 
 
@@ -186,7 +193,8 @@ def load_plan(
         value = load_json(data)
         if value == _DISCARDED:
             return None
-        return (stage.manifest if "checksum" in value else StagePlan).model_validate(value)
+        model = stage.manifest if "checksum" in value else StagePlan
+        return model.model_validate_json(data)
     except ValidationError as error:
         problem = first_problem(error)
     except ValueError as error:
@@ -273,25 +281,28 @@ def begin_stage(
 
 def read_number_of_tasks(counts: Directory) -> int | None:
     """Return the number of tasks that counting has recorded; None if it has not."""
-    for found in (load_plan(COUNT, counts), RunRecord.load(counts)):
-        if isinstance(found, StagePlan | RunRecord) and found.tasks is not None:
-            return found.tasks
-    return None
+    return next((f.tasks for f in _intact_records(COUNT, counts) if f.tasks is not None), None)
 
 
 def read_limits(output: Directory) -> dict[str, Any]:
     """Return where the limits of sources end, as the stages of an output have recorded it."""
     limits: dict[str, Any] = {}
-    counts, tokens = (output / stage.directory for stage in (COUNT, ENCODE))
-    for found in (
-        load_plan(COUNT, counts),
-        RunRecord.load(counts),
-        load_plan(ENCODE, tokens),
-        RunRecord.load(tokens),
-    ):
-        if isinstance(found, StagePlan | RunRecord):
+    for stage in (COUNT, ENCODE):
+        for found in _intact_records(stage, output / stage.directory):
             limits.update(found.limits)
     return limits
+
+
+def _intact_records(stage: Stage[Any], directory: Directory) -> Iterator[StagePlan | RunRecord]:
+    """Yield the records of a stage that tell facts which can be found out again."""
+    with suppress(DamagedOutputError, DifferentConfigurationError):
+        plan = load_plan(stage, directory)
+        if isinstance(plan, StagePlan):
+            yield plan
+    with suppress(DamagedOutputError):
+        run = RunRecord.load(directory)
+        if run is not None:
+            yield run
 
 
 def finish_stage(
@@ -314,7 +325,9 @@ def finish_stage(
         OutputError: files of the manifest are missing.
     """
     system = os.uname()  # platform.platform() would start a process
-    earlier = RunRecord.load(directory)
+    earlier = None
+    with suppress(DamagedOutputError):
+        earlier = RunRecord.load(directory)
     marks = {} if earlier is None else earlier.repaired_marks
     locations = {} if earlier is None else earlier.repaired_locations
     record = {
@@ -359,28 +372,100 @@ def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None
         directory.remove_leftovers()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Remains(Generic[_M]):
+    """The record of a stage that is to be discarded, which tells its files from those of others.
+
+    Attributes:
+        declared: plan or manifest; None if there is none that this version can read.
+        is_recorded: if there is a record at all, perhaps a damaged one.
+    """
+
+    declared: StagePlan | _M | None
+    is_recorded: bool
+
+    @classmethod
+    def load(cls, stage: Stage[_M], directory: Directory) -> Self:
+        """Return the remains in the directory of a stage.
+
+        Raises:
+            OutputError: a file has the name of a record, and no build wrote it.
+        """
+        try:
+            declared = load_declaration(stage, directory)
+        except (DamagedOutputError, DifferentConfigurationError):
+            return cls(declared=None, is_recorded=True)
+        is_recorded = declared is not None or PLAN in directory.sizes()
+        return cls(declared=declared, is_recorded=is_recorded)
+
+    def select(self, directory: Directory, ours: str) -> list[str]:
+        """Return the names of files that builds wrote.
+
+        If the record does not tell, Parquet files do by their footers; files of a tokenizer are of
+        a build if there is a record, or if they say that they were trained from counts.
+
+        Args:
+            directory: of the stage, or of rejects.
+            ours: a regex that matches the names of the stage's files.
+        """
+        names = [name for name in directory.sizes() if re.fullmatch(ours, name)]
+        if self.declared is not None:
+            return names
+        others = self.is_recorded or _is_trained(directory)
+        return [
+            name
+            for name in names
+            if (is_of_a_build(directory, name) if name.endswith(".parquet") else others)
+        ]
+
+
+def _is_trained(directory: Directory) -> bool:
+    """Return whether a tokenizer in a directory says that it was trained from counts."""
+    try:
+        return counts_fingerprint(directory) is not None
+    except DamagedOutputError:
+        return False
+
+
 def discard_stage(stage: Stage[_M], directory: Directory, ours: str) -> None:
     """Remove what builds wrote into a stage's directory, and nothing else.
 
-    Nothing is removed from a directory without a plan or a manifest. If this is interrupted, the
-    remaining files still have a plan that declares their configuration.
+    If this is interrupted, the remaining files still have a plan that declares their configuration,
+    unless that was damaged before.
 
     Args:
         stage: to discard.
         directory: of the stage.
         ours: a regex that matches the names of the stage's files.
     """
-    if PLAN not in directory.sizes():
-        manifest = load_manifest(stage, directory)
-        if manifest is None:
-            return
-        directory.write_json(PLAN, manifest.to_json())
-    directory.remove(MANIFEST)
-    directory.remove_files(
-        [name for name in directory.sizes() if name == RUN or re.fullmatch(ours, name)]
-    )
+    remains = Remains.load(stage, directory)
+    names = remains.select(directory, ours)
+    if not (remains.is_recorded or names):
+        return
+    if remains.declared is not None:
+        directory.write_json(PLAN, remains.declared.to_json())
+        directory.remove(MANIFEST)
+    directory.remove_files([*names, RUN])
     directory.remove_leftovers()
     directory.write_json(PLAN, _DISCARDED)
+    directory.remove(MANIFEST)
+
+
+def _unrecorded_files(
+    stage: Stage[_M], directory: Directory, names: Sequence[str], command: str | None
+) -> OutputError:
+    """Return the error for files in a directory without a record."""
+    pattern = "|".join(map(re.escape, names[:_FILES_LOOKED_AT]))
+    ours = Remains[_M](declared=None, is_recorded=False).select(directory, pattern)
+    if not ours:
+        return _foreign_files(directory, names)
+    return OutputError(
+        "The output directory has files of a build, and nothing says of which.",
+        expected=f"{MANIFEST}, or {PLAN} of a build that was interrupted",
+        found=", ".join(ours[:_FILES_SHOWN]),
+        where=directory.url,
+        hint=f"Restore {MANIFEST}, or redo this stage: {_restart_commands(stage, command)}.",
+    )
 
 
 def _invalid_record(
@@ -406,7 +491,7 @@ def _invalid_record(
         value = load_json(data)
     except ValueError:
         value = None
-    if value is not None and not {"configuration", "inputs"} <= value.keys():
+    if value is not None and len(_MARKERS & value.keys()) < 2:
         return _foreign_files(directory, [name])
     if value is not None and value.get("format") != FORMAT_VERSION:
         return DifferentConfigurationError(
@@ -416,7 +501,7 @@ def _invalid_record(
             where=directory.url,
             hint=f"Choose another output, or {redo}",
         )
-    return OutputError(
+    return DamagedOutputError(
         "A file of the output is damaged.",
         expected="JSON as beam-bpe writes it",
         found=problem,
@@ -510,6 +595,8 @@ def _changed_configuration(
 
 def _is_grown(found: StagePlan | Manifest, configuration: Mapping[str, Any]) -> bool:
     """Return True if a configuration only adds sources and patterns of files."""
+    if "input" not in found.configuration:
+        return False
     known = [source["name"] for source in found.configuration["input"]]
     there = generations.without_files(found.configuration, known)
     return not _changed_configuration(
@@ -559,13 +646,12 @@ def _choices_after_adding(counts: Directory) -> str:
 
 def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
     """Return the locations that can't contain credentials."""
-    return {label: url for label, url in locations.items() if _is_public(url)}
+    return {label: url for label, url in locations.items() if not _may_hold_credentials(url)}
 
 
-def _is_public(url: str) -> bool:
-    """Return whether a path or URL has no part in which credentials could be."""
-    url = split_chain(url)[-1]
-    return not is_url(url) or not ("?" in url or "@" in url)
+def _may_hold_credentials(url: str) -> bool:
+    storage = split_chain(url)[-1]  # that of an archive, whose files have any names
+    return is_url(storage) and ("?" in storage or "@" in storage)
 
 
 def _restart_commands(stage: Stage[Any], command: str | None) -> str:

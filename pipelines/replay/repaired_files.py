@@ -21,7 +21,7 @@ from pipelines.config import SourceConfig
 from pipelines.config.values import escape, is_url, unescape
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest import generations
-from pipelines.manifest.models import InputEntry
+from pipelines.manifest.models import InputEntry, TokensManifest
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task
 from pipelines.replay.alignment import Known, Located, NotAlignedError, align
 from pipelines.replay.job import ExistingDataset, Job, Rejects
@@ -35,15 +35,14 @@ from pipelines.writing.replayed import IntArray, Intervals
 _SHOWN = 8
 
 
-def by_label(given: Mapping[str, str], dataset: ExistingDataset) -> dict[str, str]:
+def by_label(given: Mapping[str, str], manifest: TokensManifest) -> dict[str, str]:
     """Return the paths by labels of the dataset, which may hold `=` as NAME of NAME=PATH can't."""
     found = {}
     for name, path in given.items():
         parts = f"{name}={path}".split("=")
         texts = (("=".join(parts[:end]), "=".join(parts[end:])) for end in range(1, len(parts)))
-        label, at = next(
-            (text for text in texts if text[0] in dataset.manifest.inputs_by_label), (name, path)
-        )
+        known = (text for text in texts if text[0] in manifest.inputs_by_label)
+        label, at = next(known, (name, path))
         found[label] = at
     return found
 
@@ -81,7 +80,8 @@ def find_repaired(
                 where=f"--source {label}={path}",
                 hint="Start again: `beam-bpe encode CONFIG --restart`.",
             )
-        path = path if is_url(path) else str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111
+        if not is_url(path):
+            path = str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111
         pattern = _pattern_of(path)
         alone = source.model_copy(update={"files": (pattern,), "include": (), "exclude": ()})
         if not is_url(path):  # the options are those of the storage of the source

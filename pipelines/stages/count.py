@@ -16,9 +16,9 @@ from pipelines.manifest.names import RUN_FILES, RUNS
 from pipelines.manifest.stage import (
     COUNT,
     Identity,
+    Remains,
     begin_stage,
     discard_stage,
-    load_declaration,
 )
 from pipelines.stages.context import BuildContext
 from pipelines.stages.jobs import count_job, list_works
@@ -52,11 +52,11 @@ def count(context: BuildContext) -> CountsManifest:
 def discard_counts(output: Output, lock: OutputLock) -> list[str]:
     """Remove the files of the stage; return warnings."""
     lock.acquire()
-    declared = load_declaration(COUNT, output.counts)
+    declared = Remains.load(COUNT, output.counts).declared
     counts = {} if declared is None else declared.configuration.get("counts", {})
     of = f"{counts['shards']:05d}" if "shards" in counts else r"\d+"
     discard_count_rejects(output)
-    warnings = remove_scratch(output.counts / RUNS, RUN_FILES, lock) if declared else []
+    warnings = remove_scratch(output.counts / RUNS, RUN_FILES, lock)
     discard_stage(COUNT, output.counts, rf"shard-\d+-of-{of}\.parquet")
     return warnings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,9 +16,9 @@ from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
     Identity,
+    Remains,
     begin_stage,
     discard_stage,
-    load_declaration,
     load_manifest,
 )
 from pipelines.readers.tasks import TaskWork
@@ -85,18 +84,18 @@ def conclude(context: BuildContext, manifest: TokensManifest, model: Model) -> N
 def discard_tokens(output: Output, lock: OutputLock) -> list[str]:
     """Remove the files of the stage and the rejects; return warnings."""
     lock.acquire()
-    declared = load_declaration(ENCODE, output.tokens)
-    warnings = remove_scratch(output.tokens / ENTRIES, ENTRY_FILES, lock) if declared else []
+    remains = Remains.load(ENCODE, output.tokens)
+    declared = remains.declared
+    warnings = remove_scratch(output.tokens / ENTRIES, ENTRY_FILES, lock)
     if isinstance(declared, TokensManifest):
         generations.remove(generations.find_unlisted(output.tokens, output.rejects, declared))
         tokens, rejects = generations.patterns_of_listed(declared)
     else:
         tasks = None if declared is None else declared.tasks
         tokens, rejects = generations.patterns_of_tasks(tasks)
+    output.rejects.remove_files(remains.select(output.rejects, rejects))
     discard_stage(ENCODE, output.tokens, tokens)
     discard_count_rejects(output)
-    found = [name for name in output.rejects.sizes() if re.fullmatch(rejects, name)]
-    output.rejects.remove_files(found)
     output.rejects.remove_if_empty()
     return warnings
 

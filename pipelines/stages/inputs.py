@@ -37,12 +37,12 @@ class Inputs:
 
     @property
     def skipped(self) -> int:
-        """Number of files that the sources' patterns match in the output of this build."""
+        """Number of files in the output of this build that patterns of the input match."""
         return len(self._found[1])
 
     @cached_property
     def _found(self) -> tuple[list[InputFile], list[InputFile]]:
-        """The input files, and the matched files that belong to the output."""
+        """The input files, and those that are files of the output."""
         sources = self.config.input
         files = [
             file

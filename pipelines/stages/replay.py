@@ -70,7 +70,7 @@ def _plan_replay(
     check_replayable(output.tokens, dataset.manifest, configuration)
     sources = config.input
     listed = {file.label: file for file in context.inputs.listed.files}
-    given = by_label(repaired, dataset)
+    given = by_label(repaired, dataset.manifest)
     plan = Replay(
         dataset=dataset,
         configuration=configuration,

@@ -14,7 +14,6 @@ from pipelines.manifest.stage import (
     Identity,
     begin_stage,
     discard_stage,
-    load_declaration,
 )
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count
@@ -57,9 +56,7 @@ def train(context: BuildContext) -> TokenizerManifest:
 def discard_tokenizer(output: Output, lock: OutputLock) -> list[str]:
     """Remove the files of the stage; return warnings."""
     lock.acquire()
-    warnings: list[str] = []
-    if load_declaration(TRAIN, output.tokenizer) is not None:
-        warnings = remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, lock)
+    warnings = remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, lock)
     discard_stage(TRAIN, output.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
     return warnings
 

@@ -24,8 +24,9 @@ from typing import IO, Any, Final, Protocol, Self
 
 import fsspec
 import xxhash
+from pydantic import BaseModel, ValidationError
 
-from pipelines.errors import OutputError
+from pipelines.errors import DamagedOutputError, OutputError
 from pipelines.storage import json_text
 from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, protocols
 from pipelines.storage.remote_files import read_range
@@ -36,6 +37,7 @@ from pipelines.supervisor import STATUS_VARIABLE
 # Small files read at the same time from far away.
 _READS_AT_ONCE: Final = 16
 _READS_AHEAD: Final = 256
+REMOVE_OR_RESTART: Final = "Remove it, or begin anew with --restart."
 _WILDCARDS: Final = frozenset("*?[")
 _LEFTOVER = re.compile(r"\.(.+\.[0-9a-f]{16}\.tmp|probe-[0-9a-f]{16})")
 
@@ -230,43 +232,55 @@ class Directory:
             for block in json_text.encoded(value):
                 file.write(block)
 
-    def read_json(self, name: str) -> dict[str, Any] | None:
-        """The object in a JSON file that `write_json` wrote, or None if there is no such file.
+    def read_json(
+        self, name: str, form: type[BaseModel] | None = None, *, hint: str = REMOVE_OR_RESTART
+    ) -> dict[str, Any] | None:
+        """Return the object in a JSON file that `write_json` wrote, or None if there is none.
+
+        Args:
+            name: of the file.
+            form: model that the object must fit; None: any object will do.
+            hint: what to do if the file is damaged.
 
         Raises:
-            OutputError: it is damaged or can't be read.
+            DamagedOutputError: it is not JSON, not an object, or not of the form.
+            OutputError: it can't be read.
         """
         data = self.find_bytes(name)
         if data is None:
             return None
         try:
+            if form is not None:  # which also bounds how deep values are nested
+                form.model_validate_json(data)
             value = json.loads(data)
-        except ValueError as error:
-            raise OutputError(
-                "A file of the output is damaged.",
-                expected="JSON",
-                found=str(error),
-                where=self.path(name),
-                hint="Remove it, or begin anew with --restart.",
-            ) from None
-        if not isinstance(value, dict):
-            raise OutputError(
-                "A file of the output is damaged.",
-                expected="a JSON object",
-                found=type(value).__name__,
-                where=self.path(name),
-                hint="Remove it, or begin anew with --restart.",
-            )
-        return value
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            found = ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
+        except (ValueError, RecursionError) as error:
+            found = str(error)
+        else:
+            if isinstance(value, dict):
+                return value
+            found = type(value).__name__
+        raise DamagedOutputError(
+            "A file of the output is damaged.",
+            expected="JSON as beam-bpe writes it",
+            found=found,
+            where=self.path(name),
+            hint=hint,
+        )
 
-    def read_json_files(self, names: Sequence[str]) -> Iterator[dict[str, Any] | None]:
-        """What `read_json` gives for each name; several at a time where each takes a request."""
+    def read_json_files(
+        self, names: Sequence[str], form: type[BaseModel] | None = None
+    ) -> Iterator[dict[str, Any] | None]:
+        """Yield what `read_json` returns for each name; several at a time if each is a request."""
+        read = partial(self.read_json, form=form)
         if self.is_local:
-            yield from map(self.read_json, names)
+            yield from map(read, names)
             return
         with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
             for start in range(0, len(names), _READS_AHEAD):  # not all of them are in memory
-                yield from threads.map(self.read_json, names[start : start + _READS_AHEAD])
+                yield from threads.map(read, names[start : start + _READS_AHEAD])
 
     def read_bytes(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """The bytes [start, end) of a file, fewer where it ends; no file stays open.

@@ -18,7 +18,13 @@ from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Identity, Stage
 from pipelines.storage.directory import Directory
 
 IDENTITY = Identity(
-    configuration={"a": {"b": 1}},
+    configuration={
+        "a": {"b": 1},
+        "encode": {},
+        "id_type": "uint16",
+        "input": [],
+        "tokenizer": "0" * 32,
+    },
     inputs={"x.txt": 5, "y.txt": 6},
     marks={"x.txt": "1", "y.txt": "2"},
 )

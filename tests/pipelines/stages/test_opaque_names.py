@@ -6,20 +6,19 @@ import io
 import os
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from build_support import checksums
-from inline_runner import inline_runner
 
 from bpe_core import BPETokenizer
 from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
-from pipelines.exports.export import ExportOptions, export
+from pipelines.exports.export import export
+from pipelines.exports.formats import ExportOptions
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import list_files
 from pipelines.verification.verify import verify
@@ -31,12 +30,6 @@ NAMES = [
     "s3:/bucket@x?y", "x::/[y]*/~",
 ]  # fmt: skip
 ODD = "zip::o[u]t*? #%~=:"
-
-
-@pytest.fixture(autouse=True)
-def quickly() -> Iterator[None]:
-    with inline_runner():
-        yield
 
 
 def text_of(name: str) -> str:
@@ -83,8 +76,8 @@ def texts(dataset: TokenDataset) -> dict[str, str]:
     """The texts of the documents by their source."""
     tokenizer = BPETokenizer.load(Path(dataset.output.url) / "tokenizer")
     found = {}
-    for file in dataset.manifest["files"]["train"]:
-        rows = pq.read_table(Path(dataset.tokens.url) / file["name"]).to_pylist()
+    for file in dataset.of_split("train"):
+        rows = pq.read_table(Path(dataset.tokens.url) / file.name).to_pylist()
         found |= {row["source"]: tokenizer.decode(row["input_ids"][:-1]) for row in rows}
     return found
 

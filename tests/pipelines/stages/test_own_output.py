@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import uuid
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
-from inline_runner import inline_runner
 from rich.console import Console
 
 from pipelines import build
@@ -18,15 +16,11 @@ from pipelines.cli.render import show_plan
 from pipelines.config import BuildConfig
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
-from pipelines.exports.export import ExportOptions, export
+from pipelines.exports.export import export
+from pipelines.exports.formats import ExportOptions
+from pipelines.stages.summary import BuildPlan
 from pipelines.storage.directory import Directory
 from pipelines.verification.verify import verify
-
-
-@pytest.fixture(autouse=True)
-def quickly() -> Iterator[None]:
-    with inline_runner():
-        yield
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -52,13 +46,13 @@ def config_of(root: str, output: str = "out", **source: Any) -> BuildConfig:
     )
 
 
-def build_again(config: BuildConfig, *names: str) -> build.BuildPlan:
+def build_again(config: BuildConfig, *names: str) -> BuildPlan:
     """Build twice; the input is the files of these names. The plan after it."""
     build.build(config)
     again = build.build(config)
     assert [stage.state for stage in again.stages] == ["already finished"] * 3
     dataset = TokenDataset.open(config.output_path)
-    assert sorted(file["name"] for file in dataset.manifest["inputs"]) == sorted(names)
+    assert sorted(dataset.require_manifest().inputs_by_label) == sorted(names)
     problems = verify(dataset.output, sources=True, config=config).problems
     assert {problem.message for problem in problems} <= {"not of a build"}
     plan = build.plan(config)

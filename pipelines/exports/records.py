@@ -1,0 +1,82 @@
+"""The records that an export leaves on disk, and the notes of workers while it is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field
+
+from pipelines.manifest.models import Digest, FileName, Number, Record, TableEntry
+
+
+class ExportedFile(Record):
+    """A file of an export, perhaps in the directory of a split."""
+
+    name: Annotated[str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+    bytes: Number
+    xxh3_128: Digest
+
+
+class ExportIdentity(Record):
+    """All that decides the bytes of an export; `_export.json` while it is being made."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: int
+    to: str
+    split: str
+    options: dict[str, Any]
+    dataset: dict[str, str]
+
+
+class ExportManifest(ExportIdentity):
+    """`export.json`."""
+
+    splits: dict[str, dict[str, int]]
+    files: Annotated[list[ExportedFile], Field(min_length=1)]
+
+
+class RowFileNote(TableEntry):
+    """A written file of rows."""
+
+    tokens: Number
+
+
+class WriteNote(Record):
+    """A task that wrote a file in the order of the corpus."""
+
+    documents: Number
+    file: RowFileNote
+
+
+class GatherNote(Record):
+    """A task that gathered a file from runs."""
+
+    file: RowFileNote
+
+
+class RunNote(Record):
+    """A run; earlier versions did not note its format."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: FileName
+    bytes: Number
+    index: Number
+    flushes: Number
+    format: int | None = None
+
+
+class ScatterNote(Record):
+    """A task that wrote a run."""
+
+    documents: Number
+    run: RunNote
+    buckets: list[Number]
+
+
+NOTES: Final[dict[str, type[Record]]] = {
+    "write": WriteNote,
+    "gather": GatherNote,
+    "scatter": ScatterNote,
+}

@@ -1,0 +1,38 @@
+"""Notes of workers on finished work, from which an interrupted stage goes on.
+
+A note that does not fit its model is damaged: unlike a manifest, it may simply be removed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from pipelines.manifest.models import (
+    CorpusTotals,
+    Digest,
+    FileName,
+    Number,
+    Record,
+)
+
+
+class SectionNote(Record):
+    """A section of a sorted run."""
+
+    run: FileName
+    offset: Number
+    length: Number
+    hash: str
+
+
+class CommitNote(Record):
+    """A commit: the hashes of counted tasks by their index, and the runs with their counts."""
+
+    plan_id: str
+    tasks: dict[Annotated[str, Field(pattern=r"^[0-9]{1,12}$")], Digest]
+    runs: list[list[SectionNote]]
+    sources: list[CorpusTotals]
+    long_pretokens: Number
+    fingerprint: Digest
