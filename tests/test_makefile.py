@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import shlex
 import shutil
@@ -25,6 +26,8 @@ def planned(*arguments: str) -> str:
     done = subprocess.run(
         ["make", "--dry-run", "--always-make", *arguments],
         cwd=ROOT,
+        # The tests may run below a make with variables of its own.
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
         capture_output=True,
         text=True,
     )

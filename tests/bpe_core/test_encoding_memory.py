@@ -121,6 +121,7 @@ def files(request: pytest.FixtureRequest, trained_files: tuple[Path, Path]) -> t
 
 
 @pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("repetition", seldom(range(3), 3))
 def test_five_megabytes_line_by_line_take_less_than_one(
     files: tuple[Path, Path], repetition: int, kjv: bytes, tmp_path: Path

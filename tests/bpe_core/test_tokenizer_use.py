@@ -19,7 +19,15 @@ import numpy as np
 import pytest
 import tiktoken
 import tokenizers
-from core_support import FRAGMENTS, NATIVE_PATTERNS, SPECIALS, dirty_bytes, parts_of, texts
+from core_support import (
+    FRAGMENTS,
+    NATIVE_PATTERNS,
+    SPECIALS,
+    dirty_bytes,
+    ids_in_another_process,
+    parts_of,
+    texts,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import seldom, times
@@ -349,10 +357,6 @@ def test_what_is_no_token_is_refused() -> None:
 def lenient() -> BPETokenizer:
     vocab = {i: bytes([i]) for i in range(255)} | {256: b"ab"}
     return BPETokenizer(vocab, [(b"a", b"b")], ["<s>"], unknown_id=7)
-
-
-def ids_in_another_process(tokenizer: BPETokenizer, text: bytes) -> tuple[list[int], int, int]:
-    return tokenizer.encode(text), hash(tokenizer), tokenizer.count_tokens("ab")
 
 
 @pytest.mark.parametrize(

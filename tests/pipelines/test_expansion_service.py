@@ -374,6 +374,7 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.process
+@pytest.mark.slow
 def test_the_service_listens_at_an_address_of_ipv6() -> None:
     with service("--serve_workers", "--host=::1") as found:
         assert re.fullmatch(r"\[::1\]:\d+", found)

@@ -179,3 +179,7 @@ def published_tokenizer(name: str, path: str) -> BPETokenizer:
     """This package's tokenizer of the same ranks and special tokens."""
     specials = tiktoken_encoding(name, path)._special_tokens
     return BPETokenizer.from_tiktoken(path, pattern=name, special_tokens=specials)
+
+
+def ids_in_another_process(tokenizer: BPETokenizer, text: bytes) -> tuple[list[int], int, int]:
+    return tokenizer.encode(text), hash(tokenizer), tokenizer.count_tokens("ab")

@@ -81,6 +81,7 @@ def local_pipeline(*arguments: str, **config: Any) -> Any:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_importing_the_package_imports_neither_beam_nor_pyarrow() -> None:
     code = (
         "import sys, pipelines; assert not {'apache_beam', 'pyarrow'} & sys.modules.keys();"
@@ -248,6 +249,7 @@ def write_shards(
 
 
 @pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_token_shards_have_the_same_bytes_by_every_route(
     route: str, tokenizer: str, expected: dict[str, str], tmp_path: Path

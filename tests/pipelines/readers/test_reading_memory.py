@@ -74,7 +74,7 @@ def growth(tmp_path: Path, tokenizer: Path, source: dict[str, object], documents
     config["encode"] = {"append": None}
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, json.dumps(config), str(tokenizer)],
-        env={"PYTHONPATH": f"{PACKAGES}:{ROOT / 'tests/support'}"},
+        env={"PYTHONSAFEPATH": "1", "PYTHONPATH": f"{PACKAGES}:{ROOT / 'tests/support'}"},
         capture_output=True,
         text=True,
         check=False,

@@ -52,6 +52,7 @@ def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
     code = (
         "from pipelines.cli.process import silence_apitools_warning\n"
