@@ -10,11 +10,13 @@ from pipelines.manifest.models import Digest, FileName, Number, Record, TableEnt
 
 
 class ExportedFile(Record):
-    """A file of an export, perhaps in the directory of a split."""
+    """A file of an export, perhaps in the directory of a split; files of rows count them."""
 
     name: Annotated[str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
     bytes: Number
     xxh3_128: Digest
+    rows: Number | None = None
+    tokens: Number | None = None
 
 
 class ExportIdentity(Record):

@@ -162,6 +162,13 @@ class _TokensConfiguration(_StageConfiguration):
     id_type: Literal["uint16", "uint32"]
 
 
+class _FirstTokensConfiguration(_StageConfiguration):
+    """The settings in a manifest of format 1 that are needed to read its token files."""
+
+    tokenizer: str
+    id_type: Literal["uint16", "uint32"]
+
+
 class _Policy(Record):
     """Rules for invalid documents: of sources by their name, and of encoding."""
 
@@ -595,7 +602,7 @@ class FirstTokensManifest(Record):
     model_config = ConfigDict(extra="ignore")
 
     format: Literal[1]
-    configuration: TokensConfiguration
+    configuration: Annotated[dict[str, Any], _fits(_FirstTokensConfiguration)]
     configuration_fingerprint: Digest
     files: FirstTokensFiles
     totals: FirstTokensTotals

@@ -54,6 +54,7 @@ def fail_in_core(element: int) -> None:
     raise FormatError("tokenizer.json, line 3: expected an object")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("action", "kind", "text"),

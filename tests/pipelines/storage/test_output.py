@@ -141,6 +141,7 @@ def test_an_interrupted_upload_leaves_nothing(
     assert s3.unfinished_uploads == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_that_pass_change_nothing(
     fault: str,

@@ -325,7 +325,7 @@ def test_counts_that_say_something_else_of_the_corpus_are_found(folder: Path) ->
         (lambda m: m["files"]["train"][0].update(tokens=1), "ids in the files, 4,576 in all"),
         (lambda m: m["files"]["train"][0].update(name="../a.parquet"), "files.train.0.name"),
         (lambda m: m.update(tokenizer="0" * 32), "tokenizer: "),
-        (lambda m: m.update(configuration={}), "configuration_fingerprint: "),
+        (lambda m: m.update(configuration={}), "configuration: "),
         (lambda m: m.update(more=1), "more: Extra inputs"),
         (lambda m: m.update(counts="0" * 32), "statistics.parquet: counts: "),
         (lambda m: m.update(counts=None), "statistics.parquet: counts: "),
