@@ -135,6 +135,7 @@ def test_five_megabytes_line_by_line_take_less_than_one(
     assert grown <= 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("what", ["encode", "batch", "stream"])
 def test_under_any_limit_ids_are_right_or_it_is_a_memory_error(

@@ -143,6 +143,7 @@ def test_what_follows_from_an_error_of_ours_is_not_shown(
     assert len(caplog.records) == 1
 
 
+@pytest.mark.slow
 def test_what_a_program_tells_after_an_error_of_ours_is_shown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -193,6 +193,7 @@ def test_a_build_killed_at_any_moment_goes_on_to_the_same_bytes(
     assert kills >= 6 // of  # a build may end before the last moments are seen
 
 
+@pytest.mark.slow
 def test_a_count_killed_near_its_end_reads_nothing_again(
     tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_build_from_s3_to_s3_makes_the_bytes_of_a_local_one(
     assert s3.server.requests
 
 
+@pytest.mark.slow
 def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3) -> None:
     with mock.patch("pipelines.stages.encode.tokens_content", lambda *_: 1 / 0):
         done = command("build", config, here=True)
