@@ -37,11 +37,12 @@ _SHOWN = 8
 
 def by_label(given: Mapping[str, str], manifest: TokensManifest) -> dict[str, str]:
     """Return the paths by labels of the dataset, which may hold `=` as NAME of NAME=PATH can't."""
+    labels = manifest.inputs_by_label
     found = {}
     for name, path in given.items():
         parts = f"{name}={path}".split("=")
         texts = (("=".join(parts[:end]), "=".join(parts[end:])) for end in range(1, len(parts)))
-        known = (text for text in texts if text[0] in manifest.inputs_by_label)
+        known = (text for text in texts if text[0] in labels)
         label, at = next(known, (name, path))
         found[label] = at
     return found
