@@ -460,7 +460,7 @@ def test_lowering_goes_character_by_character_and_normalizing_before_it() -> Non
 @given(any_text, st.integers(0, 60))
 def test_long_texts_are_cut_between_words(text: str, limit: int) -> None:
     data = text.encode()
-    cut = safe_cut(data, True, limit, special_set(["<s>"]), before_white_space=True)
+    cut = safe_cut(data, True, limit, special_set(["<s>"]), pattern="whitespace_words")
     places = [
         len(text[:i].encode())
         for i in range(1, len(text))
