@@ -69,9 +69,10 @@ nightly: $(VENV)/installed-test wheel
 soak: $(VENV)/installed-test
 	$(PYTEST) -m soak -o timeout=3600
 
-## make fuzz         files damaged at random, through the readers and whole builds; SEED=1 of the first
+## make fuzz         files changed at random: through readers, whole builds, and tokenizers; SEED=1 of the first
 fuzz: $(VENV)/installed-test
 	$(BIN)/python tests/support/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
+	$(BIN)/python tests/support/tokenizer_fuzzing.py --cases 20000 --seed $(SEED)
 
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
 engines: $(VENV)/installed-test wheel
