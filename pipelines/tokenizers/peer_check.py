@@ -36,6 +36,12 @@ class Checked:
     ids: int | None
     reason: str = "which is not installed"
 
+    def __str__(self) -> str:
+        """Return the result as a phrase."""
+        if self.ids is None:
+            return f"not checked with {self.library}, {self.reason}"
+        return f"checked: {self.library} returns the same {self.ids:,} ids"
+
 
 def check_with_library(
     format_: FormatName,

@@ -7,24 +7,28 @@ encode a text with every class of characters and every special token, and must r
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Final
 
+import fsspec
 import xxhash
 
 from bpe_core import BPETokenizer, formats
 from bpe_core.errors import FormatError, InvalidPatternError, InvalidTokenizerError
 from bpe_core.formats import FormatName, TokenizerFile
 from bpe_core.formats.detection import names_of_tokenizer
-from bpe_core.formats.files import join, names_in, read_bytes
+from bpe_core.formats.files import MAX_FILE_BYTES, join, read_bytes
 from bpe_core.formats.ranks_config import CONFIG, RanksConfig, read_ranks_config
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS, resolve_pattern
 from pipelines.config.values import is_url
 from pipelines.errors import ConfigError, InputError
+from pipelines.storage.directory import Directory
+from pipelines.storage.filesystems import locate
 from pipelines.storage.hub import (
     Repository,
     hub_errors,
@@ -35,6 +39,9 @@ from pipelines.storage.hub import (
 )
 from pipelines.tokenizers.peer_check import Checked, check_with_library
 from pipelines.tokenizers.samples import SAMPLE
+
+# Files of this package, which are not imported.
+_OWN: Final = frozenset({"tokenizer.arrow", "char_bpe.json"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +90,28 @@ class ReadSource:
     checked: Checked | None
 
 
+def is_published(place: Directory) -> bool:
+    """Return True for a tokenizer that has to be imported.
+
+    False for a directory of this package, and where there is nothing of a tokenizer.
+    """
+    if is_hub(place.url):
+        return True
+    try:
+        names = _list_names(place.url, place.storage_options)
+        if names is None:  # a file, or nothing
+            filesystem, path = locate(place.url, place.storage_options)
+            return bool(filesystem.exists(path))
+    except (OSError, ValueError):  # reported where the tokenizer is loaded
+        return False
+    return _OWN.isdisjoint(names) and bool(names_of_tokenizer(names))
+
+
 def read_source(
-    location: str, options: SourceOptions | None = None, sample: str = SAMPLE
+    location: str,
+    options: SourceOptions | None = None,
+    sample: str = SAMPLE,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ReadSource:
     """Read a tokenizer, and check it with the library that owns its format.
 
@@ -92,6 +119,7 @@ def read_source(
         location: a file, a directory, a URL of one, or `hf://ORG/NAME[@REVISION][/PATH]`.
         options: what the files do not say.
         sample: text for the check.
+        storage_options: of the file system.
 
     Raises:
         ConfigError: options are missing or do not apply to the format, or the URL is wrong.
@@ -99,7 +127,7 @@ def read_source(
         CannotHoldError: the library returns other ids.
     """
     options = options or SourceOptions()
-    with _open_locally(location, options) as (local, repository):
+    with _open_locally(location, storage_options or {}) as (local, repository):
         with input_errors(location):
             file = formats.find_tokenizer(local, options.format)
         config = _read_config(file, options, location)
@@ -139,7 +167,9 @@ def input_errors(location: str, problem: str = "The tokenizer cannot be read.") 
 
 
 @contextmanager
-def _open_locally(location: str, options: SourceOptions) -> Iterator[tuple[str, Repository | None]]:
+def _open_locally(
+    location: str, storage_options: Mapping[str, Any]
+) -> Iterator[tuple[str, Repository | None]]:
     """Yield a local path of the source, and its repository at its commit."""
     if is_hub(location):
         repository = Repository.parse(location, "model")
@@ -151,16 +181,17 @@ def _open_locally(location: str, options: SourceOptions) -> Iterator[tuple[str, 
         return
     with TemporaryDirectory(prefix="beam-bpe-") as copy:
         with input_errors(location):
-            names = names_in(location)
+            filesystem, path = locate(location, storage_options)
+            names = _list_names(location, storage_options)
+            folder, _, name = path.rpartition("/")
             if names is None:
-                directory, _, name = location.rpartition("/")
-                beside = names_in(directory) or []
-                wanted = [name, *({CONFIG, _merges_name(name)} & {*beside} - {name})]
+                present = _list_names(location.rpartition("/")[0], storage_options) or []
+                wanted = _with_companions(name, present)
             else:
-                directory, name = location, ""
+                folder, name = path, ""
                 wanted = names_of_tokenizer(names)
             for one in wanted:
-                Path(copy, one).write_bytes(read_bytes(join(directory, one)))
+                Path(copy, one).write_bytes(_read_remote(filesystem, f"{folder}/{one}"))
         yield str(Path(copy, name)), None
 
 
@@ -190,8 +221,7 @@ def _download(repository: Repository) -> tuple[str, str]:
             where=str(repository),
             hint="Check the path.",
         )
-    wanted = [name, *({CONFIG, _merges_name(name)} & {*names} - {name})] if name else []
-    wanted = wanted or names_of_tokenizer(names)
+    wanted = _with_companions(name, names) if name else names_of_tokenizer(names)
     if not wanted:
         raise InputError(
             "The repository has no file of a tokenizer.",
@@ -231,6 +261,29 @@ def _find_cached(repository: Repository) -> tuple[str, str] | None:
     if not path.is_file() and not names_of_tokenizer(names):
         return None
     return Path(root).name, str(path)
+
+
+def _list_names(location: str, storage_options: Mapping[str, Any]) -> list[str] | None:
+    """Return the names in a directory; None if it is none."""
+    filesystem, path = locate(location, storage_options)
+    if not filesystem.isdir(path):
+        return None
+    return [name.rstrip("/").rpartition("/")[2] for name in filesystem.ls(path, detail=False)]
+
+
+def _read_remote(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes:
+    if filesystem.size(path) > MAX_FILE_BYTES:
+        raise FormatError(
+            f"{path}: expected a tokenizer file of at most {MAX_FILE_BYTES} bytes, found a larger "
+            "one"
+        )
+    data: bytes = filesystem.cat_file(path)
+    return data
+
+
+def _with_companions(name: str, present: Collection[str]) -> list[str]:
+    """Return the name of a file, and of those beside it that its reader may open."""
+    return [name, *sorted({CONFIG, _merges_name(name)} & {*present} - {name})]
 
 
 def _merges_name(name: str) -> str:
