@@ -23,7 +23,7 @@ using WholeTokens = std::unordered_map<std::string, uint32_t>;
 struct EncoderParts {
   const MergeRules& rules;
   const WholeTokens& whole;  // pre-tokens that are a token whatever the merges make of them
-  Scanner scan;
+  const Scanner& scan;
   BatchMerger merge_batch;
 };
 
