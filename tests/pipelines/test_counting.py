@@ -197,6 +197,7 @@ def test_counts_beyond_64_bits_are_refused(job: CountJob, works: list[TaskWork])
         list(counting_shards.merge_rows(job, sections))
 
 
+@pytest.mark.slow
 def test_one_shard_alone_is_told_the_totals_of_every_source(
     tmp_path: Path, config: BuildConfig
 ) -> None:
@@ -567,6 +568,7 @@ def test_whatever_becomes_of_runs_and_commits_no_shard_is_incomplete_or_double(
             assert shards(job) == expected, done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_shard_is_written_from_every_task_once_and_from_nothing_else(
     seed: int, job: CountJob, works: list[TaskWork], expected: dict[str, str]

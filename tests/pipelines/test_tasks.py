@@ -317,6 +317,7 @@ def test_task_hashes_tell_tasks_apart_and_do_not_depend_on_other_tasks() -> None
     assert alone.task_hash(alone.tasks[0]) == hashes[3]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_files_are_planned_in_little_time() -> None:
     files = [make_file(1000, f"{i:06}.txt") for i in range(100_000)]
     began = time.perf_counter()

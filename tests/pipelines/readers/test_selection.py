@@ -414,6 +414,7 @@ def test_what_comes_after_a_limit_is_not_needed(tmp_path: Path) -> None:
         read_source(source.model_copy(update={"limit_documents": 4}))
 
 
+@pytest.mark.slow
 def test_a_compressed_file_is_read_up_to_the_limit_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -526,6 +527,7 @@ def sides(config: BuildConfig, tokenizer: Path) -> dict[str, set[bytes]]:
     }
 
 
+@pytest.mark.slow
 def test_a_document_never_changes_sides(tmp_path: Path, tokenizer: Path) -> None:
     texts = [b"some text, number %d" % i for i in range(400)]
     more = [b"added " + text for text in texts[:100]]

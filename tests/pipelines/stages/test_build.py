@@ -157,6 +157,7 @@ def test_no_garbage_is_collected_while_beam_is_imported_and_it_is_again_afterwar
     gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_the_quickstart_decodes_to_its_source_documents_byte_for_byte(tmp_path: Path) -> None:
     config = load_config(ROOT / "configs" / "quickstart.yaml", [f"output={tmp_path}/out"])
     summary = build.build(config)
@@ -627,6 +628,7 @@ def test_a_build_that_was_killed_says_where_and_goes_on(
     assert checksums(out(config)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "function", "time"),
     [
@@ -662,6 +664,7 @@ def test_a_build_that_failed_between_tasks_goes_on(
     assert checksums(out(config)) == expected
 
 
+@pytest.mark.slow
 def test_many_tasks_with_workers_killed_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -703,6 +706,7 @@ def test_what_is_left_of_an_interrupted_build_is_not_mixed_with_another(
     assert states(out(config)) == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_count_may_go_on_with_other_ranges(
     config: BuildConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -773,6 +777,7 @@ def test_special_tokens_in_text_with_error_names_file_and_byte(tmp_path: Path, r
     shown_by(run, config, 4, "contains a special token", "a.txt, document at offset 17", "byte 3")
 
 
+@pytest.mark.slow
 def test_a_pretoken_that_is_too_long_is_an_error_or_is_skipped_with_a_warning(
     tmp_path: Path, run: Run
 ) -> None:
@@ -785,6 +790,7 @@ def test_a_pretoken_that_is_too_long_is_an_error_or_is_skipped_with_a_warning(
     assert "1 pre-tokens longer than counts.max_pretoken_bytes were not counted" in shown
 
 
+@pytest.mark.slow
 def test_too_many_rejects_fail_and_say_where_to_look(tmp_path: Path, run: Run) -> None:
     write_corpus(tmp_path / "data", {"a.txt": [*ALL[:9], b"\xff"]})
     config = config_for(tmp_path, encode={"max_reject_fraction": 0.05})
@@ -799,6 +805,7 @@ def test_too_many_rejects_fail_and_say_where_to_look(tmp_path: Path, run: Run) -
     assert [path.name for path in (out(config) / "rejects").iterdir()] == ["00000-of-00001.parquet"]
 
 
+@pytest.mark.slow
 def test_only_documents_that_are_judged_count_for_the_limit_of_rejects(
     tmp_path: Path, run: Run
 ) -> None:

@@ -124,6 +124,7 @@ def state_with(stage: str, name: str) -> str:
     return "done" if name == "manifest.json" else stage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "name", "damage"),
     [

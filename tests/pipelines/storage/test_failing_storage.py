@@ -251,6 +251,7 @@ def fail_at(
     assert all(failed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_a_failing_operation_is_told_and_the_build_goes_on_to_the_same_bytes(
     place: Place, undisturbed: Path, tmp_path: Path, expected: dict[str, str]

@@ -203,6 +203,7 @@ def test_of_many_at_once_one_gets_the_lock(output: Directory) -> None:
     assert LOCK not in output.sizes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [KeyError, KeyboardInterrupt, OutputError])
 def test_after_an_error_the_lock_is_gone_and_the_old_build_writes_no_more(
     kind: type[BaseException], output: Directory
@@ -336,6 +337,7 @@ def test_a_lock_left_beside_a_finished_output_is_removed(
 # --- leases
 
 
+@pytest.mark.slow
 def test_a_lease_of_a_machine_that_is_gone_is_taken_over_when_it_has_run_out(
     far: Directory, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -371,6 +373,7 @@ def test_a_lease_that_is_renewed_is_not_waited_for(far: Directory) -> None:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_lease_outlasts_its_time_while_its_build_lives(far: Directory) -> None:
     with OutputLock(far) as lock:
         lock.acquire()
@@ -412,6 +415,7 @@ def test_where_two_could_create_it_the_one_it_does_not_name_finds_out(
     assert set(far.sizes()) == {"manifest.json"}
 
 
+@pytest.mark.slow
 def test_a_storage_that_does_not_answer_does_not_hold_up_the_end(
     far: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,6 +439,7 @@ WHOLE_LOCK = json.dumps(
 ).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [b"", *(WHOLE_LOCK[:end] for end in (1, 5, 30, -1)), WHOLE_LOCK[:40] + bytes(9), bytes(7)],

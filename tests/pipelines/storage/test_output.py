@@ -62,6 +62,7 @@ def test_what_is_written_can_be_read(directory: Directory, s3: S3) -> None:
         directory.read_bytes("none")
 
 
+@pytest.mark.slow
 def test_each_thing_takes_few_requests(directory: Directory, s3: S3) -> None:
     def requests_of(action: Callable[[], object]) -> dict[str, int]:
         s3.server.forget()
@@ -97,6 +98,7 @@ def test_files_that_another_process_wrote_are_seen(directory: Directory, s3: S3)
     assert s3.names == set()
 
 
+@pytest.mark.slow
 def test_a_file_is_invisible_until_it_is_whole(
     directory: Directory, s3: S3, small_parts: int
 ) -> None:
@@ -163,6 +165,7 @@ def test_faults_that_pass_change_nothing(
     assert no_pauses
 
 
+@pytest.mark.slow
 def test_an_upload_whose_last_answer_is_lost_is_there(
     directory: Directory, s3: S3, small_parts: int, no_pauses: list[float]
 ) -> None:
@@ -174,6 +177,7 @@ def test_an_upload_whose_last_answer_is_lost_is_there(
     assert no_pauses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_faults_at_random_change_nothing(
     seed: int, directory: Directory, s3: S3, small_parts: int, no_pauses: list[float]
@@ -201,6 +205,7 @@ ACTIONS: dict[str, Callable[[Directory], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["slow_down", "internal_error", "reset"])
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 def test_faults_that_stay_are_told_with_the_name_after_bounded_time(
@@ -235,6 +240,7 @@ def test_of_many_that_create_a_file_at_once_one_succeeds(directory: Directory, s
     assert s3.get("out/x") == b"%d" % made.index(True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["slow_down", "internal_error", "reset", "truncated"])
 def test_a_lock_is_taken_though_the_answer_is_lost(
     fault: str, directory: Directory, s3: S3, no_pauses: list[float]
@@ -258,6 +264,7 @@ def test_a_lock_that_a_store_can_not_create_on_a_condition_is_still_one(
     assert s3.names == set()
 
 
+@pytest.mark.slow
 def test_a_lock_left_by_another_machine_is_taken_over_when_its_time_is_over(
     directory: Directory, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +347,7 @@ def test_a_tokenizer_of_characters_is_saved_and_loaded(directory: Directory) -> 
     assert loaded.fingerprint == tokenizer.fingerprint
 
 
+@pytest.mark.slow
 def test_a_tokenizer_takes_the_place_of_one_of_the_other_unit(directory: Directory) -> None:
     of_characters = CharBPETokenizer()
     of_characters.train(["the cat sat on the mat"], 30)

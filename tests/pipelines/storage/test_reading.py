@@ -82,6 +82,7 @@ def stored(
 Stored = Callable[[str, bytes], tuple[str, dict[str, object]]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress])
 def test_documents_are_the_same_from_every_storage(
     stored: Stored, compress: Callable[[bytes], bytes]
@@ -138,6 +139,7 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_documents_are_the_same_from_archives_on_every_storage(stored: Stored, name: str) -> None:
     url, options = stored(name, ARCHIVES[name]())
@@ -220,6 +222,7 @@ def gigabyte() -> Iterator[tuple[Server, InputFile, dict[str, object]]]:
         pass
 
 
+@pytest.mark.slow
 def test_a_range_of_a_large_object_reads_its_bytes_in_few_requests(
     gigabyte: tuple[Server, InputFile, dict[str, object]],
 ) -> None:
@@ -254,6 +257,7 @@ def test_opening_and_reading_a_small_file_of_a_web_server_is_one_request(web: We
     assert web.server.numbers() == {"GET": 1}
 
 
+@pytest.mark.slow
 def test_listing_takes_a_request_for_a_thousand_objects(s3: S3) -> None:
     for number in range(2500):
         s3.put(f"data/x-{number:05d}.txt", b"%d" % number)
@@ -269,6 +273,7 @@ def test_listing_takes_a_request_for_a_thousand_objects(s3: S3) -> None:
         assert len(s3.server.requests) <= 1 + -(-number // 1000)
 
 
+@pytest.mark.slow
 def test_listing_many_folders_takes_a_request_for_a_thousand_objects(s3: S3) -> None:
     for number in range(1500):
         s3.put(f"data/part-{number}/a.txt", b"x")
@@ -423,6 +428,7 @@ def test_a_server_without_ranges_is_told_unless_it_is_asked_for_all(web: Web) ->
 # --- requests that fail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_passes_changes_nothing(
     fault: str, s3: S3, web: Web, no_pauses: list[float], monkeypatch: pytest.MonkeyPatch
@@ -443,6 +449,7 @@ def test_a_fault_that_passes_changes_nothing(
     assert no_pauses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_faults_at_random_change_nothing(seed: int, s3: S3, no_pauses: list[float]) -> None:
     data = np.random.default_rng(seed).integers(0, 4, 100_000).astype("S1").tobytes() + TEXT
@@ -455,6 +462,7 @@ def test_faults_at_random_change_nothing(seed: int, s3: S3, no_pauses: list[floa
     assert no_pauses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS[:-1])
 @pytest.mark.parametrize("where", ["s3", "web"])
 def test_a_fault_that_stays_is_told_with_the_name_after_bounded_time(
