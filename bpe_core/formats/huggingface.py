@@ -345,7 +345,12 @@ def _check_model(location: Location, model: dict[str, Any]) -> None:
         )
     for key in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
-            raise malformed(location, f"model.{key}", "null", quoted(model[key]))
+            raise malformed(
+                location,
+                f"model.{key}",
+                "null: byte-level tokens, or SentencePiece's",
+                quoted(model[key]),
+            )
 
 
 def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
