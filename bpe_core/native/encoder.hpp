@@ -12,6 +12,7 @@
 #include "normalizer.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
+#include "whole_tokens.hpp"
 
 namespace bpe {
 
@@ -45,8 +46,10 @@ class Encoder {
   // How many ids a byte of text becomes at most.
   size_t growth() const { return normalizer_.growth(); }
 
-  // Pre-tokens that are a token whatever the merges make of them (ignore_merges).
-  void set_whole_tokens(WholeTokens ids) { whole_ = std::move(ids); }
+  // Pre-tokens of these bytes are these tokens, whatever the merges make of them (ignore_merges).
+  void set_whole_tokens(const TokenSpans& tokens) {
+    whole_ = WholeTokens(rules_, merge_batch_, tokens);
+  }
 
   // Encodes documents cut at special tokens, whose ids stand in special_ids by match index. Appends
   // their ids, and writes the number of ids after each document to `offsets`. Throws UnknownByte,

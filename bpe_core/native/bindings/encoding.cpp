@@ -78,14 +78,9 @@ class PyEncoder {
                         const py::array_t<uint32_t, py::array::c_style>& ids) {
     const BytesView keys(buffer);
     check_key_offsets(keys, offsets, ids.size());
-    WholeTokens whole;
-    for (py::ssize_t i = 0; i < ids.size(); ++i) {
-      const int64_t begin = offsets.data()[i];
-      whole.emplace(std::string(reinterpret_cast<const char*>(keys.data()) + begin,
-                                static_cast<size_t>(offsets.data()[i + 1] - begin)),
-                    ids.data()[i]);
-    }
-    encoder_.set_whole_tokens(std::move(whole));
+    py::gil_scoped_release release;
+    encoder_.set_whole_tokens(
+        {keys.data(), offsets.data(), ids.data(), static_cast<size_t>(ids.size())});
   }
 
   // (ids, offsets): uint16 or uint32 ids of all documents, int64 offsets of n + 1.
