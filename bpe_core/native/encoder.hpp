@@ -46,6 +46,9 @@ class Encoder {
   // How many ids a byte of text becomes at most.
   size_t growth() const { return normalizer_.growth(); }
 
+  // Of what the merges make.
+  uint32_t largest_id() const { return rules_.largest_id(); }
+
   // Pre-tokens of these bytes are these tokens, whatever the merges make of them (ignore_merges).
   void set_whole_tokens(const TokenSpans& tokens) {
     whole_ = WholeTokens(rules_, merge_batch_, tokens);
