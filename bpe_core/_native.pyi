@@ -1,6 +1,6 @@
 """The native core; see the modules of bpe_core that use it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -167,7 +167,7 @@ class Encoder:
         portable: bool = ...,
         normalizer: Normalizer | None = None,
     ) -> None: ...
-    def set_whole_tokens(self, keys: _Bytes, offsets: _Int64, ids: NDArray[np.uint32]) -> None: ...
+    def set_whole_tokens(self, keys: _Bytes, offsets: _Int64, ids: NDArray[np.uint32]) -> bool: ...
     def encode_documents(
         self,
         data: _Bytes,
@@ -209,3 +209,18 @@ class LongestMatcher:
         special_ids: Sequence[int],
         longest_first: bool,
     ) -> tuple[_Int64, _Int64]: ...
+
+class MergeTexts:
+    def __len__(self) -> int: ...
+    def rows(
+        self, keys: _Bytes, offsets: _Int64, ids: _Int64, stand_ins: bool
+    ) -> NDArray[np.int64] | None: ...
+
+def find_merges(json: _Bytes) -> tuple[int, int, MergeTexts] | None: ...
+def entries_in_stand_ins(
+    entries: dict[str, Any], left_out: Collection[str], max_id: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32]] | None: ...
+def has_equal_keys(keys: _Bytes, offsets: _Int64) -> bool: ...
+def find_wrong_merge(
+    keys: _Bytes, offsets: _Int64, left: _Int64, right: _Int64, result: _Int64
+) -> int: ...

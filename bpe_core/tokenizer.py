@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet
-from bpe_core.buffers import concatenate, to_utf8
+from bpe_core.buffers import flatten, to_utf8
 from bpe_core.cores import check_num_threads
 from bpe_core.documents import Documents, check_spans, to_buffer
 from bpe_core.errors import (
@@ -661,7 +661,7 @@ class BPETokenizer:
             normalizer=self._normalizer,
         )
         if model.ignore_merges:
-            keys, offsets = concatenate(model.token_bytes.to_pylist())
+            keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
         self._all_specials = self._special_set(frozenset(model.special_tokens))

@@ -8,17 +8,19 @@ pre-tokenizer splits by the pattern and then turns bytes into stand-ins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from bpe_core._native import MergeTexts, find_merges
+from bpe_core.errors import FormatError
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
     built,
     dump_json,
     malformed,
+    parse_json_object,
     quoted,
-    read_json_object,
+    read_bytes,
     write_file,
 )
 from bpe_core.formats.gpt2 import (
@@ -29,7 +31,7 @@ from bpe_core.formats.gpt2 import (
 )
 from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
 from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, pattern_of, pre_tokenizer_of
-from bpe_core.formats.ranks import why_not_ranks
+from bpe_core.formats.ranks import makes_its_tokens
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.formats.template import around_of, post_processor_of
 from bpe_core.model import TokenizerModel
@@ -130,7 +132,8 @@ def read_huggingface(location: Location) -> TokenizerModel:
             dropout, truncation, ….
         OSError: as opening it does.
     """
-    root = read_json_object(location)
+    data = read_bytes(location)
+    root, merge_texts = _read_root(location, data)
     for key, instead in (("truncation", "cut"), ("padding", "pad")):
         if root.get(key) is not None:
             raise malformed(
@@ -151,11 +154,16 @@ def read_huggingface(location: Location) -> TokenizerModel:
     if normalizer is not None or normalize_quotes:
         _check_found_as_they_stand(location, added)
     prepend, append = around_of(location, root.get("post_processor"), set(specials.values()))
-    merges = [_sides(merge) for merge in list_of(location, "model.merges", model.get("merges"))]
-    _check_apart(location, specials, vocab, merges)
+    _check_apart(location, specials, vocab, [])
     tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
-    rows = tokens.merges_of(location, merges, lambda rank: f"model.merges[{rank}]")
-    plain = built(
+    rows = None if merge_texts is None else tokens.rows_of(merge_texts)
+    if rows is None:
+        listed = parse_json_object(location, data)["model"].get("merges")
+        merges = [_sides(merge) for merge in list_of(location, "model.merges", listed)]
+        _check_apart(location, specials, vocab, merges)
+        rows = tokens.merges_of(location, merges, lambda rank: f"model.merges[{rank}]")
+    nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
+    return built(
         location,
         lambda: TokenizerModel(
             token_ids=tokens.ids,
@@ -163,15 +171,28 @@ def read_huggingface(location: Location) -> TokenizerModel:
             merges=rows,
             special_tokens=specials,
             pattern=pattern,
-            ignore_merges=model.get("ignore_merges", False),
+            # Left out where it changes nothing.
+            ignore_merges=model.get("ignore_merges", False)
+            and not makes_its_tokens(tokens.ids, tokens.tokens, rows),
             normalizer=normalizer,
             normalize_quotes=normalize_quotes,
+            prepend=prepend,
+            append=append,
+            nonspecial_tokens=nonspecial,
         ),
     )
-    nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
-    return replace(
-        _without_idle_flag(plain), prepend=prepend, append=append, nonspecial_tokens=nonspecial
-    )
+
+
+def _read_root(location: Location, data: bytes) -> tuple[dict[str, Any], MergeTexts | None]:
+    """The object of the file, and its merges apart from it where they are as usual."""
+    found = find_merges(data)
+    if found is not None:
+        begin, end, merges = found
+        try:
+            return parse_json_object(location, data[:begin] + b"[]" + data[end:]), merges
+        except FormatError:
+            pass  # for a message with places of the whole file
+    return parse_json_object(location, data), None
 
 
 def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
@@ -335,14 +356,6 @@ def _check_apart(
                 "an id that ordinary text does not get",
                 f"id {specials[text]}, a byte's or a merge's",
             )
-
-
-def _without_idle_flag(model: TokenizerModel) -> TokenizerModel:
-    """The model without `ignore_merges` where that changes nothing."""
-    if not model.ignore_merges:
-        return model
-    plain = replace(model, ignore_merges=False)
-    return plain if why_not_ranks(plain) is None else model
 
 
 def _sides(merge: Any) -> list[Any]:

@@ -50,8 +50,10 @@ class Encoder {
   uint32_t largest_id() const { return rules_.largest_id(); }
 
   // Pre-tokens of these bytes are these tokens, whatever the merges make of them (ignore_merges).
-  void set_whole_tokens(const TokenSpans& tokens) {
+  // Returns whether the merges make something else of any.
+  bool set_whole_tokens(const TokenSpans& tokens) {
     whole_ = WholeTokens(rules_, merge_batch_, tokens);
+    return !whole_.empty();
   }
 
   // Encodes documents cut at special tokens, whose ids stand in special_ids by match index. Appends

@@ -119,12 +119,13 @@ class PyEncoder {
         native_(pattern.has_value()),
         workspaces_(cache_entries) {}
 
-  void set_whole_tokens(const py::buffer& buffer, const Int64Array& offsets,
+  // Returns whether this makes a difference.
+  bool set_whole_tokens(const py::buffer& buffer, const Int64Array& offsets,
                         const py::array_t<uint32_t, py::array::c_style>& ids) {
     const BytesView keys(buffer);
     check_key_offsets(keys, offsets, ids.size());
     py::gil_scoped_release release;
-    encoder_.set_whole_tokens(
+    return encoder_.set_whole_tokens(
         {keys.data(), offsets.data(), ids.data(), static_cast<size_t>(ids.size())});
   }
 

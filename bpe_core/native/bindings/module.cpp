@@ -12,6 +12,7 @@
 #include "learning.cpp"
 #include "merge_rules.hpp"
 #include "text.cpp"
+#include "tokenizer_files.cpp"
 
 namespace bpe {
 namespace {
@@ -46,4 +47,5 @@ PYBIND11_MODULE(_native, m) {
   bpe::bind_counting(m);
   bpe::bind_learning(m);
   bpe::bind_encoding(m);
+  bpe::bind_tokenizer_files(m);
 }
