@@ -12,7 +12,7 @@ _Separators: TypeAlias = bytes | Sequence[bytes]
 _Columns: TypeAlias = tuple[NDArray[np.uint8], _Int64, _Int64]
 
 def split_pretokens(
-    pattern: str, data: _Bytes, capacity: int = 256, portable: bool = False
+    pattern: str | Splitter, data: _Bytes, capacity: int = 256, portable: bool = False
 ) -> _Int64: ...
 def join_texts(texts: list[Any]) -> tuple[NDArray[np.uint8], _Int64] | None: ...
 def utf8_valid_prefix(data: _Bytes) -> int: ...
@@ -48,12 +48,16 @@ def safe_cut(
     limit: int,
     specials: SpecialSet,
     normalizer: Normalizer | None = None,
-    before_white_space: bool = False,
+    pattern: str | Splitter = "gpt2",
 ) -> int | None: ...
 def best_fit_rows(lengths: _Int64, capacity: int) -> tuple[_Int64, int]: ...
 def copy_pieces(
     source: NDArray[Any], starts: _Int64, lengths: _Int64, target: NDArray[Any], places: _Int64
 ) -> None: ...
+
+class Splitter:
+    @property
+    def has_cuts(self) -> bool: ...
 
 class Normalizer:
     def __init__(self, form: str | None = None, quotes: bool = False) -> None: ...
@@ -75,7 +79,7 @@ class SpecialSet:
 class PretokenTable:
     def __init__(
         self,
-        pattern: str | None,
+        pattern: str | Splitter | None,
         special_tokens: Sequence[bytes],
         max_pretoken_bytes: int = 0,
         portable: bool = ...,
@@ -98,7 +102,7 @@ class PretokenTable:
 class OrderedPretokens:
     def __init__(
         self,
-        pattern: str | None,
+        pattern: str | Splitter | None,
         special_tokens: Sequence[bytes] = (),
         normalizer: Normalizer | None = None,
     ) -> None: ...
@@ -162,7 +166,7 @@ class Encoder:
         right: NDArray[np.uint32],
         result: NDArray[np.uint32],
         unknown_id: int = -1,
-        pattern: str | None = "gpt2",
+        pattern: str | Splitter | None = "gpt2",
         cache_entries: int = ...,
         portable: bool = ...,
         normalizer: Normalizer | None = None,

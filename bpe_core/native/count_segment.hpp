@@ -17,8 +17,8 @@ struct SegmentCounter {
   static constexpr size_t kBatch = 256;
 
   BPE_ALWAYS_INLINE static void add_segment(PretokenTable& table,
-                                            const PretokenTable::Segment& segment, Scanner scanner,
-                                            size_t max_pretoken_bytes,
+                                            const PretokenTable::Segment& segment,
+                                            const Scanner& scanner, size_t max_pretoken_bytes,
                                             std::vector<LongPretoken>& too_long) {
     size_t bounds[kBatch + 1];
     alignas(32) ShortKey keys[kBatch];

@@ -32,7 +32,7 @@ struct Avx2CountKeys : Avx2Keys {
 };
 
 BPE_AVX2_AES void add_segment(PretokenTable& table, const PretokenTable::Segment& segment,
-                              Scanner scanner, size_t max_pretoken_bytes,
+                              const Scanner& scanner, size_t max_pretoken_bytes,
                               std::vector<LongPretoken>& too_long) {
   SegmentCounter<Avx2CountKeys>::add_segment(table, segment, scanner, max_pretoken_bytes, too_long);
 }

@@ -115,14 +115,36 @@ inline bool continues_character(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
 inline bool is_ascii_letter(uint8_t byte) { return static_cast<uint8_t>((byte | 32) - 'a') < 26; }
 
-// Whether a letter that normalizing leaves as it is ends at text[0, end).
-bool ends_with_letter(const uint8_t* text, size_t end, const Normalizer& normalizer) {
-  if (text[end - 1] < 0x80) return is_ascii_letter(text[end - 1]);
+// The character that ends at text[0, end).
+uint32_t character_before(const uint8_t* text, size_t end) {
   size_t begin = end - 1;
   while (begin > 0 && end - begin < 4 && continues_character(text[begin])) --begin;
   const DecodedCharacter character = decode_utf8(text + begin, end - begin);
-  return character.size == end - begin && is_letter(character.code_point) &&
-         normalizer.is_fixed(character.code_point);
+  return character.size == end - begin ? character.code_point : kInvalidCodePoint;
+}
+
+// Whether a letter that normalizing leaves as it is ends at text[0, end).
+bool ends_with_letter(const uint8_t* text, size_t end, const Normalizer& normalizer) {
+  if (text[end - 1] < 0x80) return is_ascii_letter(text[end - 1]);
+  const uint32_t last = character_before(text, end);
+  return last != kInvalidCodePoint && is_letter(last) && normalizer.is_fixed(last);
+}
+
+// Whether a character takes no marks that follow it, so that normalizing leaves it as it is.
+bool takes_no_marks(uint32_t code_point) {
+  return code_point < 0x80 && !is_ascii_letter(static_cast<uint8_t>(code_point)) &&
+         (code_point < '<' || code_point > '>');
+}
+
+// Whether a splitter allows a cut at `place`; 0 < place < size.
+bool may_split(const uint8_t* text, size_t size, size_t place, const Normalizer& normalizer,
+               const Splitter& splitter) {
+  if (continues_character(text[place])) return false;
+  const uint32_t next = decode_utf8(text + place, size - place).code_point;
+  const uint32_t previous = character_before(text, place);
+  if (!splitter.may_cut(previous, next)) return false;
+  return !normalizer.is_active() || (previous != kInvalidCodePoint && takes_no_marks(next) &&
+                                     normalizer.is_fixed(previous) && normalizer.is_fixed(next));
 }
 
 // Whether the rule of characters allows a cut at `place`; 0 < place < size.
@@ -284,11 +306,14 @@ size_t cut_lookahead(const SpecialMatcher& specials) {
 
 int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
                  const SpecialMatcher& specials, const Normalizer& normalizer,
-                 bool before_white_space) {
+                 const CutRule& rule) {
   const size_t lookahead = cut_lookahead(specials);
   const auto may_cut_at = [&](size_t place) {
+    if (rule.splitter != nullptr) {
+      return may_split(text, size, place, normalizer, *rule.splitter);
+    }
     return may_cut(text, size, place, normalizer) &&
-           (!before_white_space ||
+           (!rule.before_white_space ||
             is_word_space(classify(text, size, place).char_class, text[place]));
   };
   if (!at_end && (size < lookahead || size - lookahead < limit)) {

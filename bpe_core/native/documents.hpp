@@ -10,10 +10,11 @@
 
 #include "normalizer.hpp"
 #include "special_matcher.hpp"
+#include "splitter.hpp"
 
 namespace bpe {
 
-// Why these can't separate documents, or nullptr if they can. Where a separator stands must not
+// Why these cannot separate documents, or nullptr if they can. Where a separator stands must not
 // depend on where the search begins, so an end of one must not be the beginning of another or of
 // itself
 // ("abab" in "ababab"). A separator may lie inside another ("\n" in "\r\n"). One byte repeated is
@@ -84,6 +85,12 @@ void scan_documents(const uint8_t* data, size_t size, const int64_t* starts, con
 // Number of characters of a valid UTF-8 text.
 size_t count_characters(const uint8_t* text, size_t size);
 
+// Between which characters long text may be cut, if not by the rule of the named patterns.
+struct CutRule {
+  bool before_white_space = false;     // for white-space words: only there
+  const Splitter* splitter = nullptr;  // where it allows a cut
+};
+
 // What safe_cut gives when there is no place.
 inline constexpr int64_t kNoCut = -1;
 
@@ -95,14 +102,14 @@ size_t cut_lookahead(const SpecialMatcher& specials);
 // no letter, no mark and no apostrophe, unless an occurrence of a special token spans it
 // (occurrences are found leftmost and longest from the piece's start on). With a normalizer both
 // characters must be fixed (`Normalizer::is_fixed`): then normalized text has the cut too, between
-// the same letter and the same character, which may have taken marks that follow it. The result is
-// the last such place in (0, limit], else the first after `limit`, else kNoCut: then, unless
-// `at_end`, more text may hold one. It depends on the document, the piece's start and `limit`, not
-// on `size`. With before_white_space, for white-space words, a cut stands there alone.
+// the same letter and the same character, which may have taken marks that follow it. CutRule
+// replaces what is said of the two characters. The result is the last such place in (0, limit],
+// else the first after `limit`, else kNoCut: then, unless `at_end`, more text may hold one. It
+// depends on the document, the piece's start and `limit`, not on `size`.
 // std::invalid_argument if not `at_end` and `size` is less than limit +
 // cut_lookahead(specials).
 int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
                  const SpecialMatcher& specials, const Normalizer& normalizer,
-                 bool before_white_space = false);
+                 const CutRule& rule = {});
 
 }  // namespace bpe

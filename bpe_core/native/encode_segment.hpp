@@ -21,7 +21,7 @@ namespace bpe {
 struct EncoderParts {
   const MergeRules& rules;
   const WholeTokens& whole;
-  Scanner scan;
+  const Scanner& scan;
   BatchMerger merge_batch;
 };
 

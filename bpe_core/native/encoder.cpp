@@ -51,7 +51,7 @@ constexpr SegmentEncoders kPortableSegmentEncoders = {encode_segment_portable<ui
 
 Encoder::Encoder(MergeRules rules, Scanner scanner, Normalizer normalizer, bool portable)
     : rules_(std::move(rules)),
-      scanner_(scanner != nullptr ? scanner : Scanner(scan_whole)),
+      scanner_(scanner != nullptr ? std::move(scanner) : Scanner(scan_whole)),
       normalizer_(normalizer),
       merge_batch_(merge_batch_portable),
       segment_encoders_(kPortableSegmentEncoders) {

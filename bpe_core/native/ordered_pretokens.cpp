@@ -22,7 +22,7 @@ uint32_t tag_of(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
 
 }  // namespace
 
-void OrderedPretokens::add_document(const uint8_t* text, size_t size, Scanner scanner,
+void OrderedPretokens::add_document(const uint8_t* text, size_t size, const Scanner& scanner,
                                     const Normalizer& normalizer, const SpecialMatcher& specials) {
   constexpr size_t kBatch = 256;
   size_t ends[kBatch];

@@ -15,8 +15,8 @@ namespace bpe {
 class OrderedPretokens {
  public:
   // Counts the pre-tokens of text[0, size), cut at special tokens and normalized between them.
-  void add_document(const uint8_t* text, size_t size, Scanner scanner, const Normalizer& normalizer,
-                    const SpecialMatcher& specials);
+  void add_document(const uint8_t* text, size_t size, const Scanner& scanner,
+                    const Normalizer& normalizer, const SpecialMatcher& specials);
 
   // Adds 1 to the count of a key of at least one byte.
   void add(const uint8_t* key, size_t length);

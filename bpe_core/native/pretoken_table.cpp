@@ -190,9 +190,10 @@ bool PretokenTable::is_full(size_t memory_limit) const {
 }
 
 size_t PretokenTable::add_documents(const uint8_t* data, size_t size, const int64_t* starts,
-                                    const int64_t* ends, size_t n, size_t first, Scanner scanner,
-                                    const Normalizer& normalizer, const SpecialMatcher& specials,
-                                    size_t memory_limit, size_t max_pretoken_bytes,
+                                    const int64_t* ends, size_t n, size_t first,
+                                    const Scanner& scanner, const Normalizer& normalizer,
+                                    const SpecialMatcher& specials, size_t memory_limit,
+                                    size_t max_pretoken_bytes,
                                     std::vector<LongPretoken>& too_long) {
   std::string buffer;
   for (size_t i = first; i < n; ++i) {

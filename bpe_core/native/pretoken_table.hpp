@@ -38,7 +38,7 @@ class PretokenTable {
 
   // What is done in different ways on different CPUs.
   struct Kernel {
-    void (*add_segment)(PretokenTable& table, const Segment& segment, Scanner scanner,
+    void (*add_segment)(PretokenTable& table, const Segment& segment, const Scanner& scanner,
                         size_t max_pretoken_bytes, std::vector<LongPretoken>& too_long);
     uint64_t (*hash)(const ShortKey& key);  // of a short key
   };
@@ -52,7 +52,7 @@ class PretokenTable {
   // document is counted a call. `size` bytes of data may be read. Pre-tokens above
   // max_pretoken_bytes (0: no limit) are left out and told in `too_long`.
   size_t add_documents(const uint8_t* data, size_t size, const int64_t* starts, const int64_t* ends,
-                       size_t n, size_t first, Scanner scanner, const Normalizer& normalizer,
+                       size_t n, size_t first, const Scanner& scanner, const Normalizer& normalizer,
                        const SpecialMatcher& specials, size_t memory_limit,
                        size_t max_pretoken_bytes, std::vector<LongPretoken>& too_long);
 

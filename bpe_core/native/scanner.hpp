@@ -3,6 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "splitter.hpp"
 
 namespace bpe {
 
@@ -49,17 +53,20 @@ class Scanner {
 
   Scanner(std::nullptr_t) {}  // stands for none
   explicit Scanner(Scan scan, uint32_t max_digits = 0) : scan_(scan), max_digits_(max_digits) {}
+  explicit Scanner(std::shared_ptr<const Splitter> splitter) : splitter_(std::move(splitter)) {}
 
   size_t operator()(const uint8_t* text, size_t size, size_t pos, size_t* ends,
                     size_t capacity) const {
+    if (scan_ == nullptr) return splitter_->scan(text, size, pos, ends, capacity);
     return scan_(text, size, pos, ends, capacity, max_digits_);
   }
 
-  bool operator==(std::nullptr_t) const { return scan_ == nullptr; }
+  bool operator==(std::nullptr_t) const { return scan_ == nullptr && splitter_ == nullptr; }
 
  private:
   Scan scan_ = nullptr;
-  uint32_t max_digits_ = 0;  // of a pattern with rules
+  uint32_t max_digits_ = 0;                   // of a pattern with rules
+  std::shared_ptr<const Splitter> splitter_;  // if there is no function
 };
 
 // The fastest scanner for the pattern on this CPU.

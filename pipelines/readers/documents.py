@@ -496,7 +496,7 @@ class BatchMaker:
                 limit,
                 self._specials.matcher,
                 self._normalizer,
-                self._options.cut_before_white_space,
+                "whitespace_words" if self._options.cut_before_white_space else "gpt2",
             )
             if cut is not None:
                 return text, left, cut

@@ -213,6 +213,7 @@ def test_each_error_is_a_message_on_stderr_and_an_exit_code(
         assert in_child(fail, stage, QUICKSTART) == (code, "", f"error: {error}\n")
 
 
+@pytest.mark.slow
 def test_a_plan_that_a_build_would_refuse_is_shown_and_has_its_exit_code(in_child: Run) -> None:
     refusal = errors.DifferentConfigurationError("Other.")
     planned = BuildPlan(

@@ -8,11 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "encoder.hpp"
@@ -122,6 +124,20 @@ inline Scanner scanner_from_name(const std::string& name, bool portable = false)
     return portable ? portable_scanner_for(pattern, rules) : scanner_for(pattern, rules);
   }
   return portable ? portable_scanner_for(pattern) : scanner_for(pattern);
+}
+
+// How Python names a way of splitting: a native scanner, or a splitter made at run time.
+using PatternArgument = std::variant<std::string, std::shared_ptr<Splitter>>;
+
+inline Scanner scanner_from_argument(const PatternArgument& pattern, bool portable = false) {
+  const auto* const name = std::get_if<std::string>(&pattern);
+  return name != nullptr ? scanner_from_name(*name, portable)
+                         : Scanner(std::get<std::shared_ptr<Splitter>>(pattern));
+}
+
+inline Scanner scanner_from_argument(const std::optional<PatternArgument>& pattern,
+                                     bool portable = false) {
+  return pattern ? scanner_from_argument(*pattern, portable) : Scanner(nullptr);
 }
 
 // None stands for a normalizer that changes nothing.

@@ -16,11 +16,11 @@ namespace {
 
 class PyPretokenTable {
  public:
-  PyPretokenTable(const std::optional<std::string>& pattern,
+  PyPretokenTable(const std::optional<PatternArgument>& pattern,
                   std::vector<std::string> special_tokens, size_t max_pretoken_bytes, bool portable,
                   const Normalizer* normalizer)
       : table_(portable),
-        scanner_(pattern ? scanner_from_name(*pattern, portable) : nullptr),
+        scanner_(scanner_from_argument(pattern, portable)),
         normalizer_(normalizer_or_none(normalizer)),
         specials_(std::move(special_tokens)),
         max_pretoken_bytes_(max_pretoken_bytes) {}
@@ -135,9 +135,9 @@ class PyPretokenTable {
 
 class PyOrderedPretokens {
  public:
-  PyOrderedPretokens(const std::optional<std::string>& pattern,
+  PyOrderedPretokens(const std::optional<PatternArgument>& pattern,
                      std::vector<std::string> special_tokens, const Normalizer* normalizer)
-      : scanner_(pattern ? scanner_from_name(*pattern) : nullptr),
+      : scanner_(scanner_from_argument(pattern)),
         normalizer_(normalizer_or_none(normalizer)),
         specials_(std::move(special_tokens)) {}
 
@@ -208,7 +208,7 @@ class PyCountMerger {
 
 void bind_counting(py::module_& m) {
   py::class_<PyPretokenTable>(m, "PretokenTable")
-      .def(py::init<std::optional<std::string>, std::vector<std::string>, size_t, bool,
+      .def(py::init<std::optional<PatternArgument>, std::vector<std::string>, size_t, bool,
                     const Normalizer*>(),
            "pattern"_a, "special_tokens"_a, "max_pretoken_bytes"_a = 0, "portable"_a = false,
            "normalizer"_a = py::none())
@@ -225,7 +225,7 @@ void bind_counting(py::module_& m) {
       .def("columns", &PyPretokenTable::columns);
 
   py::class_<PyOrderedPretokens>(m, "OrderedPretokens")
-      .def(py::init<std::optional<std::string>, std::vector<std::string>, const Normalizer*>(),
+      .def(py::init<std::optional<PatternArgument>, std::vector<std::string>, const Normalizer*>(),
            "pattern"_a, "special_tokens"_a = std::vector<std::string>{},
            "normalizer"_a = py::none())
       .def("add_documents", &PyOrderedPretokens::add_documents, "data"_a, "starts"_a, "ends"_a)

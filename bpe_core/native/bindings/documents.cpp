@@ -151,11 +151,18 @@ void add_document_sums_of(const Int64s& tokens, const Int64s& bytes, Int64s& len
 
 std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t limit,
                                    const SpecialSet& specials, const Normalizer* normalizer,
-                                   bool before_white_space) {
+                                   const PatternArgument& pattern) {
   const BytesView text(buffer);
+  CutRule rule;
+  if (const auto* const name = std::get_if<std::string>(&pattern)) {
+    rule.before_white_space =
+        pattern_from_name(name->substr(0, name->find('/'))) == Pattern::whitespace_words;
+  } else {
+    rule.splitter = std::get<std::shared_ptr<Splitter>>(pattern).get();
+  }
   py::gil_scoped_release release;
   const int64_t cut = safe_cut(text.data(), text.size(), at_end, limit, specials.matcher(),
-                               normalizer_or_none(normalizer), before_white_space);
+                               normalizer_or_none(normalizer), rule);
   if (cut == kNoCut) return std::nullopt;
   return cut;
 }
@@ -230,7 +237,7 @@ void bind_documents(py::module_& m) {
       "cut_lookahead", [](const SpecialSet& specials) { return cut_lookahead(specials.matcher()); },
       "specials"_a);
   m.def("safe_cut", &safe_cut_of, "text"_a, "at_end"_a, "limit"_a, "specials"_a,
-        "normalizer"_a = py::none(), "before_white_space"_a = false);
+        "normalizer"_a = py::none(), "pattern"_a = PatternArgument("gpt2"));
 
   m.def("add_id_counts", &add_id_counts_of<uint16_t>, "ids"_a.noconvert(), "counts"_a.noconvert());
   m.def("add_id_counts", &add_id_counts_of<uint32_t>, "ids"_a.noconvert(), "counts"_a.noconvert());

@@ -110,11 +110,11 @@ class SharedInts {
 class PyEncoder {
  public:
   PyEncoder(const Int64Array& byte_ids, std::vector<MergeRule> rules, int64_t unknown_id,
-            const std::optional<std::string>& pattern, size_t cache_entries, bool portable,
+            const std::optional<PatternArgument>& pattern, size_t cache_entries, bool portable,
             const Normalizer* normalizer)
       : encoder_(MergeRules(checked_byte_ids(byte_ids), rules, unknown_id),
-                 pattern ? scanner_from_name(*pattern, portable) : nullptr,
-                 normalizer_or_none(normalizer), portable),
+                 scanner_from_argument(pattern, portable), normalizer_or_none(normalizer),
+                 portable),
         ints_(encoder_.largest_id()),
         native_(pattern.has_value()),
         workspaces_(cache_entries) {}
@@ -348,13 +348,14 @@ void bind_encoding(py::module_& m) {
                        const py::array_t<uint32_t, py::array::c_style>& left,
                        const py::array_t<uint32_t, py::array::c_style>& right,
                        const py::array_t<uint32_t, py::array::c_style>& result, int64_t unknown_id,
-                       const std::optional<std::string>& pattern, size_t cache_entries,
+                       const std::optional<PatternArgument>& pattern, size_t cache_entries,
                        bool portable, const Normalizer* normalizer) {
              return std::make_unique<PyEncoder>(byte_ids, rules_from_columns(left, right, result),
                                                 unknown_id, pattern, cache_entries, portable,
                                                 normalizer);
            }),
-           "byte_ids"_a, "left"_a, "right"_a, "result"_a, "unknown_id"_a = -1, "pattern"_a = "gpt2",
+           "byte_ids"_a, "left"_a, "right"_a, "result"_a, "unknown_id"_a = -1,
+           "pattern"_a = std::optional<PatternArgument>("gpt2"),
            "cache_entries"_a = size_t{1} << 21, "portable"_a = false, "normalizer"_a = py::none())
       .def("set_whole_tokens", &PyEncoder::set_whole_tokens, "keys"_a, "offsets"_a, "ids"_a)
       .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,

@@ -20,9 +20,9 @@
 namespace bpe {
 namespace {
 
-Int64Array split_pretokens(const std::string& pattern, const py::buffer& buffer, size_t capacity,
-                           bool portable) {
-  const Scanner scanner = scanner_from_name(pattern, portable);
+Int64Array split_pretokens(const PatternArgument& pattern, const py::buffer& buffer,
+                           size_t capacity, bool portable) {
+  const Scanner scanner = scanner_from_argument(pattern, portable);
   if (capacity == 0) throw std::invalid_argument("capacity must be at least 1");
   const BytesView data(buffer);
   std::vector<int64_t> result;
@@ -152,6 +152,8 @@ py::tuple mark_words_of(const py::buffer& buffer, const Int64Array& starts, cons
 }  // namespace
 
 void bind_text(py::module_& m) {
+  py::class_<Splitter, std::shared_ptr<Splitter>>(m, "Splitter")
+      .def_property_readonly("has_cuts", &Splitter::has_cuts);
   m.def("split_pretokens", &split_pretokens, "pattern"_a, "data"_a, "capacity"_a = 256,
         "portable"_a = false);
   m.def("join_texts", &join_texts, "texts"_a);
