@@ -200,5 +200,6 @@ void bind_documents(py::module_& m);
 void bind_counting(py::module_& m);
 void bind_learning(py::module_& m);
 void bind_encoding(py::module_& m);
+void bind_tokenizer_files(py::module_& m);
 
 }  // namespace bpe

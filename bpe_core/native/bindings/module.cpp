@@ -13,6 +13,7 @@
 #include "merge_rules.hpp"
 #include "splitting.cpp"
 #include "text.cpp"
+#include "tokenizer_files.cpp"
 
 namespace bpe {
 namespace {
@@ -48,4 +49,5 @@ PYBIND11_MODULE(_native, m) {
   bpe::bind_counting(m);
   bpe::bind_learning(m);
   bpe::bind_encoding(m);
+  bpe::bind_tokenizer_files(m);
 }
