@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, Normalizer, SpecialSet, cut_lookahead, safe_cut
 from bpe_core.buffers import to_utf8
+from bpe_core.patterns import Pattern
 
 __all__ = ["TextStream"]
 
@@ -24,9 +25,9 @@ class TextStream:
         encoder: native encoder.
         specials: special tokens that become their ids.
         normalizer: native normalizer, or None.
-        has_safe_cuts: true if text may be cut elsewhere than after special tokens.
-        encode_custom: returns the ids of a chunk of text by a custom pattern; None if the encoder
-            has a native pattern.
+        pattern: split pattern.
+        encode_custom: returns the ids of a chunk of text by a pattern that is not compiled; None if
+            the encoder splits text itself.
     """
 
     def __init__(
@@ -34,14 +35,14 @@ class TextStream:
         encoder: Encoder,
         specials: SpecialSet,
         normalizer: Normalizer | None,
+        pattern: Pattern,
         *,
-        has_safe_cuts: bool,
         encode_custom: Callable[[bytes], NDArray[np.uint32]] | None,
     ) -> None:
         self._encoder = encoder
         self._specials = specials
         self._normalizer = normalizer
-        self._has_safe_cuts = has_safe_cuts
+        self._cut_by = pattern.scanner if pattern.has_safe_cuts else None
         self._encode_custom = encode_custom
 
     def encode(self, parts: Iterable[str | bytes]) -> Iterator[int]:
@@ -84,8 +85,8 @@ class TextStream:
 
         At least `cut_lookahead` bytes must follow the limit.
         """
-        if self._has_safe_cuts:
-            return safe_cut(text, False, limit, self._specials, self._normalizer)
+        if self._cut_by is not None:
+            return safe_cut(text, False, limit, self._specials, self._normalizer, self._cut_by)
         ends = (end for _, end, _ in self._specials.find_all(text) if end <= limit)
         return max(ends, default=None)
 

@@ -25,7 +25,7 @@ from bpe_core.errors import (
 )
 from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
-from bpe_core.patterns import resolve_pattern, split_custom
+from bpe_core.patterns import resolve_pattern, split_custom, warn_of_slow_pattern
 from bpe_core.special_tokens import check_special_tokens, special_set
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
@@ -623,7 +623,8 @@ class BPETokenizer:
         self._model = model
         self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
         resolved = resolve_pattern(model.pattern)
-        self._split_regex = None if resolved.native is not None else resolved.regex
+        warn_of_slow_pattern(resolved)
+        self._split_regex = None if resolved.scanner is not None else resolved.regex
         left, right, result = (model.merges[:, i].astype(np.uint32) for i in range(3))
         self._encoder = Encoder(
             model.byte_ids,
@@ -631,7 +632,7 @@ class BPETokenizer:
             right,
             result,
             -1 if model.unknown_id is None else model.unknown_id,
-            resolved.native,
+            resolved.scanner,
             normalizer=self._normalizer,
         )
         if model.ignore_merges:
@@ -713,7 +714,7 @@ class BPETokenizer:
         prepend: Sequence[int] = (),
         append: Sequence[int] = (),
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Encode by a custom pattern: `regex` finds the pre-tokens, the encoder merges them."""
+        """Encode by a pattern that is not compiled, with pre-tokens from `regex`."""
         check_spans(len(data), starts, ends)
         texts: list[bytes] = []
         bounds: list[NDArray[np.int64]] = []
@@ -777,7 +778,7 @@ class BPETokenizer:
             self._encoder,
             specials,
             self._normalizer,
-            has_safe_cuts=resolve_pattern(self._model.pattern).has_safe_cuts,
+            resolve_pattern(self._model.pattern),
             encode_custom=None if self._split_regex is None else encode_custom,
         )
 
