@@ -15,6 +15,9 @@ IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 CHANGE := not nightly and not soak and not engines and not smoke
 CODE := out/benchmarks/code-1gb.txt
 
+# pytest's rewritten modules are kept: writing them anew takes 8 seconds in each process.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel clean
 
 help:
@@ -66,9 +69,10 @@ nightly: $(VENV)/installed-test wheel
 soak: $(VENV)/installed-test
 	$(PYTEST) -m soak -o timeout=3600
 
-## make fuzz         files damaged at random, through the readers and whole builds; SEED=1 of the first
+## make fuzz         files changed at random: through readers, whole builds, and tokenizers; SEED=1 of the first
 fuzz: $(VENV)/installed-test
 	$(BIN)/python tests/support/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
+	$(BIN)/python tests/support/tokenizer_fuzzing.py --cases 20000 --seed $(SEED)
 
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
 engines: $(VENV)/installed-test wheel

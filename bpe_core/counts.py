@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import xxhash
 from numpy.typing import NDArray
 
 from bpe_core._native import PretokenTable
@@ -27,6 +28,7 @@ _SCHEMA = pa.schema(
     ]
 )
 FORMAT_VERSION = "1"
+_DIGEST = "xxh3_128"  # in the metadata of files that `save` wrote; shards have it in the manifest
 _HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer", "normalize_quotes")
 
 
@@ -125,8 +127,15 @@ class PretokenCounts:
         return cls(pa.concat_tables(tables), metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one Parquet file, sorted by pre-token; equal counts give equal bytes."""
+        """Write one Parquet file, sorted by pre-token; equal counts give equal bytes.
+
+        Its metadata contain a checksum, by which `load` recognizes damage.
+        """
         table = self.to_arrow()
+        digest = _digest(table, self.metadata)
+        table = table.replace_schema_metadata(
+            {**(table.schema.metadata or {}), f"bpe.{_DIGEST}": digest}
+        )
         temporary = f"{os.fspath(path)}.tmp"
         pq.write_table(table, temporary, compression="zstd", write_statistics=False)
         Path(temporary).replace(path)
@@ -248,6 +257,12 @@ def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
             f"{file}: expected Parquet with the columns pretoken and count: {error}; restore the "
             "file, or count again"
         ) from None
+    digest = metadata.pop(_DIGEST, None)
+    if digest is not None and (computed := _digest(table, metadata)) != digest:
+        raise FormatError(
+            f"{file}: expected contents of the checksum {digest[:32]}, found {computed}; the file "
+            "is damaged: restore it, or count again"
+        )
     pretokens = table["pretoken"].combine_chunks()
     ascending = pc.less(pretokens[:-1], pretokens[1:]) if len(pretokens) > 1 else pa.array([True])
     if not pc.all(ascending).as_py():
@@ -258,6 +273,16 @@ def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
             "the file, or read it with pyarrow and give the table to from_arrow"
         )
     return table, metadata
+
+
+def _digest(table: pa.Table, metadata: Mapping[str, str]) -> str:
+    """Return the XXH3-128, in hex, of counts and of how they were counted."""
+    keys, offsets = _split_column(table["pretoken"])
+    digest = xxhash.xxh3_128(json.dumps(sorted(metadata.items())).encode())
+    for column in (np.diff(offsets), table["count"].to_numpy()):
+        digest.update(np.ascontiguousarray(column, "<i8").data)
+    digest.update(keys[offsets[0] : offsets[-1]].data)
+    return digest.hexdigest()
 
 
 def _check_table(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str]]:

@@ -9,9 +9,15 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe_core._native import Encoder, Normalizer, SpecialSet, cut_lookahead, safe_cut
+from bpe_core._native import (
+    Encoder,
+    Normalizer,
+    SpecialSet,
+    Splitter,
+    cut_lookahead,
+    safe_cut,
+)
 from bpe_core.buffers import to_utf8
-from bpe_core.patterns import Pattern
 
 __all__ = ["TextStream"]
 
@@ -25,7 +31,7 @@ class TextStream:
         encoder: native encoder.
         specials: special tokens that become their ids.
         normalizer: native normalizer, or None.
-        pattern: split pattern.
+        cut_by: what the encoder splits text by; None if text may be cut after special tokens alone.
         encode_custom: returns the ids of a chunk of text by a pattern that is not compiled; None if
             the encoder splits text itself.
     """
@@ -35,14 +41,14 @@ class TextStream:
         encoder: Encoder,
         specials: SpecialSet,
         normalizer: Normalizer | None,
-        pattern: Pattern,
+        cut_by: str | Splitter | None,
         *,
         encode_custom: Callable[[bytes], NDArray[np.uint32]] | None,
     ) -> None:
         self._encoder = encoder
         self._specials = specials
         self._normalizer = normalizer
-        self._cut_by = pattern.scanner if pattern.has_safe_cuts else None
+        self._cut_by = cut_by
         self._encode_custom = encode_custom
 
     def encode(self, parts: Iterable[str | bytes]) -> Iterator[int]:
@@ -56,6 +62,7 @@ class TextStream:
     def _encode_steps(self, parts: Iterable[str | bytes]) -> Iterator[array[int]]:
         lookahead = cut_lookahead(self._specials)
         text = bytearray()
+        continues = False
         wanted = _STREAM_BYTES
         self._encoder.begin_stream()
         try:
@@ -67,17 +74,18 @@ class TextStream:
                         # Twice the text, so that looking again takes linear time in all.
                         wanted = 2 * len(text)
                         break
-                    yield self._encode_step(bytes(memoryview(text)[:cut]))
+                    yield self._encode_step(bytes(memoryview(text)[:cut]), continues)
                     del text[:cut]
+                    continues = True
                     wanted = _STREAM_BYTES
-            yield self._encode_step(bytes(text))
+            yield self._encode_step(bytes(text), continues)
         finally:
             self._encoder.end_stream()
 
-    def _encode_step(self, text: bytes) -> array[int]:
+    def _encode_step(self, text: bytes, continues: bool) -> array[int]:
         # An array makes Python's int of each id only when it is asked for.
         if self._encode_custom is None:
-            return array("I", self._encoder.encode_step(text, self._specials))
+            return array("I", self._encoder.encode_step(text, self._specials, continues))
         return array("I", self._encode_custom(text).tobytes())
 
     def _find_cut(self, text: bytearray, limit: int) -> int | None:

@@ -79,14 +79,14 @@ class ReadDocuments(TextRules, ParameterizedTransform):
 
     Raises:
         ConfigError: A parameter is wrong.
-        InputError: A file is missing or can't be read.
+        InputError: A file is missing or cannot be read.
     """
 
     sources: Sequence[SourceConfig]
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[DocumentBatch]:
         rules = self.check_parameters()
-        self._check_sources()
+        _check_sources(self)
         listed = [f for i, source in enumerate(self.sources) for f in list_files(source, index=i)]
         files, _ = limit_files(listed, self.sources)
         plan = plan_tasks(files, self.sources)
@@ -97,27 +97,10 @@ class ReadDocuments(TextRules, ParameterizedTransform):
             | "Read" >> beam.ParDo(read).with_output_types(DocumentBatch)
         )
 
-    def _check_sources(self) -> None:
-        is_list = isinstance(self.sources, list | tuple)
-        given = self.sources if is_list else [self.sources]
-        wrong = [type(source).__name__ for source in given if not isinstance(source, SourceConfig)]
-        if wrong or not is_list:
-            raise wrong_value(
-                self,
-                "sources",
-                expected="a list of SourceConfig",
-                found=f"a list with {wrong[0]}" if is_list else type(self.sources).__name__,
-                hint='Write sources=[SourceConfig(files=["corpus/*.txt"])].',
-            )
-
     def display_data(self) -> dict[str, Any]:
         """Return the parameters; of sources their files, formats and policies."""
-        sources = [
-            f"{source.name or ''} {source.format} {', '.join(source.files)} "
-            f"(invalid UTF-8: {source.invalid_utf8})".strip()
-            for source in self.sources
-        ]
-        return {**super().display_data(), "sources": "; ".join(sources)}
+        sources = "; ".join(map(_describe_source, self.sources))
+        return {**super().display_data(), "sources": sources}
 
 
 class Counted(NamedTuple):
@@ -212,7 +195,7 @@ class EncodeDocuments(ElementRules, ParameterizedTransform):
         rules = self.check_parameters()
         check_element_type(documents.element_type, self.text_field, self.id_field)
         tokenizer = Directory(url=self.tokenizer, storage_options=self.storage_options)
-        self._check_affixes(tokenizer)
+        _check_affixes(self, tokenizer)
         encode = EncodeBatches(
             tokenizer, text_field=self.text_field, id_field=self.id_field, **rules
         )
@@ -229,20 +212,6 @@ class EncodeDocuments(ElementRules, ParameterizedTransform):
             rejects=encoded.rejects
             | "RejectsAsRows" >> beam.Map(reject_row).with_output_types(REJECT_ROW),
         )
-
-    def _check_affixes(self, tokenizer: Directory) -> None:
-        """Check prepend and append if the tokenizer can be read here, and not on workers alone."""
-        given = {"prepend": self.prepend, "append": self.append}
-        if not any(given.values()):
-            return
-        try:
-            known = load_model(tokenizer).special_tokens
-        except (OSError, BpeError):
-            return
-        for name, token in given.items():
-            if token is not None and token not in known:
-                expected = f"a special token: {', '.join(map(repr, known)) or 'there is none'}"
-                raise wrong_value(self, name, expected, repr(token))
 
 
 @with_output_types(SHARD_ROW)
@@ -291,3 +260,41 @@ class WriteTokenShards(ParameterizedTransform):
         )
         kind = TokenShards(files=files, id_type=self.id_type)
         return write_shards(sections, totals, files, kind, SHARD_ROW)
+
+
+def _check_sources(transform: ReadDocuments) -> None:
+    """Raise ConfigError unless the sources are a list of SourceConfig."""
+    sources = transform.sources
+    is_list = isinstance(sources, list | tuple)
+    given = sources if is_list else [sources]
+    wrong = [type(source).__name__ for source in given if not isinstance(source, SourceConfig)]
+    if wrong or not is_list:
+        raise wrong_value(
+            transform,
+            "sources",
+            expected="a list of SourceConfig",
+            found=f"a list with {wrong[0]}" if is_list else type(sources).__name__,
+            hint='Write sources=[SourceConfig(files=["corpus/*.txt"])].',
+        )
+
+
+def _describe_source(source: SourceConfig) -> str:
+    files = ", ".join(source.files)
+    policy = f"(invalid UTF-8: {source.invalid_utf8})"
+    return f"{source.name or ''} {source.format} {files} {policy}".strip()
+
+
+def _check_affixes(transform: EncodeDocuments, tokenizer: Directory) -> None:
+    """Check prepend and append if the tokenizer can be read here, and not on workers alone."""
+    given = {"prepend": transform.prepend, "append": transform.append}
+    if not any(given.values()):
+        return
+    try:
+        known = load_model(tokenizer).special_tokens
+    except (OSError, BpeError):
+        return
+    for name, token in given.items():
+        if token is not None and token not in known:
+            choices = ", ".join(map(repr, known)) or "there is none"
+            expected = f"a special token: {choices}"
+            raise wrong_value(transform, name, expected, repr(token))

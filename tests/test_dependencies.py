@@ -9,6 +9,8 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bpe_core", "pipelines")
 OPTIONAL = {"tiktoken", "tokenizers"}
@@ -40,6 +42,7 @@ def declared() -> set[str]:
     return {re.match(r"[\w-]+", line)[0].lower() for line in lines}  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_the_packages_import_what_is_declared() -> None:
     distributions = packages_distributions()
     allowed = declared() | OPTIONAL | INDIRECT

@@ -64,6 +64,7 @@ LATE: dict[str, str] = {
 }
 
 
+@pytest.mark.slow
 def test_modules_import_the_package_late_only_for_a_reason() -> None:
     found = {
         f"{path.relative_to(ROOT)}:{name}"

@@ -38,6 +38,7 @@ from pipelines.manifest import generations
 from pipelines.manifest.models import (
     FORMAT_VERSION,
     CountsManifest,
+    ImportedManifest,
     Manifest,
     RunRecord,
     StageDirectory,
@@ -87,6 +88,7 @@ class Stage(Generic[_M]):
 
 COUNT: Final = Stage(name="count", manifest=CountsManifest)
 TRAIN: Final = Stage(name="train", manifest=TokenizerManifest)
+IMPORT: Final = Stage(name="import", manifest=ImportedManifest)
 ENCODE: Final = Stage(name="encode", manifest=TokensManifest, may_grow=True)
 STAGES: Final[tuple[Stage[Any], ...]] = (COUNT, TRAIN, ENCODE)
 
@@ -113,7 +115,7 @@ class Identity:
         return cls(
             configuration=configuration,
             inputs={file.label: file.size for file in plan.files},
-            marks={file.label: file.mark for file in plan.files},
+            marks={file.label: file.version_tag for file in plan.files},
             locations={file.label: file.url for file in plan.files},
         )
 
@@ -353,9 +355,9 @@ def finish_stage(
     directory.write_json(RUN, sealed(record))
     _check_present(stage, directory, manifest)
     # The manifest declares the stage finished: everything else must be on disk before it is.
-    directory.settle()
+    directory.sync()
     directory.write_json(MANIFEST, manifest.to_json())
-    directory.settle()
+    directory.sync()
     directory.remove(PLAN)
     directory.remove_leftovers()
 
@@ -493,6 +495,14 @@ def _invalid_record(
         value = None
     if value is not None and len(_MARKERS & value.keys()) < 2:
         return _foreign_files(directory, [name])
+    if value is not None and _is_other_tokenizer(stage, value):
+        return DifferentConfigurationError(
+            "The output has another tokenizer; nothing was changed.",
+            expected="an imported tokenizer" if stage == IMPORT else "a trained tokenizer",
+            found="a trained one" if stage == IMPORT else "an imported one",
+            where=directory.url,
+            hint="Choose another output, or go back to the old tokenizer.path.",
+        )
     if value is not None and value.get("format") != FORMAT_VERSION:
         return DifferentConfigurationError(
             "The output was made by another version of this tool; nothing was changed.",
@@ -508,6 +518,16 @@ def _invalid_record(
         where=directory.path(name),
         hint=f"Restore it, or {redo}",
     )
+
+
+def _is_other_tokenizer(stage: Stage[Any], record: Mapping[str, Any]) -> bool:
+    """Return True for the record of an imported tokenizer instead of a trained one, or the reverse.
+
+    Plans are of one model, and are compared by their configuration.
+    """
+    if stage.directory != TRAIN.directory or "checksum" not in record:
+        return False
+    return ("imported_from" in record) != (stage == IMPORT)
 
 
 def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
@@ -615,18 +635,18 @@ def _changed_inputs(
     if isinstance(found, StagePlan) and found.marks:
         marks = found.marks
     for label, sizes in found.input_sizes.items():
-        size, mark = identity.inputs.get(label), identity.marks.get(label)
+        size, version_tag = identity.inputs.get(label), identity.marks.get(label)
         if size is None:
             yield f'input {label}: "{sizes[0]} bytes" → not set'
         elif size not in sizes:
             yield f'input {label}: "{sizes[0]} bytes" → "{size} bytes"'
-        elif mark not in (
-            *([marks.get(label, mark)] if size == sizes[0] else []),
-            *([repaired_marks.get(label, mark)] if size in sizes[1:] else []),
+        elif version_tag not in (
+            *([marks.get(label, version_tag)] if size == sizes[0] else []),
+            *([repaired_marks.get(label, version_tag)] if size in sizes[1:] else []),
         ):
             yield (
                 f"input {label}: as large as before, but changed since "
-                f"({marks.get(label)} → {mark})"
+                f"({marks.get(label)} → {version_tag})"
             )
 
 
@@ -645,7 +665,7 @@ def _choices_after_adding(counts: Directory) -> str:
 
 
 def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
-    """Return the locations that can't contain credentials."""
+    """Return the locations that cannot contain credentials."""
     return {label: url for label, url in locations.items() if not _may_hold_credentials(url)}
 
 
@@ -657,6 +677,8 @@ def _may_hold_credentials(url: str) -> bool:
 def _restart_commands(stage: Stage[Any], command: str | None) -> str:
     """Return the commands that make a stage again, and those after it up to a command."""
     names = [stage.name for stage in STAGES]
+    if stage == IMPORT:  # a part of encoding
+        stage = ENCODE
     first = names.index(stage.name)
     last = names.index(command) if command in names else first
     again = ["build"] if command == "build" else names[first : max(first, last) + 1]

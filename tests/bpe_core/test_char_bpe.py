@@ -174,6 +174,7 @@ def test_words_are_learned_and_encoded_as_in_plain_words(text: str, most_merges:
     check_words(text, most_merges, text + " unexplained <w/> the.the q")
 
 
+@pytest.mark.slow
 @settings(max_examples=times(0.6))
 @given(small_texts, st.integers(0, 40), small_texts)
 def test_random_words_are_learned_and_encoded_as_in_plain_words(
@@ -773,6 +774,7 @@ def test_threads_may_share_a_tokenizer() -> None:
         assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["merges", "longest_first", "left_to_right"])
 def test_long_texts_take_time_near_linear_in_their_length(method: Any) -> None:
     import time

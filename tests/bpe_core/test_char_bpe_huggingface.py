@@ -82,6 +82,7 @@ def check(library: Library, tokenizer: CharBPETokenizer, text: str) -> None:
         assert tokenizer.decode(ids) == decoded
 
 
+@pytest.mark.slow
 def test_ids_are_those_of_the_library_on_the_example_corpus(
     pairs: list[tuple[Library, CharBPETokenizer]], kjv_documents: list[bytes]
 ) -> None:
@@ -90,6 +91,7 @@ def test_ids_are_those_of_the_library_on_the_example_corpus(
             check(library, tokenizer, document.decode())
 
 
+@pytest.mark.slow
 @given(any_text)
 def test_ids_are_those_of_the_library_on_random_texts(
     pairs: list[tuple[Library, CharBPETokenizer]], text: str
@@ -98,6 +100,7 @@ def test_ids_are_those_of_the_library_on_random_texts(
         check(library, tokenizer, text.translate(NOT_ALIKE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option", [0, *(pytest.param(i, marks=pytest.mark.soak) for i in range(1, len(OPTIONS)))]
 )
@@ -132,6 +135,7 @@ def test_ids_are_those_of_the_library_on_larger_texts(
         check(library, tokenizer, text)
 
 
+@pytest.mark.slow
 def test_trained_vocabularies_have_almost_all_tokens_in_common(
     tmp_path: Path, kjv_documents: list[bytes]
 ) -> None:

@@ -98,6 +98,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_damaged_files_are_format_errors_or_tokenizers(
     name: str, whole: Path, tmp_path: Path

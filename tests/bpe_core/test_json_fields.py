@@ -109,6 +109,7 @@ def means(record: dict[str, Any], path: list[str]) -> Any:
     return OTHER
 
 
+@pytest.mark.slow
 @settings(max_examples=times(2))
 @given(
     record=RECORDS,

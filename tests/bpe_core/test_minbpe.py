@@ -161,6 +161,7 @@ def test_merges_are_minbpes_for_any_text(text: str, merges: int) -> None:
         assert tokenizer.decode(ids) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", CLASSES)
 def test_merges_are_minbpes_on_the_example_corpus(make: Callable[[], Either], kjv: bytes) -> None:
     tokenizer = make()
@@ -190,6 +191,7 @@ def test_merges_are_minbpes_on_several_megabytes(
     check_training(make(), shared_text(name, 4_000_000).decode(), 1000, learned_fast)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", CLASSES)
 def test_a_whole_corpus_is_encoded_and_decoded(make: Callable[[], Either], kjv: bytes) -> None:
     tokenizer = trained(make(), kjv.decode(), 1000)

@@ -159,6 +159,7 @@ def test_documents_from_the_first_asked_for_are_counted(documents: list[str], fi
     assert dict(rows_of(table.columns())) == expected
 
 
+@pytest.mark.slow
 def test_counting_stops_at_the_memory_limit_after_whole_documents() -> None:
     rng = random.Random(11)
     documents = [b" ".join(b"%x" % rng.randrange(2**30) for _ in range(200)) for _ in range(400)]
@@ -183,6 +184,7 @@ def test_counting_stops_at_the_memory_limit_after_whole_documents() -> None:
     assert total == reference.count_pretokens(d.decode() for d in documents)
 
 
+@pytest.mark.slow
 def test_long_pretokens_count_toward_the_memory_limit() -> None:
     rng = random.Random(12)
     documents = [bytes(rng.choices(b"abcdefgh", k=10_000)) for _ in range(1000)]

@@ -171,6 +171,7 @@ def test_more_pretokens_than_the_cache_holds(number: int, length: int, pattern: 
         assert np.array_equal(offsets, np.append(starts, len(data)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("portable", [False, True])
 def test_streams_and_documents_share_the_cache(portable: bool) -> None:
     # The stream's part stays small and is written around; then it grows for the documents.
@@ -187,6 +188,7 @@ def test_streams_and_documents_share_the_cache(portable: bool) -> None:
         assert encoded(native, texts) == expected
 
 
+@pytest.mark.slow
 def test_pretokens_of_every_length_share_the_cache() -> None:
     rng = random.Random(9)
     words = [rng.randbytes(rng.randrange(1, 30)) for _ in range(30_000)]
@@ -318,6 +320,7 @@ def test_ids_are_kept_while_their_arrays_live() -> None:
     assert offsets[-1] == 3000
 
 
+@pytest.mark.slow
 def test_long_texts_take_time_near_their_length() -> None:
     rules: list[Rule] = [(97, 97, 300)]
     rules += [(300 + i, 300 + i, 301 + i) for i in range(12)] + [(97, 98, 400), (98, 97, 401)]

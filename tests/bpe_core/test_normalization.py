@@ -136,6 +136,7 @@ def test_every_code_point_becomes_what_unicode_16_says(form: str | None) -> None
             assert found == expected(form, quotes, text), hex(code_point)
 
 
+@pytest.mark.slow
 def test_exactly_the_listed_quotes_become_ascii() -> None:
     normalizer = Normalizer(None, quotes=True)
     changed = {}
@@ -184,6 +185,7 @@ def test_every_pair_of_a_base_and_a_mark_becomes_what_unicode_16_says() -> None:
         assert found == unicodedata2.normalize("NFC", text), hex(ord(first))
 
 
+@pytest.mark.slow
 def test_sequences_like_those_of_the_conformance_test_become_what_unicode_16_says() -> None:
     rng = random.Random(16)
     active = active_characters()

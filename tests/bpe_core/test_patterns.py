@@ -133,6 +133,7 @@ def test_native_scanners_split_text_of_tricky_characters_as_regex_does(pattern: 
         check(pattern, tricky_text(rng), rng.choice([1, 2, 3, 64, 256]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", SPLITTING)
 @settings(max_examples=times(1.5))
 @given(st.data())
@@ -149,6 +150,7 @@ def test_native_scanners_split_any_text_as_regex_does(pattern: str, data: st.Dat
     check(pattern, text, data.draw(st.sampled_from([1, 7, 256])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", ["", " " + "z" * 70], ids=["at the end", "inside"])
 def test_every_short_combination_of_classes_is_split_as_regex_does(rest: str) -> None:
     for length in (1, 2, 3, 4):
@@ -157,6 +159,7 @@ def test_every_short_combination_of_classes_is_split_as_regex_does(rest: str) ->
             check_all("".join(characters) + rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "character", ["a", "A", "1", "!", " ", "\n", "'", "/", *"éд漢٣\u0301\u3000😀"]
 )
@@ -166,6 +169,7 @@ def test_runs_of_every_length_are_split_as_regex_does(character: str) -> None:
             check_all(before + character * length + after)
 
 
+@pytest.mark.slow
 def test_contractions_are_split_as_regex_does_wherever_they_are() -> None:
     forms = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'T", "'rE", "'VE", "'lL", "'ſ"]
     for form in [*forms, "'", "'x", "'r", "'l", "'vx"]:
@@ -481,6 +485,7 @@ def test_what_is_no_pattern_is_refused_with_what_to_do(pattern: str, parts: list
         assert part in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [

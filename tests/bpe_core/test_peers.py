@@ -250,6 +250,7 @@ def test_every_code_point_has_the_ids_of_the_peer(peers: Callable[[str], Peer]) 
     assert check_cases(peer, in_forms(peer, code_points, [-1])) == len(code_points)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [0, -1])
 def test_code_points_here_and_there_have_the_ids_of_the_peer(peer: Peer, form: int) -> None:
     dense = range(0x600)

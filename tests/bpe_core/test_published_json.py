@@ -183,6 +183,7 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
 # Pre-tokenizers.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 def test_every_published_kind_of_pre_tokenizer_gives_the_librarys_ids(
     style: str, trained: Callable[[str], Tokenizer], text: str, tmp_path: Path

@@ -82,6 +82,7 @@ def test_many_tokens_are_told_apart() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_number_of_special_tokens_and_not_with_its_square() -> None:
     def seconds(number: int) -> float:
         special = [f"<|{i}|>" for i in range(number)]

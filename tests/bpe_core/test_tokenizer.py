@@ -118,6 +118,7 @@ def test_ids_equal_those_of_tiktoken_on_random_text(
 # ---- equal to Hugging Face
 
 
+@pytest.mark.slow
 def test_ids_equal_those_of_the_exported_tokenizer_json(
     kjv_tokenizer: BPETokenizer, kjv_documents: list[bytes], tmp_path: Path
 ) -> None:
@@ -219,6 +220,7 @@ def test_bytes_without_an_id_are_named_or_unknown(
         assert strict.encode(text) == expected
 
 
+@pytest.mark.slow
 def test_a_whole_corpus_decodes_to_its_bytes(
     kjv_tokenizer: BPETokenizer, kjv: bytes, kjv_documents: list[bytes]
 ) -> None:
@@ -232,6 +234,7 @@ def test_a_whole_corpus_decodes_to_its_bytes(
     assert len(ids) < len(kjv) / 3
 
 
+@pytest.mark.slow
 def test_encoding_merges_as_training_did(kjv_documents: list[bytes]) -> None:
     text = b"".join(kjv_documents[:30]).decode()
     vocab, merges = reference.train([text], 400)

@@ -280,6 +280,7 @@ def test_what_follows_may_decide_how_a_beginning_is_split() -> None:
     assert ours.truncate("aab", 1) == ""
 
 
+@pytest.mark.slow
 def test_truncating_stops_encoding_early(kjv_tokenizer: BPETokenizer, kjv: bytes) -> None:
     text = kjv.decode()
 
@@ -384,6 +385,7 @@ def test_a_copy_is_equal_and_encodes_alike(
     assert original.decode(original.encode(text)) == text
 
 
+@pytest.mark.slow
 def test_a_process_that_was_spawned_gets_the_same_tokenizer(lenient: BPETokenizer) -> None:
     text = b"ab<s>\xffc"
     with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -63,6 +63,7 @@ def quietly(*args: Any, **options: Any) -> Any:
 # ---- equal to the reference and to Hugging Face
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tie_break", seldom(TIE_BREAKS, 2))
 def test_merges_of_a_corpus_equal_the_reference(
     tie_break: Any, kjv_path: Path, kjv_counts: PretokenCounts
@@ -75,6 +76,7 @@ def test_merges_of_a_corpus_equal_the_reference(
     assert (result.merges, result.merge_counts) == (expected.merges, expected.counts)
 
 
+@pytest.mark.slow
 def test_merges_of_a_corpus_equal_those_of_hugging_face(
     kjv_documents: list[bytes], kjv_counts: PretokenCounts
 ) -> None:

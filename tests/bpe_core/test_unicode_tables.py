@@ -39,6 +39,7 @@ def generator() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_tables_in_the_repository_are_what_their_generator_writes(tmp_path: Path) -> None:
     output = tmp_path / "unicode_tables.cpp"
     generator().main(["--output", str(output)])
@@ -92,6 +93,7 @@ TIKTOKEN_CHUNKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", TIKTOKEN_CHUNKS)
 def test_every_code_point_has_the_class_that_tiktoken_gives_it(chunks: list[list[int]]) -> None:
     for code_points in chunks:

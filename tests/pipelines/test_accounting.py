@@ -97,6 +97,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> BuildConfig:
     return config
 
 
+@pytest.mark.slow
 def test_totals_add_up_in_every_form(built: BuildConfig) -> None:
     counts, tokens = manifest_of(built, "counts"), manifest_of(built, "tokens")
     assert counts["sources"] == tokens["sources"]
@@ -128,6 +129,7 @@ def test_totals_add_up_in_every_form(built: BuildConfig) -> None:
     check_accounts(counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "selection",
     [
@@ -157,6 +159,7 @@ def test_counting_and_encoding_select_the_same(tmp_path: Path, selection: dict[s
     ]
 
 
+@pytest.mark.slow
 def test_a_build_that_goes_on_does_not_look_for_limits_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +302,6 @@ def test_what_is_planned_to_be_read(
     change: dict[str, Any], form: str, expected: int | None
 ) -> None:
     file = InputFile(
-        source=0, source_name=None, url="a", name="a", size=100, mark="", compression=None
+        source=0, source_name=None, url="a", name="a", size=100, version_tag="", compression=None
     )
     assert planned_bytes(replace(file, **change), form) == expected

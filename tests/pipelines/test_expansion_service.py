@@ -40,6 +40,9 @@ from pipelines import expansion_service
 from pipelines.beam import row_bytes
 from pipelines.errors import ConfigError
 
+# Most tests share a service.
+pytestmark = pytest.mark.process
+
 URN = "beam:transforms:python:fully_qualified_named"
 NAMES = "pipelines.row_transforms"
 WRONG = "1 error in the configuration of CountPretokens:"
@@ -89,7 +92,6 @@ def external(where: Any, name: str, **parameters: Any) -> ExternalTransform:
     return ExternalTransform(URN, payload(f"{NAMES}.{name}", **parameters), where)
 
 
-@pytest.mark.process
 @pytest.mark.beam
 def test_a_pipeline_is_made_of_transforms_that_the_service_expands(
     address: str, tokenizer_directory: Path, tmp_path: Path
@@ -142,6 +144,7 @@ def test_rows_of_the_asking_pipeline_are_counted(address: str, tmp_path: Path) -
     assert PretokenCounts.load(tmp_path / "counts") == count_pretokens(DOCUMENTS)
 
 
+@pytest.mark.slow
 def test_wrong_parameters_come_back_as_our_message(address: str) -> None:
     pipeline = beam.Pipeline()
     with pytest.raises(RuntimeError, match=r"Did you mean separator\?") as caught:
@@ -309,6 +312,7 @@ def test_parameters_that_are_cut_off_or_made_up_are_refused_in_words() -> None:
         assert service.Expand(request(content=content)).error.startswith(unreadable)
 
 
+@pytest.mark.slow
 def test_no_bytes_make_the_native_decoder_read_beyond_them() -> None:
     good = external_transforms_pb2.ExternalConfigurationPayload.FromString(
         payload("no.such.transform", **EVERY_KIND)
@@ -373,7 +377,6 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-@pytest.mark.process
 @pytest.mark.slow
 def test_the_service_listens_at_an_address_of_ipv6() -> None:
     with service("--serve_workers", "--host=::1") as found:

@@ -19,6 +19,7 @@ def test_builds_from_damaged_files_end_accounted_for_or_with_an_error_that_names
     assert {"DamagedFileError", "BadFileLimitError"} <= set(found)
 
 
+@pytest.mark.slow
 def test_readers_of_damaged_files_give_what_is_there_or_an_error_that_names_them(
     tmp_path: Path,
 ) -> None:

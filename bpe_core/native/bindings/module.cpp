@@ -12,6 +12,7 @@
 #include "learning.cpp"
 #include "merge_rules.hpp"
 #include "patterns.cpp"
+#include "splitting.cpp"
 #include "text.cpp"
 
 namespace bpe {
@@ -44,6 +45,7 @@ PYBIND11_MODULE(_native, m) {
   py::register_exception_translator(&bpe::translate_exception);
   bpe::bind_text(m);
   bpe::bind_patterns(m);
+  bpe::bind_splitting(m);
   bpe::bind_documents(m);
   bpe::bind_counting(m);
   bpe::bind_learning(m);

@@ -250,6 +250,7 @@ def outputs_in(window: Any, outputs: Any) -> list[tuple[Any, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("windows", "length"), [(2500, 1), (300, 5000)])
 def test_what_a_bundle_holds_is_bounded_for_all_windows_together(
     windows: int, length: int, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,7 @@ def test_long_work_is_told_line_by_line_where_there_is_no_terminal(
     assert "counting tasks: 1,100 of 1,200 after 0 s" in err.splitlines()
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_bar_that_goes_away(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,7 @@ def test_only_the_added_files_are_encoded_and_the_earlier_keep_their_bytes(
     assert states(tmp_path / "out/tokens") == after
 
 
+@pytest.mark.slow
 def test_generations_add_up_to_the_dataset_that_one_build_makes(
     config: BuildConfig, tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -283,6 +284,7 @@ def test_a_plan_says_why_a_build_would_refuse(config: BuildConfig, tmp_path: Pat
     assert f"input {gone.name}: " in str(build.plan(config).refusal)
 
 
+@pytest.mark.slow
 def test_rejects_of_added_files_have_files_of_their_own(
     config: BuildConfig, tmp_path: Path
 ) -> None:
@@ -424,6 +426,7 @@ def yaml_file(trained: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_with_a_trained_tokenizer_the_choice_is_the_users(yaml_file: Path, tmp_path: Path) -> None:
     add(tmp_path, FIRST)
     before = states(tmp_path / "out")

@@ -45,6 +45,7 @@ def test_numbers_are_those_of_the_manifest(dataset: TokenDataset) -> None:
     assert dataset.dtype == np.uint16
 
 
+@pytest.mark.slow
 def test_rows_come_in_order_from_any_row_on(dataset: TokenDataset) -> None:
     train = [list(part) for file in [*FILES, LONG] for document in file for part in document]
     for start in range(len(train) + 1):

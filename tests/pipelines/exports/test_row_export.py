@@ -198,6 +198,7 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_beam")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_rows_are_the_same_for_any_number_of_files_runs_buckets_and_cuts_of_the_input(
@@ -265,6 +266,7 @@ def test_keys_of_a_shuffle_spread_evenly_and_depend_on_seed_and_split() -> None:
     assert len({tuple(order[:50].tolist()) for order in orders}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_beam")
 @pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[3], SHAPES[5]], ids=str)
 def test_an_interrupted_export_does_the_rest_and_gives_the_same_bytes(

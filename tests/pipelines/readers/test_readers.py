@@ -360,6 +360,7 @@ def test_tiny_documents_come_in_several_batches(folder: Path) -> None:
     assert max(map(len, batches)) <= 1 << 18
 
 
+@pytest.mark.slow
 def test_large_random_files_are_read_with_the_default_options(folder: Path) -> None:
     generator = random.Random(3)
     words = ["lorem", "ipsum", "dölör", "中文", "\n", "a\n\nb", "<|a|>"]

@@ -176,6 +176,7 @@ def column_types(texts: list[str]) -> dict[str, pa.Array[Any]]:
     }
 
 
+@pytest.mark.slow
 def test_the_same_ten_thousand_documents_are_the_same_rows_in_every_form(folder: Path) -> None:
     documents = many_documents(10_000)
     separator = b"<|endoftext|>"
@@ -672,7 +673,7 @@ def test_rows_are_read_once_however_the_file_is_cut(
 ) -> None:
     column = pa.array(texts, pa.string()).cast(column_type)
     numbers = pa.array(range(len(texts)), pa.uint8())
-    # The writer can't cut views into row groups.
+    # The writer cannot cut views into row groups.
     is_view = pa.types.is_string_view(column_type)
     record = pa.StructArray.from_arrays([numbers, column], ["n", "text"])
     table = pa.table({"before": numbers, "record": record})
@@ -776,6 +777,7 @@ def test_columns_that_are_not_asked_for_are_not_read(folder: Path) -> None:
         assert found.texts == [b"a", b"b", b"c"]
 
 
+@pytest.mark.slow
 def test_a_long_value_that_many_rows_share_is_not_held_for_all_of_them(folder: Path) -> None:
     """A dictionary of one megabyte for 20,000 rows would be 20 GB in memory."""
     values = pa.DictionaryArray.from_arrays(
@@ -833,6 +835,7 @@ def test_a_file_that_is_cut_short_is_an_error_that_names_it(folder: Path, name: 
         read(file, ReadOptions(format=form))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", small_files())
 def test_damaged_bytes_give_documents_rejects_or_an_error_that_names_the_file(
     folder: Path, name: str

@@ -414,6 +414,7 @@ def test_what_comes_after_a_limit_is_not_needed(tmp_path: Path) -> None:
         read_source(source.model_copy(update={"limit_documents": 4}))
 
 
+@pytest.mark.slow
 def test_a_compressed_file_is_read_up_to_the_limit_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,7 +447,7 @@ def test_where_a_limit_ends_is_looked_for_once(
     for changed in (
         (files, source.model_copy(update={"limit_documents": 1})),
         (files, source.model_copy(update={"separator": "\n"})),
-        ([replace(files[0], mark="other")], source),
+        ([replace(files[0], version_tag="other")], source),
     ):
         with pytest.raises(AttributeError):
             limit_files(changed[0], [changed[1]], ends)
@@ -526,6 +527,7 @@ def sides(config: BuildConfig, tokenizer: Path) -> dict[str, set[bytes]]:
     }
 
 
+@pytest.mark.slow
 def test_a_document_never_changes_sides(tmp_path: Path, tokenizer: Path) -> None:
     texts = [b"some text, number %d" % i for i in range(400)]
     more = [b"added " + text for text in texts[:100]]

@@ -115,6 +115,7 @@ def replayed(config: BuildConfig, **sources: Path) -> BuildSummary:
 # --- another policy --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_changed_policy_makes_the_dataset_that_it_had_made_from_the_start(
     configure: Configure, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_what_is_rejected_still_stays_and_can_be_replayed_again(
     assert kinds == ["base", "replay", "replay"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("selection", [{"sample_fraction": 0.4}, {"max_chars": 450}, {}])
 def test_of_lines_too_long_to_be_looked_at_some_may_be_empty_or_not_selected(
@@ -214,6 +216,7 @@ def grown(directory: Path, config: BuildConfig) -> None:
     build.encode(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["split", "reject"])
 def test_counts_and_tokenizer_stay_under_another_policy_on_special_tokens(
     before: str, tmp_path: Path
@@ -228,6 +231,7 @@ def test_counts_and_tokenizer_stay_under_another_policy_on_special_tokens(
     assert finished == {name: checksums(tmp_path / "out" / name) for name in finished}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replaces", [False, True])
 def test_what_was_encoded_is_what_was_counted_after_replays_of_special_tokens(
     replaces: bool, tmp_path: Path
@@ -295,6 +299,7 @@ def test_files_without_rejects_may_have_changed(configure: Configure, tmp_path: 
     assert rejects(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_added_files_and_replays_follow_each_other(configure: Configure, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"b.txt": CORPUS["b.txt"]})
     build.encode(configure())
@@ -374,6 +379,7 @@ def test_a_repaired_text_gives_what_was_rejected(
         assert manifest_of(tmp_path)[key] == manifest_of(other)[key], key
 
 
+@pytest.mark.slow
 def test_repaired_twice(configure: Configure, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", CORPUS)
     build.encode(configure())
@@ -528,6 +534,7 @@ def test_a_repaired_document_that_is_not_selected_moves_there(
         assert manifest_of(tmp_path)[key] == manifest_of(other)[key], key
 
 
+@pytest.mark.slow
 def test_which_of_several_were_left_out_is_not_guessed(
     configure: Configure, tmp_path: Path
 ) -> None:
@@ -557,6 +564,7 @@ def test_which_of_several_were_left_out_is_not_guessed(
     assert checksums(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mended_text", ["one|||three|four|five", "one|twoo||three||five"])
 def test_a_repaired_document_may_be_empty(
     mended_text: str, configure: Configure, tmp_path: Path
@@ -574,6 +582,7 @@ def test_a_repaired_document_may_be_empty(
     assert now["documents"] == was["documents"] + 1
 
 
+@pytest.mark.slow
 def test_what_is_rejected_of_a_repaired_file_is_replayed_from_it(
     configure: Configure, tmp_path: Path
 ) -> None:
@@ -595,6 +604,7 @@ def test_what_is_rejected_of_a_repaired_file_is_replayed_from_it(
     assert sorted(rows(other).values()) == sorted(rows(tmp_path).values())
 
 
+@pytest.mark.slow
 def test_it_is_told_that_no_reject_could_be_taken(configure: Configure, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"b.txt": CORPUS["b.txt"]})
     build.encode(configure())
@@ -637,6 +647,7 @@ FORMS: dict[str, tuple[dict[str, Any], Callable[[list[bytes]], tuple[bytes, byte
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_a_damaged_file_that_is_whole_again_gives_the_dataset_of_the_whole_file(
     name: str, configure: Configure, tmp_path: Path
@@ -658,6 +669,7 @@ def test_a_damaged_file_that_is_whole_again_gives_the_dataset_of_the_whole_file(
     check_same_documents(tmp_path, at_once(tmp_path, configure, **keys), but=("size",))
 
 
+@pytest.mark.slow
 def test_rejects_of_damaged_files_stay_where_no_repaired_file_is_given(
     configure: Configure, tmp_path: Path
 ) -> None:
@@ -677,6 +689,7 @@ def test_rejects_of_damaged_files_stay_where_no_repaired_file_is_given(
 # --- interruptions, bytes, the command --------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_interrupted_replay_goes_on_and_gives_the_same_bytes(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -714,6 +727,7 @@ def test_an_interrupted_replay_goes_on_and_gives_the_same_bytes(
     assert checksums(tmp_path / "out") == checksums(other / "out")
 
 
+@pytest.mark.slow
 def test_the_command_replays(configure: Configure, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", CORPUS)
     config = configure()

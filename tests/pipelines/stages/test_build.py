@@ -157,6 +157,7 @@ def test_no_garbage_is_collected_while_beam_is_imported_and_it_is_again_afterwar
     gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_the_quickstart_decodes_to_its_source_documents_byte_for_byte(tmp_path: Path) -> None:
     config = load_config(ROOT / "configs" / "quickstart.yaml", [f"output={tmp_path}/out"])
     summary = build.build(config)
@@ -349,8 +350,10 @@ def test_a_tokenizer_that_is_not_there_is_told(with_tokenizer: BuildConfig, run:
     assert code == 2
     assert "There is no tokenizer" in err
     assert str(with_tokenizer.tokenizer.path) in err
-    Path(str(with_tokenizer.tokenizer.path)).touch()  # a file, not a directory
-    assert run("encode", with_tokenizer)[0] == 2
+    Path(str(with_tokenizer.tokenizer.path)).touch()  # a file, which is none of a tokenizer
+    code, _, err = run("encode", with_tokenizer)
+    assert code == 4
+    assert "found an empty file" in " ".join(err.split())
 
 
 def test_affixes_that_the_tokenizer_does_not_have_are_told(
@@ -627,6 +630,7 @@ def test_a_build_that_was_killed_says_where_and_goes_on(
     assert checksums(out(config)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "function", "time"),
     [
@@ -662,6 +666,7 @@ def test_a_build_that_failed_between_tasks_goes_on(
     assert checksums(out(config)) == expected
 
 
+@pytest.mark.slow
 def test_many_tasks_with_workers_killed_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -703,6 +708,7 @@ def test_what_is_left_of_an_interrupted_build_is_not_mixed_with_another(
     assert states(out(config)) == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_count_may_go_on_with_other_ranges(
     config: BuildConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -773,6 +779,7 @@ def test_special_tokens_in_text_with_error_names_file_and_byte(tmp_path: Path, r
     shown_by(run, config, 4, "contains a special token", "a.txt, document at offset 17", "byte 3")
 
 
+@pytest.mark.slow
 def test_a_pretoken_that_is_too_long_is_an_error_or_is_skipped_with_a_warning(
     tmp_path: Path, run: Run
 ) -> None:
@@ -785,6 +792,7 @@ def test_a_pretoken_that_is_too_long_is_an_error_or_is_skipped_with_a_warning(
     assert "1 pre-tokens longer than counts.max_pretoken_bytes were not counted" in shown
 
 
+@pytest.mark.slow
 def test_too_many_rejects_fail_and_say_where_to_look(tmp_path: Path, run: Run) -> None:
     write_corpus(tmp_path / "data", {"a.txt": [*ALL[:9], b"\xff"]})
     config = config_for(tmp_path, encode={"max_reject_fraction": 0.05})
@@ -799,6 +807,7 @@ def test_too_many_rejects_fail_and_say_where_to_look(tmp_path: Path, run: Run) -
     assert [path.name for path in (out(config) / "rejects").iterdir()] == ["00000-of-00001.parquet"]
 
 
+@pytest.mark.slow
 def test_only_documents_that_are_judged_count_for_the_limit_of_rejects(
     tmp_path: Path, run: Run
 ) -> None:
@@ -854,11 +863,11 @@ def test_an_input_that_changes_with_its_old_time_between_counting_and_encoding_i
     path = tmp_path / "data" / "b.txt"
     other = path.read_bytes().replace(b"cat", b"dog")
     change_input_at(monkeypatch, encode_stage, "finished_entries", path, other, keep_time=True)
-    shown_by(run, config, 4, "not those that were counted", "--restart")
+    shown_by(run, config, 4, "are not the counted ones", "--restart")
     assert not (out(config) / "tokens" / "manifest.json").exists()
 
 
-# --- outputs that can't be written
+# --- outputs that cannot be written
 
 
 @pytest.mark.parametrize("below", ["", "/below"])
@@ -867,8 +876,8 @@ def test_an_output_that_is_a_file(
 ) -> None:
     (tmp_path / "file").touch()
     config = changed(config, output=f"{tmp_path}/file{below}")
-    shown_by(run, config, 5, "The output can't be", "Not a directory")
-    shown_by(run, config, 5, "The output can't be", "Not a directory", stage="plan")
+    shown_by(run, config, 5, "The output cannot be", "Not a directory")
+    shown_by(run, config, 5, "The output cannot be", "Not a directory", stage="plan")
 
 
 @pytest.fixture
@@ -901,7 +910,7 @@ def test_an_output_that_can_not_be_written(
 ) -> None:
     config = changed(config, output=str(mount("ro") / "out"))
     shown_by(
-        run, config, 5, "The output can't be written", "Read-only file system", str(out(config))
+        run, config, 5, "The output cannot be written", "Read-only file system", str(out(config))
     )
 
 
@@ -916,7 +925,7 @@ def test_a_full_disk_is_told_and_the_build_goes_on_when_there_is_room(
 ) -> None:
     place = mount(f"size={kilobytes}k")
     config = changed(config, output=str(place / "out"))
-    shown_by(run, config, 5, "No space left on device", str(place), "Make room")
+    shown_by(run, config, 5, "No space left on device", str(place), "Free some space")
     subprocess.run(["mount", "-o", "remount,size=10m", str(place)], check=True)
     code, _, err = run("build", config)
     assert (code, err) == (0, "")

@@ -61,6 +61,7 @@ def token_rows(output: Path, split: str = "train") -> dict[str, list[dict[str, A
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("range_bytes", [600, 1 << 20])
 def test_every_form_gives_the_same_rows_in_one_build(tmp_path: Path, range_bytes: int) -> None:
     sources = write_forms(tmp_path / "data")

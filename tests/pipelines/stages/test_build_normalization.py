@@ -55,6 +55,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: " ".join(rules))
 def test_ids_are_those_of_the_tokenizer_and_merges_those_of_the_documents(
     rules: dict[str, Any], tmp_path: Path
@@ -107,6 +108,7 @@ def test_ids_are_those_of_the_tokenizer_and_merges_those_of_the_documents(
         assert not any(token.decode(errors="replace").isspace() for token in made)
 
 
+@pytest.mark.slow
 def test_long_documents_are_cut_where_the_normalized_text_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_files_are_the_same_with_any_number_of_workers(built: Path, tmp_path: Pa
     assert checksums(tmp_path / "out") == checksums(built / "out")
 
 
+@pytest.mark.slow
 def test_documents_above_the_read_buffer_are_cut_between_words(tmp_path: Path) -> None:
     long = "foo-bar's naïve日本 " * 250_000
     write_corpus(tmp_path / "data", {"a.txt": [b"short", long.encode(), b"foo-bar's"]})
@@ -210,12 +211,12 @@ def test_another_unit_is_another_configuration(built: Path) -> None:
         ),
         ("unit: character, tie_break: [a]", "tie_break", "expected: 'lexicographic' or 'first_id'"),
         ("unit: character, tie_break: first_is", "tie_break", "Did you mean first_id?"),
-        ("unit: character, end_of_word: 'a b'", "end_of_word", "a text without white space"),
-        ("unit: character, end_of_word: <unk>", "end_of_word", "another text than unk_token"),
+        ("unit: character, end_of_word: 'a b'", "end_of_word", "text without whitespace"),
+        ("unit: character, end_of_word: <unk>", "end_of_word", "a text different from unk_token"),
         (
             "unit: character, end_of_word: null, end_of_word_as: suffix",
             "end_of_word_as",
-            "an end_of_word that it says something of",
+            "end_of_word to be set",
         ),
         ("unit: character, vocab_size: 3", "vocab_size", "at least 4: 1 special tokens, 2 for"),
         ("unit: word", "unit", "'byte' or 'character'"),
@@ -241,6 +242,7 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_what_to_do(tmp_p
         build.build(character_config(tmp_path, tokenizer={"vocab_size": 10}))
 
 
+@pytest.mark.slow
 def test_the_example_configuration_builds_and_says_how_to_go_on(tmp_path: Path) -> None:
     path = ROOT / "configs" / "character.yaml"
     ran = command("build", path, "--set", f"output={tmp_path}/out", cwd=tmp_path)

@@ -50,6 +50,7 @@ def test_with_any_number_of_workers(workers: int, tmp_path: Path, expected: dict
     assert checksums(tmp_path / "out") == expected
 
 
+@pytest.mark.slow
 def test_in_any_order_of_the_files_given(tmp_path: Path) -> None:
     files = sorted(map(str, EXAMPLES.glob("*.txt*")))
     made = []
@@ -75,6 +76,7 @@ def test_in_beams_other_running_mode(tmp_path: Path, expected: dict[str, str]) -
     assert checksums(tmp_path / "out") == expected
 
 
+@pytest.mark.slow
 def test_from_another_folder_by_a_relative_path(tmp_path: Path, expected: dict[str, str]) -> None:
     moved = tmp_path / "a" / "b"
     moved.mkdir(parents=True)

@@ -63,6 +63,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bytes", "characters"])
 def test_training_on_a_worker_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
     settings = SETTINGS[name]
@@ -75,6 +76,7 @@ def test_training_on_a_worker_gives_the_same_bytes(tmp_path: Path, name: str) ->
     assert checksums(tmp_path / "there/out") == checksums(tmp_path / "here/out")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_one_job_counts_trains_and_encodes_and_the_next_build_writes_the_manifests(
@@ -95,6 +97,7 @@ def test_one_job_counts_trains_and_encodes_and_the_next_build_writes_the_manifes
     assert checksums(output) == checksums(tmp_path / "here/out")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_where_the_command_trains_each_submission_is_one_stage(tmp_path: Path) -> None:
     config = corpus(tmp_path)
@@ -114,6 +117,7 @@ def test_where_the_command_trains_each_submission_is_one_stage(tmp_path: Path) -
     assert checksums(tmp_path / "out") == checksums(tmp_path / "here/out")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_counting_alone_and_training_with_encoding_may_be_submitted(tmp_path: Path) -> None:
     config = corpus(tmp_path, tokenizer={"train_where": "worker"})
@@ -146,6 +150,7 @@ def test_a_job_that_encodes_states_the_limits_of_sources(tmp_path: Path, counted
         assert run["limits"] == stated["limits"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("counted", [False, True])
 def test_training_alone_may_be_submitted(tmp_path: Path, counted: bool) -> None:
@@ -206,6 +211,7 @@ def test_refusal_of_a_later_stage_precedes_the_job(tmp_path: Path) -> None:
     assert states(build.train(config, no_wait=True)) == [("count", "submitted")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("damage", ["lost", "changed"])
 def test_a_tokenizer_of_a_job_that_is_not_whole_is_trained_again(

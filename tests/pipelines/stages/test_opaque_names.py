@@ -82,6 +82,7 @@ def texts(dataset: TokenDataset) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["out", f"./{ODD}", "./s3://bucket/out", "~out"])
 def test_all_files_are_read_by_their_names(
     output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +132,7 @@ def test_each_name_can_be_given(name: str, tmp_path: Path) -> None:
         assert file.size == len(text_of(name).encode())
 
 
+@pytest.mark.slow
 def test_repaired_file_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
@@ -178,7 +180,7 @@ def test_files_of_one_name_in_an_archive_are_refused(kind: str, tmp_path: Path) 
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
     files = f"{kind}://*::{path}"
-    with pytest.raises(InputError, match="several files of the same name") as error:
+    with pytest.raises(InputError, match="several files with the same name") as error:
         build.build(config_of(str(tmp_path / "out"), ("x", files)))
     assert "5 bytes at byte " in str(error.value)
     assert "6 bytes at byte " in str(error.value)

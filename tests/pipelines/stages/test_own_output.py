@@ -106,6 +106,7 @@ def test_source_of_nothing_but_the_output_is_refused(root: str) -> None:
     build.build(config_of(root, output="other", files=[tokens], invalid_utf8="replace"))
 
 
+@pytest.mark.slow
 def test_output_is_known_through_links(tmp_path: Path) -> None:
     write(str(tmp_path), "in/a.txt")
     (tmp_path / "disk").mkdir()

@@ -115,6 +115,7 @@ def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3) -> None:
     assert not [name for name in s3.names if "/_" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "status"), [("GET", 500), ("PUT", 403)])
 def test_no_credential_is_shown_when_a_server_tells_them(
     config: Path,
@@ -143,6 +144,7 @@ def test_no_credential_is_shown_when_a_server_tells_them(
     check_no_credential(shown(done), "what is shown")
 
 
+@pytest.mark.slow
 def test_no_credential_is_shown_by_an_unexpected_error(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

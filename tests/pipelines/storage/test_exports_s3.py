@@ -30,6 +30,7 @@ def output(s3: S3, tmp_path: Path) -> Path:
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", FORMATS)
 def test_an_export_from_s3_to_s3_has_the_bytes_of_a_local_one(
     s3: S3, output: Path, tmp_path: Path, to: str
@@ -63,6 +64,7 @@ def test_other_columns_than_those_asked_for_are_not_read(s3: S3, tmp_path: Path)
     assert sent < path.stat().st_size / 4
 
 
+@pytest.mark.slow
 def test_passing_faults_are_survived(s3: S3, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "_sleep", lambda seconds: None)
     dataset = TokenDataset.open(f"{s3.url}/out", s3.options)
@@ -75,6 +77,7 @@ def test_passing_faults_are_survived(s3: S3, output: Path, monkeypatch: pytest.M
     assert s3.get("there/train.bin") == (here / "train.bin").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_named(s3: S3, output: Path) -> None:
     dataset = TokenDataset.open(f"{s3.url}/out", s3.options)
     s3.backend.delete_object(s3.bucket, "out/tokens/train-00001-of-00002.parquet")
@@ -84,6 +87,7 @@ def test_a_file_that_is_gone_is_named(s3: S3, output: Path) -> None:
     assert "there/export.json" not in s3.names
 
 
+@pytest.mark.slow
 def test_the_command_takes_options_of_the_storage_and_shows_no_credential(
     s3: S3, output: Path
 ) -> None:

@@ -217,6 +217,7 @@ def test_the_same_documents_are_the_same_rows_in_every_form_from_every_storage(
         assert rows_of(config, tokenizer) == few, end
 
 
+@pytest.mark.slow
 def test_a_build_from_every_storage_makes_the_rows_of_every_form(
     store: Store, tokenizer: Path, tmp_path: Path
 ) -> None:

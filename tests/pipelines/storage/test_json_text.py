@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ def test_what_is_written_is_read_back(value: Any) -> None:
     assert json.loads(text) == value
 
 
+@pytest.mark.slow
 def test_many_entries_come_in_blocks_with_a_line_each() -> None:
     entries = [{"name": f"{i}.txt", "bytes": i} for i in range(100_000)]
     blocks = list(encoded({"files": entries, "totals": {"z": 1, "é": 2}}))

@@ -58,10 +58,11 @@ def test_what_is_written_can_be_read(directory: Directory, s3: S3) -> None:
     assert directory.sizes() == {"x": 10, "empty": 0, "j": len(s3.get("out/j"))}
     (directory / "below").write_bytes("y", b"1")
     assert "y" not in directory.sizes()
-    with pytest.raises(OutputError, match=rf"can't be read(.|\n)*{s3.url}/out/none"):
+    with pytest.raises(OutputError, match=rf"cannot be read(.|\n)*{s3.url}/out/none"):
         directory.read_bytes("none")
 
 
+@pytest.mark.slow
 def test_each_thing_takes_few_requests(directory: Directory, s3: S3) -> None:
     def requests_of(action: Callable[[], object]) -> dict[str, int]:
         s3.server.forget()
@@ -97,6 +98,7 @@ def test_files_that_another_process_wrote_are_seen(directory: Directory, s3: S3)
     assert s3.names == set()
 
 
+@pytest.mark.slow
 def test_a_file_is_invisible_until_it_is_whole(
     directory: Directory, s3: S3, small_parts: int
 ) -> None:
@@ -163,6 +165,7 @@ def test_faults_that_pass_change_nothing(
     assert no_pauses
 
 
+@pytest.mark.slow
 def test_an_upload_whose_last_answer_is_lost_is_there(
     directory: Directory, s3: S3, small_parts: int, no_pauses: list[float]
 ) -> None:
@@ -174,6 +177,7 @@ def test_an_upload_whose_last_answer_is_lost_is_there(
     assert no_pauses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_faults_at_random_change_nothing(
     seed: int, directory: Directory, s3: S3, small_parts: int, no_pauses: list[float]
@@ -201,6 +205,7 @@ ACTIONS: dict[str, Callable[[Directory], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["slow_down", "internal_error", "reset"])
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 def test_faults_that_stay_are_told_with_the_name_after_bounded_time(
@@ -214,7 +219,7 @@ def test_faults_that_stay_are_told_with_the_name_after_bounded_time(
     directory.write_bytes("x", b"old")
     s3.server.forget()
     s3.server.fail_always(fault)
-    with pytest.raises(OutputError, match=r"The output can't be (read|written)") as error:
+    with pytest.raises(OutputError, match=r"The output cannot be (read|written)") as error:
         action(directory)
     assert directory.url in str(error.value)
     assert f"the same {retries.ATTEMPTS} times" in str(error.value)
@@ -235,6 +240,7 @@ def test_of_many_that_create_a_file_at_once_one_succeeds(directory: Directory, s
     assert s3.get("out/x") == b"%d" % made.index(True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["slow_down", "internal_error", "reset", "truncated"])
 def test_a_lock_is_taken_though_the_answer_is_lost(
     fault: str, directory: Directory, s3: S3, no_pauses: list[float]
@@ -242,7 +248,7 @@ def test_a_lock_is_taken_though_the_answer_is_lost(
     s3.server.fail(fault, when=writes)
     with OutputLock(directory) as lock:
         lock.acquire()
-        with pytest.raises(OutputError, match="Another build is at work"):
+        with pytest.raises(OutputError, match="Another build is writing"):
             OutputLock(directory).acquire()
         replace(directory, guard=lock.guard).write_bytes("x", b"1")
     assert s3.names == {"out/x"}
@@ -258,6 +264,7 @@ def test_a_lock_that_a_store_can_not_create_on_a_condition_is_still_one(
     assert s3.names == set()
 
 
+@pytest.mark.slow
 def test_a_lock_left_by_another_machine_is_taken_over_when_its_time_is_over(
     directory: Directory, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,13 +280,13 @@ def test_a_lock_left_by_another_machine_is_taken_over_when_its_time_is_over(
 def test_a_bucket_that_is_not_there_is_told_and_not_made(s3: S3) -> None:
     directory = Directory(url="s3://no-such-bucket/out", storage_options=s3.options)
     directory.create()
-    with pytest.raises(OutputError, match=r"can't be written(.|\n)*s3://no-such-bucket/out/x"):
+    with pytest.raises(OutputError, match=r"cannot be written(.|\n)*s3://no-such-bucket/out/x"):
         directory.write_bytes("x", b"1")
     assert "no-such-bucket" not in s3.backend.buckets
 
 
 def test_an_unknown_protocol_is_told() -> None:
-    with pytest.raises(OutputError, match=r"can't be reached(.|\n)*nosuch"):
+    with pytest.raises(OutputError, match=r"cannot be reached(.|\n)*nosuch"):
         Directory(url="nosuch://a").sizes()
 
 
@@ -340,6 +347,7 @@ def test_a_tokenizer_of_characters_is_saved_and_loaded(directory: Directory) -> 
     assert loaded.fingerprint == tokenizer.fingerprint
 
 
+@pytest.mark.slow
 def test_a_tokenizer_takes_the_place_of_one_of_the_other_unit(directory: Directory) -> None:
     of_characters = CharBPETokenizer()
     of_characters.train(["the cat sat on the mat"], 30)

@@ -74,6 +74,7 @@ def oracle(name: str, data: bytes) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPRESS)
 def test_all_before_the_damage_is_given_whatever_the_sizes_of_reads(
     tmp_path: Path, name: str
@@ -108,6 +109,7 @@ def test_without_salvage_damage_is_an_error_at_once(tmp_path: Path) -> None:
     assert len(readable(file, 1 << 20, salvage=False)) < len(readable(file, 1 << 20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, zipfile.ZIP_STORED]
 )
@@ -130,7 +132,7 @@ def test_a_damaged_file_in_a_zip_archive_gives_all_before_the_damage(
             url=f"zip://{name}::{tmp_path}/a.zip",
             name=name,
             size=info.file_size,
-            mark="",
+            version_tag="",
             compression=compression_of(name),
         )
         if method == zipfile.ZIP_STORED and name == "f.txt":

@@ -53,6 +53,7 @@ def put(s3: S3, count: int) -> list[InputFile]:
     return files
 
 
+@pytest.mark.slow
 def test_many_small_files_take_a_request_each_several_at_a_time(s3: S3, at_once: list[int]) -> None:
     files = put(s3, 64)
     assert list(documents(files, s3)) == [b"document %d" % i for i in range(64)]

@@ -63,6 +63,7 @@ def test_verifying_finds_the_same_there_as_here(s3: S3, output: Directory, built
     assert found["tokens/more.txt"] == "not listed in the manifest"
 
 
+@pytest.mark.slow
 def test_verifying_reads_each_byte_a_few_times_and_by_ranges(s3: S3, output: Directory) -> None:
     size = sum(len(s3.get(name)) for name in s3.names)
     s3.server.forget()
@@ -72,6 +73,7 @@ def test_verifying_reads_each_byte_a_few_times_and_by_ranges(s3: S3, output: Dir
     assert not [seen for seen in s3.server.requests if seen.method not in ("GET", "HEAD", "POST")]
 
 
+@pytest.mark.slow
 def test_documents_are_found_and_reported_there_as_here(
     s3: S3, output: Directory, built: Path
 ) -> None:

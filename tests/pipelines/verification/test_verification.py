@@ -107,6 +107,7 @@ def messages(found: Verification) -> str:
 # --- bytes
 
 
+@pytest.mark.slow
 def test_a_whole_output_is_whole(folder: Path) -> None:
     found = verified(folder, sources=True)
     assert found.problems == []
@@ -117,6 +118,7 @@ def test_a_whole_output_is_whole(folder: Path) -> None:
     assert found.documents == 50
 
 
+@pytest.mark.slow
 def test_a_changed_byte_in_any_file_is_found(folder: Path) -> None:
     positions = times(0.03)
     for number, path in enumerate(files_of(folder)):
@@ -478,6 +480,7 @@ def test_a_footer_of_another_build_is_found(folder: Path) -> None:
     assert f"{path.name}: configuration: {'0' * 32}, but " in messages(verified(folder))
 
 
+@pytest.mark.slow
 def test_ids_of_another_text_are_found_by_the_source(folder: Path) -> None:
     def swap(rows: list[list[int]]) -> list[list[int]]:
         """Two ids change their places: no sum and no statistic can tell."""
@@ -495,6 +498,7 @@ def test_ids_of_another_text_are_found_by_the_source(folder: Path) -> None:
     assert "row 0: ids of another text than" in messages(verified(folder, sample=1000))
 
 
+@pytest.mark.slow
 def test_a_source_that_changed_or_is_gone_is_named(built: Path, tmp_path: Path) -> None:
     shutil.copytree(built / "data", tmp_path / "data")
     shutil.copytree(built / "out", tmp_path / "out")
@@ -515,6 +519,7 @@ def test_a_source_that_changed_or_is_gone_is_named(built: Path, tmp_path: Path) 
         verified(tmp_path, sources=True, config=config)
 
 
+@pytest.mark.slow
 def test_generations_and_replays_are_verified(built: Path, tmp_path: Path) -> None:
     shutil.copytree(built / "data", tmp_path / "data")
     shutil.copy(built / "build.yaml", tmp_path)
@@ -544,6 +549,7 @@ def test_generations_and_replays_are_verified(built: Path, tmp_path: Path) -> No
     assert f"tokens/{path.name}: damaged" in messages(verified(tmp_path))
 
 
+@pytest.mark.slow
 def test_selections_and_limits_are_verified(built: Path, tmp_path: Path) -> None:
     values = {
         "output": str(tmp_path / "out"),

@@ -84,6 +84,7 @@ def whole(config: BuildConfig) -> Verification:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", FIELDS)
 @pytest.mark.parametrize("form", WRITERS)
 def test_records_are_compared(form: str, fields: str, tmp_path: Path) -> None:
@@ -95,6 +96,7 @@ def test_records_are_compared(form: str, fields: str, tmp_path: Path) -> None:
     assert whole(config).documents == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "source", "tokenizer", "number"),
     [
@@ -120,6 +122,7 @@ def test_texts_are_compared(
     assert whole(config).documents == number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 30])
 def test_files_that_were_bad_and_allowed_are_compared(limit: int | None, tmp_path: Path) -> None:
     data = tmp_path / "data"
@@ -144,7 +147,7 @@ def test_a_configuration_given_for_an_output_is_told(
     (tmp_path / "build.yaml").write_text("output: out")
     done = command(arguments[0], tmp_path / "build.yaml", *arguments[1:])
     assert done.returncode == 2
-    assert "expected: the directory that a build wrote into" in done.stderr
+    assert "expected: the directory that a build wrote" in done.stderr
     assert "--restart" not in done.stderr
 
 
