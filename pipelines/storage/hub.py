@@ -7,15 +7,17 @@ user's token and its own cache. No message repeats an address that it asked, whi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final, Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
 
+from pipelines.config.credentials import expanded
 from pipelines.errors import ConfigError, InputError, PipelineError
 from pipelines.redaction import remember
+from pipelines.storage.filesystems import split_chain
 
 SCHEME: Final = "hf://"
 RepositoryKind: TypeAlias = Literal["model", "dataset"]
@@ -35,6 +37,11 @@ _FORMS: Final[dict[RepositoryKind, str]] = {
 def is_hub(url: str) -> bool:
     """Return True for the URL of a repository of the Hub."""
     return url.startswith(SCHEME)
+
+
+def is_repository(url: str) -> bool:
+    """Return True for the URL of files of the Hub, which contains no credentials."""
+    return _URL.fullmatch(url) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,26 +143,51 @@ def is_offline() -> bool:
     return bool(hub_library().constants.is_offline_mode())
 
 
-def resolve_commit(repository: Repository) -> str:
-    """Return the commit of a repository's revision.
+def read_info(repository: Repository, options: Mapping[str, Any] | None = None) -> Any:
+    """Return the library's description of a repository at its revision: `sha` and `siblings`.
+
+    Args:
+        repository: to describe.
+        options: of the file system: `token` and `endpoint`.
 
     Raises:
         InputError: the repository or revision is missing, not permitted or unreachable.
     """
-    return str(read_info(repository).sha)
-
-
-def read_info(repository: Repository) -> Any:
-    """Return the library's description of a repository at its revision: `sha` and `siblings`.
-
-    Raises:
-        InputError: see `resolve_commit`.
-    """
     library = hub_library()
+    given = expanded(options or {})
     with hub_errors(repository):
-        return library.HfApi().repo_info(
+        api = library.HfApi(endpoint=given.get("endpoint"), token=given.get("token"))
+        return api.repo_info(
             repository.name, repo_type=repository.kind, revision=repository.revision
         )
+
+
+def pin(url: str, options: Mapping[str, Any], commits: dict[str, str]) -> str:
+    """Return the URL of files of the Hub at a commit; other URLs as they are.
+
+    A branch may move while it is read, and before an interrupted build goes on.
+
+    Args:
+        url: of files, perhaps in an archive, or with wildcards.
+        options: of the file system: `token` and `endpoint`.
+        commits: commit of each repository at a revision, by its URL; new ones are added.
+
+    Raises:
+        InputError: the repository or revision is missing, not permitted or unreachable.
+    """
+    *before, link = split_chain(url)
+    found = _URL.fullmatch(link)
+    if found is None:
+        return url
+    kind: RepositoryKind = "dataset" if found["dataset"] else "model"
+    repository = Repository.parse(link, kind)
+    if repository.is_pinned:
+        return url
+    root = str(replace(repository, path=""))
+    if root not in commits:
+        commits[root] = str(read_info(repository, options).sha)
+    pinned = f"{replace(repository, path='').at(commits[root])}/{found['path'] or ''}"
+    return "::".join([*before, pinned])
 
 
 def _described(error: Exception, repository: Repository) -> InputError:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import fsspec
 from fsspec.asyn import sync
 
-from pipelines.storage.filesystems import is_local, locate, mark_of, plain_path
+from pipelines.storage.filesystems import is_local, locate, mark_of, plain_path, protocols
 from pipelines.storage.retries import TruncatedError, persistently, status_of
 
 # Of one request at most: its bytes take several times as long to come as its answer to begin.
@@ -88,8 +88,11 @@ def open_stored(
         if size is None:
             return open_stored(url, options, size=int(info["size"]), mark=mark_of(info))
 
+        # The Hub's file system would read ahead.
+        exactly = {"cache_type": "none"} if "hf" in protocols(filesystem) else {}
+
         def fetch(start: int, end: int) -> bytes:
-            data: bytes = filesystem.cat_file(path, start=start, end=end)
+            data: bytes = filesystem.cat_file(path, start=start, end=end, **exactly)
             return data
 
     return _RemoteFile(fetch, size)
