@@ -15,9 +15,10 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
 
 from pipelines.config.credentials import expanded
-from pipelines.errors import ConfigError, InputError, PipelineError
+from pipelines.errors import ConfigError, InputError, OutputError, PipelineError
 from pipelines.redaction import remember
 from pipelines.storage.filesystems import split_chain
+from pipelines.storage.retries import status_of
 
 SCHEME: Final = "hf://"
 RepositoryKind: TypeAlias = Literal["model", "dataset"]
@@ -128,14 +129,16 @@ def hub_library() -> ModuleType:
 
 
 @contextmanager
-def hub_errors(repository: Repository) -> Iterator[None]:
-    """Raise errors of the library as `InputError`, in words and without addresses."""
+def hub_errors(
+    repository: Repository, kind: type[InputError | OutputError] = InputError
+) -> Iterator[None]:
+    """Raise errors of the library as errors of this kind, in words and without addresses."""
     try:
         yield
     except PipelineError:
         raise
     except Exception as error:  # the library raises those of its HTTP client, too
-        raise _described(error, repository) from None
+        raise _described(error, repository, kind) from None
 
 
 def is_offline() -> bool:
@@ -190,41 +193,43 @@ def pin(url: str, options: Mapping[str, Any], commits: dict[str, str]) -> str:
     return "::".join([*before, pinned])
 
 
-def _described(error: Exception, repository: Repository) -> InputError:
+def _described(
+    error: Exception, repository: Repository, kind: type[InputError | OutputError]
+) -> PipelineError:
     errors = hub_library().errors
-    name, kind = repository.name, repository.kind
+    name = repository.name
     revision = repository.revision or "the default branch"
     where = str(repository)
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    status = status_of(error)
     if isinstance(error, errors.GatedRepoError) or status == 403:
-        return InputError(
-            "The repository may not be read with this token.",
-            expected=f"permission to read the {kind} {name}",
+        return kind(
+            "The repository may not be used with this token.",
+            expected=f"permission for the {repository.kind} {name}",
             found="a gated repository" if isinstance(error, errors.GatedRepoError) else "HTTP 403",
             where=where,
             hint="Accept the conditions on the repository's page, and log in with a token that may "
             "read it: `hf auth login`, or HF_TOKEN.",
         )
     if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
-        return InputError(
+        return kind(
             "The repository was not found.",
-            expected=f"the {kind} {name}",
+            expected=f"the {repository.kind} {name}",
             found="no such repository, or a private one that this token may not read",
             where=where,
             hint="Check the name; for a private repository, log in: `hf auth login`, or HF_TOKEN.",
         )
     if isinstance(error, errors.RevisionNotFoundError):
-        return InputError(
+        return kind(
             "The revision was not found.",
-            expected=f"a branch, tag or commit of the {kind} {name}",
+            expected=f"a branch, tag or commit of the {repository.kind} {name}",
             found=f"none called {revision}",
             where=where,
             hint="Check the revision after @.",
         )
     if isinstance(error, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-        return _unreachable(error, repository)
+        return _unreachable(error, repository, kind)
     if isinstance(error, errors.EntryNotFoundError):
-        return InputError(
+        return kind(
             "The file was not found in the repository.",
             expected=repository.path or "a file of the repository",
             found=f"none in {name} at {revision}",
@@ -232,18 +237,20 @@ def _described(error: Exception, repository: Repository) -> InputError:
             hint="Check the path.",
         )
     if status is not None:
-        return InputError(
+        return kind(
             "The Hub answered with an error.",
             found=f"HTTP {status}",
             where=where,
             hint="Try again later.",
         )
-    return _unreachable(error, repository)
+    return _unreachable(error, repository, kind)
 
 
-def _unreachable(error: Exception, repository: Repository) -> InputError:
+def _unreachable(
+    error: Exception, repository: Repository, kind: type[InputError | OutputError]
+) -> PipelineError:
     if is_offline():
-        return InputError(
+        return kind(
             "The files are not in the cache of the Hub's library.",
             expected="files that were downloaded before, as HF_HUB_OFFLINE is set",
             found="none at " + (repository.revision or "the default branch"),
@@ -252,7 +259,7 @@ def _unreachable(error: Exception, repository: Repository) -> InputError:
             "revision that is in the cache.",
         )
     cause = error.__cause__ or error
-    return InputError(
+    return kind(
         "The Hub can't be reached.",
         found=type(cause).__name__,
         where=str(repository),
