@@ -494,7 +494,9 @@ def test_tokens_longer_in_all_than_a_model_holds_are_refused(
 
 def test_special_tokens_that_counts_were_made_without_are_told() -> None:
     without = count_pretokens(iter(["a<|e|> b<|e|>"]))
-    with pytest.warns(UserWarning, match=r"counts made without \['<\|e\|>'\]; .* count the text with"):
+    with pytest.warns(
+        UserWarning, match=r"counts made without \['<\|e\|>'\]; .* count the text with"
+    ):
         assert (b"<", b"|") in train_from_counts(without, 260, ["<|e|>"]).merges
     counted = count_pretokens(iter(["a<|e|> b<|e|>"]), special_tokens=["<|f|>", "<|e|>"])
     unsaid = PretokenCounts.from_mapping(dict(without.items()))
