@@ -483,7 +483,7 @@ def test_long_texts_are_cut_between_words(text: str, limit: int) -> None:
         ({"end_of_word_as": "prefix"}, "end_of_word_as: expected one of 'symbol', 'suffix'"),
         ({"end_of_word": ""}, "end_of_word: expected a text without whitespace, or None"),
         ({"unk_token": "a b"}, "unk_token: expected a text without whitespace, or None"),
-        ({"unk_token": "</w>"}, "expected a text different from special and unknown_token"),
+        ({"unk_token": "</w>"}, "expected a text different from special tokens and unk_token"),
         ({"unicode_normalizer": "nfx"}, "unicode_normalizer: expected one of 'nfc'"),
         ({"method": "greedy"}, "method: expected one of 'merges', 'longest_first'"),
     ],
