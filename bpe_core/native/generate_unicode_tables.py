@@ -1,7 +1,8 @@
 """Generate unicode_tables.cpp, the character classes for the scanners, for Unicode 16.0.
 
-The classes come from the package ``unicodedata2`` at version 16.0.0 and not from Python's own
-``unicodedata``, whose version depends on the interpreter. Run it from the repository's root::
+Unicode 16.0 is the version of tiktoken 0.14 and tokenizers 0.23. The classes come from the package
+``unicodedata2`` at version 16.0.0 and not from Python's own ``unicodedata``, whose version depends
+on the interpreter. Run it from the repository's root::
 
     python bpe_core/native/generate_unicode_tables.py
 
