@@ -1,5 +1,5 @@
-// The extension bpe_core._native. The parts are compiled here together: pybind11 costs each file
-// that includes it as much as all of the parts' own code.
+// The extension bpe_core._native. All parts are compiled as one file, since including pybind11
+// takes as long to compile as all of the parts' own code.
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
