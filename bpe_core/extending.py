@@ -34,6 +34,11 @@ def add_special_tokens(base: TokenizerModel, special_tokens: Sequence[str]) -> T
 
 def check_counted_as_encoded(base: TokenizerModel, counts: PretokenCounts) -> None:
     """Raise TrainingError unless the counted text was split and normalized as by the tokenizer."""
+    if base.characters is not None:
+        raise TrainingError(
+            "base: expected a byte-level tokenizer, found one that merges characters; train a new "
+            "one"
+        )
     found = counts.metadata.get("pattern", base.pattern)
     if resolve_pattern(found).regex != resolve_pattern(base.pattern).regex:
         raise TrainingError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, cast
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bpe_core._native import find_wrong_merge, has_equal_keys
 from bpe_core.buffers import flatten
+from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
@@ -28,11 +29,14 @@ MOST_TOKEN_BYTES = 2**31 - 1  # of all ordinary tokens together: the limit of a 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenizerModel:
-    """A byte-level BPE tokenizer as data, checked when it is created.
+    """A BPE tokenizer as data, checked when it is created.
 
     Ordinary tokens are single bytes and the results of merges. A byte sequence has one id, or one
     for each merge that makes it, as in minbpe. Special tokens are separate: one may have the bytes
     of an ordinary token, under another id.
+
+    With `characters`, merges begin with characters, which are ordinary tokens too, and a special
+    token may be an ordinary one as well.
 
     Encoding starts with the single bytes of a pre-token and repeatedly applies the merge of lowest
     rank, at its leftmost position, until none applies. Of several merges that make the same bytes,
@@ -57,12 +61,14 @@ class TokenizerModel:
         normalizer: "nfc" or "nfkc": Unicode normalization form that text between special tokens is
             converted to before it is split; None: the text is not changed.
         normalize_quotes: replace typographic quotes by ' and " after that.
-        prepend, append: ids of special tokens that belong around a single text. Encoding does not
-            add them; they are kept for callers that do, and for tokenizer.json.
+        prepend, append: ids of special tokens (with `characters`, of any tokens) that belong around
+            a single text. Encoding does not add them; they are kept for callers that do, and for
+            tokenizer.json.
         nonspecial_tokens: those of `special_tokens` that tokenizer.json lists with `"special":
             false`; decoders that leave out special tokens keep these.
         unknown_id: id for bytes that have none; another token may have the same id. None: such
             bytes are an error.
+        characters: rules of a tokenizer that merges characters; None: it merges bytes.
 
     Raises:
         InvalidTokenizerError: ids out of 0 ... 2**31 - 1, or an id given twice; equal bytes under
@@ -70,7 +76,7 @@ class TokenizerModel:
             merge of unknown tokens, or one whose parts do not make its result; an empty special
             token; merge_counts of another length than the merges; an unknown normalizer; an
             unknown_id out of that range; prepend, append or nonspecial_tokens that are not special
-            tokens.
+            tokens; `characters` that do not fit the rest.
         InvalidPatternError: the pattern is neither a name nor a usable regular expression.
 
     Example:
@@ -98,19 +104,25 @@ class TokenizerModel:
     append: tuple[int, ...] = ()
     nonspecial_tokens: frozenset[str] = frozenset()
     unknown_id: int | None = None
+    characters: CharacterRules | None = None
 
     def __post_init__(self) -> None:
+        are_apart = self.characters is None
         specials = dict(sorted(self.special_tokens.items(), key=lambda item: item[1]))
         object.__setattr__(self, "special_tokens", specials)
         _check_specials(specials)
         object.__setattr__(self, "normalizer", checked_normalizer(self.normalizer))
         _check_unknown_id(self.unknown_id)
-        _check_refer_to_specials(specials, self.prepend, self.append, self.nonspecial_tokens)
-        _check_ids(self.token_ids, specials)
+        known = set(specials.values()).union([] if are_apart else self.token_ids.tolist())
+        _check_refer_to_tokens(known, self.prepend, self.append)
+        _check_nonspecial(specials, self.nonspecial_tokens)
+        _check_ids(self.token_ids, specials, are_apart=are_apart)
         _check_token_bytes(self.token_ids, self.token_bytes)
         self._check_merges()
         self._check_equal_bytes()
         resolve_pattern(self.pattern)
+        if self.characters is not None:
+            self.characters.check(self)
         for name in ("token_ids", "merges", "merge_counts"):
             if (array := getattr(self, name)) is not None:
                 view = array.view()
@@ -137,6 +149,7 @@ class TokenizerModel:
         append: Iterable[int] = (),
         nonspecial_tokens: Iterable[str] = (),
         unknown_id: int | None = None,
+        characters: CharacterRules | None = None,
     ) -> TokenizerModel:
         """Create a model from plain Python values.
 
@@ -171,6 +184,7 @@ class TokenizerModel:
             append=tuple(append),
             nonspecial_tokens=frozenset(nonspecial_tokens),
             unknown_id=unknown_id,
+            characters=characters,
         )
 
     @classmethod
@@ -263,8 +277,12 @@ class TokenizerModel:
 
     @property
     def gives_unknown_id(self) -> bool:
-        """True if there is an `unknown_id`, and some byte has no other id."""
-        return self.unknown_id is not None and _count_single_bytes(self.token_bytes) < 256
+        """True if there is an `unknown_id`, and some byte or character has no other id."""
+        if self.unknown_id is None:
+            return False
+        if self.characters is not None:
+            return not self.characters.byte_ids
+        return _count_single_bytes(self.token_bytes) < 256
 
     @property
     def tokens(self) -> list[tuple[int, bytes]]:
@@ -274,8 +292,8 @@ class TokenizerModel:
     @property
     def vocab(self) -> dict[int, bytes]:
         """Id to bytes of all tokens, special tokens included, ascending by id."""
-        specials = [(i, text.encode()) for text, i in self.special_tokens.items()]
-        return dict(sorted([*self.tokens, *specials]))
+        specials = {i: self._bytes_of_special(text) for text, i in self.special_tokens.items()}
+        return dict(sorted({**specials, **dict(self.tokens)}.items()))
 
     @property
     def merge_bytes(self) -> list[tuple[bytes, bytes]]:
@@ -292,12 +310,20 @@ class TokenizerModel:
 
     @property
     def byte_ids(self) -> NDArray[np.int64]:
-        """int64[256], id of each single byte; -1 if it has none."""
-        return byte_ids_of(self.token_ids, self.token_bytes)
+        """int64[256], id of each single byte, of ASCII's characters where they are tokens.
+
+        -1 if a byte has none.
+        """
+        if self.characters is None or not self.characters.byte_ids:
+            return byte_ids_of(self.token_ids, self.token_bytes)
+        substitutes = np.array(self.characters.byte_ids, np.int64)
+        kept = ~np.isin(self.token_ids, substitutes)
+        own = byte_ids_of(self.token_ids[kept], self.token_bytes.filter(pa.array(kept)))
+        return np.where(own >= 0, own, substitutes)
 
     def __len__(self) -> int:
         """Return the number of tokens, special tokens included."""
-        return len(self.token_ids) + len(self.special_tokens)
+        return self._num_tokens
 
     def bytes_of(self, ids: NDArray[np.int64]) -> pa.BinaryArray:
         """Return the bytes of ordinary tokens, by id.
@@ -345,6 +371,16 @@ class TokenizerModel:
             f"{len(self.merges)} merges, pattern {self.pattern!r})"
         )
 
+    @cached_property
+    def _num_tokens(self) -> int:
+        special_ids = np.fromiter(self.special_tokens.values(), np.int64)
+        return (
+            len(self.token_ids) + len(special_ids) - int(np.isin(special_ids, self.token_ids).sum())
+        )
+
+    def _bytes_of_special(self, text: str) -> bytes:
+        return (text if self.characters is None else text.replace(SPACE_SIGN, " ")).encode()
+
     def _fingerprint_parts(self) -> Iterator[bytes | memoryview]:
         # The regular expression, not its name: llama3 and cl100k are one pattern.
         settings: dict[str, object] = {
@@ -358,6 +394,8 @@ class TokenizerModel:
             settings["normalize_quotes"] = True
         if self.gives_unknown_id:
             settings["unknown_id"] = self.unknown_id
+        if self.characters is not None:
+            settings["characters"] = self.characters.to_json()
         yield b"bpe tokenizer 1"
         yield json.dumps(settings, sort_keys=True).encode()
         yield self.token_ids.astype("<i8").tobytes()
@@ -408,10 +446,13 @@ class TokenizerModel:
         if self.equal_ids is None:
             return
         codes = _number_distinct(self.token_bytes)
+        substitutes = () if self.characters is None else self.characters.byte_ids
+        compared = np.isin(self.token_ids, substitutes, invert=True)
         is_distinct = np.isin(self.token_ids, self.merges[:, 2]) & (not self.ignore_merges)
-        wrong = np.flatnonzero((np.bincount(codes)[codes] > 1) & ~is_distinct)
+        counts = np.bincount(codes[compared], minlength=len(codes))
+        wrong = np.flatnonzero(compared & (counts[codes] > 1) & ~is_distinct)
         if len(wrong):
-            rows = np.flatnonzero(codes == codes[wrong[0]])
+            rows = np.flatnonzero(compared & (codes == codes[wrong[0]]))
             raise InvalidTokenizerError(
                 f"token ids {self.token_ids[rows[0]]} and {self.token_ids[rows[1]]} have the same "
                 f"bytes, {_show(self.token_bytes[rows[0]].as_py())}; expected one ordinary id "
@@ -462,26 +503,27 @@ def _check_unknown_id(unknown_id: int | None) -> None:
         )
 
 
-def _check_refer_to_specials(
-    specials: Mapping[str, int],
-    prepend: tuple[int, ...],
-    append: tuple[int, ...],
-    nonspecial_tokens: frozenset[str],
+def _check_refer_to_tokens(
+    known: Collection[int], prepend: tuple[int, ...], append: tuple[int, ...]
 ) -> None:
-    ids = set(specials.values())
     for name, around in (("prepend", prepend), ("append", append)):
         for token_id in around:
-            if token_id not in ids:
+            if token_id not in known:
                 raise InvalidTokenizerError(
                     f"{name}: expected ids of special tokens, found {token_id!r}"
                 )
+
+
+def _check_nonspecial(specials: Mapping[str, int], nonspecial_tokens: frozenset[str]) -> None:
     if unknown := sorted(nonspecial_tokens - specials.keys()):
         raise InvalidTokenizerError(
             f"nonspecial_tokens: expected some of the special tokens, found {unknown[0]!r}"
         )
 
 
-def _check_ids(token_ids: NDArray[np.int64], specials: Mapping[str, int]) -> None:
+def _check_ids(
+    token_ids: NDArray[np.int64], specials: Mapping[str, int], *, are_apart: bool
+) -> None:
     if token_ids.ndim != 1 or token_ids.dtype != np.int64:
         raise InvalidTokenizerError(
             f"token ids: expected int64[n], found {token_ids.dtype}{list(token_ids.shape)}"
@@ -490,9 +532,13 @@ def _check_ids(token_ids: NDArray[np.int64], specials: Mapping[str, int]) -> Non
         raise InvalidTokenizerError(
             f"token ids: expected 0 ... {MAX_ID}, found {token_ids.min()} ... {token_ids.max()}"
         )
-    ids = np.concatenate([token_ids, np.array(list(specials.values()), np.int64)])
-    twice = _find_repeated(ids)
-    if twice is not None:
+    special_ids = np.array(list(specials.values()), np.int64)
+    for ids in (
+        [np.concatenate([token_ids, special_ids])] if are_apart else [token_ids, special_ids]
+    ):
+        twice = _find_repeated(ids)
+        if twice is None:
+            continue
         names = [repr(text) for text, i in specials.items() if i == ids[twice]]
         whose = ""
         if names:

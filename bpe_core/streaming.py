@@ -9,7 +9,14 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe_core._native import Encoder, Normalizer, SpecialSet, cut_lookahead, safe_cut
+from bpe_core._native import (
+    Encoder,
+    Normalizer,
+    SpecialSet,
+    Splitter,
+    cut_lookahead,
+    safe_cut,
+)
 from bpe_core.buffers import to_utf8
 
 __all__ = ["TextStream"]
@@ -24,6 +31,7 @@ class TextStream:
         encoder: native encoder.
         specials: special tokens that become their ids.
         normalizer: native normalizer, or None.
+        splitter: how the encoder splits text, if not by a named pattern; or None.
         has_safe_cuts: true if text may be cut elsewhere than after special tokens.
         encode_custom: returns the ids of a chunk of text by a custom pattern; None if the encoder
             has a native pattern.
@@ -34,6 +42,7 @@ class TextStream:
         encoder: Encoder,
         specials: SpecialSet,
         normalizer: Normalizer | None,
+        splitter: Splitter | None,
         *,
         has_safe_cuts: bool,
         encode_custom: Callable[[bytes], NDArray[np.uint32]] | None,
@@ -41,6 +50,7 @@ class TextStream:
         self._encoder = encoder
         self._specials = specials
         self._normalizer = normalizer
+        self._pattern = splitter or "gpt2"  # whose rule is that of all named patterns
         self._has_safe_cuts = has_safe_cuts
         self._encode_custom = encode_custom
 
@@ -55,6 +65,7 @@ class TextStream:
     def _encode_steps(self, parts: Iterable[str | bytes]) -> Iterator[array[int]]:
         lookahead = cut_lookahead(self._specials)
         text = bytearray()
+        continues = False
         wanted = _STREAM_BYTES
         self._encoder.begin_stream()
         try:
@@ -66,17 +77,18 @@ class TextStream:
                         # Twice the text, so that looking again takes linear time in all.
                         wanted = 2 * len(text)
                         break
-                    yield self._encode_step(bytes(memoryview(text)[:cut]))
+                    yield self._encode_step(bytes(memoryview(text)[:cut]), continues)
                     del text[:cut]
+                    continues = True
                     wanted = _STREAM_BYTES
-            yield self._encode_step(bytes(text))
+            yield self._encode_step(bytes(text), continues)
         finally:
             self._encoder.end_stream()
 
-    def _encode_step(self, text: bytes) -> array[int]:
+    def _encode_step(self, text: bytes, continues: bool) -> array[int]:
         # An array makes Python's int of each id only when it is asked for.
         if self._encode_custom is None:
-            return array("I", self._encoder.encode_step(text, self._specials))
+            return array("I", self._encoder.encode_step(text, self._specials, continues))
         return array("I", self._encode_custom(text).tobytes())
 
     def _find_cut(self, text: bytearray, limit: int) -> int | None:
@@ -85,7 +97,7 @@ class TextStream:
         At least `cut_lookahead` bytes must follow the limit.
         """
         if self._has_safe_cuts:
-            return safe_cut(text, False, limit, self._specials, self._normalizer)
+            return safe_cut(text, False, limit, self._specials, self._normalizer, self._pattern)
         ends = (end for _, end, _ in self._specials.find_all(text) if end <= limit)
         return max(ends, default=None)
 

@@ -13,8 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core import formats
-from bpe_core._native import Encoder, SpecialSet
+from bpe_core._native import Encoder, SpecialSet, Splitter
 from bpe_core.buffers import flatten, to_utf8
+from bpe_core.character_encoding import (
+    set_space_prefix,
+    vocabulary_splitter,
+    with_building_rules,
+)
 from bpe_core.cores import check_num_threads
 from bpe_core.documents import Documents, check_spans, to_buffer
 from bpe_core.errors import (
@@ -371,6 +376,7 @@ class BPETokenizer:
         append: Sequence[int] = (),
         dtype: type[np.uint16] | type[np.uint32] = np.uint32,
         num_threads: int = 1,
+        continues: bool = False,
     ) -> tuple[_Ids, NDArray[np.int64]]:
         """Return the ids of documents data[starts[i]:ends[i]], which must be UTF-8.
 
@@ -381,6 +387,8 @@ class BPETokenizer:
             prepend, append: ids to put before and after each document.
             dtype: type of the ids; uint16 requires that all are below 65,536.
             num_threads: 0 for all cores.
+            continues: the documents are later parts of longer ones, so that no space is put before
+                them.
 
         Returns:
             (ids dtype[m], offsets int64[n + 1]).
@@ -404,6 +412,7 @@ class BPETokenizer:
             append=append,
             bits=16 if dtype is np.uint16 else 32,
             num_threads=num_threads,
+            continues=continues,
         )
 
     def encode_iterable(self, iterable: Iterable[str] | Iterable[bytes]) -> Iterator[int]:
@@ -588,23 +597,20 @@ class BPETokenizer:
             >>> BPETokenizer({0: b"a", 1: b"\\xff"}, []).id_to_bytes(1)
             b'\\xff'
         """
-        return self.decode_bytes((token_id,))
+        return self._join_bytes((token_id,))
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
-        """Return the bytes of ids.
+        """Return the bytes of ids; without the first space if encoding put one before the text.
 
         Raises:
             UnknownTokenError: the vocabulary does not have an id.
             TypeError: an array is not one of integers in one dimension.
         """
-        values = _to_list(ids) if isinstance(ids, np.ndarray) else ids
-        try:
-            return b"".join(map(self._bytes_by_id.__getitem__, values))
-        except KeyError as error:
-            raise UnknownTokenError(
-                f"id {error.args[0]!r}: expected an id of this vocabulary "
-                f"({len(self)} tokens, the largest id is {max(self._bytes_by_id, default=-1)})"
-            ) from None
+        data = self._join_bytes(ids)
+        characters = self._model.characters
+        return (
+            data if characters is None or not characters.strip_prefix else data.removeprefix(b" ")
+        )
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
         """Return the text of ids; `errors` is that of `bytes.decode`.
@@ -615,6 +621,16 @@ class BPETokenizer:
             UnknownTokenError, TypeError: see `decode_bytes`.
         """
         return self.decode_bytes(ids).decode("utf-8", errors)
+
+    def _join_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
+        values = _to_list(ids) if isinstance(ids, np.ndarray) else ids
+        try:
+            return b"".join(map(self._bytes_by_id.__getitem__, values))
+        except KeyError as error:
+            raise UnknownTokenError(
+                f"id {error.args[0]!r}: expected an id of this vocabulary "
+                f"({len(self)} tokens, the largest id is {max(self._bytes_by_id, default=-1)})"
+            ) from None
 
     @cached_property
     def _bytes_by_id(self) -> dict[int, bytes]:
@@ -650,21 +666,30 @@ class BPETokenizer:
         self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
         resolved = resolve_pattern(model.pattern)
         self._split_regex = None if resolved.native is not None else resolved.regex
-        left, right, result = (model.merges[:, i].astype(np.uint32) for i in range(3))
+        self._splitter: Splitter | None = None
+        byte_ids, merges = model.byte_ids, model.merges
+        if model.characters is not None:
+            self._splitter = vocabulary_splitter(model, model.characters)
+            byte_ids, merges = with_building_rules(model, model.characters)
+        left, right, result = (merges[:, i].astype(np.uint32) for i in range(3))
         self._encoder = Encoder(
-            model.byte_ids,
+            byte_ids,
             left,
             right,
             result,
             -1 if model.unknown_id is None else model.unknown_id,
-            resolved.native,
+            self._splitter or resolved.native,
             normalizer=self._normalizer,
+            join_unknown=model.characters is not None,
         )
+        if model.characters is not None:
+            set_space_prefix(self._encoder, model.characters)
         if model.ignore_merges:
             keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
+        hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
-        self._all_specials = self._special_set(frozenset(model.special_tokens))
+        self._all_specials = self._special_set(frozenset(model.special_tokens) - hidden)
         self._no_specials = self._special_set(frozenset())
 
     def _special_set(self, texts: frozenset[str]) -> SpecialSet:
@@ -718,6 +743,7 @@ class BPETokenizer:
         append: Sequence[int] = (),
         bits: int = 32,
         num_threads: int = 1,
+        continues: bool = False,
     ) -> tuple[_Ids, NDArray[np.int64]]:
         check_num_threads(num_threads)
         specials = self._specials(allowed)
@@ -725,7 +751,7 @@ class BPETokenizer:
             self._check_no_specials(data, starts, ends)
         if self._split_regex is None:
             return self._encoder.encode_documents(
-                data, starts, ends, specials, prepend, append, bits, num_threads
+                data, starts, ends, specials, prepend, append, bits, num_threads, continues
             )
         ids, offsets = self._encode_custom(data, starts, ends, specials, prepend, append)
         return (ids.astype(np.uint16) if bits == 16 else ids), offsets
@@ -803,7 +829,12 @@ class BPETokenizer:
             self._encoder,
             specials,
             self._normalizer,
-            has_safe_cuts=resolve_pattern(self._model.pattern).has_safe_cuts,
+            self._splitter,
+            has_safe_cuts=(
+                resolve_pattern(self._model.pattern).has_safe_cuts
+                if self._splitter is None
+                else self._splitter.has_cuts
+            ),
             encode_custom=None if self._split_regex is None else encode_custom,
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bpe_core.characters import CharacterRules
 from bpe_core.formats.files import (
     Location,
     built,
@@ -29,7 +30,8 @@ from bpe_core.model import TokenizerModel
 Item = TypeVar("Item", int, str)
 
 _FORMAT = "bpe-beam tokenizer"
-_VERSION = "1"
+# Version 2 is version 1 with `characters`, so that older releases do not read it as bytes.
+_VERSION, _VERSION_OF_CHARACTERS = "1", "2"
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("id", pa.uint32(), nullable=False),
     pa.field("bytes", pa.binary(), nullable=False),
@@ -73,7 +75,7 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
     ]
     metadata: dict[str | bytes, str | bytes] = {
         "format": _FORMAT,
-        "format_version": _VERSION,
+        "format_version": _VERSION if model.characters is None else _VERSION_OF_CHARACTERS,
         "fingerprint": model.fingerprint,
         "pattern": model.pattern,
         "ignore_merges": json.dumps(model.ignore_merges),
@@ -82,6 +84,8 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
         **({} if model.unknown_id is None else {"unknown_id": str(model.unknown_id)}),
         **{name: json.dumps(values) for name, values in _lists_of(model).items() if values},
     }
+    if model.characters is not None:
+        metadata["characters"] = json.dumps(model.characters.to_json())
     if model.training_options is not None:
         metadata["training_options"] = dump_json(dict(model.training_options))
     schema = _SCHEMA.with_metadata(metadata)
@@ -129,8 +133,9 @@ def _read_table(location: Location) -> pa.Table:
         raise malformed(location, "columns", names, found or "none")
     metadata = table.schema.metadata or {}
     version = metadata.get(b"format"), metadata.get(b"format_version")
-    if version != (_FORMAT.encode(), _VERSION.encode()):
-        raise malformed(location, "metadata", f"{_FORMAT!r}, version {_VERSION}", quoted(version))
+    expected = _VERSION_OF_CHARACTERS if b"characters" in metadata else _VERSION
+    if version != (_FORMAT.encode(), expected.encode()):
+        raise malformed(location, "metadata", f"{_FORMAT!r}, version {expected}", quoted(version))
     for name in ("id", "bytes", "special"):
         if table[name].null_count:
             raise malformed(location, f"column {name!r}", "no nulls", str(table[name].null_count))
@@ -174,13 +179,14 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         tie_break=metadata.get("tie_break"),
         stop_reason=metadata.get("stop_reason"),
         counts_fingerprint=metadata.get("counts_fingerprint"),
-        training_options=_options(metadata, location),
+        training_options=_object(metadata, "training_options", location),
         normalizer=metadata.get("normalizer"),
         normalize_quotes=metadata.get("normalize_quotes") == "true",
         prepend=tuple(_list(metadata, "prepend", int, location)),
         append=tuple(_list(metadata, "append", int, location)),
         nonspecial_tokens=frozenset(_list(metadata, "nonspecial_tokens", str, location)),
         unknown_id=_unknown_id(metadata, location),
+        characters=_characters(metadata, location),
     )
 
 
@@ -244,20 +250,26 @@ def _unknown_id(metadata: dict[str, str], location: Location) -> int | None:
     return int(text)
 
 
+def _characters(metadata: dict[str, str], location: Location) -> CharacterRules | None:
+    found = _object(metadata, "characters", location)
+    return None if found is None else CharacterRules.from_json(found)
+
+
 def _text(metadata: dict[str, str], key: str, location: Location) -> str:
     if key not in metadata:
         raise malformed(location, "metadata", f"the key {key!r}", quoted(list(metadata)))
     return metadata[key]
 
 
-def _options(metadata: dict[str, str], location: Location) -> dict[str, Any] | None:
-    if "training_options" not in metadata:
+def _object(metadata: dict[str, str], key: str, location: Location) -> dict[str, Any] | None:
+    """The JSON object of a key; None if there is no such key."""
+    text = metadata.get(key)
+    if text is None:
         return None
-    text = metadata["training_options"]
     try:
-        options = json.loads(text)
-    except ValueError:
-        options = None
-    if not isinstance(options, dict):
-        raise malformed(location, "metadata 'training_options'", "a JSON object", quoted(text))
-    return options
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise malformed(location, f"metadata {key!r}", "a JSON object", quoted(text))
+    return value

@@ -28,11 +28,16 @@ class CannotHoldError(BpeError, ValueError):
 
 
 def refuse_normalization(model: TokenizerModel) -> None:
-    """For formats that cannot say that text is normalized.
+    """For formats of byte-level tokenizers, which cannot say that text is normalized.
 
     Raises:
-        CannotHoldError: the tokenizer normalizes.
+        CannotHoldError: the tokenizer normalizes, or merges characters.
     """
+    if model.characters is not None:
+        raise CannotHoldError(
+            "its merges are of characters, as SentencePiece's, and the format is for byte-level "
+            "tokenizers"
+        )
     if model.normalizer is not None or model.normalize_quotes:
         steps = [model.normalizer, "normalize_quotes" if model.normalize_quotes else None]
         raise CannotHoldError(

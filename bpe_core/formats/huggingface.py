@@ -1,26 +1,35 @@
-"""tokenizer.json: Hugging Face tokenizers' file, for byte-level BPE.
+"""tokenizer.json: Hugging Face tokenizers' file, for BPE of bytes or of characters.
 
-The vocabulary is in printable stand-ins and has the special tokens too, so that they keep their
-ids: the library gives ids of its own choice to added tokens that are not in the vocabulary. The
-pre-tokenizer splits by the pattern and then turns bytes into stand-ins.
+The vocabulary of a byte-level tokenizer is in printable stand-ins and has the special tokens too,
+so that they keep their ids: the library gives ids of its own choice to added tokens that are not in
+the vocabulary. The pre-tokenizer splits by the pattern and then turns bytes into stand-ins.
+
+`formats/characters.py` has what is different if merges are of characters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bpe_core._native import MergeTexts, find_merges
-from bpe_core.errors import FormatError
+from bpe_core.buffers import flatten
+from bpe_core.characters import CharacterRules
+from bpe_core.formats.characters import (
+    CharacterTokens,
+    decoder_of,
+    entries_of_characters,
+    merges_characters,
+    pre_tokenizer_of_characters,
+    rules_of,
+    space_steps,
+)
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
     built,
     dump_json,
     malformed,
-    parse_json_object,
     quoted,
-    read_bytes,
     write_file,
 )
 from bpe_core.formats.gpt2 import (
@@ -30,6 +39,7 @@ from bpe_core.formats.gpt2 import (
     merges_of,
 )
 from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
+from bpe_core.formats.merges import FileMerges, read_tokenizer_json
 from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, pattern_of, pre_tokenizer_of
 from bpe_core.formats.ranks import makes_its_tokens
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
@@ -52,6 +62,18 @@ _QUOTE_STEPS: list[dict[str, Any]] = [
 _MOST_COMPARED = 20_000_000
 
 
+_MODEL: dict[str, Any] = {
+    "type": "BPE",
+    "dropout": None,
+    "unk_token": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "fuse_unk": False,
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+
+
 def write_huggingface(model: TokenizerModel, location: Location) -> None:
     """Writes tokenizer.json.
 
@@ -63,13 +85,9 @@ def write_huggingface(model: TokenizerModel, location: Location) -> None:
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
     """The contents of tokenizer.json."""
-    missing = set(range(256)) - {token[0] for _, token in model.tokens if len(token) == 1}
-    if missing:
-        raise CannotHoldError(
-            f"the byte 0x{min(missing):02X} has no id; Hugging Face leaves such bytes out quietly"
-        )
-    entries = entries_of(model)
-    _check_whole_pretokens(model)
+    hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
+    steps = _characters_json(model, model.characters) if model.characters else _bytes_json(model)
+    texts = {i: text for text, i in steps["model"]["vocab"].items()}
     return dump_json(
         {
             "version": "1.0",
@@ -78,25 +96,53 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
             "added_tokens": [
                 _added_token(text, i, text not in model.nonspecial_tokens)
                 for text, i in model.special_tokens.items()
+                if text not in hidden
             ],
-            "normalizer": _normalizer_json(model),
-            "pre_tokenizer": pre_tokenizer_of(model.pattern),
-            "post_processor": post_processor_of(model),
-            "decoder": {**BYTE_LEVEL, "use_regex": True},
-            "model": {
-                "type": "BPE",
-                "dropout": None,
-                "unk_token": None,
-                "continuing_subword_prefix": None,
-                "end_of_word_suffix": None,
-                "fuse_unk": False,
-                "byte_fallback": False,
-                "ignore_merges": model.ignore_merges,
-                "vocab": entries,
-                "merges": list(map(list, merges_of(model))),
-            },
+            "normalizer": None,
+            "pre_tokenizer": None,
+            "post_processor": post_processor_of(model, texts),
+            **steps,
         }
     )
+
+
+def _bytes_json(model: TokenizerModel) -> dict[str, Any]:
+    missing = set(range(256)) - {token[0] for _, token in model.tokens if len(token) == 1}
+    if missing:
+        raise CannotHoldError(
+            f"the byte 0x{min(missing):02X} has no id; Hugging Face leaves such bytes out quietly"
+        )
+    entries = entries_of(model)
+    _check_whole_pretokens(model)
+    return {
+        "normalizer": _normalizer_json(_unicode_steps(model)),
+        "pre_tokenizer": pre_tokenizer_of(model.pattern),
+        "decoder": {**BYTE_LEVEL, "use_regex": True},
+        "model": {
+            **_MODEL,
+            "ignore_merges": model.ignore_merges,
+            "vocab": entries,
+            "merges": list(map(list, merges_of(model))),
+        },
+    }
+
+
+def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, Any]:
+    texts = entries_of_characters(model, rules)
+    found = model.special_tokens.keys() - rules.hidden_tokens
+    return {
+        "normalizer": _normalizer_json([*_unicode_steps(model), *space_steps(rules, found)]),
+        "pre_tokenizer": pre_tokenizer_of_characters(rules, found),
+        "decoder": decoder_of(rules),
+        "model": {
+            **_MODEL,
+            "unk_token": None if model.unknown_id is None else texts.get(model.unknown_id),
+            "fuse_unk": rules.fuse_unknown,
+            "byte_fallback": bool(rules.byte_ids),
+            "vocab": {text: i for i, text in texts.items()},
+            "merges": [[texts[left], texts[right]] for left, right, _ in model.merges.tolist()],
+        },
+    }
 
 
 def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
@@ -110,17 +156,17 @@ def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,  # true leaves out spaces when decoding
     }
-    if len(model.prepend) == 1:
-        config["bos_token"] = texts[model.prepend[0]]
-    if len(model.append) == 1:
-        config["eos_token"] = texts[model.append[0]]
+    if len(model.prepend) == 1 and (bos := texts.get(model.prepend[0])):
+        config["bos_token"] = bos
+    if len(model.append) == 1 and (eos := texts.get(model.append[0])):
+        config["eos_token"] = eos
     elif not model.append and _END_OF_TEXT in model.special_tokens:
         config["eos_token"] = _END_OF_TEXT
     return dump_json(config, indent=2)
 
 
 def read_huggingface(location: Location) -> TokenizerModel:
-    """Reads a tokenizer.json of a byte-level BPE tokenizer.
+    """Reads a tokenizer.json of a BPE tokenizer, of bytes or of characters.
 
     All added tokens become special tokens; those with `"special": false` are the model's
     `nonspecial_tokens`. What a template puts around a text is its `prepend` and `append`, which
@@ -132,8 +178,7 @@ def read_huggingface(location: Location) -> TokenizerModel:
             dropout, truncation, ….
         OSError: as opening it does.
     """
-    data = read_bytes(location)
-    root, merge_texts = _read_root(location, data)
+    root, merges = read_tokenizer_json(location)
     for key, instead in (("truncation", "cut"), ("padding", "pad")):
         if root.get(key) is not None:
             raise malformed(
@@ -145,54 +190,86 @@ def read_huggingface(location: Location) -> TokenizerModel:
             )
     model = object_of(location, "model", root.get("model"))
     vocab = object_of(location, "model.vocab", model.get("vocab"))
-    _check_model(location, model, vocab)
+    added = list_of(location, "added_tokens", root.get("added_tokens") or [])
+    specials = _specials_of(location, added, vocab)
+    read = _read_characters if merges_characters(root) else _read_bytes
+    parts = read(location, root, model, vocab, specials, merges)
+    known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
+    parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
+    if root.get("normalizer") is not None:
+        _check_found_as_they_stand(location, added)
+    parts["nonspecial_tokens"] = frozenset(
+        token["content"] for token in added if not token.get("special", False)
+    )
+    return built(location, lambda: TokenizerModel(**parts))
+
+
+def _read_bytes(
+    location: Location,
+    root: dict[str, Any],
+    model: dict[str, Any],
+    vocab: dict[str, Any],
+    specials: dict[str, int],
+    merges: FileMerges,
+) -> dict[str, Any]:
+    _check_model(location, model)
+    _check_bytes(location, vocab)
     pattern = pattern_of(location, root.get("pre_tokenizer"))
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
-    added = list_of(location, "added_tokens", root.get("added_tokens") or [])
-    specials = _specials_of(location, added, vocab)
-    if normalizer is not None or normalize_quotes:
-        _check_found_as_they_stand(location, added)
-    prepend, append = around_of(location, root.get("post_processor"), set(specials.values()))
-    _check_apart(location, specials, vocab, [])
+    _check_apart(location, specials, vocab, ())
     tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
-    rows = None if merge_texts is None else tokens.rows_of(merge_texts)
+    rows = merges.find_rows(*flatten(tokens.tokens), tokens.ids, stand_ins=True)
     if rows is None:
-        listed = parse_json_object(location, data)["model"].get("merges")
-        merges = [_sides(merge) for merge in list_of(location, "model.merges", listed)]
-        _check_apart(location, specials, vocab, merges)
-        rows = tokens.merges_of(location, merges, lambda rank: f"model.merges[{rank}]")
-    nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
-    return built(
-        location,
-        lambda: TokenizerModel(
-            token_ids=tokens.ids,
-            token_bytes=tokens.tokens,
-            merges=rows,
-            special_tokens=specials,
-            pattern=pattern,
-            # Left out where it changes nothing.
-            ignore_merges=model.get("ignore_merges", False)
-            and not makes_its_tokens(tokens.ids, tokens.tokens, rows),
-            normalizer=normalizer,
-            normalize_quotes=normalize_quotes,
-            prepend=prepend,
-            append=append,
-            nonspecial_tokens=nonspecial,
-        ),
+        _check_apart(location, specials, vocab, merges.sides)
+        rows = tokens.merges_of(location, merges.sides, lambda rank: f"model.merges[{rank}]")
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": rows,
+        "special_tokens": specials,
+        "pattern": pattern,
+        # Left out where it changes nothing.
+        "ignore_merges": model.get("ignore_merges", False)
+        and not makes_its_tokens(tokens.ids, tokens.tokens, rows),
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+    }
+
+
+def _read_characters(
+    location: Location,
+    root: dict[str, Any],
+    model: dict[str, Any],
+    vocab: dict[str, Any],
+    specials: dict[str, int],
+    merges: FileMerges,
+) -> dict[str, Any]:
+    _check_model(location, model)
+    for key in ("ignore_merges", "byte_fallback", "fuse_unk"):
+        allowed = (False,) if key == "ignore_merges" else (False, True)
+        expect(location, f"model.{key}", model.get(key, False), *allowed)
+    unknown = model.get("unk_token")
+    if unknown is not None and not isinstance(unknown, str):
+        raise malformed(location, "model.unk_token", "a token or null", quoted(unknown))
+    tokens = CharacterTokens.of_entries(
+        location, vocab, merges, specials, byte_fallback=model.get("byte_fallback", False)
     )
-
-
-def _read_root(location: Location, data: bytes) -> tuple[dict[str, Any], MergeTexts | None]:
-    """The object of the file, and its merges apart from it where they are as usual."""
-    found = find_merges(data)
-    if found is not None:
-        begin, end, merges = found
-        try:
-            return parse_json_object(location, data[:begin] + b"[]" + data[end:]), merges
-        except FormatError:
-            pass  # for a message with places of the whole file
-    return parse_json_object(location, data), None
+    rules, others = rules_of(location, root, model, tokens.byte_ids)
+    normalizer, normalize_quotes = _normalizer_of(
+        location, {"type": "Sequence", "normalizers": others}
+    )
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": tokens.merges,
+        "special_tokens": specials,
+        "pattern": "none",
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+        "unknown_id": None if unknown is None else vocab.get(unknown),
+        "characters": rules,
+    }
 
 
 def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
@@ -207,9 +284,12 @@ def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
     }
 
 
-def _normalizer_json(model: TokenizerModel) -> dict[str, Any] | None:
+def _unicode_steps(model: TokenizerModel) -> list[dict[str, Any]]:
     forms = [{"type": type_} for type_, form in _NORMALIZERS.items() if form == model.normalizer]
-    steps: list[dict[str, Any]] = [*forms, *(_QUOTE_STEPS if model.normalize_quotes else [])]
+    return [*forms, *(_QUOTE_STEPS if model.normalize_quotes else [])]
+
+
+def _normalizer_json(steps: list[dict[str, Any]]) -> dict[str, Any] | None:
     if not steps:
         return None
     return steps[0] if len(steps) == 1 else {"type": "Sequence", "normalizers": steps}
@@ -260,7 +340,7 @@ def _check_decoder(location: Location, decoder: Any) -> None:
             expect(location, "decoder.type", step.get("type"), "ByteLevel")
 
 
-def _check_model(location: Location, model: dict[str, Any], vocab: dict[str, Any]) -> None:
+def _check_model(location: Location, model: dict[str, Any]) -> None:
     expect(location, "model.type", model.get("type", "BPE"), "BPE")
     if model.get("dropout"):
         raise malformed(location, "model.dropout", "null", quoted(model["dropout"]))
@@ -270,7 +350,15 @@ def _check_model(location: Location, model: dict[str, Any], vocab: dict[str, Any
         )
     for key in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
-            raise malformed(location, f"model.{key}", "null: byte-level tokens", quoted(model[key]))
+            raise malformed(
+                location,
+                f"model.{key}",
+                "null: byte-level tokens, or SentencePiece's",
+                quoted(model[key]),
+            )
+
+
+def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
     missing = [byte for byte in range(256) if to_stand_ins(bytes([byte])) not in vocab]
     if missing:
         # Hugging Face would fall back to unk_token or <0x..> tokens, or leave the byte out.
@@ -339,7 +427,7 @@ def _check_no_overlap(location: Location, plain: list[str], normalized: list[str
 
 
 def _check_apart(
-    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: list[Any]
+    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: Sequence[Any]
 ) -> None:
     """Refuses an added token that is also what ordinary text becomes."""
     # Only these can be the result of a merge.
@@ -356,10 +444,3 @@ def _check_apart(
                 "an id that ordinary text does not get",
                 f"id {specials[text]}, a byte's or a merge's",
             )
-
-
-def _sides(merge: Any) -> list[Any]:
-    """The sides of a merge written as "a b", or as a list."""
-    if isinstance(merge, str):
-        return merge.split(" ")
-    return merge if isinstance(merge, list) else [merge]

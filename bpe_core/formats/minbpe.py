@@ -31,6 +31,7 @@ from bpe_core.formats.files import (
     malformed,
     quoted,
     read_text,
+    refuse_normalization,
     write_file,
 )
 from bpe_core.model import MAX_ID, MOST_TOKEN_BYTES, TokenizerModel
@@ -98,8 +99,7 @@ def minbpe_model(model: TokenizerModel) -> MinbpeModel:
             earlier ids and with an id of its own, and this tokenizer's are not; or it has a
             normalizer, a chain of patterns or `ignore_merges`.
     """
-    if model.normalizer is not None or model.normalize_quotes:
-        raise CannotHoldError("minbpe does not normalize text, and this tokenizer does")
+    refuse_normalization(model)
     if len(resolve_pattern(model.pattern).steps) > 1:
         raise CannotHoldError("the pattern is a chain of several, and minbpe takes one")
     if model.ignore_merges:

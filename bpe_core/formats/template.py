@@ -9,7 +9,7 @@ is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bpe_core.formats.files import Location, malformed, quoted
@@ -19,11 +19,15 @@ from bpe_core.model import TokenizerModel
 Around = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def post_processor_of(model: TokenizerModel) -> dict[str, object] | None:
-    """The post_processor that adds what the tokenizer prepends and appends; None if nothing."""
+def post_processor_of(model: TokenizerModel, texts: Mapping[int, str]) -> dict[str, object] | None:
+    """The post_processor that adds what the tokenizer prepends and appends; None if nothing.
+
+    Args:
+        model: the tokenizer.
+        texts: of the ids that it prepends and appends.
+    """
     if not model.prepend and not model.append:
         return None
-    texts = {i: text for text, i in model.special_tokens.items()}
     before, after = ([texts[i] for i in ids] for ids in (model.prepend, model.append))
     used = sorted({*model.prepend, *model.append})
     return {

@@ -308,6 +308,7 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
                  const SpecialMatcher& specials, const Normalizer& normalizer,
                  const CutRule& rule) {
   const size_t lookahead = cut_lookahead(specials);
+  const bool after_special = rule.splitter == nullptr || rule.splitter->may_cut_after_special();
   const auto may_cut_at = [&](size_t place) {
     if (rule.splitter != nullptr) {
       return may_split(text, size, place, normalizer, *rule.splitter);
@@ -329,7 +330,7 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
     SpecialMatch match;
     const bool ends_at_special = specials.find(text, size, gap, match) && match.begin <= certain;
     const size_t gap_end = ends_at_special ? match.begin : certain;
-    const size_t first = std::max<size_t>(gap, 1);
+    const size_t first = std::max<size_t>(gap + (after_special || gap == gap_end ? 0 : 1), 1);
     for (size_t place = std::min(gap_end, limit); place >= first; --place) {
       if (may_cut_at(place)) {
         cut = static_cast<int64_t>(place);

@@ -45,9 +45,12 @@ struct Workspace {
   std::vector<uint32_t> ids;     // of the pre-token at hand
   IdBuffer<uint32_t> short_ids;  // of the text at hand
   std::string normalized;        // the segment at hand, if normalizing changes it
+  std::string prefixed;          // its first pre-token with a space before it
 
   void forget_long_text() {
-    if (normalized.capacity() > kMostKept) std::string().swap(normalized);
+    for (std::string* text : {&normalized, &prefixed}) {
+      if (text->capacity() > kMostKept) std::string().swap(*text);
+    }
   }
 };
 
@@ -97,7 +100,8 @@ IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const Loo
   }
   if (length > BatchItem::kMostBytes) {
     parts.rules.merge(bytes, length, workspace.ids);
-    const IdsView ids = {workspace.ids.data(), workspace.ids.size()};
+    const IdsView ids = {workspace.ids.data(),
+                         parts.rules.joined_unknown(workspace.ids.data(), workspace.ids.size())};
     return is_cached ? insert(i, ids) : ids;
   }
   // Where one is missing others often are: they are merged at the same time.
@@ -117,7 +121,9 @@ IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const Loo
   }
   parts.merge_batch(parts.rules, workspace.items.data(), n);
   for (size_t k = 0; k < n; ++k) {
-    insert(indices[k], {workspace.items[k].ids, workspace.items[k].count});
+    BatchItem& item = workspace.items[k];
+    item.count = parts.rules.joined_unknown(item.ids, item.count);
+    insert(indices[k], {item.ids, item.count});
   }
   return {workspace.items[0].ids, workspace.items[0].count};
 }

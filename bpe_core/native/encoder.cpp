@@ -74,11 +74,32 @@ SegmentEncoder<uint32_t> Encoder::segment_encoder() const {
                                                  : segment_encoders_.narrow_in_wide;
 }
 
+bool Encoder::has_space_prefix(std::string_view segment, size_t from, bool continues) const {
+  using enum SpacePrefix::Place;
+  if (space_prefix_.place == nowhere) return false;
+  if (from == 0 ? continues : space_prefix_.place != every_segment) return false;
+  if (segment.empty()) return space_prefix_.place == document;
+  return space_prefix_.before_space || !(segment.starts_with(' ') || segment.starts_with("\u2581"));
+}
+
+template <class Id>
+size_t Encoder::encode_prefixed(SegmentEncoder<Id> encode, const EncoderParts& parts,
+                                Workspace& workspace, std::string_view segment,
+                                IdBuffer<Id>& ids) const {
+  size_t end = 0;
+  scanner_(reinterpret_cast<const uint8_t*>(segment.data()), segment.size(), 0, &end, 1);
+  std::string& prefixed = workspace.prefixed;
+  prefixed.assign(1, ' ').append(segment.substr(0, end));
+  encode(parts, workspace, reinterpret_cast<const uint8_t*>(prefixed.data()), prefixed.size(),
+         prefixed.size(), ids);
+  return end;
+}
+
 template <class Id>
 void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& documents,
                                const SpecialMatcher& specials,
                                const std::vector<uint32_t>& special_ids, const Affixes& affixes,
-                               IdBuffer<Id>& ids, int64_t* offsets) const {
+                               bool continues, IdBuffer<Id>& ids, int64_t* offsets) const {
   const EncoderParts parts{rules_, whole_, scanner_, merge_batch_};
   const SegmentEncoder<Id> encode = segment_encoder<Id>();
   size_t bytes = 0;
@@ -95,8 +116,12 @@ void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& docume
       const std::string_view part =
           normalizer_.normalized({source, to - from}, workspace.normalized);
       const bool is_source = part.data() == source;
-      encode(parts, workspace, reinterpret_cast<const uint8_t*>(part.data()), part.size(),
-             is_source ? readable - from : part.size(), ids);
+      size_t done = 0;
+      if (has_space_prefix(part, from, continues)) {
+        done = encode_prefixed(encode, parts, workspace, part, ids);
+      }
+      encode(parts, workspace, reinterpret_cast<const uint8_t*>(part.data()) + done,
+             part.size() - done, (is_source ? readable - from : part.size()) - done, ids);
     };
     size_t begin = 0;
     SpecialMatch match;
@@ -130,10 +155,10 @@ void Encoder::encode_spans(Workspace& workspace, const DocumentSpans& spans,
 }
 
 template void Encoder::encode_documents(Workspace&, const DocumentSpans&, const SpecialMatcher&,
-                                        const std::vector<uint32_t>&, const Affixes&,
+                                        const std::vector<uint32_t>&, const Affixes&, bool,
                                         IdBuffer<uint16_t>&, int64_t*) const;
 template void Encoder::encode_documents(Workspace&, const DocumentSpans&, const SpecialMatcher&,
-                                        const std::vector<uint32_t>&, const Affixes&,
+                                        const std::vector<uint32_t>&, const Affixes&, bool,
                                         IdBuffer<uint32_t>&, int64_t*) const;
 template void Encoder::encode_spans(Workspace&, const DocumentSpans&, const int64_t*,
                                     IdBuffer<uint32_t>&, int64_t*) const;

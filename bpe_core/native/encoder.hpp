@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "encode_segment.hpp"
@@ -36,6 +37,19 @@ struct Affixes {
   std::vector<uint32_t> append;
 };
 
+// A space that is put before text which has none, in vocabularies of SentencePiece's kind. A
+// segment is what stands between two special tokens, if it is not empty.
+struct SpacePrefix {
+  enum class Place {
+    nowhere,
+    first_segment,  // before a segment that begins the document
+    every_segment,
+    document,  // before a document that is not empty, also where a special token begins it
+  };
+  Place place = Place::nowhere;
+  bool before_space = false;  // also where the text begins with a space or a space sign
+};
+
 class Encoder {
  public:
   // scanner: nullptr for custom patterns, of which spans are encoded. normalizer: of the text
@@ -44,7 +58,10 @@ class Encoder {
   Encoder(MergeRules rules, Scanner scanner, Normalizer normalizer, bool portable);
 
   // How many ids a byte of text becomes at most.
-  size_t growth() const { return normalizer_.growth(); }
+  size_t growth() const {
+    // A segment has at least one byte, and at most one space before it.
+    return normalizer_.growth() * (space_prefix_.place == SpacePrefix::Place::nowhere ? 1 : 2);
+  }
 
   // Of what the merges make.
   uint32_t largest_id() const { return rules_.largest_id(); }
@@ -56,13 +73,18 @@ class Encoder {
     return !whole_.empty();
   }
 
+  // For a scanner that splits what follows a boundary as if nothing stood before it.
+  void set_space_prefix(SpacePrefix prefix) { space_prefix_ = prefix; }
+
   // Encodes documents cut at special tokens, whose ids stand in special_ids by match index. Appends
-  // their ids, and writes the number of ids after each document to `offsets`. Throws UnknownByte,
-  // and std::invalid_argument for uint16 ids if the tokenizer has larger ones.
+  // their ids, and writes the number of ids after each document to `offsets`. `continues`: each is
+  // the rest of a document, so that no space is put before it. Throws UnknownByte, and
+  // std::invalid_argument for uint16 ids if the tokenizer has larger ones.
   template <class Id>
   void encode_documents(Workspace& workspace, const DocumentSpans& documents,
                         const SpecialMatcher& specials, const std::vector<uint32_t>& special_ids,
-                        const Affixes& affixes, IdBuffer<Id>& ids, int64_t* offsets) const;
+                        const Affixes& affixes, bool continues, IdBuffer<Id>& ids,
+                        int64_t* offsets) const;
 
   // Encodes spans that are pre-tokens (custom patterns); a span with special_ids[i] >= 0 is that
   // special token.
@@ -74,10 +96,20 @@ class Encoder {
   template <class Id>
   SegmentEncoder<Id> segment_encoder() const;
 
+  // Whether a space is put before a segment that begins at `from` of a document.
+  bool has_space_prefix(std::string_view segment, size_t from, bool continues) const;
+
+  // Encodes the first pre-token of a segment with a space before it, and returns its end. Only it
+  // is copied.
+  template <class Id>
+  size_t encode_prefixed(SegmentEncoder<Id> encode, const EncoderParts& parts, Workspace& workspace,
+                         std::string_view segment, IdBuffer<Id>& ids) const;
+
   MergeRules rules_;
   WholeTokens whole_;
   Scanner scanner_;
   Normalizer normalizer_;
+  SpacePrefix space_prefix_;
   BatchMerger merge_batch_;
   SegmentEncoders segment_encoders_;
 };

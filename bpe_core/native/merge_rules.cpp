@@ -30,27 +30,28 @@ class SymbolOfId {
 }  // namespace
 
 MergeRules::MergeRules(const std::array<int64_t, 256>& byte_ids,
-                       const std::vector<MergeRule>& rules, int64_t unknown_id)
-    : byte_pair_ranks_(256 * 256, kNoRank) {
+                       const std::vector<MergeRule>& rules, int64_t unknown_id, bool join_unknown)
+    : byte_pair_ranks_(256 * 256, kNoRank),
+      joined_unknown_(join_unknown ? static_cast<uint32_t>(unknown_id) : kNoId) {
   const auto too_many = [] {
     throw std::invalid_argument("a tokenizer may have at most 2,097,151 tokens and merges");
   };
   if (rules.size() >= kFieldMask) too_many();
   SymbolOfId symbols(2 * rules.size() + 1024);
+  const auto add_symbol = [&](int64_t id) {
+    if (id < 0 || id >= int64_t{kInnerIds}) id = unknown_id < 0 ? kNoId : unknown_id;
+    ids_.push_back(static_cast<uint32_t>(id));
+    if (ids_.back() != kNoId) largest_id_ = std::max(largest_id_, ids_.back());
+  };
   const auto symbol_for = [&](uint32_t id) {
     const uint32_t symbol = symbols.emplace(id, static_cast<uint32_t>(ids_.size()));
-    if (symbol == ids_.size()) {
-      ids_.push_back(id);
-      largest_id_ = std::max(largest_id_, id);
-    }
+    if (symbol == ids_.size()) add_symbol(id);
     return symbol;
   };
   ids_.reserve(rules.size() + kByteSymbols);
   for (int64_t id : byte_ids) {
     if (id >= 0) symbols.emplace(static_cast<uint32_t>(id), static_cast<uint32_t>(ids_.size()));
-    if (id < 0) id = unknown_id < 0 ? kNoId : unknown_id;
-    ids_.push_back(static_cast<uint32_t>(id));
-    if (ids_.back() != kNoId) largest_id_ = std::max(largest_id_, ids_.back());
+    add_symbol(id);
   }
   results_.reserve(rules.size());
   for (const MergeRule& rule : rules) results_.push_back(symbol_for(rule.result));

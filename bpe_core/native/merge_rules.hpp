@@ -39,13 +39,22 @@ class MergeRules {
     uint64_t rules[8];
   };
 
+  // From here on ids stand for parts of characters, which become the unknown.
+  static constexpr uint32_t kInnerIds = uint32_t{1} << 31;
+
   // byte_ids: the id of each single byte, -1 where it has none. rules: of equal pairs the first
-  // counts. unknown_id: of bytes without one; -1 to throw UnknownByte instead.
+  // counts. unknown_id: of bytes without one; -1 to throw UnknownByte instead. join_unknown: a
+  // pre-token that begins with one has that id alone.
   // Throws std::invalid_argument if there are too many.
   MergeRules(const std::array<int64_t, 256>& byte_ids, const std::vector<MergeRule>& rules,
-             int64_t unknown_id);
+             int64_t unknown_id, bool join_unknown = false);
 
   uint32_t largest_id() const { return largest_id_; }
+
+  // How many of the n > 0 ids of a pre-token count.
+  size_t joined_unknown(const uint32_t* ids, size_t n) const {
+    return ids[0] == joined_unknown_ ? 1 : n;
+  }
 
   static uint64_t pair_key(uint32_t left, uint32_t right) {
     return static_cast<uint64_t>(left) << kFieldBits | right;
@@ -103,6 +112,7 @@ class MergeRules {
   size_t filter_mask_ = 0;
   std::vector<uint32_t> byte_pair_ranks_;
   uint32_t largest_id_ = 0;
+  uint32_t joined_unknown_ = kNoId;
 };
 
 }  // namespace bpe

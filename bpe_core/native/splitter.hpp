@@ -24,6 +24,9 @@ class Splitter {
   // that is not UTF-8. A splitter that can't know returns false.
   virtual bool may_cut(uint32_t previous, uint32_t next) const = 0;
 
+  // Whether text may be cut between a special token and what follows it.
+  virtual bool may_cut_after_special() const { return true; }
+
   // Whether may_cut is true for any two characters.
   virtual bool has_cuts() const = 0;
 };

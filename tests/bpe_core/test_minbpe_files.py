@@ -290,8 +290,8 @@ AB = [*BYTES, (256, b"ab"), (257, b"aba")]
             TokenizerModel.from_tokens(AB, [(97, 98, 256)]),
             "id 257, b'aba', is neither",
         ),
-        (TokenizerModel.from_tokens(BYTES, normalizer="nfc"), "minbpe does not normalize text"),
-        (TokenizerModel.from_tokens(BYTES, normalize_quotes=True), "minbpe does not normalize"),
+        (TokenizerModel.from_tokens(BYTES, normalizer="nfc"), "the format has no normalizer"),
+        (TokenizerModel.from_tokens(BYTES, normalize_quotes=True), "the format has no normalizer"),
         (
             TokenizerModel.from_tokens(BYTES, ignore_merges=True),
             r"\(ignore_merges\)",

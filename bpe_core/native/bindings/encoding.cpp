@@ -111,8 +111,8 @@ class PyEncoder {
  public:
   PyEncoder(const Int64Array& byte_ids, std::vector<MergeRule> rules, int64_t unknown_id,
             const std::optional<PatternArgument>& pattern, size_t cache_entries, bool portable,
-            const Normalizer* normalizer)
-      : encoder_(MergeRules(checked_byte_ids(byte_ids), rules, unknown_id),
+            const Normalizer* normalizer, bool join_unknown)
+      : encoder_(MergeRules(checked_byte_ids(byte_ids), rules, unknown_id, join_unknown),
                  scanner_from_argument(pattern, portable), normalizer_or_none(normalizer),
                  portable),
         ints_(encoder_.largest_id()),
@@ -129,17 +129,24 @@ class PyEncoder {
         {keys.data(), offsets.data(), ids.data(), static_cast<size_t>(ids.size())});
   }
 
+  void set_space_prefix(const std::string& place, bool before_space) {
+    encoder_.set_space_prefix({space_prefix_place_from_name(place), before_space});
+  }
+
   // (ids, offsets): uint16 or uint32 ids of all documents, int64 offsets of n + 1.
   py::tuple encode_documents(const py::buffer& buffer, const Int64Array& starts,
                              const Int64Array& ends, const SpecialSet& specials,
                              const std::vector<uint32_t>& prepend,
-                             const std::vector<uint32_t>& append, int bits, int num_threads) {
+                             const std::vector<uint32_t>& append, int bits, int num_threads,
+                             bool continues) {
     if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
     const BytesView data(buffer);
     const DocumentSpans documents = checked_spans(data, starts, ends);
     const Affixes affixes{prepend, append};
-    if (bits == 16) return encode_as<uint16_t>(documents, specials, affixes, num_threads);
-    return encode_as<uint32_t>(documents, specials, affixes, num_threads);
+    if (bits == 16) {
+      return encode_as<uint16_t>(documents, specials, affixes, num_threads, continues);
+    }
+    return encode_as<uint32_t>(documents, specials, affixes, num_threads, continues);
   }
 
   // The ids of each document as a list.
@@ -151,7 +158,7 @@ class PyEncoder {
     const size_t n = documents.n;
     IdBuffer<uint32_t> ids;
     std::vector<int64_t> offsets(n + 1, 0);
-    encode_into(documents, specials, {}, num_threads, ids, offsets.data() + 1);
+    encode_into(documents, specials, {}, num_threads, false, ids, offsets.data() + 1);
     py::list lists = py::reinterpret_steal<py::list>(PyList_New(static_cast<py::ssize_t>(n)));
     if (!lists) throw py::error_already_set();
     for (size_t i = 0; i < n; ++i) {
@@ -163,14 +170,14 @@ class PyEncoder {
   }
 
   py::list encode_text(const py::object& text, const SpecialSet& specials) {
-    return encode_one<py::list>(text, specials, SIZE_MAX, [this](const IdBuffer<uint32_t>& ids) {
-      return ints_.to_list(ids.data(), ids.size());
-    });
+    return encode_one<py::list>(
+        text, specials, false, SIZE_MAX,
+        [this](const IdBuffer<uint32_t>& ids) { return ints_.to_list(ids.data(), ids.size()); });
   }
 
   // The ids as bytes, uint32 each. Takes little memory beyond that of the text and these.
-  py::bytes encode_step(const py::object& text, const SpecialSet& specials) {
-    return encode_one<py::bytes>(text, specials, Workspace::kStreamLines, to_bytes);
+  py::bytes encode_step(const py::object& text, const SpecialSet& specials, bool continues) {
+    return encode_one<py::bytes>(text, specials, continues, Workspace::kStreamLines, to_bytes);
   }
 
   // Around a stream: memory that was kept for it is free meanwhile, for its text and Python's
@@ -201,8 +208,8 @@ class PyEncoder {
 
  private:
   template <class Result, class Convert>
-  Result encode_one(const py::object& text, const SpecialSet& specials, size_t most_lines,
-                    const Convert& convert) {
+  Result encode_one(const py::object& text, const SpecialSet& specials, bool continues,
+                    size_t most_lines, const Convert& convert) {
     if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
     std::optional<BytesView> view;
     const uint8_t* bytes;
@@ -222,8 +229,8 @@ class PyEncoder {
     Workspace& workspace = lease.get();
     const auto encode_into = [&](IdBuffer<uint32_t>& ids) {
       int64_t offset;
-      encoder_.encode_documents(workspace, documents, specials.matcher(), specials.ids(), {}, ids,
-                                &offset);
+      encoder_.encode_documents(workspace, documents, specials.matcher(), specials.ids(), {},
+                                continues, ids, &offset);
     };
     if (documents.bytes_of(0) <= Workspace::kShortText) {
       workspace.short_ids.clear();
@@ -246,6 +253,15 @@ class PyEncoder {
     return py::reinterpret_steal<py::bytes>(bytes);
   }
 
+  static SpacePrefix::Place space_prefix_place_from_name(const std::string& name) {
+    using enum SpacePrefix::Place;
+    if (name == "nowhere") return nowhere;
+    if (name == "first_segment") return first_segment;
+    if (name == "every_segment") return every_segment;
+    if (name == "document") return document;
+    throw std::invalid_argument("a space is not put before " + name);
+  }
+
   static std::array<int64_t, 256> checked_byte_ids(const Int64Array& ids) {
     if (ids.size() != 256) throw std::invalid_argument("256 byte ids are needed");
     std::array<int64_t, 256> result;
@@ -255,21 +271,22 @@ class PyEncoder {
 
   template <class Id>
   py::tuple encode_as(const DocumentSpans& documents, const SpecialSet& specials,
-                      const Affixes& affixes, int num_threads) {
+                      const Affixes& affixes, int num_threads, bool continues) {
     std::vector<int64_t> offsets(documents.n + 1, 0);
     IdBuffer<Id> ids;
-    encode_into(documents, specials, affixes, num_threads, ids, offsets.data() + 1);
+    encode_into(documents, specials, affixes, num_threads, continues, ids, offsets.data() + 1);
     return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
   }
 
   template <class Id>
   void encode_into(const DocumentSpans& documents, const SpecialSet& specials,
-                   const Affixes& affixes, int num_threads, IdBuffer<Id>& ids, int64_t* offsets) {
+                   const Affixes& affixes, int num_threads, bool continues, IdBuffer<Id>& ids,
+                   int64_t* offsets) {
     py::gil_scoped_release release;
     const auto encode = [&](const DocumentSpans& part, Workspace& workspace, IdBuffer<Id>& part_ids,
                             int64_t* part_offsets) {
       encoder_.encode_documents(workspace, part, specials.matcher(), specials.ids(), affixes,
-                                part_ids, part_offsets);
+                                continues, part_ids, part_offsets);
     };
     const size_t threads =
         num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
@@ -349,22 +366,25 @@ void bind_encoding(py::module_& m) {
                        const py::array_t<uint32_t, py::array::c_style>& right,
                        const py::array_t<uint32_t, py::array::c_style>& result, int64_t unknown_id,
                        const std::optional<PatternArgument>& pattern, size_t cache_entries,
-                       bool portable, const Normalizer* normalizer) {
+                       bool portable, const Normalizer* normalizer, bool join_unknown) {
              return std::make_unique<PyEncoder>(byte_ids, rules_from_columns(left, right, result),
                                                 unknown_id, pattern, cache_entries, portable,
-                                                normalizer);
+                                                normalizer, join_unknown);
            }),
            "byte_ids"_a, "left"_a, "right"_a, "result"_a, "unknown_id"_a = -1,
            "pattern"_a = std::optional<PatternArgument>("gpt2"),
-           "cache_entries"_a = size_t{1} << 21, "portable"_a = false, "normalizer"_a = py::none())
+           "cache_entries"_a = size_t{1} << 21, "portable"_a = false, "normalizer"_a = py::none(),
+           "join_unknown"_a = false)
+      .def("set_space_prefix", &PyEncoder::set_space_prefix, "place"_a, "before_space"_a)
       .def("set_whole_tokens", &PyEncoder::set_whole_tokens, "keys"_a, "offsets"_a, "ids"_a)
       .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,
            "specials"_a, "prepend"_a = std::vector<uint32_t>{},
-           "append"_a = std::vector<uint32_t>{}, "bits"_a = 32, "num_threads"_a = 1)
+           "append"_a = std::vector<uint32_t>{}, "bits"_a = 32, "num_threads"_a = 1,
+           "continues"_a = false)
       .def("encode_lists", &PyEncoder::encode_lists, "data"_a, "starts"_a, "ends"_a, "specials"_a,
            "num_threads"_a = 1)
       .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a)
-      .def("encode_step", &PyEncoder::encode_step, "text"_a, "specials"_a)
+      .def("encode_step", &PyEncoder::encode_step, "text"_a, "specials"_a, "continues"_a = false)
       .def("begin_stream", &PyEncoder::begin_stream)
       .def("end_stream", &PyEncoder::end_stream)
       .def("encode_spans", &PyEncoder::encode_spans, "data"_a, "starts"_a, "ends"_a,

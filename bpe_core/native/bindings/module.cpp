@@ -11,6 +11,7 @@
 #include "encoding.cpp"
 #include "learning.cpp"
 #include "merge_rules.hpp"
+#include "splitting.cpp"
 #include "text.cpp"
 #include "tokenizer_files.cpp"
 
@@ -43,6 +44,7 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "The native core of bpe_core; see the modules that use it.";
   py::register_exception_translator(&bpe::translate_exception);
   bpe::bind_text(m);
+  bpe::bind_splitting(m);
   bpe::bind_documents(m);
   bpe::bind_counting(m);
   bpe::bind_learning(m);

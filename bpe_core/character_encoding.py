@@ -1,0 +1,95 @@
+"""Encoding by merges of characters with the native encoder, which merges bytes.
+
+Its first rules build the characters of the vocabulary: (first byte, second byte) becomes the first
+two bytes, that and the third byte the first three, and so on. In UTF-8 a byte that begins a
+character never continues one, so these rules apply inside of characters alone, and having the
+lowest ranks they apply before all others. The vocabulary's own merges follow in their order.
+
+The splitter cuts between characters that stand side by side in no token, and cuts a character that
+the vocabulary lacks into its bytes. So what it leaves together is short, and a pre-token has either
+whole characters or one byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bpe_core._native import Encoder, VocabularySplitter
+from bpe_core.buffers import flatten
+from bpe_core.characters import SPACE_SIGN, CharacterRules, Prefix
+from bpe_core.model import TokenizerModel
+
+__all__ = ["set_space_prefix", "vocabulary_splitter", "with_building_rules"]
+
+_PLACES: dict[Prefix, str] = {
+    "never": "nowhere",
+    "first": "first_segment",
+    "always": "every_segment",
+    "document": "document",
+}
+# From here on the encoder's ids are of parts of characters, the 256 bytes first.
+_INNER_IDS = 1 << 31
+
+
+def vocabulary_splitter(model: TokenizerModel, rules: CharacterRules) -> VocabularySplitter:
+    """Return the splitter of a model with character rules."""
+    characters = _characters_of(model, rules)
+    made = model.bytes_of(np.unique(model.merges[:, 2]))
+    unknown = "runs" if rules.fuse_unknown else "characters"
+    return VocabularySplitter(
+        np.fromiter(map(ord, characters), np.uint32, len(characters)),
+        *flatten(made),
+        rules.split_spaces,
+        "bytes" if rules.byte_ids else unknown,
+    )
+
+
+def with_building_rules(
+    model: TokenizerModel, rules: CharacterRules
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (byte ids, merges) for the native encoder; the first merges build characters."""
+    byte_ids = model.byte_ids
+    byte_ids = np.where(byte_ids < 0, np.arange(_INNER_IDS, _INNER_IDS + 256), byte_ids)
+    building = _building_rules(_characters_of(model, rules), byte_ids)
+    return byte_ids, np.concatenate([building, model.merges])
+
+
+def set_space_prefix(encoder: Encoder, rules: CharacterRules) -> None:
+    """Have an encoder put a space before texts as the rules say."""
+    encoder.set_space_prefix(_PLACES[rules.prefix], rules.prefix_before_space)
+
+
+def _characters_of(model: TokenizerModel, rules: CharacterRules) -> dict[str, int]:
+    """Return the characters that are tokens, with their ids; the space also as its sign."""
+    is_text = ~np.isin(model.token_ids, rules.byte_ids)
+    # No character has more than four bytes.
+    short = pc.less_equal(pc.binary_length(model.token_bytes), 4).to_numpy(zero_copy_only=False)
+    kept = is_text & short
+    texts = model.token_bytes.filter(pa.array(kept)).cast(pa.string()).to_pylist()
+    ids = model.token_ids[kept].tolist()
+    characters = {text: i for text, i in zip(texts, ids, strict=True) if len(text) == 1}
+    return {**characters, SPACE_SIGN: characters[" "]}
+
+
+def _building_rules(
+    characters: Mapping[str, int], byte_ids: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return int64[n, 3], rules that build characters of several bytes, shorter parts first."""
+    parts: dict[bytes, int] = {bytes([byte]): i for byte, i in enumerate(byte_ids.tolist())}
+    rules: dict[int, list[tuple[int, int, int]]] = {2: [], 3: [], 4: []}
+    for character, token_id in characters.items():
+        encoded = character.encode()
+        left = parts[encoded[:1]]
+        for length in range(2, len(encoded) + 1):
+            part = encoded[:length]
+            if part not in parts:
+                is_whole = length == len(encoded)
+                parts[part] = token_id if is_whole else _INNER_IDS + len(parts)
+                rules[length].append((left, parts[part[-1:]], parts[part]))
+            left = parts[part]
+    return np.array([rule for part in rules.values() for rule in part], np.int64).reshape(-1, 3)

@@ -1,0 +1,154 @@
+"""Rules of tokenizers whose merges begin with characters, as those of SentencePiece's BPE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bpe_core.errors import InvalidTokenizerError
+
+if TYPE_CHECKING:
+    from bpe_core.model import TokenizerModel
+
+__all__ = ["SPACE_SIGN", "CharacterRules", "Prefix"]
+
+SPACE_SIGN = "\u2581"
+"""The sign ▁, by which files of such tokenizers write a space."""
+
+Prefix: TypeAlias = Literal["never", "first", "always", "document"]
+
+# No character has these bytes in UTF-8.
+_NOT_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CharacterRules:
+    """Rules of a tokenizer that merges characters, where a byte-level one merges bytes.
+
+    A space and the sign ▁ (U+2581) are one character; the tokens have the space. Text between two
+    special tokens is a segment.
+
+    Attributes:
+        byte_ids: ids of the 256 tokens that stand for single bytes (`<0x00>` … `<0xFF>`), -1 where
+            there is none: the bytes of a character that the vocabulary lacks become these. Empty:
+            such a character becomes the model's `unknown_id`.
+        fuse_unknown: characters in a row that become the `unknown_id` become it once.
+        prefix: where a space is put before the text: before no segment, before one that begins the
+            text, before every segment, or before the text even if a special token begins it.
+        prefix_before_space: put it there too if the text begins with a space.
+        split_spaces: a space begins a pre-token, so that no token has one behind another character.
+        strip_prefix: decoding leaves out one space at the beginning of the text.
+        hidden_tokens: special tokens that text never becomes, such as SentencePiece's control
+            symbols.
+    """
+
+    byte_ids: tuple[int, ...] = ()
+    fuse_unknown: bool = False
+    prefix: Prefix = "never"
+    prefix_before_space: bool = False
+    split_spaces: bool = False
+    strip_prefix: bool = False
+    hidden_tokens: frozenset[str] = frozenset()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rules as a JSON object; `from_json` reads it."""
+        return {**asdict(self), "hidden_tokens": sorted(self.hidden_tokens)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CharacterRules:
+        """Return the rules of a JSON object.
+
+        Raises:
+            InvalidTokenizerError: a key is unknown or missing, or a value has another type.
+        """
+        kinds = {name: type(default) for name, default in CharacterRules().to_json().items()}
+        lists = {"byte_ids": int, "hidden_tokens": str}
+        for name in kinds.keys() | value.keys():
+            found = value.get(name)
+            kind = list if name in lists else kinds.get(name)
+            items_fit = name not in lists or (
+                isinstance(found, list) and all(type(item) is lists[name] for item in found)
+            )
+            if kind is None or type(found) is not kind or not items_fit:
+                raise InvalidTokenizerError(
+                    f"character rules: expected {sorted(kinds)} with values as in "
+                    f"{CharacterRules().to_json()}, found {name!r} with {found!r}"
+                )
+        rest = {name: found for name, found in value.items() if name not in lists}
+        return cls(
+            byte_ids=tuple(value["byte_ids"]),
+            hidden_tokens=frozenset(value["hidden_tokens"]),
+            **rest,
+        )
+
+    def check(self, model: TokenizerModel) -> None:
+        """Raise InvalidTokenizerError unless the rules fit the other parts of a model."""
+        if self.prefix not in get_args(Prefix):
+            raise InvalidTokenizerError(
+                f"character rules, prefix: expected one of {list(get_args(Prefix))}, found "
+                f"{self.prefix!r}"
+            )
+        if model.pattern != "none" or model.ignore_merges:
+            raise InvalidTokenizerError(
+                "character rules: expected the pattern none, without ignore_merges, found "
+                f"{model.pattern!r}, ignore_merges {model.ignore_merges}"
+            )
+        if unknown := sorted(self.hidden_tokens - model.special_tokens.keys()):
+            raise InvalidTokenizerError(
+                f"hidden_tokens: expected some of the special tokens, found {unknown[0]!r}"
+            )
+        self._check_byte_ids(model)
+        self._check_text(model)
+        ids = model.byte_ids
+        if ids[0x20] < 0 or ids[0x20] in self.byte_ids:
+            raise InvalidTokenizerError(
+                "character rules: expected a token for the space (▁ in files), found none"
+            )
+        missing = [byte for byte in range(256) if ids[byte] < 0 and byte not in _NOT_IN_UTF8]
+        if self.byte_ids and missing:
+            raise InvalidTokenizerError(
+                "byte_ids: expected a token for each byte that characters without one consist of, "
+                f"found none for 0x{missing[0]:02X}"
+            )
+        if not self.byte_ids and model.unknown_id is None:
+            raise InvalidTokenizerError(
+                "character rules: expected byte_ids or an unknown_id for characters that have no "
+                "token, found neither"
+            )
+
+    def _check_byte_ids(self, model: TokenizerModel) -> None:
+        if not self.byte_ids:
+            return
+        ids = np.array(self.byte_ids, np.int64)
+        if len(ids) != 256:
+            raise InvalidTokenizerError(f"byte_ids: expected 256 ids or none, found {len(ids)}")
+        given = np.flatnonzero(ids >= 0)
+        found = model.bytes_of(ids[given]).to_pylist()
+        for byte, token in zip(given.tolist(), found, strict=True):
+            if token != bytes([byte]):
+                raise InvalidTokenizerError(
+                    f"byte_ids: expected the id of the byte 0x{byte:02X}, found {ids[byte]}, which "
+                    f"is {token!r}"
+                )
+        if np.isin(model.merges, ids[given]).any():
+            raise InvalidTokenizerError(
+                "byte_ids: expected no merges of the tokens that stand for bytes, found some"
+            )
+
+    def _check_text(self, model: TokenizerModel) -> None:
+        texts = model.token_bytes.filter(pa.array(~np.isin(model.token_ids, self.byte_ids)))
+        try:
+            texts.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise InvalidTokenizerError(
+                f"character rules: expected tokens of whole characters, found others: {error}"
+            ) from None
+        if pc.any(pc.match_substring(texts, SPACE_SIGN.encode())).as_py():
+            raise InvalidTokenizerError(
+                "character rules: expected tokens with spaces for the sign ▁, found the sign"
+            )
