@@ -39,12 +39,11 @@ _INNER_IDS = 1 << 31
 def vocabulary_splitter(model: TokenizerModel, rules: CharacterRules) -> VocabularySplitter:
     """Return the splitter of a model with character rules."""
     characters = _characters_of(model, rules)
-    made, offsets = flatten(model.bytes_of(np.unique(model.merges[:, 2])))
+    made = model.bytes_of(np.unique(model.merges[:, 2]))
     unknown = "runs" if rules.fuse_unknown else "characters"
     return VocabularySplitter(
         np.fromiter(map(ord, characters), np.uint32, len(characters)),
-        made,
-        offsets,
+        *flatten(made),
         rules.split_spaces,
         "bytes" if rules.byte_ids else unknown,
     )

@@ -314,12 +314,12 @@ class TokenizerModel:
 
         -1 if a byte has none.
         """
-        if self.characters is None:
+        if self.characters is None or not self.characters.byte_ids:
             return byte_ids_of(self.token_ids, self.token_bytes)
-        substitutes = self.characters.byte_ids
+        substitutes = np.array(self.characters.byte_ids, np.int64)
         kept = ~np.isin(self.token_ids, substitutes)
-        found = byte_ids_of(self.token_ids[kept], self.token_bytes.filter(pa.array(kept)))
-        return np.where(found < 0, np.array(substitutes or [-1] * 256, np.int64), found)
+        own = byte_ids_of(self.token_ids[kept], self.token_bytes.filter(pa.array(kept)))
+        return np.where(own >= 0, own, substitutes)
 
     def __len__(self) -> int:
         """Return the number of tokens, special tokens included."""

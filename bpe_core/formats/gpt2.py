@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bpe_core._native import MergeTexts, entries_in_stand_ins
-from bpe_core.buffers import flatten
+from bpe_core._native import entries_in_stand_ins
 from bpe_core.errors import FormatError
 from bpe_core.formats.files import (
     CannotHoldError,
@@ -214,10 +213,6 @@ class OrdinaryTokens:
     def by_text(self) -> Mapping[str, int]:
         """Id by the text of its entry."""
         return {text: i for text, i in self.entries.items() if text not in self.specials}
-
-    def rows_of(self, merges: MergeTexts) -> NDArray[np.int64] | None:
-        """What `merges_of` returns; None if a merge is not of these tokens."""
-        return merges.rows(*flatten(self.tokens), self.ids, True)
 
     def merges_of(
         self, location: Location, merges: Sequence[list[Any]], where: Callable[[int], str]

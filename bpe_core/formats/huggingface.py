@@ -9,11 +9,10 @@ the vocabulary. The pre-tokenizer splits by the pattern and then turns bytes int
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bpe_core._native import MergeTexts, find_merges
+from bpe_core.buffers import flatten
 from bpe_core.characters import CharacterRules
 from bpe_core.errors import FormatError
 from bpe_core.formats.characters import (
@@ -31,9 +30,7 @@ from bpe_core.formats.files import (
     built,
     dump_json,
     malformed,
-    parse_json_object,
     quoted,
-    read_bytes,
     write_file,
 )
 from bpe_core.formats.gpt2 import (
@@ -43,6 +40,7 @@ from bpe_core.formats.gpt2 import (
     merges_of,
 )
 from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
+from bpe_core.formats.merges import FileMerges, read_tokenizer_json
 from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, pattern_of, pre_tokenizer_of
 from bpe_core.formats.ranks import makes_its_tokens
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
@@ -181,8 +179,7 @@ def read_huggingface(location: Location) -> TokenizerModel:
             dropout, truncation, ….
         OSError: as opening it does.
     """
-    file = _File.read(location)
-    root = file.root
+    root, merges = read_tokenizer_json(location)
     for key, instead in (("truncation", "cut"), ("padding", "pad")):
         if root.get(key) is not None:
             raise malformed(
@@ -197,13 +194,15 @@ def read_huggingface(location: Location) -> TokenizerModel:
     added = list_of(location, "added_tokens", root.get("added_tokens") or [])
     specials = _specials_of(location, added, vocab)
     read = _read_characters if merges_characters(root) else _read_bytes
-    plain = built(location, lambda: read(file, model, vocab, specials))
-    known = {*specials.values(), *(plain.token_ids.tolist() if plain.characters else ())}
-    prepend, append = around_of(location, root.get("post_processor"), known)
+    parts = read(location, root, model, vocab, specials, merges)
+    known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
+    parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
     if root.get("normalizer") is not None:
         _check_found_as_they_stand(location, added)
-    nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
-    return replace(plain, prepend=prepend, append=append, nonspecial_tokens=nonspecial)
+    parts["nonspecial_tokens"] = frozenset(
+        token["content"] for token in added if not token.get("special", False)
+    )
+    return built(location, lambda: TokenizerModel(**parts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,39 +237,46 @@ class _File:
 
 
 def _read_bytes(
-    file: _File, model: dict[str, Any], vocab: dict[str, Any], specials: dict[str, int]
-) -> TokenizerModel:
-    location, root = file.location, file.root
+    location: Location,
+    root: dict[str, Any],
+    model: dict[str, Any],
+    vocab: dict[str, Any],
+    specials: dict[str, int],
+    merges: FileMerges,
+) -> dict[str, Any]:
     _check_model(location, model)
     _check_bytes(location, vocab)
     pattern = pattern_of(location, root.get("pre_tokenizer"))
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
-    _check_apart(location, specials, vocab, [])
+    _check_apart(location, specials, vocab, ())
     tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
-    rows = None if file.merge_texts is None else tokens.rows_of(file.merge_texts)
+    rows = merges.find_rows(*flatten(tokens.tokens), tokens.ids, stand_ins=True)
     if rows is None:
-        merges = file.list_merges()
-        _check_apart(location, specials, vocab, merges)
-        rows = tokens.merges_of(location, merges, lambda rank: f"model.merges[{rank}]")
-    return TokenizerModel(
-        token_ids=tokens.ids,
-        token_bytes=tokens.tokens,
-        merges=rows,
-        special_tokens=specials,
-        pattern=pattern,
+        _check_apart(location, specials, vocab, merges.sides)
+        rows = tokens.merges_of(location, merges.sides, lambda rank: f"model.merges[{rank}]")
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": rows,
+        "special_tokens": specials,
+        "pattern": pattern,
         # Left out where it changes nothing.
-        ignore_merges=model.get("ignore_merges", False)
+        "ignore_merges": model.get("ignore_merges", False)
         and not makes_its_tokens(tokens.ids, tokens.tokens, rows),
-        normalizer=normalizer,
-        normalize_quotes=normalize_quotes,
-    )
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+    }
 
 
 def _read_characters(
-    file: _File, model: dict[str, Any], vocab: dict[str, Any], specials: dict[str, int]
-) -> TokenizerModel:
-    location = file.location
+    location: Location,
+    root: dict[str, Any],
+    model: dict[str, Any],
+    vocab: dict[str, Any],
+    specials: dict[str, int],
+    merges: FileMerges,
+) -> dict[str, Any]:
     _check_model(location, model)
     for key in ("ignore_merges", "byte_fallback", "fuse_unk"):
         allowed = (False,) if key == "ignore_merges" else (False, True)
@@ -289,17 +295,17 @@ def _read_characters(
     normalizer, normalize_quotes = _normalizer_of(
         location, {"type": "Sequence", "normalizers": others}
     )
-    return TokenizerModel(
-        token_ids=tokens.ids,
-        token_bytes=tokens.tokens,
-        merges=tokens.merges,
-        special_tokens=specials,
-        pattern="none",
-        normalizer=normalizer,
-        normalize_quotes=normalize_quotes,
-        unknown_id=None if unknown is None else vocab.get(unknown),
-        characters=rules,
-    )
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": tokens.merges,
+        "special_tokens": specials,
+        "pattern": "none",
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+        "unknown_id": None if unknown is None else vocab.get(unknown),
+        "characters": rules,
+    }
 
 
 def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
@@ -457,7 +463,7 @@ def _check_no_overlap(location: Location, plain: list[str], normalized: list[str
 
 
 def _check_apart(
-    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: list[Any]
+    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: Sequence[Any]
 ) -> None:
     """Refuses an added token that is also what ordinary text becomes."""
     # Only these can be the result of a merge.
@@ -474,10 +480,3 @@ def _check_apart(
                 "an id that ordinary text does not get",
                 f"id {specials[text]}, a byte's or a merge's",
             )
-
-
-def _sides(merge: Any) -> list[Any]:
-    """The sides of a merge written as "a b", or as a list."""
-    if isinstance(merge, str):
-        return merge.split(" ")
-    return merge if isinstance(merge, list) else [merge]

@@ -16,6 +16,7 @@ from bpe_core._native import entries_in_stand_ins, find_merges, has_equal_keys
 from bpe_core.buffers import concatenate
 from bpe_core.errors import FormatError
 from bpe_core.formats import huggingface
+from bpe_core.formats import merges as merges_module
 from bpe_core.formats.stand_ins import to_stand_ins
 from bpe_core.model import TokenizerModel
 
@@ -57,7 +58,7 @@ def outcomes(path: Path, data: bytes) -> tuple[TokenizerModel | str, TokenizerMo
     """What a file is read as, and what it is read as by JSON's reader alone."""
     path.write_bytes(data)
     native = outcome(path)
-    with patch.object(huggingface, "find_merges", lambda _: None):
+    with patch.object(merges_module, "find_merges", lambda _: None):
         return native, outcome(path)
 
 
