@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core import formats
-from bpe_core._native import Encoder, SpecialSet, Splitter
+from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import flatten, to_utf8
 from bpe_core.character_encoding import (
     set_space_prefix,

@@ -14,7 +14,6 @@ from typing import Any
 
 from bpe_core.buffers import flatten
 from bpe_core.characters import CharacterRules
-from bpe_core.errors import FormatError
 from bpe_core.formats.characters import (
     CharacterTokens,
     decoder_of,
@@ -205,37 +204,6 @@ def read_huggingface(location: Location) -> TokenizerModel:
     return built(location, lambda: TokenizerModel(**parts))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _File:
-    """A tokenizer.json; its merges, the largest part, are read natively where they are usual."""
-
-    location: Location
-    data: bytes
-    root: dict[str, Any]
-    merge_texts: MergeTexts | None
-
-    @classmethod
-    def read(cls, location: Location) -> _File:
-        data = read_bytes(location)
-        found = find_merges(data)
-        if found is not None:
-            begin, end, texts = found
-            try:
-                root = parse_json_object(location, data[:begin] + b"[]" + data[end:])
-                return cls(location=location, data=data, root=root, merge_texts=texts)
-            except FormatError:
-                pass  # for a message with places of the whole file
-        root = parse_json_object(location, data)
-        return cls(location=location, data=data, root=root, merge_texts=None)
-
-    def list_merges(self) -> list[list[Any]]:
-        """Return the sides of all merges, as the file has them."""
-        is_whole = self.merge_texts is None
-        root = self.root if is_whole else parse_json_object(self.location, self.data)
-        listed = list_of(self.location, "model.merges", root["model"].get("merges"))
-        return [_sides(merge) for merge in listed]
-
-
 def _read_bytes(
     location: Location,
     root: dict[str, Any],
@@ -285,13 +253,9 @@ def _read_characters(
     if unknown is not None and not isinstance(unknown, str):
         raise malformed(location, "model.unk_token", "a token or null", quoted(unknown))
     tokens = CharacterTokens.of_entries(
-        location,
-        vocab,
-        file.list_merges(),
-        specials,
-        byte_fallback=model.get("byte_fallback", False),
+        location, vocab, merges, specials, byte_fallback=model.get("byte_fallback", False)
     )
-    rules, others = rules_of(location, file.root, model, tokens.byte_ids)
+    rules, others = rules_of(location, root, model, tokens.byte_ids)
     normalizer, normalize_quotes = _normalizer_of(
         location, {"type": "Sequence", "normalizers": others}
     )
