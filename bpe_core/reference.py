@@ -86,7 +86,7 @@ def split_documents(data: bytes, separator: bytes | Sequence[bytes]) -> list[byt
     separators = [separator] if isinstance(separator, bytes) else list(separator)
     if not separators or not all(separators) or _may_overlap(separators):
         raise ValueError(
-            f"separator: expected bytes that can't overlap themselves or each other, "
+            f"separator: expected bytes that cannot overlap themselves or each other, "
             f"found {separator!r}"
         )
     longest_first = sorted(separators, key=len, reverse=True)

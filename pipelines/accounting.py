@@ -304,7 +304,7 @@ def _expect(where: str, unit: str, expected: int, found: int) -> None:
 
 
 def _sum_of_hashes(hashes: NDArray[np.uint64]) -> int:
-    """Return the sum of (high, low) pairs, in halves of 32 bits so that uint64 can't overflow."""
+    """Return the sum of (high, low) pairs, in halves of 32 bits so that uint64 cannot overflow."""
     low_halves = (hashes & np.uint64(0xFFFFFFFF)).sum(axis=0, dtype=np.uint64)
     high_halves = (hashes >> np.uint64(32)).sum(axis=0, dtype=np.uint64)
     high, low = ((int(high_halves[i]) << 32) + int(low_halves[i]) for i in (0, 1))

@@ -45,7 +45,7 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     2: "wrong configuration or command line",
     3: "the output belongs to another configuration",
     4: "input missing, unreadable or corrupt",
-    5: "the output can't be written",
+    5: "the output cannot be written",
     6: "too many documents rejected",
     7: "counts incomplete",
     8: "the working process died",
@@ -59,7 +59,7 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     TERMINATED_EXIT_CODE: "terminated",
 }
 
-# Reasons of rejects that stand for a file, or the rest of one, that can't be read.
+# Reasons of rejects that stand for a file, or the rest of one, that cannot be read.
 DAMAGED_FILE: Final = "damaged_file"
 VANISHED_FILE: Final = "vanished_file"
 CHANGED_FILE: Final = "changed_file"
@@ -128,13 +128,13 @@ class InputError(PipelineError):
 
 
 class OutputError(PipelineError):
-    """The output can't be written: no permission, disk full, or not a directory."""
+    """The output cannot be written: no permission, disk full, or not a directory."""
 
     exit_code = 5
 
 
 class DamagedOutputError(OutputError):
-    """A JSON file of the output can't be parsed, or is not what builds write."""
+    """A JSON file of the output cannot be parsed, or is not what builds write."""
 
 
 class RejectLimitError(PipelineError):
@@ -223,7 +223,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 class BadFileError(InputError):
-    """A file can't be read, or not to its end, because of the file itself."""
+    """A file cannot be read, or not to its end, because of the file itself."""
 
     reason: ClassVar[str]
 
@@ -247,7 +247,7 @@ class VanishedFileError(ChangedFileError):
 
 
 class UnreadableFileError(InputError):
-    """A file can't be read because its storage keeps failing.
+    """A file cannot be read because its storage keeps failing.
 
     The build ends, and the same command goes on when the storage is back.
     """

@@ -79,7 +79,7 @@ class ReadDocuments(TextRules, ParameterizedTransform):
 
     Raises:
         ConfigError: A parameter is wrong.
-        InputError: A file is missing or can't be read.
+        InputError: A file is missing or cannot be read.
     """
 
     sources: Sequence[SourceConfig]

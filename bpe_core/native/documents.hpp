@@ -14,7 +14,7 @@
 
 namespace bpe {
 
-// Why these can't separate documents, or nullptr if they can. Where a separator stands must not
+// Why these cannot separate documents, or nullptr if they can. Where a separator stands must not
 // depend on where the search begins, so an end of one must not be the beginning of another or of
 // itself
 // ("abab" in "ababab"). A separator may lie inside another ("\n" in "\r\n"). One byte repeated is

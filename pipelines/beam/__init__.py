@@ -1,1 +1,1 @@
-"""What the transforms share: DoFns, coders, elements and rows, shards, parameters, metrics."""
+"""Beam code shared by the transforms: DoFns, coders, elements, rows, shards and metrics."""

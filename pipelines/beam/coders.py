@@ -72,10 +72,10 @@ _LATIN_1: Final = "latin-1"
 
 
 class DocumentBatchCoder(beam.coders.Coder):  # type: ignore[misc]
-    """Encodes a DocumentBatch as an Arrow IPC stream of one row."""
+    """Coder of a DocumentBatch as an Arrow IPC stream of one row."""
 
     def encode(self, value: DocumentBatch) -> bytes:
-        """Encode a batch. Of `data` only the bytes that the documents span are kept."""
+        """Encode a batch. Keep only those bytes of `data` that the documents span."""
         return _to_stream(_to_arrow(value))
 
     def decode(self, encoded: bytes) -> DocumentBatch:
@@ -93,7 +93,7 @@ class DocumentBatchCoder(beam.coders.Coder):  # type: ignore[misc]
 
 
 class TokenRowsCoder(beam.coders.Coder):  # type: ignore[misc]
-    """Encodes TokenRows as an Arrow IPC stream, with a row for each of them."""
+    """Coder of TokenRows as an Arrow IPC stream with one row for each of them."""
 
     def encode(self, value: TokenRows) -> bytes:
         """Encode rows."""
@@ -138,7 +138,7 @@ class TokenRowsCoder(beam.coders.Coder):  # type: ignore[misc]
 
 
 class RejectCoder(beam.coders.Coder):  # type: ignore[misc]
-    """Encodes a Reject as JSON."""
+    """Coder of a Reject as JSON."""
 
     def encode(self, value: Reject) -> bytes:
         """Encode a reject."""

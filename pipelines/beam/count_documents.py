@@ -16,14 +16,14 @@ from pipelines.counting.jobs import CountRules
 
 
 class CountDocuments(DocumentFn):
-    """Counts documents. Yields descriptors of runs, totals of bundles, and rejects.
+    """DoFn that counts documents and yields descriptors of runs, totals of bundles, and rejects.
 
-    A table belongs to one attempt of a bundle. Runs of an attempt that fails stay unknown, since
-    descriptors are yielded only at its end.
+    A table belongs to one attempt of a bundle. Descriptors are yielded only at the end of a bundle,
+    so runs of a failed attempt are never used.
 
     Args:
         rules: How pre-tokens are counted.
-        text_field, id_field, invalid_utf8: As `ElementRules` has them.
+        text_field, id_field, invalid_utf8: See `ElementRules`.
     """
 
     consumer = "CountPretokens"
@@ -45,7 +45,7 @@ class CountDocuments(DocumentFn):
     def start_bundle(self) -> None:
         """Start with an empty table."""
         super().start_bundle()
-        if self._counter is not None:  # the attempt before this one failed
+        if self._counter is not None:  # the previous attempt failed
             self._counter.close()
         self._counter = DocumentCounter(self._rules, beam_meter())
 

@@ -1,4 +1,4 @@
-"""The base of the DoFns that decide bytes of the output."""
+"""Base class of the DoFns that determine the bytes of the output."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pipelines.versions import check_worker, worker_versions
 
 
 class VersionCheckedDoFn(beam.DoFn):  # type: ignore[misc]
-    """A DoFn that refuses to run with other versions than where the pipeline was built.
+    """DoFn that refuses to run with other software versions than the launcher's.
 
     Raises:
-        WorkerVersionError: On a worker, if it has other versions.
+        WorkerVersionError: A worker has other versions.
     """
 
     def __init__(self) -> None:
         self._versions = dict(worker_versions())
 
     def setup(self) -> None:
-        """Compare the versions. A subclass with a setup of its own must call this first."""
+        """Compare the versions. A subclass with its own `setup` must call this first."""
         with FAILURE.noted():
             check_worker(self._versions)

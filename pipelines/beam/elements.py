@@ -1,8 +1,8 @@
-"""Elements of a user's pipeline → batches of documents.
+"""Conversion of the elements of a user's pipeline to batches of documents.
 
 Documents may come as `DocumentBatch`, as `str` or `bytes`, or as records: `beam.Row`, a NamedTuple
-or a dict. Small elements are gathered into batches of a few MB, so that Python does no more for
-each of them than to put it into a list.
+or a dict. Small elements are gathered into batches of a few MB, so that the only work in Python for
+each of them is to append it to a list.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from pipelines.tasks.listing import InputFile
 
 _BATCH_BYTES: Final = 2 << 20
 _BATCH_ELEMENTS: Final = 1 << 16
-# Held by a bundle, all its windows together.
+# Limit of the gathered elements of a bundle, all its windows together.
 _HELD_BYTES: Final = 64 << 20
 _HELD_WINDOWS: Final = 1000
-# About the most that an element takes beside its text.
+# Approximate overhead of an element in memory, besides its text.
 _ELEMENT_BYTES: Final = 512
 _HEAD_SHOWN: Final = 32
 _KINDS: Final = "DocumentBatch, str, bytes, beam.Row, a NamedTuple or a dict"
@@ -46,9 +46,9 @@ _OPEN_HINTS: Final = (
     typehints.TypeVariable,
 )
 
-# Elements come from no file, so only a document's own id says where it is from.
+# Elements have no file; only the document's own id shows its origin.
 _NO_FILE: Final = InputFile(
-    source=0, source_name=None, url="", name="", size=0, mark="", compression=None
+    source=0, source_name=None, url="", name="", size=0, version_tag="", compression=None
 )
 
 # Returns an element's text and id. If the text is None, the second value is the document's reject.
@@ -63,7 +63,7 @@ def element_options(
     normalize_quotes: bool = False,
     invalid_utf8: str = "reject",
 ) -> ReadOptions:
-    """Return how to read documents that are elements: like records of files."""
+    """Return the options for documents that are elements, as for records of files."""
     source = SourceConfig.model_validate(
         {"files": ["elements"], "format": "jsonl", "invalid_utf8": invalid_utf8}
     )
@@ -78,17 +78,17 @@ def element_options(
 
 
 class Elements:
-    """Gathers elements into batches.
+    """Collector of elements into batches.
 
-    Documents have the source "" and the offset 0. An element that is not valid UTF-8, or lacks its
-    text, is a reject of its batch, like a record of a file.
+    Documents have the source "" and the offset 0. An element that is not valid UTF-8 or has no text
+    is rejected, like a record of a file.
 
     Args:
         options: How documents are read (`element_options`).
-        text_field: Field of records that is the text.
-        id_field: Field of records that is the document's own id; None if there is none.
-        origin_fields: Fields of records that are the source and the offset of the document, which
-            keeps them; None if there are none.
+        text_field: Field of records that contains the text.
+        id_field: Field of records that contains the document's own id, or None.
+        origin_fields: Fields of records that contain the document's source and offset, or None.
+            The document keeps them.
 
     Example:
         >>> elements = Elements(element_options("gpt2", []), id_field="id")
@@ -144,7 +144,8 @@ class Elements:
                 self._origins.append((origin[0] or "", origin[1] or 0))
         if self._id_field is not None:
             self._ids.append(record_id)
-        # UTF-8 has no lone surrogates: they become bytes that are rejected as invalid.
+        # Lone surrogates have no UTF-8 form; "surrogatepass" gives bytes that are rejected as
+        # invalid.
         text = element if type(element) is bytes else element.encode("utf-8", "surrogatepass")
         self._texts.append(text)
         self._bytes += len(text)
@@ -152,11 +153,11 @@ class Elements:
 
     @property
     def held(self) -> int:
-        """About the bytes of memory that the gathered elements take."""
+        """Return about how many bytes of memory the gathered elements use."""
         return self._bytes + _ELEMENT_BYTES * (len(self._texts) + len(self._rejects))
 
     def batches(self) -> Iterator[DocumentBatch]:
-        """Yield the elements added since the last call, long documents in pieces."""
+        """Yield the elements added since the last call, with long documents in chunks."""
         texts, ids, origins, rejects = self._texts, self._ids, self._origins, self._rejects
         self._start()
         if self._origin_of is None:
@@ -196,7 +197,7 @@ class Elements:
         if isinstance(element, Mapping):
             return self._values_of_mapping
         if hasattr(element, "_fields"):
-            # Otherwise a method of tuples, such as count, would pass for a field.
+            # Without this check, a method of tuples such as `count` would pass for a field.
             if not set(self._fields) <= set(element._fields):
                 raise _no_field(self._fields, element._asdict())
             return self._values_of_row
@@ -260,31 +261,31 @@ def _is_unicode(text: str) -> bool:
 
 
 class _ElementMaker(BatchMaker):
-    """Names in errors the element, since there is no file."""
+    """BatchMaker whose errors name the element, since there is no file."""
 
     def where(self, offset: int, byte: int = 0) -> str:
-        """Return where an unknown element has a byte."""
+        """Return the position of a byte in an unidentified element."""
         return f"an element of the pipeline, byte {byte:,}"
 
     def where_document(self, offset: int, byte: int, head: bytes, record_id: str | None) -> str:
-        """Return which element has a byte, by its id or its first bytes."""
+        """Name the element that contains a byte, by its id or its first bytes."""
         if record_id is None:
-            return f"an element that begins {head[:_HEAD_SHOWN]!r}, byte {byte:,}"
+            return f"an element that starts with {head[:_HEAD_SHOWN]!r}, byte {byte:,}"
         return f"the element with the id {record_id!r}, byte {byte:,}"
 
 
 def check_element_type(kind: Any, text_field: str, id_field: str | None) -> None:
-    """Check that elements of this type can be documents, as far as the type hint says.
+    """Check, as far as the type hint shows, that elements of this type can be documents.
 
     Raises:
-        ConfigError: They cannot, or are rows without these fields.
+        ConfigError: They cannot, or they are rows without these fields.
     """
     wanted = (text_field, *([] if id_field is None else [id_field]))
     check_hint(kind, (DocumentBatch, str, bytes), wanted, _KINDS)
 
 
 def check_hint(kind: Any, types: Sequence[type], wanted: Sequence[str], expected: str) -> None:
-    """Check that a type hint is one of these types, a record with these fields, or open.
+    """Check that a type hint is one of these types, a record with these fields, or unspecific.
 
     Args:
         kind: The type hint.
@@ -303,7 +304,7 @@ def check_hint(kind: Any, types: Sequence[type], wanted: Sequence[str], expected
             raise _no_field(wanted, dict(row._fields))
         return
     if kind in (None, Any, typehints.Any, beam.Row, object) or isinstance(kind, _OPEN_HINTS):
-        return  # only the elements can show
+        return  # the type is only known when elements arrive
     if isinstance(kind, type) and issubclass(kind, (*types, Mapping)):
         return
     raise _unsupported_type(kind, expected)
@@ -326,20 +327,21 @@ def _no_field(wanted: Sequence[str], found: Mapping[str, Any]) -> ConfigError:
         expected=" and ".join(map(repr, wanted)),
         found=", ".join(found),
         where="the input of the transform",
-        hint="Add these fields, or name those that the rows have (text_field, id_field).",
+        hint="Add these fields, or give the names of existing fields (text_field, id_field).",
     )
 
 
 class DocumentFn(VersionCheckedDoFn):
-    """A DoFn over batches of documents, whatever elements they come as.
+    """Base class of the DoFns over batches of documents, for every type of element.
 
-    Elements are gathered within a bundle, those of each window apart, up to a bound for all windows
-    together. Subclasses implement `process_documents`, and set `options` before the first element.
+    Elements are gathered within a bundle, separately for each window, up to a limit for all windows
+    together. Subclasses implement `process_documents` and set `options` before the first element.
 
-    Whole documents may have been read for any tokenizer, pieces only for the same one.
+    A batch of complete documents may have been read for any tokenizer. Chunks of a long document
+    must have been cut for the same one.
 
     Args:
-        text_field, id_field, origin_fields: Fields of records (`Elements`).
+        text_field, id_field, origin_fields: Fields of records; see `Elements`.
 
     Attributes:
         options: How documents are read.
@@ -348,7 +350,7 @@ class DocumentFn(VersionCheckedDoFn):
 
     options: ReadOptions
     consumer: str = "the next transform"
-    _elements: Elements  # those of the last element's window
+    _elements: Elements  # of the last element's window
 
     def __init__(
         self,
@@ -368,31 +370,31 @@ class DocumentFn(VersionCheckedDoFn):
         raise NotImplementedError
 
     def start_bundle(self) -> None:
-        """Forget the elements that a failed bundle gathered."""
+        """Discard the elements that a failed bundle gathered."""
         self._clear()
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any] | None:
-        """Yield outputs, if a batch is complete."""
+        """Add an element. Yield outputs if a batch is complete."""
         if type(element) is DocumentBatch:
             if element.cutting and element.cutting != self.options.cutting:
                 raise self._different_cutting(element)
             return self.process_documents(element)
-        if window is not self._window:  # the global one is always the same object
+        if window is not self._window:  # the global window is always the same object
             return self._process_in(window, element)
         elements = self._elements
         return self._outputs(elements) if elements.add(element) else None
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Yield the outputs for the elements that are left."""
+        """Yield the outputs for the remaining elements."""
         return self._outputs_of_all()
 
     def _clear(self) -> None:
         self._gathered: dict[Any, Elements] = {}
         self._window: Any = None
-        self._held_elsewhere = 0  # bytes that all windows but this one hold
+        self._held_elsewhere = 0  # bytes gathered in all windows but this one
 
     def _process_in(self, window: Any, element: Any) -> Iterator[Any] | None:
-        """Add an element of another window. Empty all windows if they are full."""
+        """Add an element of another window. Empty all windows if the limit is reached."""
         if self._window is not None:
             self._held_elsewhere += self._elements.held
         elements = self._gathered.get(window)
@@ -409,9 +411,9 @@ class DocumentFn(VersionCheckedDoFn):
     def _different_cutting(self, batch: DocumentBatch) -> InputError:
         names = find_different_rules(batch.cutting, self.options.cutting)
         return InputError(
-            "A long document comes in pieces that were cut for another tokenizer.",
+            "A long document comes in chunks that were cut for another tokenizer.",
             expected=f"ReadDocuments with the {' and '.join(names)} of {self.consumer}",
-            found=f"others, in a document of {batch.whole_bytes or 0:,} bytes",
+            found=f"other settings, for a document of {batch.whole_bytes or 0:,} bytes",
             where=batch.where(0) if len(batch) else batch.source,
             hint="Give ReadDocuments the pattern, special_tokens, normalizer and normalize_quotes "
             f"of {self.consumer}.",

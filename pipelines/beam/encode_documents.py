@@ -19,12 +19,12 @@ from pipelines.writing.encoder import DocumentEncoder
 
 
 class EncodeBatches(DocumentFn):
-    """Encodes documents. Yields token rows, and rejects.
+    """DoFn that encodes documents and yields token rows and rejects.
 
     Args:
         tokenizer: Directory of the tokenizer.
-        prepend, append, special_tokens_in_text: As `DocumentEncoder` has them.
-        text_field, id_field, invalid_utf8: As `ElementRules` has them.
+        prepend, append, special_tokens_in_text: See `DocumentEncoder`.
+        text_field, id_field, invalid_utf8: See `ElementRules`.
     """
 
     consumer = "the tokenizer of EncodeDocuments"
@@ -82,9 +82,9 @@ class EncodeBatches(DocumentFn):
         except FileNotFoundError:
             raise InputError(
                 "There is no tokenizer.",
-                expected="a directory that a build, or `save` of a tokenizer, wrote",
+                expected="a directory written by a build or by a tokenizer's `save`",
                 found="no tokenizer.arrow and no char_bpe.json",
                 where=self._directory.url,
-                hint="Correct `tokenizer`: in the output of a build it is the directory "
-                "`tokenizer`, and all workers must reach it.",
+                hint="Correct `tokenizer`. A build writes it to the directory "
+                "`tokenizer` of its output. All workers must be able to read it.",
             ) from None

@@ -16,24 +16,24 @@ _SETTERS: Final = {
 
 
 def beam_meter() -> Meter:
-    """Return a meter that sets metrics of the step that this thread is executing."""
+    """Return a meter that sets metrics of the step that the current thread executes."""
     return Meter(_set_metric)
 
 
 def read_metrics(result: Any, tasks: int) -> Measured | None:
-    """Read the metrics of a finished pipeline, those of all its steps together.
+    """Return the metrics of a finished pipeline, summed over its steps.
 
     Args:
         result: Result of the pipeline.
-        tasks: Number of tasks that were done.
+        tasks: Number of completed tasks.
 
     Returns:
-        None if the runner has no metrics, or fewer than were set: no figure is better than a wrong
-        one.
+        The metrics, or None if the runner has none or returns fewer than were set: no figure is
+        better than a wrong one.
     """
     try:
         measured = _measured(result.metrics().query(MetricsFilter().with_namespace(NAMESPACE)))
-    # Whatever a runner raises here, perhaps from a service far away: the work is done.
+    # Any error of the runner, or of its remote service, is ignored: the work itself is done.
     except Exception:
         return None
     return measured if measured.counters.get("tasks", 0) >= tasks else None
@@ -64,7 +64,7 @@ def _measured(found: Mapping[str, Iterable[Any]]) -> Measured:
 
 
 def _values(metrics: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield names and values. Beam's own `MetricResult.result` ignores a committed value of 0."""
+    """Yield names and values. Beam's `MetricResult.result` ignores a committed value of 0."""
     for metric in metrics:
         value = metric.attempted if metric.committed is None else metric.committed
         if value is not None:

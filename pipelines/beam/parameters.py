@@ -1,4 +1,4 @@
-"""Parameters of the transforms: declared once, and checked like the keys of the configuration."""
+"""Parameters of the transforms, declared once and checked like configuration keys."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pydantic import AfterValidator, Field, ValidationError, create_model
 from pipelines.config import CountsConfig, EncodeConfig, SourceConfig, TokenizerConfig
 from pipelines.config.validation import problems_of, refusal
 from pipelines.config.values import Section, Size, Text
-from pipelines.config.yaml_document import ConfigSource, Problem, raise_problems
+from pipelines.config.yaml_document import Problem, YamlDocument, raise_problems
 from pipelines.errors import ConfigError
 
 _Model = TypeVar("_Model", bound=Section)
 
 
 def _check_split(name: str) -> str:
-    """Check that a split can be a part of the names of files."""
+    """Check that the name of a split can be part of a file name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-        raise refusal(Problem((), expected="letters, digits, - and _, first a letter or digit"))
+        raise refusal(Problem((), expected="letters, digits, - and _, a letter or digit first"))
     return name
 
 
-# Parameters that are keys of the configuration, too.
+# Parameters that are also configuration keys.
 _KEYS: Final[Mapping[type[Section], tuple[str, ...]]] = {
     TokenizerConfig: ("pattern", "special_tokens", "normalize_quotes"),
     CountsConfig: ("shards", "max_pretoken_bytes", "on_long_pretoken"),
@@ -41,7 +41,7 @@ _FIELDS: Final[dict[str, Any]] = {
         for name in names
     },
     "normalizer": (Literal["nfc", "nfkc"] | None, None),
-    # A build asks for more, so that it has few runs.
+    # A build has a larger default, so that it writes few runs.
     "memory": (Size, CountsConfig.model_fields["memory"].default),
     "num_shards": (Annotated[int, Field(ge=1)], 1),
     "split": (Annotated[Text, AfterValidator(_check_split)], "train"),
@@ -50,13 +50,13 @@ _PARAMETERS: Final = create_model("Parameters", __base__=Section, **_FIELDS)
 
 
 class ParameterizedTransform(beam.PTransform):  # type: ignore[misc]
-    """A transform whose parameters are the fields of a dataclass."""
+    """Base class of transforms whose parameters are the fields of a dataclass."""
 
     def check_parameters(self) -> dict[str, Any]:
-        """Check the parameters that a model knows. Return their values.
+        """Check the parameters that correspond to configuration keys. Return their values.
 
         Raises:
-            ConfigError: A parameter has a wrong value; all of them are reported.
+            ConfigError: A parameter has a wrong value; the error lists all of them.
         """
         known = [field.name for field in fields(self) if field.name in _PARAMETERS.model_fields]
         given = {name: getattr(self, name) for name in known}
@@ -64,7 +64,7 @@ class ParameterizedTransform(beam.PTransform):  # type: ignore[misc]
         return {name: getattr(checked, name) for name in known}
 
     def display_data(self) -> dict[str, DisplayDataItem]:
-        """Return the parameters for the pages of runners, but never storage options."""
+        """Return the parameters for the web pages of runners, without storage options."""
         return {
             field.name: DisplayDataItem(_display(getattr(self, field.name))).drop_if_none()
             for field in fields(self)
@@ -80,7 +80,7 @@ class TextRules:
         pattern: Name of the pattern that splits text, or a regex.
         special_tokens: Special tokens, at which text is cut.
         normalizer: None, "nfc" or "nfkc".
-        normalize_quotes: Whether typographic quotes become ' and ".
+        normalize_quotes: True to replace typographic quotes by ' and ".
     """
 
     pattern: str = "gpt2"
@@ -94,8 +94,8 @@ class ElementRules:
     """Parameters for documents that come as elements.
 
     Attributes:
-        text_field: Field of records that is the text.
-        id_field: Field of records that is the document's own id; None if there is none.
+        text_field: Field of records that contains the text.
+        id_field: Field of records that contains the document's own id, or None.
         invalid_utf8: "reject", "replace" or "error", for text that is not valid UTF-8.
     """
 
@@ -105,7 +105,7 @@ class ElementRules:
 
 
 def check_values(model: type[_Model], values: Mapping[str, Any], name: str) -> _Model:
-    """Check values by a model of the configuration. Return the model.
+    """Check values with a model of the configuration. Return the model.
 
     Args:
         model: The model.
@@ -113,16 +113,16 @@ def check_values(model: type[_Model], values: Mapping[str, Any], name: str) -> _
         name: Name of the transform, for messages.
 
     Raises:
-        ConfigError: Values are wrong; all of them are reported.
+        ConfigError: Values are wrong; the error lists all of them.
     """
-    given = ConfigSource(f"of {name}", dict(values))
+    given = YamlDocument(f"of {name}", dict(values))
     problems = [*given.environment_problems()]
     checked = None
     try:
         checked = model.model_validate(given.values)
     except ValidationError as error:
         problems += problems_of(error, given, [(key,) for key in model.model_fields])
-    # There is no file, so no line to show.
+    # Parameters have no file, so there is no line to show.
     raise_problems([replace(problem, where=None) for problem in problems], given.file)
     assert checked is not None
     return checked

@@ -1,4 +1,4 @@
-"""Task descriptors, distributed to workers, and the documents of each task."""
+"""Distribution of task descriptors to workers, and reading of each task's documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.readers.tasks import SourceReading, TaskWork, read_task
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class ReadTasks(beam.PTransform):  # type: ignore[misc]
-    """Task descriptors, distributed to the workers, the largest first."""
+    """Source of task descriptors, distributed to the workers, the largest first."""
 
     works: Sequence[TaskWork]
 
@@ -28,7 +28,7 @@ class ReadTasks(beam.PTransform):  # type: ignore[misc]
             work.index: sum(end - start for _, start, end in work.parts) for work in self.works
         }
         ordered = sorted(self.works, key=lambda work: (-sizes[work.index], work.index))
-        return runners.deal(begin, [work.to_bytes() for work in ordered])
+        return runners.distribute(begin, [work.to_bytes() for work in ordered])
 
     def display_data(self) -> dict[str, Any]:
         """Return the number of tasks."""
@@ -36,7 +36,7 @@ class ReadTasks(beam.PTransform):  # type: ignore[misc]
 
 
 class ReadTask(VersionCheckedDoFn):
-    """Reads the documents of a task."""
+    """DoFn that reads the documents of a task."""
 
     def __init__(self, readings: Sequence[SourceReading]) -> None:
         super().__init__()

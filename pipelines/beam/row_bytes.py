@@ -1,7 +1,7 @@
-"""Check that bytes from elsewhere hold a row of a schema before Beam decodes them.
+"""Check that untrusted bytes are a row of a schema before Beam decodes them.
 
-Beam's native decoder trusts the lengths that it reads: bytes that are cut short or made up make it
-read memory out of bounds, or end the process. So bytes from a network are parsed here first, by the
+Beam's native decoder trusts the lengths that it reads: truncated or forged bytes make it read
+memory out of bounds, or end the process. So bytes from a network are parsed here first, by the
 rules of `RowCoder`: https://beam.apache.org/documentation/programming-guide/#schemas
 """
 
@@ -22,10 +22,10 @@ _SIZES: Final = {
 
 
 def check_row(schema: Any, data: bytes) -> None:
-    """Check that a row of the schema, which has no logical types, ends within the bytes.
+    """Check that the bytes contain a complete row of the schema, which has no logical types.
 
     Raises:
-        ValueError: It does not, or has an unknown type or an impossible number.
+        ValueError: They do not, or contain an unknown type or an impossible number.
 
     Example:
         >>> text = schema_pb2.FieldType(atomic_type=schema_pb2.STRING)
@@ -39,7 +39,7 @@ def check_row(schema: Any, data: bytes) -> None:
 
 
 class _Bytes:
-    """Bytes, read from the beginning to the end."""
+    """Reader of bytes, from the beginning to the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -79,14 +79,14 @@ def _skip_row(schema: Any, data: _Bytes) -> None:
 
 
 def _skip(kind: Any, data: _Bytes) -> None:
-    """Skip a value that is not null. Every value has at least a byte."""
+    """Skip a value that is not null. Every value has at least one byte."""
     name = kind.WhichOneof("type_info")
     if name == "atomic_type":
         _skip_atom(kind.atomic_type, data)
     elif name in ("array_type", "iterable_type"):
         element = getattr(kind, name).element_type
         count = data.int32()
-        # An unknown length: parts follow, each with its own length, up to one without elements.
+        # The length is unknown: parts follow, each with its own length, up to an empty one.
         in_parts = count < 0
         if in_parts:
             count = data.varint()

@@ -1,4 +1,4 @@
-"""Token batches and rejects as rows with a schema, and back."""
+"""Conversion of token batches and rejects to rows with a schema, and of rows to token batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.writing.rows import TokenRows
 from pipelines.writing.token_order import hash_ids
 from pipelines.writing.token_shards import RowTotals
 
-# In Beam's schemas str is STRING, int is INT64, and a sequence is an array.
+# In Beam's schemas, str is STRING, int is INT64, and a sequence is an array.
 TOKEN_ROW: Final = RowTypeConstraint.from_fields(
     [
         ("input_ids", Sequence[int]),
@@ -68,9 +68,9 @@ _BATCH_ROWS: Final = 1 << 14
 
 
 def token_rows(rows: TokenRows) -> Iterator[beam.Row]:
-    """Yield a row for each document, or piece of a long one, with the columns of token files.
+    """Yield a row for each document, or chunk of a long one, with the columns of token files.
 
-    Another column, `hash`, is the xxh3-128 of the document's source text, 16 bytes.
+    The additional column `hash` is the xxh3-128 of the document's source text, 16 bytes.
     """
     ids = rows.record_ids.to_pylist() if rows.record_ids is not None else [None] * len(rows)
     hashes = rows.hashes.astype(">u8").tobytes()
@@ -106,18 +106,18 @@ def reject_row(reject: Reject) -> beam.Row:
 
 
 def check_rows(kind: Any) -> None:
-    """Check that elements of this type can be token rows, as far as the type hint says.
+    """Check, as far as the type hint shows, that elements of this type can be token rows.
 
     Raises:
-        ConfigError: They cannot, or are rows without the required fields.
+        ConfigError: They cannot, or they are rows without the required fields.
     """
     check_hint(kind, (TokenRows,), ("input_ids", "num_bytes"), _EXPECTED)
 
 
 class RowElements:
-    """Gathers rows of tokens, which may be records of any kind.
+    """Collector of rows of tokens, which may be records of any type.
 
-    `input_ids` and `num_bytes` are required. By default `source` is "", `offset` and `part` are 0,
+    `input_ids` and `num_bytes` are required. By default, `source` is "", `offset` and `part` are 0,
     and `id` and `hash` are None. Rows without `hash` are distinguished by their ids.
 
     Example:
@@ -137,7 +137,7 @@ class RowElements:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the rows."""
+        """Remove all rows."""
         self._ids: list[Any] = []
         self._num_bytes: list[int] = []
         self._sources: list[str] = []
@@ -148,7 +148,7 @@ class RowElements:
         self._tokens = 0
 
     def add(self, element: Any) -> bool:
-        """Add a row. Return whether there are so many that `rows` should be called.
+        """Add a row. Return True if `rows` should be called now.
 
         Raises:
             InputError: It is not a record, lacks a field, or has a field of a wrong type.
@@ -167,7 +167,7 @@ class RowElements:
             raise _malformed_row(f"source: {source!r}", "text, or None")
         if text_hash is None and part:
             raise _malformed_row(
-                f"part {part} of a document, without hash", "its hash, or whole documents"
+                f"part {part} of a document, without hash", "its hash, or complete documents"
             )
         if text_hash is not None and not isinstance(text_hash, bytes):
             raise _malformed_row(f"hash: {text_hash!r}", f"{_HASH_BYTES} bytes, or None")
@@ -198,10 +198,10 @@ class RowElements:
         )
 
     def rows(self) -> TokenRows:
-        """Return the rows, with ids as uint32, and forget them.
+        """Return the rows, with ids as uint32, and remove them.
 
         Raises:
-            InputError: An id is out of range, or a value is not of its type.
+            InputError: An id is out of range, or a value has a wrong type.
         """
         offsets = to_offsets(np.fromiter(map(len, self._ids), np.int64, len(self._ids)))
         try:
@@ -230,12 +230,12 @@ class RowElements:
 
 
 def _check_ids(ids: Any) -> None:
-    """Check that these may be whole numbers. `RowElements.rows` checks that all are ids."""
+    """Check that the values may be whole numbers. `RowElements.rows` checks that they are ids."""
     is_list = not isinstance(ids, str | bytes | bytearray | Mapping) and hasattr(ids, "__len__")
     if isinstance(ids, np.ndarray):
         wrong = ids.ndim != 1 or not (np.issubdtype(ids.dtype, np.integer) or not len(ids))
     else:
-        # Looking at each type once costs less than looking at each value.
+        # Checking the set of types is faster than checking each value.
         wrong = not is_list or not all(
             issubclass(kind, int | np.integer) and kind is not bool for kind in set(map(type, ids))
         )

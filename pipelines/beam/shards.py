@@ -1,4 +1,4 @@
-"""The steps from sections of sorted runs to shards, of counts or of tokens, without tasks."""
+"""Steps from sections of sorted runs to shards of counts or tokens, for pipelines without tasks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from pipelines.beam.metrics import beam_meter
 from pipelines.errors import ConfigError
 from pipelines.manifest.shards import ShardFiles
 
-# What transforms write, as (directory, listing), by pipeline.
+# The (directory, listing) pairs that transforms write, by pipeline.
 _CLAIMED: Final[WeakKeyDictionary[Any, set[tuple[str, str]]]] = WeakKeyDictionary()
 
 
 class ShardKind(Protocol):
-    """Shards of one kind. Small, since it goes to every worker; totals are as they are shuffled."""
+    """Operations on shards of one kind, for counts or tokens.
+
+    Implementations are small, since every worker receives one. Totals are in their shuffled form.
+    """
 
     def merge(self, shard: int, descriptors: Iterable[bytes], totals: bytes) -> dict[str, Any]:
-        """Write the file of a shard from descriptors of its sections. Return the file's entry."""
+        """Write a shard's file from descriptors of its sections. Return the file's entry."""
 
     def measure(self, entry: Mapping[str, Any]) -> dict[str, int]:
         """Return the metrics of a file."""
@@ -33,21 +36,21 @@ class ShardKind(Protocol):
         """Add up the totals of bundles."""
 
     def list_totals(self, totals: bytes) -> dict[str, Any]:
-        """Return the totals for the listing."""
+        """Return the totals in the form of the listing."""
 
 
 def claim_files(collection: beam.PCollection[Any], files: ShardFiles, name: str) -> None:
-    """Check that a transform can write files, once, and reserve their names in its pipeline.
+    """Check that a transform can write its files once, and reserve their names in the pipeline.
 
     Args:
         collection: Input of the transform.
-        files: What it writes.
+        files: Files that it writes.
         name: Name of the transform.
 
     Raises:
         ConfigError: The input is not a whole collection, or another transform of the pipeline
             writes the same files.
-        OutputError: The directory has such files.
+        OutputError: The directory already contains such files.
     """
     _check_whole(collection, name)
     files.check_vacant()
@@ -56,7 +59,7 @@ def claim_files(collection: beam.PCollection[Any], files: ShardFiles, name: str)
     if claim in claimed:
         raise ConfigError(
             "Two transforms of this pipeline write the same files.",
-            expected="a directory for each, or another split",
+            expected="a separate directory for each, or different splits",
             found=f"{files.output.url} twice",
             where="output",
             hint="Change the output or the split of one of them.",
@@ -71,13 +74,13 @@ def write_shards(
     kind: ShardKind,
     row: Any,
 ) -> beam.PCollection[beam.Row]:
-    """Merge sections into shards, and list these when all are written.
+    """Merge sections into shards, and list the shards after all are written.
 
     Args:
-        sections: Shards, with descriptors of what the runs of a bundle have for them.
+        sections: Pairs of a shard and a descriptor of its section of a bundle's runs.
         totals: Totals of bundles.
-        files: Where the shards go.
-        kind: How they are merged.
+        files: Destination of the shards.
+        kind: Operations on shards of this kind.
         row: Type of the rows.
 
     Returns:
@@ -97,15 +100,15 @@ def write_shards(
 
 
 def create_every_shard(pipeline: beam.Pipeline, shards: int) -> beam.PCollection[tuple[int, bytes]]:
-    """Return an empty section for each shard, so that shards without any other are written too."""
-    # Coders follow from declared types: without one, elements are shuffled as pickled objects.
+    """Return an empty section for each shard, so that empty shards are written too."""
+    # Declared types select efficient coders; without one, elements are shuffled as pickled objects.
     return pipeline | "EveryShard" >> beam.Create(
         [(shard, b"") for shard in range(shards)], reshuffle=False
     ).with_output_types(tuple[int, bytes])
 
 
 class MergeShard(VersionCheckedDoFn):
-    """Writes the file of a shard."""
+    """DoFn that writes the file of a shard."""
 
     def __init__(self, kind: ShardKind) -> None:
         super().__init__()
@@ -124,7 +127,7 @@ class MergeShard(VersionCheckedDoFn):
 
 
 class FinishShards(beam.DoFn):  # type: ignore[misc]
-    """Checks all shards together, and lists them."""
+    """DoFn that checks all shards together and lists them."""
 
     def __init__(self, files: ShardFiles, kind: ShardKind) -> None:
         self._files = files
@@ -146,10 +149,10 @@ def _check_whole(collection: Any, name: str) -> None:
     bounded = "bounded" if collection.is_bounded else "unbounded"
     triggered = "" if isinstance(trigger, DefaultTrigger) else f" with the trigger {trigger}"
     raise ConfigError(
-        f"{name} writes files of a whole PCollection.",
+        f"{name} writes the files of a whole PCollection.",
         expected="bounded input in the global window, without a trigger",
         found=f"{bounded} input in {type(windows).__name__}{triggered}",
         where="the input of the transform",
-        hint="Put beam.WindowInto(beam.window.GlobalWindows()) before it, or write each window "
-        "with a pipeline of its own.",
+        hint="Put beam.WindowInto(beam.window.GlobalWindows()) before it, or write each "
+        "window with a separate pipeline.",
     )

@@ -1,4 +1,4 @@
-"""The DoFns that write token rows to sorted runs, and that count them on another way."""
+"""DoFns that write token rows to sorted runs, and add them up independently as a check."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pipelines.writing.token_shards import RowTotals, describe_sections
 
 
 class WriteRuns(VersionCheckedDoFn):
-    """Writes rows to runs. Yields descriptors of their sections.
+    """DoFn that writes rows to sorted runs and yields descriptors of their sections.
 
-    Runs belong to one attempt of a bundle. Those of an attempt that fails stay unknown, since
-    descriptors are yielded only at its end.
+    Runs belong to one attempt of a bundle. Descriptors are yielded only at its end, so runs of a
+    failed attempt are never used.
     """
 
     def __init__(self, files: ShardFiles) -> None:
@@ -56,7 +56,7 @@ class WriteRuns(VersionCheckedDoFn):
 
 
 class AddUpRows(beam.DoFn):  # type: ignore[misc]
-    """Adds up rows, for a check of the shards that does not depend on the runs."""
+    """DoFn that adds up rows, to check the shards independently of the runs."""
 
     def start_bundle(self) -> None:
         """Start at zero."""

@@ -37,7 +37,7 @@ TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Go on even if a job of --no-wait has not finished; the job can't write any more.",
+        help="Go on even if a job of --no-wait has not finished; the job cannot write any more.",
     ),
 ]
 Output = Annotated[

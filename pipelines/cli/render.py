@@ -21,7 +21,7 @@ _LABEL_WIDTH: Final = 21
 def show_plan(plan: BuildPlan, console: Console) -> None:
     """Print a plan."""
     for file in plan.files[:_FILES_SHOWN]:
-        cut = _count(file.ranges, "range") if file.splittable else "1 range, can't be split"
+        cut = _count(file.ranges, "range") if file.splittable else "1 range, cannot be split"
         if file.stop is not None:
             cut = f"{cut}, read up to {file.stop:,}" if file.stop else "not read"
         compression = "" if file.compression == "none" else f", {file.compression}"

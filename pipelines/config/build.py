@@ -1,4 +1,4 @@
-"""The whole configuration, and loading it from a file."""
+"""The complete configuration, and its loading from a file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pipelines.config.values import (
     options_key,
     size_key,
 )
-from pipelines.config.yaml_document import ConfigSource, Problem, describe_value, raise_problems
+from pipelines.config.yaml_document import Problem, YamlDocument, describe_value, raise_problems
 
 
 class CountsConfig(Section):
@@ -109,7 +109,7 @@ def _as_list(value: object) -> object:
 
 
 class BuildConfig(Section):
-    """A build: a tokenizer trained on a corpus, and the corpus encoded with it.
+    """Configuration of a build: a tokenizer trained on a corpus, and the corpus encoded with it.
 
     >>> config = BuildConfig(output="out", input={"files": ["data/*.txt"]})
     >>> config.tokenizer.vocab_size, config.input[0].range_bytes
@@ -151,22 +151,22 @@ class BuildConfig(Section):
 
     @property
     def base_dir(self) -> Path:
-        """The directory that relative paths are relative to: that of the configuration file."""
+        """Return the directory of the configuration file, the base of relative paths."""
         return self._base_dir
 
     @property
     def output_path(self) -> str:
-        """`output` as an absolute path or as the URL it is."""
+        """Return `output` as an absolute path, or unchanged if it is a URL."""
         return self.resolve(self.output)
 
     def resolve(self, path: str) -> str:
-        """A path of the configuration as an absolute path; URLs are left as they are."""
+        """Return a path of the configuration as an absolute path, or unchanged if it is a URL."""
         if is_url(path):
             return path
         return os.path.normpath(os.path.join(self.base_dir, os.path.expanduser(path)))  # noqa: PTH111, PTH118
 
     def resolve_glob(self, pattern: str) -> str:
-        """Like `resolve`, for globs: special characters of the base directory are escaped."""
+        """Resolve a glob like a path, with the special characters of the base directory escaped."""
         if is_url(pattern):
             return pattern
         base = glob.escape(str(self.base_dir))
@@ -180,7 +180,7 @@ class BuildConfig(Section):
             problems.append(
                 Problem(
                     ("encode", "id_type"),
-                    expected=f"uint32 or auto: ids up to {self.tokenizer.vocab_size - 1} don't "
+                    expected=f"uint32 or auto: ids up to {self.tokenizer.vocab_size - 1} do not "
                     "fit uint16",
                     found="'uint16'",
                     hint=f"Change id_type, or tokenizer.vocab_size to at most {UINT16_IDS}.",
@@ -200,7 +200,7 @@ class BuildConfig(Section):
                     ("input", index, "name"),
                     expected="a name for each of several sources",
                     found="no name",
-                    hint="Add `name:`; it stands in the column `source` of the output.",
+                    hint="Add `name:`; the column `source` of the output contains it.",
                 )
             elif source.name in first:
                 yield Problem(
@@ -229,13 +229,15 @@ class BuildConfig(Section):
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> BuildConfig:
-    """Read a configuration file and apply overrides, each a text `key=value`.
+    """Read a configuration file and apply overrides of the form `key=value`.
 
-    An override of `tokenizer.path` takes the place of all that the file says of the tokenizer.
-    Relative paths, also those in overrides, are relative to the configuration file. Raises
-    ConfigError with everything that is wrong, each with its key and place.
+    An override of `tokenizer.path` replaces the whole tokenizer section of the file. Relative
+    paths, also those in overrides, are relative to the configuration file.
+
+    Raises:
+        ConfigError: Something is wrong; the error lists each problem with its key and position.
     """
-    source = ConfigSource.from_file(Path(path))
+    source = YamlDocument.from_file(Path(path))
     for override in overrides:
         source.override(override)
     given = {override.partition("=")[0].strip() for override in overrides}
@@ -254,7 +256,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> BuildConfig:
 
 
 def _known_keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The paths of all keys; those of a source stand below `input` without an index."""
+    """Yield the paths of all keys. Those of a source follow `input` without an index."""
     for name, info in model.model_fields.items():
         yield (*path, name)
         section = SourceConfig if name == "input" else info.annotation

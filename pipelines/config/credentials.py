@@ -1,8 +1,8 @@
 """Values of storage options that come from the environment: `${NAME}`.
 
-Options keep their references until a file system is opened, in the process that opens it. So the
-values are in no configuration object, no pipeline and no descriptor that travels to workers.
-`$${` is `${` itself.
+Options keep their references until a file system is opened, in the process that opens it. So no
+configuration object, pipeline or descriptor sent to workers contains the values. `$${` stands for
+the characters `${`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pipelines.errors import ConfigError
 from pipelines.redaction import remember
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
-# What messages may show: it says where, not who. The values are words of gcsfs.
+# Options that messages may show: keys that say where a storage is, and gcsfs's words for ways to
+# authenticate.
 _NO_SECRET_KEYS = frozenset(
     {"endpoint_url", "region_name", "region", "project", "account_name", "protocol", "profile"}
 )
@@ -26,7 +27,7 @@ Path = tuple[str | int, ...]
 
 
 def references(value: object, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Every `${NAME}` in options, as (its key, NAME); NAME is empty where there is no name.
+    """Yield every `${NAME}` in options as (its key, NAME). NAME is empty if it is missing.
 
     >>> list(references({"key": "${A}", "headers": ["$${B}", "x ${C} ${"]}))
     [(('key',), 'A'), (('headers', 1), 'C'), (('headers', 1), '')]
@@ -44,22 +45,22 @@ def references(value: object, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def missing_variable(name: str) -> tuple[str, str, str]:
-    """What a message says about a reference that has no value: expected, found, what to do."""
-    hint = "Write $${ for these characters themselves."
+    """Return the expected, found and hint texts of the error for a reference without a value."""
+    hint = "Write $${ for a literal ${."
     if not name:
         return "${NAME}, with the name of an environment variable", "${ without a name", hint
     return (
         f"the environment variable {name} to be set",
         "it is not set",
-        f"Set {name}, also where the workers run. {hint}",
+        f"Set {name}, also for the workers. {hint}",
     )
 
 
 def expanded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the values of the environment; their secrets are noted for scrubbing.
+    """Return the options with values from the environment, which redaction then hides.
 
     Raises:
-        ConfigError: a variable is not set.
+        ConfigError: A variable is not set.
     """
     return {key: _expanded(value, (key,)) for key, value in options.items()}
 

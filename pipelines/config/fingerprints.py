@@ -1,8 +1,8 @@
-"""What decides the bytes of an output: canonical configurations, their fingerprints, differences.
+"""Canonical configurations, which determine the bytes of an output, their fingerprints and diffs.
 
 Defaults are filled in and globs are sorted, without their fixed part, so that two checkouts in
-different folders have one identity. Where and how the work is done is left out. So are `include`
-and `exclude`: the files that they select are the inputs, which an identity lists.
+different folders have the same fingerprint. Keys that only say where and how the work is done are
+left out. So are `include` and `exclude`: the files that they select are listed as inputs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pipelines.config.source import SELECTION_KEYS, keys_of_other_formats
 from pipelines.config.values import split_glob
 from pipelines.config.yaml_document import KeyPath, format_path
 
-# Keys that say where and how the work is done; no output depends on them.
-# The limit on bad files decides whether a build fails, never what it writes.
+# Keys that only say where and how the work is done. The limit on bad files determines whether a
+# build fails, but never what it writes.
 _NO_INFLUENCE_ON_TOKENS: Final = {"storage_options", "include", "exclude", "max_bad_files"}
 _NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes"}
 _ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules"}
 
 
 def counts_configuration(config: BuildConfig) -> dict[str, Any]:
-    """What the counts depend on: documents, pattern, special tokens, rules, number of shards."""
+    """Return everything that determines the counts: documents, pattern, rules, number of shards."""
     return {
         "input": _sources(config, leave_out=_NO_INFLUENCE_ON_DOCUMENTS),
         "tokenizer": {
@@ -42,7 +42,7 @@ def counts_configuration(config: BuildConfig) -> dict[str, Any]:
 
 
 def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
-    """What a trained tokenizer depends on: the counts and the rules of training."""
+    """Return everything that determines a trained tokenizer: counts and rules of training."""
     return {
         **counts_configuration(config),
         "tokenizer": {
@@ -55,19 +55,20 @@ def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
 
 
 def tokens_configuration(config: BuildConfig, tokenizer_fingerprint: str) -> dict[str, Any]:
-    """What the token files depend on: documents, cut into tasks, the tokenizer, rules."""
+    """Return everything that determines the token files: documents, tasks, tokenizer, rules."""
     return {
         "input": _sources(config, leave_out=_NO_INFLUENCE_ON_TOKENS),
         "tokenizer": tokenizer_fingerprint,
-        # The limit on rejects decides whether a build fails, never what it writes.
+        # The limit on rejects determines whether a build fails, but never what it writes.
         "encode": config.encode.model_dump(mode="json", exclude={"max_reject_fraction"}),
     }
 
 
 def _set_rules(config: BuildConfig, *, training: bool) -> dict[str, Any]:
-    """The keys that were added later, where they are not at their defaults.
+    """Return the keys that were added later and do not have their default values.
 
-    So builds without them keep their fingerprints. Not all of them decide what is counted.
+    Leaving out defaults keeps the fingerprints of older builds. Some of these keys affect training
+    but not counting.
     """
     keys = config.tokenizer.model_dump(
         mode="json",
@@ -85,7 +86,7 @@ def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
                 mode="json",
                 exclude=leave_out | {*SELECTION_KEYS} | keys_of_other_formats(source.format),
             ),
-            # Only what is set, so that builds without a selection keep their fingerprints.
+            # Unset keys are left out, so that builds without a selection keep their fingerprints.
             **{key: value for key, value in source.selection.items() if key not in leave_out},
             "files": sorted(split_glob(pattern)[1] for pattern in source.files),
         }
@@ -94,31 +95,31 @@ def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
 
 
 def source_of(canonical: Mapping[str, Any], **others: Any) -> SourceConfig:
-    """The source that a canonical configuration has an entry of.
+    """Return the source configuration for an entry of a canonical configuration.
 
     Args:
-        canonical: the entry, with every key of its format, whether it was set or not.
-        others: keys that are in no canonical configuration.
+        canonical: The entry, with every key of its format, whether it was set or not.
+        others: Keys that canonical configurations leave out.
     """
-    # Configurations may have `join` only where there is something to join.
+    # The configuration refuses `join` unless there are several fields to join.
     unused = {"join"} if isinstance(canonical.get("text_field"), str) else set()
     stated = {key: value for key, value in canonical.items() if key not in unused}
     return SourceConfig.model_validate({**stated, **others})
 
 
 def fingerprint(mapping: Mapping[str, Any]) -> str:
-    """The xxh3-128, as 32 hexadecimal digits, of the mapping as JSON with sorted keys."""
+    """Return the xxh3-128 of the mapping as JSON with sorted keys, in 32 hexadecimal digits."""
     text = json.dumps(mapping, sort_keys=True, separators=(",", ":"))
     return xxhash.xxh3_128_hexdigest(text.encode())
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A key with another value in an old configuration than in a new one.
+    """Key whose value differs between an old and a new configuration.
 
     Attributes:
-        key: dotted path, such as `input[0].separator`.
-        old, new: values, as JSON text; None where there is none.
+        key: Dotted path, such as `input[0].separator`.
+        old, new: Values as JSON text, or None if the key is missing.
     """
 
     key: str
@@ -131,7 +132,7 @@ class Difference:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    """The keys whose values differ, in the order of their names.
+    """Return the keys whose values differ, sorted by name.
 
     >>> print(*differences({"a": {"b": 1}}, {"a": {"b": 2, "c": [3]}}), sep="\\n")
     a.b: 1 → 2
@@ -146,7 +147,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differen
 
 
 def _leaves(value: object, path: KeyPath) -> Iterator[tuple[str, str]]:
-    """Every key with its value as JSON; lists of plain values are one value."""
+    """Yield every key with its value as JSON. A list of plain values is one value."""
     children: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, Mapping):
         children = value.items()

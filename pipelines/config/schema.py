@@ -1,4 +1,4 @@
-"""The JSON schema of a configuration: `python -m pipelines.config.schema` prints it."""
+"""JSON schema of a configuration, printed by `python -m pipelines.config.schema`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _SchemaWithoutFieldTitles(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a configuration file, for editors that complete and check YAML."""
+    """Return the JSON schema of a configuration file, for editors that complete and check YAML."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of beam-bpe",

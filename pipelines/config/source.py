@@ -1,4 +1,4 @@
-"""The section `input`: one source of documents."""
+"""Section `input`: one source of documents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pipelines.config.values import (
 )
 from pipelines.config.yaml_document import Problem, describe_value
 
-# Keys of a source that only some formats have.
+# Formats whose documents are records; only some keys of a source apply to them.
 _RECORDS: Final = ("jsonl", "parquet", "arrow")
 FORMATS_OF_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "separator": ("text",),
@@ -39,7 +39,7 @@ FORMATS_OF_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-# Keys of a source that select: files, then the first documents, then documents by themselves.
+# Keys of a source that select files, then the first documents, then individual documents.
 SELECTION_KEYS: Final = (
     "include",
     "exclude",
@@ -52,7 +52,7 @@ SELECTION_KEYS: Final = (
 
 
 def keys_of_other_formats(name: str) -> set[str]:
-    """The keys of a source that mean nothing with this format."""
+    """Return the keys of a source that do not apply to this format."""
     return {key for key, formats in FORMATS_OF_KEYS.items() if name not in formats}
 
 
@@ -169,24 +169,24 @@ class SourceConfig(Section):
 
     @property
     def separators(self) -> tuple[bytes, ...] | None:
-        """`separator` as bytes; None: a file is one document."""
+        """Return `separator` as bytes, or None if a file is one document."""
         if self.separator is None:
             return None
         return tuple(text.encode() for text in several(self.separator))
 
     @property
     def selection(self) -> dict[str, Any]:
-        """The keys that select documents or files, where they are set."""
+        """Return the keys that select documents or files and are set."""
         return self.model_dump(mode="json", include=set(SELECTION_KEYS), exclude_defaults=True)
 
     @property
     def text_fields(self) -> tuple[tuple[str, ...], ...]:
-        """The paths in `text_field`."""
+        """Return the paths in `text_field`."""
         return tuple(parse_field_path(path) for path in several(self.text_field))
 
     @property
     def id_path(self) -> tuple[str, ...] | None:
-        """The path in `id_field`."""
+        """Return the path in `id_field`."""
         return None if self.id_field is None else parse_field_path(self.id_field)
 
     @model_validator(mode="after")
@@ -207,7 +207,7 @@ class SourceConfig(Section):
                     ("max_chars",),
                     expected=f"at least min_chars, {self.min_chars}",
                     found=str(self.max_chars),
-                    hint="No document could be taken.",
+                    hint="No document could be selected.",
                 )
             )
         if problems:
@@ -226,6 +226,6 @@ class SourceConfig(Section):
         if self.format in ("parquet", "arrow") and self.compression not in ("infer", "none"):
             yield Problem(
                 ("compression",),
-                expected=f"infer or none: a {self.format} file compresses its columns by itself",
+                expected=f"infer or none: a {self.format} file compresses its columns internally",
                 hint="Decompress the files, and remove compression.",
             )

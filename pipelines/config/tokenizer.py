@@ -1,4 +1,4 @@
-"""The section `tokenizer`: the tokenizer to train, or a finished one to encode with."""
+"""Section `tokenizer`: the tokenizer to train, or a finished one to encode with."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class TokenizerConfig(Section):
 
     @property
     def effective_pattern(self) -> str:
-        """The pattern by which text is counted: `pattern` with its rules, or white-space words."""
+        """Return the pattern for counting: `pattern` with its rules, or whitespace words."""
         from bpe_core.patterns import WHITESPACE_WORDS, pattern_with_rules  # slow to import
 
         if self.unit == "character":
@@ -167,7 +167,7 @@ class TokenizerConfig(Section):
 
     @property
     def normalization_form(self) -> str | None:
-        """The normalizer as `bpe_core` has it."""
+        """Return the normalizer in the form that `bpe_core` expects."""
         return None if self.normalizer == "none" else self.normalizer
 
     def _vocab_size_problems(self) -> Iterator[Problem]:
@@ -177,8 +177,8 @@ class TokenizerConfig(Section):
         else:
             others = {self.unk_token, self.end_of_word} - {None, *self.special_tokens}
             smallest = specials + len(others) + 1
-            what = f"{specials} special tokens, {len(others)} for the unknown and for ends of "
-            what += "words, and an alphabet"
+            what = f"{specials} special tokens, {len(others)} for unknown characters and "
+            what += "word ends, and an alphabet"
         if self.vocab_size < smallest:
             yield Problem(
                 ("vocab_size",),
@@ -201,14 +201,14 @@ class TokenizerConfig(Section):
         if self.end_of_word is None and "end_of_word_as" in self.model_fields_set:
             yield Problem(
                 ("end_of_word_as",),
-                expected="an end_of_word that it says something of",
+                expected="end_of_word to be set, too",
                 found="end_of_word: null",
                 hint="Remove end_of_word_as, or set end_of_word.",
             )
         if self.end_of_word in {self.unk_token, *self.special_tokens} - {None}:
             yield Problem(
                 ("end_of_word",),
-                expected="another text than unk_token and the special tokens",
+                expected="a text different from unk_token and the special tokens",
                 found=describe_value(self.end_of_word),
             )
 
@@ -221,7 +221,7 @@ class TokenizerConfig(Section):
             except InvalidPatternError as error:
                 yield Problem(
                     ("rules", key),
-                    expected="one of the named patterns that split",
+                    expected="a named pattern that splits text",
                     found=f"pattern: {describe_value(self.pattern)}",
                     hint=f"{error}.",
                 )
@@ -230,7 +230,7 @@ class TokenizerConfig(Section):
         problems = [
             Problem(
                 (key,),
-                expected="tokenizer.path alone: the finished tokenizer decides everything else",
+                expected="tokenizer.path alone: the finished tokenizer determines everything else",
                 found=f"both path and {key}",
                 hint=f"Remove {key}, or remove path to train a tokenizer.",
             )

@@ -1,4 +1,4 @@
-"""Pydantic's errors as problems of the configuration, in our words and with their places."""
+"""Conversion of pydantic's errors to problems with our wording and their positions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from pipelines.config.yaml_document import (
-    ConfigSource,
     KeyPath,
     Problem,
+    YamlDocument,
     describe_value,
     format_path,
     is_secret,
@@ -22,7 +22,7 @@ from pipelines.config.yaml_document import (
 _EXPECTED = {
     "literal_error": "{expected}",
     "string_type": "text",
-    "string_too_short": "text that is not empty",
+    "string_too_short": "non-empty text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
@@ -39,7 +39,7 @@ _EXPECTED = {
 
 
 def refusal(*problems: Problem) -> PydanticCustomError:
-    """The error with which a validator reports problems; their paths start at its own place."""
+    """Return the error with which a validator reports problems, with paths relative to its key."""
     text = "; ".join(
         f"{format_path(problem.path)}: expected {problem.expected}" for problem in problems
     )
@@ -47,23 +47,23 @@ def refusal(*problems: Problem) -> PydanticCustomError:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str | None:
-    """The question after a word that is nearly a known one; None if none is near."""
+    """Return a question that suggests the closest known word, or None if none is close."""
     matches = difflib.get_close_matches(word, known, n=1)
     return f"Did you mean {matches[0]}?" if matches else None
 
 
 def problems_of(
-    error: ValidationError, source: ConfigSource, known: Sequence[tuple[str, ...]]
+    error: ValidationError, source: YamlDocument, known: Sequence[tuple[str, ...]]
 ) -> list[Problem]:
-    """Everything that pydantic found wrong with the values of a source.
+    """Return all problems that pydantic found in the values of a document.
 
-    `known` are the paths of all keys there are, without indices of lists.
+    `known` are the paths of all existing keys, without indices of lists.
     """
     single_source = not isinstance(source.values.get("input"), list)
     problems = []
     for details in error.errors(include_url=False):
         if details["type"] == "too_short" and details["input"]:
-            continue  # the list is too short only because its elements are wrong
+            continue  # the list is too short only because its elements are invalid
         for problem in _problems_of_one(details, known):
             path: KeyPath = (*details["loc"], *problem.path)
             if single_source and path[:2] == ("input", 0):

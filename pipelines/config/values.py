@@ -1,4 +1,4 @@
-"""The types of values in a configuration, and the checks of each by itself."""
+"""Types of the values in a configuration, each with its check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALLEST_MEMORY: Final = 1 << 16
 LARGEST_SIZE: Final = (1 << 63) - 1
 LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
 
-# Keys of `tokenizer` that mean something for one unit alone.
+# Keys of `tokenizer` that apply to one unit only.
 BYTE_KEYS: Final = ("pattern", "normalizer", "normalize_quotes", "rules")
 CHARACTER_KEYS: Final = ("unk_token", "end_of_word", "end_of_word_as", "limit_alphabet")
 
@@ -41,20 +41,20 @@ _LONGEST_SIZE: Final = 100
 _SIZE_EXPECTED: Final = "a size in bytes: a whole number, or a number and a unit such as 64MiB, 1MB"
 TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface"]
 _TIE_BREAK_HINTS: Final = {
-    "first_seen": "first_seen depends on the order of the text, which counts don't keep.",
-    # Refused for characters alone.
-    "huggingface": "It orders single bytes by their stand-ins. Choose first_id: the smallest ids, "
-    "and characters have theirs by code point.",
+    "first_seen": "first_seen depends on the order of the text, which counts do not keep.",
+    # Refused for characters only.
+    "huggingface": "It orders single bytes by their stand-in characters. Choose first_id: the "
+    "ids of characters are in the order of their code points.",
 }
-# A wildcard, or a character that is escaped by standing alone in brackets.
+# A wildcard, or a character escaped by brackets around it.
 _WILDCARD: Final = re.compile(r"\[([*?\[:])\]|[*?\[]")
 _PROTOCOL: Final = re.compile(r"(?!(?:file|local)::)([A-Za-z][A-Za-z0-9+_-]*)(?:://|::)")
 
 
 def parse_size(value: object) -> int:
-    """A size in bytes from an int or from text such as `64MiB`, `1.5GiB`, `1MB`.
+    """Return a size in bytes, given as an int or as text such as `64MiB`, `1.5GiB`, `1MB`.
 
-    kB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024.
+    kB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB are powers of 1024.
 
     >>> parse_size("1.5KiB"), parse_size(10)
     (1536, 10)
@@ -76,7 +76,7 @@ def parse_size(value: object) -> int:
 
 
 def check_tie_break(value: object, info: ValidationInfo) -> object:
-    """The value; another than the unit has is refused with the names that the unit has."""
+    """Return the tie-break. If the unit does not have it, list those that it has."""
     of_characters = info.data.get("unit") == "character"
     choices = ("lexicographic", "first_id") if of_characters else get_args(TieBreak)
     if value in choices:
@@ -90,10 +90,12 @@ def check_tie_break(value: object, info: ValidationInfo) -> object:
 
 
 def check_pattern(value: object) -> object:
-    """A pattern by name, or a regex that compiles."""
+    """Check that a pattern is a known name or a regex that compiles."""
     if not isinstance(value, str) or value in PATTERN_NAMES:
         return value
-    from bpe_core.patterns import resolve_pattern  # slow to import; the names don't need it
+    from bpe_core.patterns import (
+        resolve_pattern,
+    )  # slow to import, and not needed for named patterns
 
     try:
         resolve_pattern(value)
@@ -106,30 +108,33 @@ def check_pattern(value: object) -> object:
 
 
 def check_source_name(name: str) -> str:
-    """A name that can stand in `source` before a slash."""
+    """Check that a source name can precede a slash in the column `source`."""
     if "/" in name:
         raise refusal(
             Problem(
                 (),
-                expected="a name without /, which stands between source and file in the output",
+                expected="a name without /, the separator of source and file in the output",
             )
         )
     return name
 
 
 def _one_or_several(value: object, key: str, what: str) -> str | tuple[str, ...]:
-    """Text, or a list of different texts, none of them empty; `key` and `what` name them."""
+    """Check for a non-empty text, or a list of different non-empty texts.
+
+    `key` and `what` name them in the error.
+    """
     several = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not several or not all(isinstance(text, str) and text for text in several):
         raise refusal(
-            Problem((), expected="text that is not empty, or a list of at least 1 such text")
+            Problem((), expected="non-empty text, or a list of at least one non-empty text")
         )
     _check_no_repetition(several, key, what)
     return value if isinstance(value, str) else several
 
 
 def check_separator(value: object) -> str | tuple[str, ...] | None:
-    """One separator or several, none of which could be found in more than one way."""
+    """Check one separator or several, whose matches in a text must be unambiguous."""
     if value is None:
         return None
     given = _one_or_several(value, "separator", "separator")
@@ -141,26 +146,27 @@ def check_separator(value: object) -> str | tuple[str, ...] | None:
         if left == right:
             names = describe_value(left.decode())
             expected = (
-                "a separator that can't overlap itself (no beginning of it is also its end), or "
+                "a separator that cannot overlap itself (no prefix of it is also a suffix), or "
                 "one byte repeated"
             )
         else:
             expected = (
-                "separators that can't overlap each other (no end of one is also the beginning of "
+                "separators that cannot overlap each other (no suffix of one is a prefix of "
                 "another)"
             )
         hint = (
-            "Overlapping occurrences could be split in two ways. Take a longer separator or "
-            "another one."
+            "Overlapping occurrences could be split in two ways. Use a longer or a different "
+            "separator."
         )
         raise refusal(Problem((), expected=expected, found=names, hint=hint))
     return given
 
 
 def _can_overlap(left: bytes, right: bytes) -> bool:
-    """Whether the two can overlap in a text in a way that makes their places ambiguous.
+    """Return True if the two can overlap in a text so that their positions are ambiguous.
 
-    One byte repeated is matched from its run's start, so nothing else may hold that byte.
+    One repeated byte is matched from the start of its run, so no other separator may contain that
+    byte.
     """
     is_run = len(set(left)) == 1
     if is_run and set(left) == set(right):
@@ -171,12 +177,12 @@ def _can_overlap(left: bytes, right: bytes) -> bool:
 
 
 def several(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The one, or all."""
+    """Return a list of values for one value or several."""
     return (value,) if isinstance(value, str) else value
 
 
 def parse_field_path(path: str) -> tuple[str, ...]:
-    r"""The names in the path of a field, which dots join; a dot in a name is written `\.`.
+    r"""Return the names in a dotted field path; `\.` stands for a dot in a name.
 
     >>> parse_field_path("doc.text"), parse_field_path(r"doc\.text")
     (('doc', 'text'), ('doc.text',))
@@ -191,7 +197,7 @@ def parse_field_path(path: str) -> tuple[str, ...]:
 
 
 def check_field(value: object) -> object:
-    """One path or several of fields, none of which holds another."""
+    """Check one or several field paths, none of which may contain another."""
     given = _one_or_several(value, "text_field", "field")
     paths = [parse_field_path(text) for text in several(given)]
     for path in paths:
@@ -200,33 +206,31 @@ def check_field(value: object) -> object:
                 Problem(
                     (),
                     expected="names of fields, joined by dots",
-                    hint="A dot that belongs to a name is written `\\.`.",
+                    hint="Write a dot that belongs to a name as `\\.`.",
                 )
             )
     for outer, inner in itertools.permutations(paths, 2):
         if inner[: len(outer)] == outer:
-            raise refusal(
-                Problem((), expected="fields of which none lies in another or is there twice")
-            )
+            raise refusal(Problem((), expected="different fields, none of them inside another"))
     return given
 
 
 def check_id_field(value: object) -> object:
-    """A path of names."""
+    """Check that an id field is a path of names."""
     if not (value is None or isinstance(value, str)):
-        raise refusal(Problem((), expected="text that is not empty, or null"))
+        raise refusal(Problem((), expected="non-empty text, or null"))
     return None if value is None else check_field(value)
 
 
 def check_no_white_space(token: str) -> str:
-    """A token that can be the end of a word."""
+    """Check that a token can mark the end of a word."""
     if re.search(r"\s", token):
-        raise refusal(Problem((), expected="a text without white space, at which words end"))
+        raise refusal(Problem((), expected="text without whitespace (words end at whitespace)"))
     return token
 
 
 def check_special_tokens(tokens: tuple[str, ...]) -> tuple[str, ...]:
-    """Special tokens that differ."""
+    """Check that all special tokens are different."""
     _check_no_repetition(tokens, "special_tokens", "special token")
     return tokens
 
@@ -258,12 +262,12 @@ Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Bytes]
 Patterns = Annotated[tuple[Text, ...], Strict(False)]
 MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY, le=LARGEST_SIZE), _Bytes]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-# Not in any repr: options of file systems and of Beam may hold credentials.
+# Excluded from every repr: options of file systems and of Beam may contain credentials.
 Options = Annotated[dict[str, Any], Field(repr=False)]
 
 
 def size_key(default: str, description: str) -> Any:
-    """A size key whose default the schema shows with its unit."""
+    """Return a field for a size, whose default the schema shows with its unit."""
     return Field(
         default=parse_size(default),
         description=description,
@@ -272,12 +276,12 @@ def size_key(default: str, description: str) -> Any:
 
 
 def options_key(description: str) -> Any:
-    """A key for options of a file system or of Beam; none by default."""
+    """Return a field for options of a file system or of Beam, empty by default."""
     return Field(default_factory=dict, description=description, json_schema_extra={"default": {}})
 
 
 class Section(BaseModel):
-    """What all sections are: fixed, strict, and without unknown keys."""
+    """Base class of all sections: frozen, strict, without unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -288,9 +292,10 @@ class Section(BaseModel):
 
 
 def protocol_of(path: str) -> str:
-    """Return the protocol of a URL, the first of a chained one; "file" for a path.
+    """Return the protocol of a URL, the first one of a chained URL, or "file" for a path.
 
-    A URL begins with a protocol. Anything else is a path of the local disk, whatever is in it.
+    Only text that starts with a protocol is a URL. Everything else is a path of the local disk,
+    whatever characters it contains.
 
     >>> protocol_of("s3://bucket/a"), protocol_of("/data/a::b"), protocol_of("simplecache::s3://b")
     ('s3', 'file', 'simplecache')
@@ -300,7 +305,7 @@ def protocol_of(path: str) -> str:
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is an fsspec URL, also a chained one, and not a path of this disk.
+    """Return True if a path is an fsspec URL, also a chained one, and not a path of this disk.
 
     >>> is_url("s3://bucket/a"), is_url("./s3://bucket/a")
     (True, False)
@@ -309,7 +314,7 @@ def is_url(path: str) -> bool:
 
 
 def split_glob(pattern: str) -> tuple[str, str]:
-    """A pattern as the directory before its first wildcard, and the rest.
+    """Split a pattern into the directory before its first wildcard, and the rest.
 
     >>> split_glob("../corpus/part-*/a.txt"), split_glob("../corpus/a.txt")
     (('../corpus', 'part-*/a.txt'), ('../corpus', 'a.txt'))
@@ -320,7 +325,7 @@ def split_glob(pattern: str) -> tuple[str, str]:
 
 
 def wildcard_in(pattern: str) -> int | None:
-    """Return the position of the first wildcard, if there is one.
+    """Return the position of the first wildcard, or None.
 
     >>> wildcard_in("a[*]b*"), wildcard_in("a[?]")
     (5, None)
@@ -329,7 +334,7 @@ def wildcard_in(pattern: str) -> int | None:
 
 
 def escape(name: str) -> str:
-    """Return the pattern that matches this name alone.
+    """Return a pattern that matches only this name.
 
     >>> escape("a[1]::b*"), unescape(escape("a[1]::b*"))
     ('a[[]1][:][:]b[*]', 'a[1]::b*')

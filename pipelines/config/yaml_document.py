@@ -1,8 +1,8 @@
-"""Configuration text as plain values that remember where they stand.
+"""Configuration text as plain values with the positions of their keys.
 
-`ConfigSource.from_file` reads YAML, `ConfigSource.override` applies one `--set key=value`; both
-note for every key the line and column, or the override, that it comes from. `Problem` is one thing
-that is wrong with a key, and `raise_problems` turns any number of them into one ConfigError.
+`YamlDocument.from_file` reads YAML, and `YamlDocument.override` applies one `--set key=value`. Both
+record the line and column, or the override, of every key. A `Problem` is one thing that is wrong
+with a key, and `raise_problems` turns any number of them into one ConfigError.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LONGEST_SHOWN = 80
 _MOST_SHOWN = 50
 _LARGEST_FILE: Final = 16 << 20
 
-# A configuration needs a fraction of each. Aliases could make a small file an endless one, and
-# nesting or a number without end are beyond what Python does by recursion or within seconds.
+# A configuration needs a fraction of these. Aliases could make a small file infinitely long;
+# nesting without a limit exceeds Python's recursion, and long numbers take too long to parse.
 _DEEPEST: Final = 100
 _MOST_REPEATED: Final = 10_000
 _LONGEST_NUMBER: Final = 1_000
@@ -41,7 +41,7 @@ _NUMBERS: Final = frozenset(f"{_YAML}{kind}" for kind in ("int", "float", "times
 
 
 def format_path(path: KeyPath) -> str:
-    """The path of a key as users write it.
+    """Return the path of a key as users write it.
 
     >>> format_path(("input", 0, "range_bytes"))
     'input[0].range_bytes'
@@ -51,7 +51,7 @@ def format_path(path: KeyPath) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return the text, or as much of it as a message shows."""
+    """Return the text, shortened to the length that messages show."""
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
@@ -60,15 +60,15 @@ def _shortened(path: KeyPath) -> KeyPath:
 
 
 def is_secret(path: KeyPath) -> bool:
-    """Whether the value of this key may be a credential, or hold one.
+    """Return True if the value of this key may be or contain a credential.
 
-    That is so below storage_options, output_storage_options and beam.options, also misspelt.
+    This is so below storage_options, output_storage_options and beam.options, even if misspelt.
     """
     return any(isinstance(step, str) and "option" in step for step in path)
 
 
 def describe_value(value: object) -> str:
-    """A value as a message shows it, shortened, with its kind where that is not plain."""
+    """Return a value as messages show it: shortened, and with its type if that is not obvious."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
@@ -87,11 +87,11 @@ class Problem:
     """One thing that is wrong with the configuration.
 
     Attributes:
-        path: the key, relative to the part of the configuration that was checked.
-        expected: what would be right.
-        found: what there is; None where showing the value says enough.
-        hint: what to do about it.
-        where: file, line and column, or the `--set` text.
+        path: The key, relative to the part of the configuration that was checked.
+        expected: A description of correct values.
+        found: The actual value, or None if showing the key's value is enough.
+        hint: Advice for the user.
+        where: File, line and column, or the `--set` text.
     """
 
     path: KeyPath
@@ -102,7 +102,7 @@ class Problem:
 
 
 def raise_problems(problems: Sequence[Problem], file: str) -> None:
-    """Raise one ConfigError that shows every problem; do nothing if there is none."""
+    """Raise one ConfigError that shows every problem. Do nothing if there are no problems."""
     if not problems:
         return
     errors = [
@@ -124,11 +124,11 @@ def raise_problems(problems: Sequence[Problem], file: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's loader, which does not follow nesting without end and notes where aliases stand."""
+    """PyYAML's loader with a limit on nesting, which records the positions of aliases."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.aliases: dict[int, yaml.Mark] = {}  # the last of each node, by its id
+        self.aliases: dict[int, yaml.Mark] = {}  # the last alias of each node, by the node's id
         self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -145,39 +145,43 @@ class _Loader(yaml.SafeLoader):
 
 
 def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
-    """Return the error for values that are nested too deep."""
+    """Return the error for values that are nested too deeply."""
     return yaml.composer.ComposerError(
         None, None, f"values are nested more than {_DEEPEST} deep", mark
     )
 
 
 @dataclass
-class ConfigSource:
-    """The plain values of a configuration and the place of every key.
+class YamlDocument:
+    """Plain values of a configuration, with the position of every key.
 
     Attributes:
-        file: the name of the configuration file, as the user gave it.
-        values: nested dicts and lists of scalars.
-        places: for each key path, where it was written.
-        problems: what is wrong with the text itself (keys given twice, unreadable scalars).
+        file: Name of the configuration file, as the user gave it.
+        values: Nested dicts and lists of scalars.
+        positions: For each key path, where it was written.
+        problems: Problems of the text itself: duplicate keys, unreadable scalars.
     """
 
     file: str
     values: dict[str, Any] = field(default_factory=dict)
-    places: dict[KeyPath, str] = field(default_factory=dict)
+    positions: dict[KeyPath, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     _overridden: set[KeyPath] = field(default_factory=set)
 
     @classmethod
-    def from_file(cls, path: Path) -> ConfigSource:
-        """Read a YAML file. ConfigError if it can't be read or is no mapping."""
+    def from_file(cls, path: Path) -> YamlDocument:
+        """Read a YAML file.
+
+        Raises:
+            ConfigError: It cannot be read, or is not a mapping.
+        """
         try:
             with path.open("rb") as file:
                 data = file.read(_LARGEST_FILE + 1)
             text = data.decode("utf-8-sig") if len(data) <= _LARGEST_FILE else None
         except OSError as error:
             raise ConfigError(
-                f"The configuration file can't be read: {error.strerror}.",
+                f"The configuration file cannot be read: {error.strerror}.",
                 expected="a YAML file",
                 where=str(path),
                 hint="Check the path of CONFIG.",
@@ -211,7 +215,7 @@ class ConfigSource:
     def override(self, text: str) -> None:
         """Apply `key=value`, as given to `--set`: a dotted key, and a YAML value.
 
-        >>> source = ConfigSource("a.yaml", {"input": [{"files": ["*.txt"]}]})
+        >>> source = YamlDocument("a.yaml", {"input": [{"files": ["*.txt"]}]})
         >>> source.override("input[0].range_bytes=1MiB")
         >>> source.values
         {'input': [{'files': ['*.txt'], 'range_bytes': '1MiB'}]}
@@ -222,28 +226,28 @@ class ConfigSource:
         shown = f"--set {shorten(key.strip())}={value_shown}"
         if not equals or not path:
             raise ConfigError(
-                "An override can't be read.",
+                "An override cannot be parsed.",
                 expected="--set KEY=VALUE, with a key such as tokenizer.vocab_size or "
                 "input[0].range_bytes",
                 found=f"--set {shorten(key)}" + ("" if not equals else "=…"),
             )
-        for place in [place for place in self.places if place[: len(path)] == path]:
-            del self.places[place]
+        for position in [position for position in self.positions if position[: len(path)] == path]:
+            del self.positions[position]
         value = self._parse(value_text, path, shown)
         if value is None and value_text.strip() not in _NULL_TEXTS:
             raise ConfigError(
-                "The value of an override is empty, because YAML takes it for a comment.",
+                "The value of an override is empty, because YAML reads it as a comment.",
                 where=shown,
                 hint=f"Quote it: --set '{key.strip()}=\"{value_text.strip()}\"'.",
             )
         self._assign(path, value, shown)
-        self.places[path] = shown
+        self.positions[path] = shown
         self._overridden |= {path[:end] for end in range(1, len(path) + 1)}
 
     def leave_out_of_file(self, section: str) -> None:
-        """Removes the keys of a section that stand in the file and not in an override.
+        """Remove the keys of a section that come from the file and not from an override.
 
-        >>> source = ConfigSource("a.yaml", {"tokenizer": {"vocab_size": 300}})
+        >>> source = YamlDocument("a.yaml", {"tokenizer": {"vocab_size": 300}})
         >>> source.override("tokenizer.path=out/tokenizer")
         >>> source.leave_out_of_file("tokenizer")
         >>> source.values
@@ -252,11 +256,16 @@ class ConfigSource:
         values = self.values[section]
         for key in [key for key in values if (section, key) not in self._overridden]:
             del values[key]
-            for place in [place for place in self.places if place[:2] == (section, key)]:
-                del self.places[place]
+            for position in [
+                position for position in self.positions if position[:2] == (section, key)
+            ]:
+                del self.positions[position]
 
     def environment_problems(self) -> Iterator[Problem]:
-        """References `${NAME}` in storage options that have no value. Elsewhere they are text."""
+        """Yield a problem for each `${NAME}` in storage options without a value.
+
+        Elsewhere, `${NAME}` is ordinary text.
+        """
         for path, value in _storage_options(self.values, ()):
             for key, name in references(value):
                 if name not in os.environ:
@@ -264,10 +273,10 @@ class ConfigSource:
                     yield Problem((*path, *key), expected, found, hint, self.where((*path, *key)))
 
     def where(self, path: KeyPath) -> str:
-        """Where the key was written, or the nearest key above it."""
+        """Return where the key, or its nearest parent that has a position, was written."""
         for length in range(len(path), 0, -1):
-            if place := self.places.get(path[:length]):
-                return place
+            if position := self.positions.get(path[:length]):
+                return position
         return f"{self.file}:1:1"
 
     def _parse(self, text: str, path: KeyPath, override: str | None = None) -> Any:
@@ -276,7 +285,7 @@ class ConfigSource:
         except yaml.MarkedYAMLError as error:
             raise ConfigError(
                 f"The configuration is not valid YAML: {error.problem}.",
-                where=override or self.place(error.problem_mark),
+                where=override or self.position(error.problem_mark),
                 hint="Check quotes, brackets and indentation there.",
             ) from None
         except yaml.reader.ReaderError as error:
@@ -286,7 +295,7 @@ class ConfigSource:
                 where=override or self.file,
             ) from None
 
-    def place(self, mark: yaml.Mark | None) -> str:
+    def position(self, mark: yaml.Mark | None) -> str:
         """Return file, line and column of a mark."""
         return self.file if mark is None else f"{self.file}:{mark.line + 1}:{mark.column + 1}"
 
@@ -301,7 +310,7 @@ class ConfigSource:
                 raise self._no_such_element(path[: depth + 1], parent, shown)
             elif not last and parent.get(step) is None:
                 parent[step] = {}
-                self.places[path[: depth + 1]] = shown
+                self.positions[path[: depth + 1]] = shown
             if last:
                 parent[step] = value
             else:
@@ -311,7 +320,7 @@ class ConfigSource:
         name = format_path(path[:-1])
         secret = is_secret(path[:-1])
         return ConfigError(
-            f"An override names {format_path(path)}, which there is not.",
+            f"An override refers to {format_path(path)}, which does not exist.",
             expected=f"an element of {name}, such as {name}[0]"
             if isinstance(parent, list)
             else f"{name} to be a {'list' if isinstance(path[-1], int) else 'mapping'}",
@@ -321,15 +330,15 @@ class ConfigSource:
 
 
 class _Values:
-    """The plain values of one YAML text, with the places of their keys noted in a source.
+    """Converter of one YAML text to plain values, which records positions in a document.
 
     Args:
-        source: takes the places and problems.
-        loader: of the text.
-        override: the `--set` that the text is of; None: it is the file.
+        source: Document that receives the positions and problems.
+        loader: Loader of the text.
+        override: The `--set` argument that contains the text, or None for the file.
     """
 
-    def __init__(self, source: ConfigSource, loader: _Loader, override: str | None) -> None:
+    def __init__(self, source: YamlDocument, loader: _Loader, override: str | None) -> None:
         self._source = source
         self._loader = loader
         self._override = override
@@ -347,28 +356,28 @@ class _Values:
         if id(node) in self._seen:
             self._note_repeated(1, node, ancestors)
         self._seen.add(id(node))
-        places, inner = self._source.places, (*ancestors, node)
+        positions, inner = self._source.positions, (*ancestors, node)
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_YAML}map":
             mapping: dict[str, Any] = {}
             for key, (key_node, value_node) in self._entries(node, path, ancestors).items():
-                places[*path, key] = self._place(key_node)
+                positions[*path, key] = self._place(key_node)
                 mapping[key] = self._value(value_node, (*path, key), inner)
             return mapping
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_YAML}seq":
             items = []
             for index, item in enumerate(node.value):
-                places[*path, index] = self._place(item)
+                positions[*path, index] = self._place(item)
                 items.append(self._value(item, (*path, index), inner))
             return items
         if not isinstance(node, yaml.ScalarNode):
-            raise _unreadable(f"the tag {shorten(node.tag)} at a list or mapping", node)
+            raise _unreadable(f"the tag {shorten(node.tag)} on a list or mapping", node)
         return self._scalar(node, path)
 
     def _place(self, node: yaml.Node) -> str:
-        return self._override or self._source.place(node.start_mark)
+        return self._override or self._source.position(node.start_mark)
 
     def _check_nesting(self, node: yaml.Node, ancestors: tuple[yaml.Node, ...]) -> None:
-        """Raise an error for what only aliases can make: no end, or too great a depth."""
+        """Raise an error for values that aliases nest in themselves, or too deeply."""
         if any(node is ancestor for ancestor in ancestors):
             raise _unreadable("an alias that contains itself", node)
         if len(ancestors) == _DEEPEST:
@@ -377,7 +386,7 @@ class _Values:
     def _note_repeated(
         self, values: int, node: yaml.Node, ancestors: tuple[yaml.Node, ...]
     ) -> None:
-        """Count values that stand in the text once and are read again through an alias."""
+        """Count values that an alias repeats."""
         self._repeated += values
         if self._repeated <= _MOST_REPEATED:
             return
@@ -392,7 +401,7 @@ class _Values:
     def _entries(
         self, node: yaml.MappingNode, path: KeyPath, ancestors: tuple[yaml.Node, ...]
     ) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Return keys and values with `<<` merged in; keys given twice become problems."""
+        """Return keys and values with `<<` merged in. Duplicate keys become problems."""
         self._check_nesting(node, ancestors)
         merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
@@ -407,7 +416,7 @@ class _Values:
                     merged |= entries
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
-                raise _unreadable("a key that is not a word", key_node)
+                raise _unreadable("a key that is a list or a mapping", key_node)
             key = str(key_node.value)
             if key in own:
                 self._note_twice((*path, key), key_node, own[key][0])
@@ -422,7 +431,7 @@ class _Values:
             Problem(
                 path,
                 expected="every key once",
-                found=f"the key twice; first at {self._source.place(first.start_mark)}",
+                found=f"the key twice; first at {self._source.position(first.start_mark)}",
                 hint="Remove one of the two.",
                 where=self._place(key_node),
             )
@@ -431,7 +440,7 @@ class _Values:
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         value: Any = node.value
         if node.tag not in _NUMBERS or len(value) <= _LONGEST_NUMBER:
-            # What makes no sense, such as a date with a thirteenth month, stays text.
+            # A value that does not parse, such as a date with a thirteenth month, stays text.
             with suppress(ValueError, LookupError, AttributeError, ArithmeticError):
                 value = self._loader.construct_object(node)
         if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
@@ -439,7 +448,7 @@ class _Values:
                 Problem(
                     path,
                     expected="text that can be written as UTF-8",
-                    found="an escape of half a character (a surrogate)",
+                    found="an escape of a lone surrogate (half a character)",
                     hint="Write the character itself, or \\U with eight digits.",
                     where=self._place(node),
                 )
@@ -453,7 +462,7 @@ def _unreadable(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
 
 
 def _storage_options(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
-    """The values of storage_options and output_storage_options, wherever they stand."""
+    """Yield the values of storage_options and output_storage_options at any depth."""
     children: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, dict):
         children = value.items()
@@ -467,7 +476,7 @@ def _storage_options(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, ob
 
 
 def _parse_path(text: str) -> KeyPath:
-    """The steps of `input[0].range_bytes`; () if the text is no path."""
+    """Return the steps of `input[0].range_bytes`, or () if the text is not a path."""
     steps: list[str | int] = []
     position = 0
     while position < len(text):

@@ -1,8 +1,8 @@
 """Counting: tasks or documents → sorted runs → shards of counts.
 
-`table` counts into runs, `commits` makes the tasks of a build safe to repeat, `documents` does so
-for a user's documents, `shards` checks and merges the runs of both, `load` reads shards for
-training.
+`table` counts into runs; `commits` makes repeating the tasks of a build safe; `documents` counts
+the documents of a user's pipeline; `shards` checks and merges the runs of both; `load` reads shards
+for training.
 """
 
 from pipelines.counting.commits import (

@@ -1,9 +1,9 @@
-"""Commits (checkpoints) of a build's count: the finished tasks and the runs that hold their counts.
+"""Commits (checkpoints) of counting: finished tasks and the runs that contain their counts.
 
 A runner may repeat a bundle, and a worker may die in the middle of one. So the counts of a bundle
-belong to its attempt, and count for nothing until a commit names the runs and exactly the tasks
-that they hold. Descriptors of commits go round the shuffle; a later command reads the same commits
-and counts only the tasks that they lack.
+belong to its attempt, and are not used until a commit names the runs and exactly the tasks that
+they contain. Descriptors of commits are shuffled; a later invocation reads the same commits and
+counts only the tasks that they lack.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from pipelines.supervisor import current_task
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """Tasks that were counted to their end, and the runs that hold their counts and nothing else.
+    """Completely counted tasks, and the runs that contain their counts and nothing else.
 
     Attributes:
         name: Name of the commit's file.
         plan_id: Id of the plan that the tasks belong to.
         tasks: Hash of each task, by its index.
-        runs: The runs: for each its sections, one a shard.
+        runs: The sections of each run, one per shard.
         sources: Totals of the documents read, by the index of their source.
         long_pretokens: Number of pre-tokens that were skipped because of their length.
     """
@@ -50,11 +50,11 @@ class Commit:
 
     @property
     def totals(self) -> DocumentTotals:
-        """The totals of all sources together."""
+        """Return the totals of all sources together."""
         return DocumentTotals.sum_of(self.sources)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the file, with its fingerprint."""
+        """Return the content of the commit's file, with its fingerprint."""
         content = {
             "plan_id": self.plan_id,
             "tasks": {str(index): f"{value:032x}" for index, value in self.tasks.items()},
@@ -66,7 +66,7 @@ class Commit:
 
     @classmethod
     def from_json(cls, name: str, value: Mapping[str, Any]) -> Commit:
-        """Return the commit in a file of this name.
+        """Return the commit from the content of its file.
 
         Raises:
             OutputError: The file is damaged.
@@ -109,7 +109,7 @@ class Commit:
 
 
 class TaskCounter(PretokenCounter):
-    """Counts the tasks of one attempt of a bundle."""
+    """Counter of the tasks in one attempt of a bundle."""
 
     def __init__(self, job: CountJob, meter: Meter | None = None) -> None:
         super().__init__(job, meter)
@@ -117,11 +117,11 @@ class TaskCounter(PretokenCounter):
         self._start_commit()
 
     def count(self, work: TaskWork) -> Iterator[tuple[int, bytes]]:
-        """Count a task. Yield descriptors if it made a commit due."""
+        """Count a task. Yield descriptors if a commit was due."""
         totals = DocumentTotals()
         with (
             current_task(work.describe("count")),
-            self._meter.time("count"),  # what is neither reading nor writing
+            self._meter.time("count"),  # the time that is neither reading nor writing
             RejectFile(
                 self._job.rejects,
                 f"count-{work.index:05d}-of-{work.of:05d}",
@@ -171,7 +171,7 @@ class TaskCounter(PretokenCounter):
 
 
 def count_tasks(job: CountJob, works: Sequence[TaskWork]) -> Iterator[tuple[int, bytes]]:
-    """Count tasks as one bundle would, without Beam. Yield the descriptors."""
+    """Count tasks like one bundle, without Beam. Yield the descriptors."""
     counter = TaskCounter(job)
     try:
         for work in works:
@@ -182,10 +182,10 @@ def count_tasks(job: CountJob, works: Sequence[TaskWork]) -> Iterator[tuple[int,
 
 
 def usable_commits(job: CountJob) -> Iterator[Commit]:
-    """Yield the commits of this plan in order of name, without those that repeat a task.
+    """Yield the commits of this plan in order of name, except those that repeat a task.
 
-    They are read one after another: a commit has an entry for each section of its runs, so all
-    commits of a large corpus may not fit in memory.
+    They are read one by one: a commit has an entry for each section of its runs, so all commits of
+    a large corpus may not fit in memory.
 
     Raises:
         OutputError: A commit is damaged.
@@ -202,16 +202,16 @@ def usable_commits(job: CountJob) -> Iterator[Commit]:
 
 
 def read_commit(job: CountJob, name: str) -> Commit:
-    """Read a commit that was there when the launcher looked.
+    """Read a commit that existed when the launcher listed commits.
 
     Raises:
-        OutputError: The commit is damaged, or gone.
+        OutputError: The commit is damaged or missing.
     """
     value = job.runs.read_json(name, CommitNote)
     if value is None:
         raise OutputError(
-            "A commit of the counts is gone.",
-            expected="the file, as it was when the build continued",
+            "A commit of the counts is missing.",
+            expected="the file that existed when the build continued",
             where=job.runs.path(name),
             hint="Do not touch files of an output while a build runs. Run the command again.",
         )
@@ -237,7 +237,7 @@ def merge_commits(
     if shard == 0:
         entry["sources"] = [totals.to_json() for totals in _add_sources(job, commits)]
         entry["long_pretokens"] = sum(commit.long_pretokens for commit in commits)
-    # The launcher looks for it by name: a listing may also show what a repeated bundle left.
+    # The launcher opens it by name, since a listing may also contain files of a repeated bundle.
     job.runs.write_json(f"{entry['name']}.json", entry)
     meter.add(distinct_pretokens=entry["rows"])
     meter.report_times()

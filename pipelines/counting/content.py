@@ -1,4 +1,4 @@
-"""The counts' part of the manifest, put together from the entries that workers wrote."""
+"""Manifest content for the counts, composed of the entries that workers wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def shard_entries(job: CountJob) -> list[ShardRecord] | None:
-    """Return the entries of all shards; None unless all entries and their files are there."""
+    """Return the entries of all shards, or None unless all entries and their files exist."""
     names = [f"{shard_name(shard, job.shards)}.json" for shard in range(job.shards)]
     if not job.runs.sizes().keys() >= set(names):
         return None
@@ -29,16 +29,16 @@ def shard_entries(job: CountJob) -> list[ShardRecord] | None:
 def counts_content(
     job: CountJob, sources: Sequence[SourceConfig], planned_bytes: Sequence[int | None]
 ) -> CountsContent:
-    """Return the counts' part of the manifest.
+    """Return the manifest content for the counts.
 
     Args:
         job: A count whose shards are all written.
         sources: The configured sources.
-        planned_bytes: Bytes to read of each source; None if its size does not say that.
+        planned_bytes: Bytes to read of each source, or None if unknown before reading.
     """
     entries = shard_entries(job)
     assert entries is not None, "a finished pipeline has written every shard and its entry"
-    # Only the first shard's entry has what is the same for all.
+    # Only the first shard's entry contains the totals of the sources.
     found = entries[0].sources
     totals = DocumentTotals.sum_of(source.document_totals() for source in found)
     content = {

@@ -1,8 +1,8 @@
-"""Count documents of a user's pipeline, which has no tasks, into shards of counts.
+"""Counting of the documents of a user's pipeline, which has no tasks, into shards of counts.
 
-The runs of a bundle belong to its attempt, and only descriptors of attempts that succeed are
-shuffled. Every shard gets the number and the sum of hashes of a bundle's documents; they must add
-up to the totals of all bundles, which come on another way.
+The runs of a bundle belong to one attempt, and only descriptors of successful attempts are
+shuffled. Every shard gets the number and the sum of hashes of each bundle's documents. These must
+add up to the totals of all bundles, which are collected separately.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pipelines.storage.directory import Directory
 
 @dataclass(frozen=True, kw_only=True)
 class CountShards:
-    """Shards of counts without tasks, made from sorted runs; small, since it goes to every worker.
+    """Shards of counts without tasks. Small, since every worker receives this object.
 
     Attributes:
-        rules: What is counted.
+        rules: How pre-tokens are counted.
     """
 
     rules: CountRules
 
     @staticmethod
     def files_of(output: Directory, number: int) -> ShardFiles:
-        """Return where the shards of counts go."""
+        """Return the files of the shards of counts."""
         return ShardFiles.below(output, number=number, prefix="shard", listing="counts-shards.json")
 
     def merge(self, shard: int, descriptors: Iterable[bytes], totals: bytes) -> dict[str, Any]:
@@ -51,13 +51,13 @@ class CountShards:
         return CountTotals.sum_of(map(CountTotals.from_bytes, parts)).to_bytes()
 
     def list_totals(self, totals: bytes) -> dict[str, Any]:
-        """Return the totals for the listing."""
+        """Return the totals in the form of the listing."""
         return CountTotals.from_bytes(totals).to_json()
 
 
 @dataclass(kw_only=True)
 class CountTotals:
-    """What was counted. Totals of bundles add up to those of a pipeline.
+    """Totals of a count. Those of bundles add up to those of a pipeline.
 
     Attributes:
         documents: Totals of the documents.
@@ -81,12 +81,12 @@ class CountTotals:
 
     @property
     def expected(self) -> Expected:
-        """Every document, once."""
+        """Return the expectation that every document is counted once."""
         documents = self.documents
         return Expected(unit="document", items=documents.documents, hash_sum=documents.hash_sum)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the totals for the listing."""
+        """Return the totals in the form of the listing."""
         totals = self.documents.to_json()
         names = ("documents", "empty", "rejected", "not_selected", "reasons")
         return {
@@ -98,7 +98,7 @@ class CountTotals:
         }
 
     def to_bytes(self) -> bytes:
-        """Return the totals as they are shuffled."""
+        """Return the totals in the form in which they are shuffled."""
         return json.dumps({**asdict(self), "documents": self.documents.to_json()}).encode()
 
     @classmethod
@@ -109,9 +109,9 @@ class CountTotals:
 
 
 class DocumentCounter:
-    """Counts the documents of one attempt of a bundle.
+    """Counter of the documents in one attempt of a bundle.
 
-    Callers must call `close` in the end, also after an error.
+    Callers must call `close` at the end, also after an error.
     """
 
     def __init__(self, rules: CountRules, meter: Meter | None = None) -> None:
@@ -128,7 +128,7 @@ class DocumentCounter:
         self._meter.add_batch(batch)
 
     def finish(self) -> tuple[Iterator[tuple[int, bytes]], CountTotals]:
-        """Write the last run. Return every shard's number with its `Descriptor`, and the totals."""
+        """Write the last run. Return the pairs of shard and `Descriptor`, and the totals."""
         self._counter.flush()
         self._meter.report_times()
         totals = CountTotals(

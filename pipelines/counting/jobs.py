@@ -1,4 +1,4 @@
-"""What workers need to know to count: the rules, the tasks of a build, and what must be complete.
+"""Instructions for workers that count: the rules, the tasks of a build, and the expected totals.
 
 All of it is small and frozen, since it is pickled and sent to every worker.
 """
@@ -15,7 +15,7 @@ from pipelines.storage.directory import Directory
 
 @dataclass(frozen=True, kw_only=True)
 class CountRules:
-    """How pre-tokens are counted, and where runs and shards go.
+    """Rules of counting, and the destination of runs and shards.
 
     Attributes:
         counts: Directory of the shards.
@@ -23,7 +23,7 @@ class CountRules:
         pattern, special_tokens: How text is split into pre-tokens.
         normalizer, normalize_quotes: Normalization of the text between special tokens.
         shards: Number of shards.
-        memory: Bytes that the tables of one process may take together.
+        memory: Bytes that the tables of one process may use together.
         max_pretoken_bytes: Length of the longest pre-token to count.
         on_long_pretoken: "error" or "skip", for longer ones.
     """
@@ -42,7 +42,7 @@ class CountRules:
 
 @dataclass(frozen=True, kw_only=True)
 class CountJob(CountRules):
-    """The rules, and the tasks of a build to count by them.
+    """Rules of counting, and the tasks of a build to count.
 
     Attributes:
         rejects: Directory of rejected documents.
@@ -50,7 +50,7 @@ class CountJob(CountRules):
         plan_id: Id of files, ranges and rules. Runs and commits of another plan are never used.
         num_tasks: Number of tasks in the plan.
         tasks_hash: Sum of the tasks' hashes modulo 2^128.
-        checkpoint_bytes: Bytes of text after which the end of a task brings a commit.
+        checkpoint_bytes: Bytes of text after which the next finished task triggers a commit.
         readings: How to read each source.
     """
 
@@ -64,19 +64,19 @@ class CountJob(CountRules):
 
     @property
     def expected(self) -> Expected:
-        """Every task of the plan, once."""
+        """Return the expectation that every task of the plan is counted once."""
         return Expected(unit="task", items=self.num_tasks, hash_sum=self.tasks_hash)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What the runs of a shard must hold together: every item exactly once.
+    """Required content of a shard's runs together: every item exactly once.
 
-    A bundle that Beam repeats leaves runs that look like any other. Number and sum of hashes of the
-    items show one that is missing, there twice, or in the place of another.
+    A bundle that Beam repeats leaves runs that look like any others. The number of items and the
+    sum of their hashes reveal an item that is missing, duplicated or replaced by another.
 
     Attributes:
-        unit: What an item is.
+        unit: Name of an item, for messages.
         items: Number of items.
         hash_sum: Sum of their hashes modulo 2^128.
     """
@@ -88,10 +88,10 @@ class Expected:
     def error(
         self, shard: int, items: int, hash_sum: int, where: str
     ) -> IncompleteCountsError | AccountingError:
-        """Return the error for a shard whose runs hold other items."""
+        """Return the error for a shard whose runs contain other items."""
         resumes = self.unit == "task"
         return (IncompleteCountsError if resumes else AccountingError)(
-            f"Shard {shard} of the counts can't be written: its runs do not hold every "
+            f"Shard {shard} of the counts cannot be written: its runs do not contain every "
             f"{self.unit} exactly once.",
             expected=f"{self.items:,} {self.unit}s with hash {self.hash_sum:032x}",
             found=f"{items:,} {self.unit}s with hash {hash_sum:032x}",
@@ -105,11 +105,11 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """The part of a sorted run that belongs to one shard.
+    """Part of a sorted run that belongs to one shard.
 
     Attributes:
         run: Name of the run's file.
-        offset, length: Where the section is in the file, in bytes.
+        offset, length: Byte range of the section in the file.
         hash: xxh3-128 of these bytes.
     """
 

@@ -1,4 +1,4 @@
-"""Load shards of counts for training, within the memory that there is."""
+"""Load shards of counts for training, within the available memory."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _FILE_METADATA: Final = (b"bpe.shard", b"bpe.format", b"bpe.totals")
 def load_counts(
     directory: Directory, manifest: Mapping[str, Any], *, min_count: int = 1
 ) -> PretokenCounts:
-    """Load the counts of a finished stage, as its manifest lists them.
+    """Load the counts of a finished stage that its manifest lists.
 
     Args:
         directory: Directory of the shards.
         manifest: Manifest of the stage.
-        min_count: Pre-tokens that occur less often are left out.
+        min_count: Leave out pre-tokens that occur less often.
 
     Raises:
         OutputError: A shard is missing or damaged.
-        TooLargeError: Learning merges from these counts would take more memory than there is.
+        TooLargeError: Learning merges from these counts would need more memory than is available.
     """
     tables = []
     rows = key_bytes = 0
@@ -64,7 +64,7 @@ def load_counts(
 
 
 def _read_shard(data: bytes, min_count: int) -> pa.Table:
-    """Read a shard without its rare pre-tokens, of which at most a row group is in memory."""
+    """Read a shard without its rare pre-tokens, at most a row group of which is in memory."""
     file = pq.ParquetFile(pa.BufferReader(data))
     batches = file.iter_batches()
     if min_count > 1:
@@ -76,7 +76,7 @@ def _too_large(
     rows: int, shards: int, manifest: Mapping[str, Any], needed: int, available: int
 ) -> TooLargeError:
     return TooLargeError(
-        "Learning merges from these counts would take more memory than there is.",
+        "Learning merges from these counts would need more memory than is available.",
         expected=f"at most {available / 2**30:,.1f} GiB, the memory available",
         found=f"about {needed / 2**30:,.1f} GiB for the {rows:,} pre-tokens of the first {shards} "
         f"of {len(manifest['shards'])} shards",

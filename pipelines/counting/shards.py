@@ -28,7 +28,7 @@ from pipelines.supervisor import current_task
 
 MERGED_AT_ONCE: Final = 256
 
-# Buffers of all sections of a merge together, and of each at most and at least.
+# Limit of the buffers of a merge together; upper and lower limit of the buffer of a section.
 _BUFFER_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 256 << 10
 _SMALLEST_CHUNK_BYTES: Final = 16 << 10
@@ -38,18 +38,18 @@ _ROW_GROUP_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """What one commit or bundle has for a shard: its sections, and what their runs hold.
+    """Contribution of one commit or bundle to a shard: its sections, and the content of their runs.
 
-    Descriptors are all that is shuffled of a count.
+    Descriptors are the only data of a count that is shuffled.
 
     Attributes:
         items, items_hash: Number of tasks or documents in the runs, and the sum of their hashes
-            modulo 2^128, as `Expected` has them.
+            modulo 2^128; compare `Expected`.
         documents, hash_sum: The same of the documents.
         sections: The shard's sections.
         sources: Totals of the documents of each source. Only a build's first shard gets them: one
-            entry is enough to bring them to the launcher.
-        long_pretokens: Number of skipped pre-tokens, likewise.
+            entry is enough to return them to the launcher.
+        long_pretokens: Number of skipped pre-tokens, also only for the first shard.
     """
 
     items: int
@@ -61,7 +61,7 @@ class Descriptor:
     long_pretokens: int = 0
 
     def to_bytes(self) -> bytes:
-        """Return the descriptor as JSON, without values that are at their defaults."""
+        """Return the descriptor as JSON, without default values."""
         values: dict[str, Any] = {
             "items": self.items,
             "items_hash": f"{self.items_hash:032x}",
@@ -105,17 +105,17 @@ def merge_shard(
     """Check that a shard is complete, merge its sections, and write its file.
 
     Args:
-        rules: What is counted.
+        rules: How pre-tokens are counted.
         shard: Number of the shard.
-        descriptors: Of all commits, or of all bundles.
-        expected: What their runs must hold.
+        descriptors: Descriptors of all commits or all bundles.
+        expected: Required content of their runs.
 
     Returns:
         The file's entry.
 
     Raises:
-        IncompleteCountsError: The runs lack tasks or hold some twice, or a run is damaged.
-        AccountingError: The runs lack documents or hold some twice.
+        IncompleteCountsError: Tasks are missing or duplicated, or a run is damaged.
+        AccountingError: Documents are missing or duplicated.
     """
     items = sum(found.items for found in descriptors)
     items_hash = sum_hashes(found.items_hash for found in descriptors)
@@ -132,7 +132,7 @@ def merge_shard(
 def write_shard(
     rules: CountRules, shard: int, sections: Sequence[Section], corpus: str
 ) -> dict[str, Any]:
-    """Merge sections, in rounds if they are many, into a shard's file. Return the file's entry.
+    """Merge sections, in several rounds if necessary, into a shard's file. Return the file's entry.
 
     Raises:
         IncompleteCountsError: A section is damaged.
@@ -163,7 +163,7 @@ def merge_rows(rules: CountRules, sections: Sequence[Section]) -> Iterator[Any]:
             yield rows
     except BpeError:
         raise
-    except ValueError as error:  # damaged bytes can fail to parse before their hash is checked
+    except ValueError as error:  # damaged bytes may fail to parse before their hash is checked
         raise _damaged_run(rules.runs.url, "sorted counts", str(error)) from None
 
 
@@ -177,14 +177,14 @@ def _merge_round(rules: CountRules, sections: list[Section], scratch: list[str])
         with rules.runs.write(name) as file:
             for rows in merge_rows(rules, sections[first : first + MERGED_AT_ONCE]):
                 table.add_counts(*rows)
-                # Rows come in ascending order, so packed tables follow each other.
+                # Rows come in ascending order, so packed tables can be concatenated.
                 file.write(_pack_and_clear(table))
         merged.append(Section(run=name, offset=0, length=file.size, hash=file.hexdigest))
     return merged
 
 
 def _pack_and_clear(table: PretokenTable) -> bytes:
-    """Pack a table, which shares no prefix with the bytes before it, and empty it."""
+    """Pack a table so that it depends on no earlier bytes, and empty it."""
     (packed,) = table.pack_sections(1)
     table.clear()
     return packed
@@ -208,7 +208,8 @@ def _write_file(
             column_encoding={"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"},
         ) as writer,
     ):
-        # Row groups are cut by the merged sequence alone, so no file shows how it was counted.
+        # Row groups depend on the merged sequence alone, so that files do not show how it was
+        # counted.
         for columns in merge_rows(rules, sections):
             writer.write_table(columns_to_arrow(*columns), row_group_size=_ROW_GROUP_ROWS)
             rows += len(columns[2])
@@ -239,7 +240,7 @@ def _metadata(rules: CountRules, shard: int, corpus: str) -> dict[str, str]:
 
 
 class _SectionReader:
-    """Reads a section in chunks, and checks its hash at the end.
+    """Reader of a section in chunks, which checks its hash at the end.
 
     It keeps no file open, since a shard may have more sections than a process may open files.
     """
@@ -256,7 +257,7 @@ class _SectionReader:
         left = self._section.length - self._done
         if left == 0:
             if self._hasher.hexdigest() != self._section.hash:
-                raise self._damaged("other bytes")
+                raise self._damaged("different bytes")
             return b""
         start = self._section.offset + self._done
         try:

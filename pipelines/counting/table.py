@@ -1,4 +1,4 @@
-"""The table in which a worker counts pre-tokens, and the sorted runs that it is flushed to."""
+"""Table in which a worker counts pre-tokens, and the sorted runs that it writes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pipelines.metrics import Meter
 
 
 class PretokenCounter:
-    """Counts the pre-tokens of batches into sorted runs.
+    """Counter of the pre-tokens of batches, which writes sorted runs.
 
-    Callers must call `close` in the end, also after an error.
+    Callers must call `close` at the end, also after an error.
 
     Attributes:
-        runs: The runs written so far: for each its sections, one a shard.
+        runs: The runs written so far, each as its sections, one per shard.
         pretokens: Number of pre-tokens in these runs.
         long_pretokens: Number of pre-tokens that were skipped because of their length.
     """
@@ -52,7 +52,7 @@ class PretokenCounter:
         self.long_pretokens = 0
 
     def add(self, batch: DocumentBatch) -> None:
-        """Count the documents of a batch, and write a run when the table is full."""
+        """Count the documents of a batch. Write a run when the table is full."""
         done = 0
         while done < len(batch):
             limit = MemoryShare.of(self._rules.memory)
@@ -93,7 +93,7 @@ class PretokenCounter:
         self._table.clear()
 
     def close(self) -> None:
-        """Release the memory. Counts that are in no run are lost."""
+        """Release the memory. Counts that are not in a run are lost."""
         self._table.clear()
         MemoryShare.leave(self)
 
@@ -114,9 +114,9 @@ class PretokenCounter:
 
 
 class MemoryShare:
-    """Divides the memory for tables among the counters of this process.
+    """Division of the memory for tables among the counters of this process.
 
-    Counters are held weakly, so that one left behind by an error loses its share.
+    It only has weak references to counters, so that one left over after an error loses its share.
     """
 
     _lock = threading.Lock()
@@ -136,6 +136,6 @@ class MemoryShare:
 
     @classmethod
     def of(cls, memory: int) -> int:
-        """Return the bytes that each counter may take of this memory."""
+        """Return how many bytes of this memory each counter may use."""
         with cls._lock:
             return max(memory // max(len(cls._counters), 1), 1)

@@ -1,6 +1,6 @@
 """`beam-bpe inspect`: documents of a dataset in readable form, with their tokens.
 
-Text of the corpus can't control the terminal: everything but visible characters is escaped,
+Text of the corpus cannot control the terminal: everything but visible characters is escaped,
 including bytes that are not valid UTF-8.
 """
 

@@ -159,7 +159,7 @@ class TokenDataset:
 
         Raises:
             InputError: there is no manifest because encoding is unfinished, or it is damaged.
-            OutputError: the manifest can't be read.
+            OutputError: the manifest cannot be read.
         """
         url = url.rstrip("/") or "/"
         output = Directory(url=url, storage_options=storage_options or {})

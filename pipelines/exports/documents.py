@@ -1,4 +1,4 @@
-"""Documents with the columns of the token files, in other files, and shuffled if asked for."""
+"""Documents in Parquet files with the columns of the token files, optionally shuffled."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class DocumentRows:
 
     Attributes:
         id_type: "uint16" or "uint32".
-        record_ids: Whether there is a column `id`.
-        group_rows: Most rows of a row group, if asked for.
+        record_ids: True if there is a column `id`.
+        group_rows: Maximum number of rows of a row group, or None for the default.
     """
 
     id_type: str
@@ -49,7 +49,7 @@ class DocumentRows:
 
     @property
     def row_format(self) -> RowFormat:
-        """How the rows are written: like the token files of a build."""
+        """Return the row format, which is that of a build's token files."""
         return RowFormat(
             schema=schema(self.id_type, record_ids=self.record_ids),
             group_rows=_GROUP_ROWS,
@@ -58,7 +58,7 @@ class DocumentRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, with sources as text, since dictionaries differ between row groups."""
+        """Return the columns. Sources are text, since dictionaries differ between row groups."""
         written = self.row_format.schema
         at = written.get_field_index("source")
         return written.set(at, pa.field("source", pa.string(), nullable=False))
@@ -68,7 +68,7 @@ class DocumentRows:
         return dataset.num_documents(split)
 
     def section(self, dataset: TokenDataset, split: str, first: int, end: int) -> Section:
-        """Return where the documents [first, end) are."""
+        """Return the section of the documents [first, end)."""
         return Section.of_documents(dataset.of_split(split), first, end)
 
     def read(self, dataset: TokenDataset, section: Section, first: int) -> Iterator[NumberedRows]:

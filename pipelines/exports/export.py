@@ -1,7 +1,7 @@
 """An export from its checks to its manifest, as `beam-bpe export` runs it.
 
-`_export.json`, written before the first file, says what is being made; `export.json`, written last,
-says that it is complete. So files of two exports are never mixed.
+`_export.json`, written before the first file, describes the export in progress; `export.json`,
+written last, shows that it is complete. So files of two exports are never mixed.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _DIFFERENCES_SHOWN: Final = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A finished export.
+    """Result of a finished export.
 
     Attributes:
         directory: The destination.
         manifest: Content of its export.json.
-        was_there: Whether it was finished before.
-        warnings: What may not be as the user expects.
+        was_there: True if it was finished before.
+        warnings: Results that the user may not expect.
     """
 
     directory: Directory
@@ -80,16 +80,16 @@ def export(
     Args:
         dataset: The output of `beam-bpe encode`.
         directory: The destination.
-        options: What to export, and how.
+        options: Splits, format and options of the format.
         restart: Remove the files of an export in the destination, and start over.
-        beam, beam_args: As `ExportFiles` has them. They have no influence on what is written.
+        beam, beam_args: See `ExportFiles`. They do not affect the written bytes.
 
     Raises:
         ConfigError: There is nothing to export, or the ids do not fit the format.
-        DifferentConfigurationError: The destination has another export.
+        DifferentConfigurationError: The destination contains another export.
         InputError: Token files are missing, damaged, or do not match their manifest.
-        OutputError: The destination has other files, is being written by another export, or can't
-            be written.
+        OutputError: The destination contains other files, is being written by another export, or
+            cannot be written.
     """
     splits = [split for split in options.splits if dataset.num_rows(split)]
     if not splits:
@@ -99,7 +99,7 @@ def export(
             found="none",
             where=dataset.tokens.url,
         )
-    # Workers may be in other directories.
+    # Workers may run in other directories.
     given, directory = directory, _absolute(directory)
     dataset = replace(dataset, output=_absolute(dataset.output))
     files = ExportFiles(directory, beam, beam_args)
@@ -122,7 +122,12 @@ def export(
             manifest = _finished(held, identity) or _make(dataset, files, options, identity, splits)
             foreign = (held / WORK).remove_below(_WORK_FILES)
     stays = (
-        (f"{WORK} stays: no export wrote {shortened(foreign, _FILES_SHOWN)}",) if foreign else ()
+        (
+            f"{WORK} was not removed: it contains files that no export wrote: "
+            + shortened(foreign, _FILES_SHOWN),
+        )
+        if foreign
+        else ()
     )
     return Exported(
         directory=given,
@@ -142,14 +147,14 @@ def export_dataset(
     beam: BeamConfig | None = None,
     beam_args: Sequence[str] = (),
 ) -> str:
-    """Export the output of a build, by its path or URL. Return what the command prints.
+    """Export the output of a build, given by its path or URL. Return the text for the terminal.
 
     Args:
         output: The output.
         destination: The directory to write to.
-        options: What to export, and how.
+        options: Splits, format and options of the format.
         storage_options: Options of the file system of both, as JSON. A local one has none.
-        restart, beam, beam_args: As `export` has them.
+        restart, beam, beam_args: See `export`.
     """
     remote = _storage_options(storage_options)
     local = [protocol_of(url) in LOCAL for url in (output, destination)]
@@ -160,17 +165,17 @@ def export_dataset(
 
 
 def output_directory(output: str, storage_options: str | None) -> Directory:
-    """Return the output of a build, by its path or URL and the options of its file system as JSON.
+    """Return the output of a build, by its path or URL and its file system's options as JSON.
 
     Raises:
-        ConfigError: The options can't be read, or the output is a file.
+        ConfigError: The options cannot be parsed, or the output is a file.
     """
     options = _storage_options(storage_options)
     is_local = protocol_of(output) in LOCAL
     if is_local and Directory(url=output).local_path("").is_file():
         raise ConfigError(
             "This is not the output of a build.",
-            expected="the directory that a build wrote into: `output` of its configuration",
+            expected="the directory that a build wrote, `output` in its configuration",
             found="a file",
             where=output,
         )
@@ -178,7 +183,7 @@ def output_directory(output: str, storage_options: str | None) -> Directory:
 
 
 def format_export(exported: Exported) -> str:
-    """Return an export as the command prints it."""
+    """Return the text that the command prints for an export."""
     manifest = exported.manifest
     lines = ["already finished"] if exported.was_there else []
     for split, content in manifest["splits"].items():
@@ -191,7 +196,7 @@ def format_export(exported: Exported) -> str:
 
 
 def present_files(directory: Directory) -> dict[str, int]:
-    """Return names and sizes of an export's files, also of those in directories of splits."""
+    """Return names and sizes of an export's files, including those in directories of splits."""
     found = dict(directory.sizes())
     for split in SPLITS:
         found |= {f"{split}/{name}": size for name, size in (directory / split).sizes().items()}
@@ -245,7 +250,7 @@ def _absolute(directory: Directory) -> Directory:
 def _check_pipeline_options(
     options: ExportOptions, files: ExportFiles, dataset: TokenDataset
 ) -> None:
-    """Check that options of Beam are valid, and are given only for formats that run pipelines."""
+    """Check that Beam options are valid, and are given only for formats that run pipelines."""
     beam = files.beam
     if options.format.runs_pipelines:
         if files.beam_args or beam != BeamConfig(workers=beam.workers):
@@ -264,9 +269,9 @@ def _check_pipeline_options(
     owners = [name for name, known in FORMATS.items() if known.runs_pipelines]
     raise ConfigError(
         "This format is written by one process, without a pipeline.",
-        expected="--runner, --workers and options of Beam with --to " + " or ".join(owners),
+        expected="--runner, --workers and Beam options only with --to " + " or ".join(owners),
         found=f"--to {options.to} {' '.join(given)}",
-        hint="Leave the options out.",
+        hint="Remove these options.",
     )
 
 
@@ -281,11 +286,11 @@ def _check_destination(dataset: TokenDataset, directory: Directory) -> None:
     inside = any(f"{destination}/".startswith(f"{folder}/") for folder in folders)
     if destination == output or inside:
         raise ConfigError(
-            "The destination is where the build writes.",
+            "The destination is a directory that the build writes.",
             expected="a directory that is neither OUTPUT nor in its counts, tokenizer, tokens or "
             "rejects",
             found=directory.url,
-            hint=f"Choose another, such as {dataset.output.path('exports/NAME')}.",
+            hint=f"Choose a different one, such as {dataset.output.path('exports/NAME')}.",
         )
 
 
@@ -313,11 +318,12 @@ def _warnings_of_padding(dataset: TokenDataset, options: ExportOptions) -> Itera
         return
     try:
         largest = dataset.model().max_id
-    except (OSError, BpeError):  # it may be elsewhere, and packing does not need it
+    except (OSError, BpeError):  # the tokenizer may be elsewhere, and packing does not need it
         return
     if options.pad_id > largest:
         yield (
-            f"--pad-id {options.pad_id} is above the ids of the vocabulary (up to {largest:,}): "
+            f"--pad-id {options.pad_id} is larger than the ids of the vocabulary (up to "
+            f"{largest:,}): "
             "the model needs an embedding for it"
         )
 
@@ -351,7 +357,7 @@ def _identity(
 
 
 def _check_no_other_files(directory: Directory) -> None:
-    """Check that a directory in which no export has been is empty."""
+    """Check that a destination without an export is empty."""
     present = present_files(directory)
     if not present or MANIFEST in present or BEGUN in directory.sizes():
         return
@@ -360,7 +366,7 @@ def _check_no_other_files(directory: Directory) -> None:
         expected="an empty directory, or one with an export.json",
         found=shortened(sorted(present), _FILES_SHOWN),
         where=directory.url,
-        hint="Choose another destination, or remove them.",
+        hint="Choose a different destination, or remove these files.",
     )
 
 
@@ -373,11 +379,12 @@ def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, An
     changed = differences({key: found.get(key) for key in identity}, identity)
     if changed:
         raise DifferentConfigurationError(
-            "The destination has another export; nothing was changed.",
+            "The destination contains a different export; nothing was changed.",
             found="these differences (there → now)\n    "
             + shortened([*map(str, changed)], _DIFFERENCES_SHOWN, separator="\n    "),
             where=directory.url,
-            hint="Choose another destination, or replace it: the same command with --restart.",
+            hint="Choose a different destination, or replace the export: the same command with "
+            "--restart.",
         )
     if manifest is None:
         return None
@@ -389,7 +396,7 @@ def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, An
         raise OutputError(
             "The export does not match its export.json.",
             expected=f"{len(manifest['files'])} files with the sizes there",
-            found=f"{len(wrong)} missing or of another size: {shortened(wrong, _FILES_SHOWN)}",
+            found=f"{len(wrong)} missing or of a different size: {shortened(wrong, _FILES_SHOWN)}",
             where=directory.url,
             hint="Restore them, or write them again: the same command with --restart.",
         )
@@ -397,13 +404,15 @@ def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, An
 
 
 def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
-    """Return the content of export.json or _export.json; None if there is no such file.
+    """Return the content of export.json or _export.json, or None if the file does not exist.
 
     Raises:
-        DamagedOutputError: It is not what exports write.
+        DamagedOutputError: It is not in the form that exports write.
     """
     found = directory.read_json(name, hint=_REPLACE)
-    if found and found.get("format") == _FORMAT_VERSION:  # other versions are refused as such
+    if (
+        found and found.get("format") == _FORMAT_VERSION
+    ):  # other versions are refused later, with their own message
         form = ExportManifest if name == MANIFEST else ExportIdentity
         found = directory.read_json(name, form, hint=_REPLACE)
     return found
@@ -414,8 +423,8 @@ def _discard(directory: Directory, asked: str) -> None:
 
     Args:
         directory: The destination.
-        asked: A regex that matches the names of files in the format that was asked for. If the
-            description is damaged, the export is taken to be in this format.
+        asked: A regex that matches the names of files in the requested format. If the description
+            is damaged, the export is assumed to be in this format.
     """
     found: dict[str, Any] | None = None
     damaged: DamagedOutputError | None = None
@@ -434,10 +443,10 @@ def _discard(directory: Directory, asked: str) -> None:
         directory.remove(MANIFEST)
     elif others := sorted(set(present).difference(removed)):
         raise OutputError(
-            "The export's description is damaged, and some files are not of the format asked for.",
+            "The export's description is damaged, and some files are not of the requested format.",
             found=shortened(others, _FILES_SHOWN),
             where=directory.url,
-            hint="Use --restart with the format of the export that is there, or choose another "
+            hint="Use --restart with the format of the existing export, or choose another "
             "destination.",
         ) from damaged
     directory.remove_files(removed)
@@ -455,11 +464,11 @@ def _names_of(found: Mapping[str, Any], directory: Directory) -> str:
     known = FORMATS.get(str(found.get("to")))
     if known is None:
         raise OutputError(
-            "The destination has an export in a format that this version does not know.",
+            "The destination contains an export in a format unknown to this version.",
             expected=f"one of {', '.join(FORMATS)}",
             found=str(found.get("to")),
             where=directory.url,
-            hint="Choose another destination, or remove it.",
+            hint="Choose a different destination, or remove the export.",
         )
     return known.files
 
@@ -468,7 +477,7 @@ def _check_complete(dataset: TokenDataset, split: str, written: Written) -> None
     wanted = (dataset.num_documents(split), dataset.num_tokens(split))
     if (written.documents, written.tokens) != wanted:
         raise OutputError(
-            "The written files do not hold what the token files hold; the export is not finished.",
+            "The written files do not match the token files; the export is not finished.",
             expected=f"{wanted[0]:,} documents and {wanted[1]:,} ids in {split}",
             found=f"{written.documents:,} documents and {written.tokens:,} ids",
             where=dataset.tokens.url,
@@ -483,9 +492,9 @@ def _storage_options(given: str | None) -> dict[str, Any]:
         options = json.loads(given)
     except ValueError:
         options = None
-    if not isinstance(options, dict):  # not shown, since it may hold credentials
+    if not isinstance(options, dict):  # not shown, since it may contain credentials
         raise ConfigError(
-            "The options of the file system can't be read.",
+            "The options of the file system cannot be parsed.",
             expected='a JSON object, such as \'{"endpoint_url": "http://localhost:9000"}\'',
             found="other text (not shown: it may hold credentials)",
             where="--storage-options",

@@ -1,4 +1,4 @@
-"""What the formats of an export write with: its files, and the ids of a split as one stream."""
+"""Parts used by all formats of an export: output files, and the ids of a split as one stream."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
 from pipelines.storage.directory import Directory, HashingFile
 
-# Directory of what pipelines note and put aside until the export is complete.
+# Directory of the notes and temporary files of pipelines until the export is complete.
 WORK: Final = "_work"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What a format wrote of a split, to be compared with the manifest of the token files.
+    """Totals of what a format wrote for a split, to compare with the manifest of the token files.
 
     Attributes:
         documents, tokens: Numbers of documents and ids.
@@ -34,7 +34,7 @@ class Written:
 
 
 class ExportFiles:
-    """The destination of an export, whose files appear at once and are noted with their checksums.
+    """Destination of an export. Files appear atomically, and their checksums are recorded.
 
     Args:
         directory: The destination.
@@ -62,7 +62,7 @@ class ExportFiles:
 
 
 class IdStream:
-    """The ids of a split as one stream, without regard to rows.
+    """Stream of the ids of a split, without regard to rows.
 
     Args:
         dataset: The dataset.
@@ -78,7 +78,7 @@ class IdStream:
         self._tokens = 0
 
     def read(self, tokens: int) -> Iterator[NDArray[Any]]:
-        """Yield the next ids, in arrays of any length. They are fewer only where the split ends."""
+        """Yield the next ids, in arrays of any length, and fewer only at the end of the split."""
         left = tokens
         while left and self._fill():
             ids = self._rest[:left]
@@ -88,13 +88,13 @@ class IdStream:
             yield ids
 
     def finish(self, **facts: int) -> Written:
-        """Drain the stream. Return the totals of the ids read before, without those drained."""
+        """Drain the stream. Return the totals of the ids read before this call."""
         while self._fill():
             self._rest = self._rest[:0]
         return Written(documents=self._documents, tokens=self._tokens, facts=facts)
 
     def _fill(self) -> bool:
-        """Get the next chunk if none is left. Return whether there are ids."""
+        """Get the next chunk if the last one is used up. Return True if there are ids."""
         while not len(self._rest):
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -105,7 +105,7 @@ class IdStream:
 
 
 def convert_ids(ids: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the ids in a type, without a copy if they have it.
+    """Return the ids in a type, without a copy if they have this type.
 
     Raises:
         ConfigError: An id does not fit.

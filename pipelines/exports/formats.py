@@ -1,7 +1,7 @@
-"""The registry of export formats: how each is written, and the options that it takes.
+"""Registry of export formats: their writers and their options.
 
-Importing it imports all formats. None of them needs Beam to be imported, so an export without a
-pipeline starts at once.
+Importing it imports all formats. None of them imports Beam, so an export without a pipeline starts
+at once.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pipelines.errors import ConfigError
 from pipelines.exports import documents, llmc, mds, megatron, nanogpt, npy, packed
 from pipelines.exports.files import ExportFiles, Written
 
-# Writes the files of a split, and reports the ids that are done to `progress.advance`. It gets the
-# dataset, the split, which has rows, the destination, and the format's options, each with a value
-# (`ExportOptions.resolve`).
+# Writes the files of a split, and reports finished ids to `progress.advance`. The arguments are the
+# dataset, the split, which is not empty, the destination, and the format's options, each with a
+# value (`ExportOptions.resolve`).
 Writer: TypeAlias = Callable[[TokenDataset, str, ExportFiles, Mapping[str, Any]], Written]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format of export.
+    """Format of an export.
 
     Attributes:
-        writer: Writes the files of a split.
-        options: The fields of `ExportOptions` that it takes, with their default values.
+        writer: Function that writes the files of a split.
+        options: The fields of `ExportOptions` that apply to it, with their default values.
         files: A regex that matches the names of its files, relative to the destination.
-        id_types: Types that its ids can have.
-        by_default: The one of these types for ids of a type, if none is asked for.
-        has_boundaries: Whether its files show where documents begin.
-        runs_pipelines: Whether workers of a Beam pipeline write its files.
+        id_types: Possible types of its ids.
+        by_default: The default type for each type of the token files' ids.
+        has_boundaries: True if its files show where documents begin.
+        runs_pipelines: True if a Beam pipeline writes its files.
     """
 
     writer: Writer
@@ -47,11 +47,11 @@ class Format:
     runs_pipelines: bool = False
 
 
-# Training programs have int32 instead of uint32.
+# Training programs support int32 rather than uint32.
 _SMALLEST: Final[Mapping[str, IdType]] = {"uint16": "uint16", "uint32": "int32"}
 _SAME: Final[Mapping[str, IdType]] = {"uint16": "uint16", "uint32": "uint32"}
 _MAY_BE_0: Final = ("pad_id", "shuffle_seed")
-# A row is made in memory.
+# A row is built in memory.
 _MOST_SEQUENCE_LENGTH: Final = 1 << 24
 _TOKEN_FILES: Final = r"(train|validation)-\d+-of-\d+\.parquet"
 
@@ -68,7 +68,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         options={"id_type": None},
         files=r"(train|val)\.bin",
         id_types=("uint16", "uint32", "int32"),
-        # nanoGPT reads uint16. Who changed that in it can ask for another type.
+        # nanoGPT reads uint16. Users with a modified nanoGPT can request another type.
         by_default={"uint16": "uint16"},
         has_boundaries=False,
     ),
@@ -125,23 +125,23 @@ _PACKING_WINDOW: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What to export, and how. Options of a format are None if they are not given.
+    """Options of an export. Options of a format are None if they are not given.
 
     Attributes:
         to: The format.
-        split: "train", "validation", or "all": both, each in files of its own.
+        split: "train", "validation", or "all" for both, each in separate files.
         id_type: Type of the written ids: "uint16", "uint32" or "int32".
-        max_tokens: Most ids of a file.
-        sequence_length: Ids of a sample, or of a packed row. None: a sample is a document.
-        shard_bytes: Most bytes of a shard, unless one sample is larger.
-        packing: "concatenate" cuts the ids of all documents into rows, "best-fit" puts documents
-            together and cuts none that fits.
-        packing_window: Number of documents that best fit puts together.
-        pad_id: Id that fills packed rows up. None: some rows are shorter.
-        position_ids: Whether to add a column with the position of each id in its document.
-        shuffle_seed: Seed of the order of rows. None: the order of the corpus.
-        files: Number of files of the training split. Those of validation are about as large.
-        row_group_rows: Rows of a row group of Parquet.
+        max_tokens: Maximum number of ids in a file.
+        sequence_length: Ids of a sample or of a packed row, or None if a sample is a document.
+        shard_bytes: Maximum size of a shard, unless one sample is larger.
+        packing: "concatenate" cuts the ids of all documents into rows; "best-fit" combines
+            documents and cuts none that fits into a row.
+        packing_window: Number of documents that best fit combines at a time.
+        pad_id: Id that fills packed rows, or None if rows may be shorter.
+        position_ids: True to add a column with the position of each id in its document.
+        shuffle_seed: Seed of the order of rows, or None for the order of the corpus.
+        files: Number of files of the training split. Validation files are about as large.
+        row_group_rows: Rows of a Parquet row group.
 
     Raises:
         ConfigError: An option does not belong to the format, or has an invalid value.
@@ -171,7 +171,7 @@ class ExportOptions:
                     "An option does not belong to the format.",
                     expected=f"{_flag(name)} with --to {' or '.join(owners)}",
                     found=f"--to {self.to} {_flag(name)} {value}",
-                    hint="Leave the option out, or choose that format.",
+                    hint="Remove the option, or choose that format.",
                 )
             least = 0 if name in _MAY_BE_0 else 1
             if type(value) is int and value < least:
@@ -183,7 +183,7 @@ class ExportOptions:
         if self.packing is not None:
             self._check_choice("packing", get_args(Packing))
         if self.packing_window is not None and self.packing != "best-fit":
-            expected = "--packing-window with --packing best-fit alone"
+            expected = "--packing-window only with --packing best-fit"
             raise _invalid(expected, "packing_window", self.packing_window)
         if (self.sequence_length or 0) > _MOST_SEQUENCE_LENGTH:
             expected = f"at most {_MOST_SEQUENCE_LENGTH:,}"
@@ -191,12 +191,12 @@ class ExportOptions:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits to export."""
+        """Return the splits to export."""
         return SPLITS if self.split == "all" else (self.split,)
 
     @property
     def format(self) -> Format:
-        """The format."""
+        """Return the format."""
         return FORMATS[self.to]
 
     def resolve(self, dtype: str) -> dict[str, Any]:
@@ -206,8 +206,8 @@ class ExportOptions:
             dtype: Type of the ids in the token files: "uint16" or "uint32".
 
         Raises:
-            ConfigError: The format has no type for these ids, or not the one asked for, or the
-                padding does not fit.
+            ConfigError: The format does not support the type of the ids or the requested type, or
+                the padding id does not fit.
         """
         written = self.format
         values = {**written.options, **self._given()}
@@ -218,7 +218,7 @@ class ExportOptions:
                     "The ids do not fit the format.",
                     expected=f"{' or '.join(known)} ids for --to {self.to}",
                     found=f"{self.id_type or dtype}",
-                    hint="Ask for a type that the format and your program have with --id-type "
+                    hint="With --id-type, choose a type that your program supports: "
                     f"{'|'.join(written.id_types)}, or choose another format.",
                 )
             values["id_type"] = self.id_type or written.by_default[dtype]

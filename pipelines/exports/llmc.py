@@ -1,7 +1,7 @@
 """llm.c: the ids of a split in files of at most `max_tokens` ids, each with a header.
 
-The header is 256 int32, of which the first are a magic number, a version and the number of ids.
-There are two kinds, GPT-2's with uint16 ids and Llama 3's with uint32 (`write_datafile` of llm.c's
+The header is 256 int32; the first are a magic number, a version and the number of ids. There are
+two kinds: GPT-2's with uint16 ids and Llama 3's with uint32 (`write_datafile` in llm.c's
 `dev/data/data_common.py`). The end of a file may cut a document.
 """
 
@@ -31,7 +31,7 @@ def write_split(
     most = options["max_tokens"]
     if most > _MOST_TOKENS:
         raise ConfigError(
-            "The header of a file has no room for such a number of ids.",
+            "The header of a file cannot represent this number of ids.",
             expected=f"at most {_MOST_TOKENS:,}",
             found=f"--max-tokens {most}",
         )

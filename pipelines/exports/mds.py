@@ -1,13 +1,13 @@
-"""MosaicML Streaming's shards (MDS): a directory for each split, `index.json` in it.
+"""MosaicML Streaming's shards (MDS): a directory for each split with `index.json`.
 
-A sample has one column, `tokens`: a NumPy array of one dimension. It is a document, all parts of
-it, or, with `sequence_length`, so many ids of the split across documents; then the last sample may
-be shorter.
+A sample has one column, `tokens`: a one-dimensional NumPy array. It is a complete document or, with
+`sequence_length`, that many ids of the split regardless of documents; then the last sample may be
+shorter.
 
-A shard has (`MDSWriter` of `streaming`): the number of samples, where each begins and the last ends
-(uint32), a description of the columns as JSON, and the samples. A sample is the size of the array
-in bytes (uint32), then the array: a byte in which 4 means one dimension and the rest is the width
-of the length, the length, the ids.
+A shard contains (`MDSWriter` of `streaming`): the number of samples, the start of each and the end
+of the last (uint32), a description of the columns as JSON, and the samples. A sample is the size of
+the array in bytes (uint32), then the array: a byte in which 4 means one dimension and the remainder
+is the width of the length; the length; the ids.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def write_split(
 
 
 def _equal_lengths(tokens: int, length: int) -> Iterator[NDArray[np.int64]]:
-    """Yield equal lengths of samples, of which only the last may be shorter."""
+    """Yield equal lengths of samples; only the last may be shorter."""
     whole, rest = divmod(tokens, length)
     for first in range(0, whole, _BLOCK):
         yield np.full(min(_BLOCK, whole - first), length, np.int64)
@@ -84,7 +84,7 @@ def _equal_lengths(tokens: int, length: int) -> Iterator[NDArray[np.int64]]:
 def _cut(
     lengths: Iterator[NDArray[np.int64]], id_bytes: int, room: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the lengths of each shard's samples: as many as there is room for, and at least one."""
+    """Yield the lengths of each shard's samples: as many as fit, and at least one."""
     pending = np.empty(0, np.int64)
     for block in lengths:
         pending = np.concatenate([pending, block])
@@ -100,7 +100,7 @@ def _cut(
 
 
 def _length_bytes(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many bytes the length of an array takes: 1, 2 or 4."""
+    """Return how many bytes the length of an array needs: 1, 2 or 4."""
     return np.where(lengths < 1 << 8, 1, np.where(lengths < 1 << 16, 2, 4))
 
 

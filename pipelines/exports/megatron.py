@@ -1,14 +1,14 @@
-"""Megatron-LM's indexed datasets: the ids in `SPLIT.bin`, and where they are in `SPLIT.idx`.
+"""Megatron-LM's indexed datasets: the ids in `SPLIT.bin`, and their positions in `SPLIT.idx`.
 
-A document is one sequence, all its parts together, since to `GPTDataset` a sequence is a document.
+A document is one sequence, with all its parts, since `GPTDataset` treats a sequence as a document.
 Lengths are int32, so a document of more than 2^31 - 1 ids is several sequences, all but the last of
 that length; the indices of documents show which belong together.
 
-The index, in this order (`IndexedDataset` of `megatron.core.datasets.indexed_dataset`): nine bytes
-that name the format, its version (uint64), the code of the ids' type (uint8), the numbers of
-sequences and of indices of documents (uint64); then the sequences' lengths (int32), the bytes at
-which they begin (int64), and the number of sequences before each document and after the last
-(int64).
+The index contains, in this order (`IndexedDataset` of `megatron.core.datasets.indexed_dataset`):
+nine bytes that identify the format, its version (uint64), the code of the ids' type (uint8), the
+numbers of sequences and of indices of documents (uint64); then the sequences' lengths (int32), the
+byte offsets of their starts (int64), and the number of sequences before each document and after the
+last (int64).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _write_index(
 
 
 def _sequences_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of sequences of each document. One without ids is a sequence, too."""
+    """Return the number of sequences of each document, 1 for a document without ids."""
     return np.maximum(1, -(-lengths // _LONGEST))
 
 

@@ -1,7 +1,7 @@
-"""NumPy: the ids of a split as one array, and where each document begins in it.
+"""NumPy: the ids of a split as one array, and the start of each document in it.
 
-`SPLIT.npy` has the ids, `SPLIT.offsets.npy` the offsets, int64, one more than documents. Both can
-be mapped into memory: `numpy.load(path, mmap_mode="r")`.
+`SPLIT.npy` contains the ids, `SPLIT.offsets.npy` the offsets (int64, one more than documents). Both
+can be mapped into memory: `numpy.load(path, mmap_mode="r")`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from pipelines.exports.sections import Section, document_stretches, token_stretc
 from pipelines.manifest.token_schema import ID_TYPES
 from pipelines.sorting.arrow_lists import build_lists, flatten_lists
 
-# The number of a row in a shuffle is that of its window, and so many bits that count its rows.
+# The number of a row in a shuffle is its window's number shifted left, plus its number in the
+# window.
 _WINDOW_SHIFT: Final = 40
 
 
@@ -51,10 +52,10 @@ class PackedShape:
     Attributes:
         id_type: "uint16" or "uint32".
         sequence_length: Ids of a full row.
-        window: Number of documents to pack together. None: concatenate the ids and cut them.
-        pad_id: Id that fills rows up. None: rows may be shorter.
-        position_ids: Whether to add a column with the position of each id in its document.
-        group_rows: Most rows of a row group, if asked for.
+        window: Number of documents to pack together, or None to concatenate the ids and cut them.
+        pad_id: Id that fills rows, or None if rows may be shorter.
+        position_ids: True to add a column with the position of each id in its document.
+        group_rows: Maximum number of rows of a row group, or None for the default.
     """
 
     id_type: str
@@ -66,7 +67,7 @@ class PackedShape:
 
     @property
     def row_format(self) -> RowFormat:
-        """How the rows are written."""
+        """Return the row format."""
         schema = self.schema
         if self.position_ids:
             schema = schema.append(_list_field("position_ids", pa.int32()))
@@ -78,7 +79,7 @@ class PackedShape:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, without positions, which follow from the lengths."""
+        """Return the columns, without positions, which are computed from the lengths."""
         return pa.schema(
             [
                 _list_field("input_ids", ID_TYPES[self.id_type]),
@@ -88,13 +89,13 @@ class PackedShape:
         )
 
     def count(self, dataset: TokenDataset, split: str) -> int:
-        """Return the number of rows or, if documents are packed, of windows."""
+        """Return the number of rows, or of windows if documents are packed."""
         if self.window is None:
             return -(-dataset.num_tokens(split) // self.sequence_length)
         return -(-dataset.num_documents(split) // self.window)
 
     def section(self, dataset: TokenDataset, split: str, first: int, end: int) -> Section:
-        """Return where the rows or windows [first, end) are."""
+        """Return the section of the rows or windows [first, end)."""
         files = dataset.of_split(split)
         if self.window is None:
             tokens, length = dataset.num_tokens(split), self.sequence_length
@@ -149,7 +150,7 @@ class PackedShape:
         )
 
     def complete(self, table: pa.Table) -> pa.Table:
-        """Return the rows with positions, if asked for."""
+        """Return the rows with positions, if requested."""
         if not self.position_ids:
             return table
         lengths, _ = flatten_lists(table["document_lengths"])
@@ -160,7 +161,7 @@ class PackedShape:
 
 
 class _Documents:
-    """Counts the documents that begin in stretches."""
+    """Counter of the documents that begin in stretches."""
 
     def __init__(self) -> None:
         self._seen = 0

@@ -1,11 +1,11 @@
-"""Packing: documents → rows of at most so many ids, with the lengths of the documents in them.
+"""Packing: documents → rows of limited length, with the lengths of the documents in them.
 
-*Concatenate* cuts the ids of a split, one document after the other, every `sequence_length` ids:
-no room is lost, and documents are cut wherever a row ends. *Best fit* puts the documents of a
-window together so that few rows are needed, and cuts none that fits into a row. From longer ones it
-cuts full rows, and packs the rest.
+*Concatenate* cuts the concatenated ids of a split every `sequence_length` ids: no space is wasted,
+and documents are cut wherever a row ends. *Best fit* combines the documents of a window so that few
+rows are needed, and cuts none that fits into a row. Longer documents are cut into full rows and a
+rest, which is packed like a document.
 
-Both read ids in stretches of any length, and yield rows as they are finished.
+Both read ids in stretches of any length, and yield rows as they are completed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from bpe_core._native import best_fit_rows, copy_pieces
 from pipelines.sorting.arrow_lists import gather_slices, to_offsets
 
-# Ids of rows that are yielded together, at most, so that tables of them take little memory.
+# Maximum number of ids in rows that are yielded together, so that their tables stay small.
 _BLOCK_IDS: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """Ids that follow those of the stretch before.
+    """Consecutive ids that follow the previous stretch.
 
     Attributes:
         ids: uint16 or uint32.
-        starts: int64, ascending: where in the ids documents begin. A document without ids begins
+        starts: int64, ascending: the starts of documents in the ids. A document without ids starts
             where the next one does.
     """
 
@@ -38,22 +38,22 @@ class Stretch:
     starts: NDArray[np.int64]
 
     def part(self, begin: int, end: int) -> Stretch:
-        """Return the ids [begin, end), and the documents that begin with one of them."""
+        """Return the ids [begin, end), and the documents that start in this interval."""
         first, last = np.searchsorted(self.starts, (begin, end))
         return Stretch(ids=self.ids[begin:end], starts=self.starts[first:last] - begin)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedRows:
-    """Rows of which row i has ids[offsets[i]:offsets[i + 1]].
+    """Rows of ids: row i is ids[offsets[i]:offsets[i + 1]].
 
     Attributes:
         ids: uint16 or uint32, with the padding.
         offsets: int64, one more than rows.
         num_tokens: int32, ids of each row without the padding.
-        document_lengths: int32, ids of each document in a row, one row after the other.
-        document_offsets: int64, one more than rows: row i has the document lengths
-            [document_offsets[i], document_offsets[i + 1]), which add up to its `num_tokens`.
+        document_lengths: int32, ids of each document in a row, row after row.
+        document_offsets: int64, one more than rows: the document lengths of row i are those in
+            [document_offsets[i], document_offsets[i + 1]), and add up to its `num_tokens`.
     """
 
     ids: NDArray[Any]
@@ -63,7 +63,7 @@ class PackedRows:
     document_offsets: NDArray[np.int64]
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.num_tokens)
 
     @classmethod
@@ -73,7 +73,7 @@ class PackedRows:
         """Return rows without padding.
 
         Args:
-            ids: Ids of all pieces of documents, one after the other.
+            ids: Concatenated ids of all pieces of documents.
             lengths: Lengths of the pieces.
             pieces: Number of pieces of each row.
 
@@ -134,12 +134,12 @@ def concatenated_rows(
 ) -> Iterator[PackedRows]:
     """Yield all ids in their order, cut every `sequence_length` ids. The last row may be shorter.
 
-    Only rows that go through several stretches are copied; the others are views.
+    Only rows that span several stretches are copied; the others are views.
 
     Args:
         stretches: The ids. The first stretch begins a row.
         sequence_length: Ids of a row.
-        pad_id: Id that fills the last row up. None: it may be shorter.
+        pad_id: Id that fills the last row, or None if it may be shorter.
 
     Example:
         >>> stretch = Stretch(ids=np.arange(7, dtype=np.uint16), starts=np.array([0, 5]))
@@ -163,7 +163,7 @@ def concatenated_rows(
 
 
 class _OpenRow:
-    """The ids of a row that the next stretches will complete."""
+    """Ids of a row that the next stretches complete."""
 
     def __init__(self, sequence_length: int) -> None:
         self._length = sequence_length
@@ -174,7 +174,7 @@ class _OpenRow:
         return self._used
 
     def fill(self, stretch: Stretch) -> Stretch:
-        """Add the ids that the row has room for. Return the others."""
+        """Add ids until the row is full. Return the remaining ids."""
         end = min(len(stretch.ids), self._length - self._used)
         if end:
             self._parts.append(stretch.part(0, end))
@@ -193,7 +193,7 @@ class _OpenRow:
 
 
 def _cut(stretch: Stretch, sequence_length: int) -> PackedRows:
-    """Return the ids as rows, of which only the last may be shorter."""
+    """Return the ids as rows; only the last may be shorter."""
     row_starts = np.arange(0, len(stretch.ids), sequence_length, dtype=np.int64)
     cuts = np.unique(np.concatenate([row_starts, stretch.starts]))
     first_pieces = np.searchsorted(cuts, row_starts)
@@ -212,19 +212,19 @@ def best_fit_packed(
     dtype: np.dtype[Any],
     pad_id: int | None = None,
 ) -> Iterator[tuple[int, PackedRows]]:
-    """Yield documents packed together, a window of them at a time. None that fits a row is cut.
+    """Yield packed documents, one window at a time. A document that fits into a row is not cut.
 
-    A longer document makes full rows, which come before the other rows of its window, and a rest,
-    which is packed like a document. A row has its documents in their order, and rows are in the
-    order of their first document. Memory is bounded by `window * sequence_length` ids, whatever the
+    A longer document becomes full rows, which precede the other rows of its window, and a rest,
+    which is packed like a document. Documents in a row keep their order, and rows are in the order
+    of their first document. Memory is bounded by `window * sequence_length` ids, whatever the
     length of the documents.
 
     Args:
         stretches: The ids. The first stretch begins a document and a window.
-        sequence_length: Most ids of a row.
+        sequence_length: Maximum number of ids of a row.
         window: Number of documents to pack together; documents without ids count.
         dtype: Type of the ids.
-        pad_id: Id that fills rows up. None: they may be shorter.
+        pad_id: Id that fills rows, or None if they may be shorter.
 
     Yields:
         (number of the window from 0, rows), in order.
@@ -239,10 +239,10 @@ def best_fit_packed(
 
 
 def _by_window(stretches: Iterable[Stretch], window: int) -> Iterator[tuple[int, Stretch]]:
-    """Yield the stretches cut where windows begin, with the number of each window."""
-    documents = 0  # that have begun
+    """Yield the stretches, cut at the starts of windows, with the number of each window."""
+    documents = 0  # number of documents that have begun
     for stretch in stretches:
-        first = -documents % window  # the stretch's first document that begins a window
+        first = -documents % window  # first document of the stretch that begins a window
         places = stretch.starts[first::window]
         bounds = [0, *range(first, len(stretch.starts), window), len(stretch.starts)]
         ids = [0, *places.tolist(), len(stretch.ids)]
@@ -255,7 +255,7 @@ def _by_window(stretches: Iterable[Stretch], window: int) -> Iterator[tuple[int,
 
 
 class _WindowPacker:
-    """Gathers the pieces of a window's documents, and packs them when the window is complete."""
+    """Collector of the pieces of a window's documents, which packs a complete window."""
 
     def __init__(self, sequence_length: int, dtype: np.dtype[Any], pad_id: int | None) -> None:
         self.window = 0
@@ -265,7 +265,7 @@ class _WindowPacker:
         self._begin()
 
     def _begin(self) -> None:
-        self._open = np.empty(0, self._dtype)  # less than a row of a document that may go on
+        self._open = np.empty(0, self._dtype)  # less than a row, of a document that may continue
         self._ids: list[NDArray[Any]] = []
         self._lengths: list[NDArray[np.int64]] = []
 
@@ -277,7 +277,7 @@ class _WindowPacker:
         begins = starts if len(starts) and starts[0] == 0 else np.insert(starts, 0, 0)
         ends = np.append(begins[1:], len(ids))
         full = (ends - begins) // self._length
-        rests = begins + full * self._length  # where they begin
+        rests = begins + full * self._length  # starts of the rests
         self._open = ids[rests[-1] :].copy()
         self._keep(ids, rests[:-1], (ends - rests)[:-1])
         rows = int(full.sum())
@@ -294,7 +294,7 @@ class _WindowPacker:
         self._lengths.append(lengths[lengths > 0])
 
     def take(self) -> PackedRows:
-        """Return the rows of all other documents and of the rests, and start another window."""
+        """Return the rows of all other documents and of the rests, and start a new window."""
         end = np.array([len(self._open)])
         self._keep(self._open, np.zeros(1, np.int64), end)
         ids, lengths = np.concatenate(self._ids), np.concatenate(self._lengths)

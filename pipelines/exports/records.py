@@ -1,4 +1,4 @@
-"""The records that an export leaves on disk, and the notes of workers while it is made."""
+"""Records that an export leaves on disk, and the notes of workers while it is made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.manifest.models import Digest, FileName, Number, Record, TableEnt
 
 
 class ExportedFile(Record):
-    """A file of an export, perhaps in the directory of a split; files of rows count them."""
+    """File of an export, possibly in the directory of a split. Some formats count its rows."""
 
     name: Annotated[str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
     bytes: Number
@@ -20,7 +20,7 @@ class ExportedFile(Record):
 
 
 class ExportIdentity(Record):
-    """All that decides the bytes of an export; `_export.json` while it is being made."""
+    """Everything that determines the bytes of an export; `_export.json` while it is being made."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -32,33 +32,33 @@ class ExportIdentity(Record):
 
 
 class ExportManifest(ExportIdentity):
-    """`export.json`."""
+    """Content of `export.json`."""
 
     splits: dict[str, dict[str, int]]
     files: Annotated[list[ExportedFile], Field(min_length=1)]
 
 
 class RowFileNote(TableEntry):
-    """A written file of rows."""
+    """Note of a written file of rows."""
 
     tokens: Number
 
 
 class WriteNote(Record):
-    """A task that wrote a file in the order of the corpus."""
+    """Note of a task that wrote a file in the order of the corpus."""
 
     documents: Number
     file: RowFileNote
 
 
 class GatherNote(Record):
-    """A task that gathered a file from runs."""
+    """Note of a task that gathered a file from runs."""
 
     file: RowFileNote
 
 
 class RunNote(Record):
-    """A run; earlier versions did not note its format."""
+    """Note of a run. Earlier versions did not record its format."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -70,7 +70,7 @@ class RunNote(Record):
 
 
 class ScatterNote(Record):
-    """A task that wrote a run."""
+    """Note of a task that wrote a run."""
 
     documents: Number
     run: RunNote

@@ -1,7 +1,7 @@
-"""Export rows for training: plan the tasks of a split, and run those that are not finished.
+"""Export of rows for training: plan the tasks of a split, and run the unfinished ones.
 
-What a task has to do follows from the manifest of the token files alone, so workers, buckets and
-interruptions have no influence on the bytes.
+The work of a task follows from the manifest of the token files alone, so workers, buckets and
+interruptions do not affect the bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pipelines.storage.directory import Directory
 
 _FORMAT_VERSION: Final = "1"
 
-# Ids of an output file, unless a number of files was asked for, and of a task that writes a run.
+# Ids of an output file, unless a number of files was requested, and of a task that writes a run.
 _FILE_BYTES: Final = 256 << 20
 _RUN_BYTES: Final = 256 << 20
 
@@ -51,12 +51,12 @@ def write_rows(
         dataset: The dataset.
         split: The split.
         files: The destination, and how to run the pipelines.
-        options: Options of the export, `files` and `shuffle_seed` among them.
+        options: Options of the export, including `files` and `shuffle_seed`.
         shape: How documents become rows.
 
     Raises:
         InputError: Token files are missing, damaged, or do not match their manifest.
-        OutputError: The destination can't be written, or a run is damaged.
+        OutputError: The destination cannot be written, or a run is damaged.
     """
     job = RowJob(
         dataset=dataset.without_listing(),
@@ -100,7 +100,7 @@ def _metadata(dataset: TokenDataset, split: str, options: Mapping[str, Any]) -> 
 
 
 def _number_of_files(dataset: TokenDataset, split: str, asked: int | None) -> int:
-    """Return the number asked for, for training; files for validation are about as large."""
+    """Return the requested number of files for training, or a proportional one for validation."""
     tokens, train = dataset.num_tokens(split), dataset.num_tokens("train")
     if asked is None:
         return max(1, -(-tokens * dataset.dtype.itemsize // _FILE_BYTES))
@@ -108,7 +108,7 @@ def _number_of_files(dataset: TokenDataset, split: str, asked: int | None) -> in
 
 
 def _plan_reading(dataset: TokenDataset, split: str, shape: Shape, number: int) -> list[ReadTask]:
-    """Return tasks of about equally many units."""
+    """Return tasks with about the same number of units each."""
     units = shape.count(dataset, split)
     number = max(1, min(number, units))
     bounds = [units * i // number for i in range(number + 1)]
@@ -124,7 +124,7 @@ def _plan_reading(dataset: TokenDataset, split: str, shape: Shape, number: int) 
 
 
 def _plan_gathering(buckets: NDArray[np.int64], number: int) -> list[GatherTask]:
-    """Return tasks of about equally many documents or packed rows, and the buckets of each."""
+    """Return tasks of about equally many documents or packed rows, with the buckets of each."""
     ends = np.cumsum(buckets)
     units = int(ends[-1])
     number = max(1, min(number, units))
@@ -149,7 +149,7 @@ def _plan_gathering(buckets: NDArray[np.int64], number: int) -> list[GatherTask]
 def _finish_tasks(
     files: ExportFiles, job: RowJob, step: Step, tasks: Sequence[Task]
 ) -> list[dict[str, Any]]:
-    """Do the tasks of a step that are not finished. Return the entries of all, in order."""
+    """Do the unfinished tasks of a step. Return the entries of all tasks, in order."""
     finished = {
         index: entry
         for index, entry in _finished(job, step, tasks).items()
@@ -182,10 +182,10 @@ def _finished(job: RowJob, step: Step, tasks: Sequence[Task]) -> dict[int, dict[
 
 
 def _has_checksum(directory: Directory, file: Mapping[str, Any]) -> bool:
-    """Return whether a file that an interrupted export left has its checksum.
+    """Return True if a file that an interrupted export left has its checksum.
 
-    On remote storage reading it would take as long as writing it again, so there the size must do.
-    The checksums of runs are compared when they are read.
+    On remote storage, reading the file would take as long as writing it again, so only the size is
+    compared. The checksums of runs are compared when they are read.
     """
     if not directory.is_local:
         return True

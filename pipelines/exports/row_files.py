@@ -12,20 +12,20 @@ import pyarrow as pa
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import ParquetOutput
 
-# Ids that fill a row group, unless a number of rows was asked for; the same as in token files.
+# Ids of a row group, unless a number of rows was requested; the same as in token files.
 GROUP_IDS: Final = 1 << 20
-# Ids that Arrow encodes at once: as many as a page holds. Its default of 1,024 is slower.
+# Ids that Arrow encodes at once: as many as a page contains. Its default of 1,024 is slower.
 _BATCH_IDS: Final = 1 << 18
 _MOST_GROUP_IDS: Final = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowFormat:
-    """How rows are written.
+    """Format of the rows of a file.
 
     Attributes:
         schema: Columns of the file.
-        group_rows: Most rows of a row group.
+        group_rows: Maximum number of rows of a row group.
         group_ids: Number of ids that fill a row group.
         delta: Columns to encode as differences, such as positions.
         dictionary: Columns to encode with a dictionary, as they have few different values.
@@ -38,23 +38,23 @@ class RowFormat:
     dictionary: tuple[str, ...] = ()
 
     def with_group_rows(self, rows: int | None) -> RowFormat:
-        """Return the format with a number of rows for each row group, if one was asked for."""
+        """Return the format with this number of rows per row group, or unchanged for None."""
         if rows is None:
             return self
         return RowFormat(**{**vars(self), "group_rows": rows, "group_ids": _MOST_GROUP_IDS})
 
 
 class RowFile(ParquetOutput):
-    """A file of rows that gets its name when it is complete.
+    """File of rows that gets its name when it is complete.
 
-    Its bytes depend on the rows alone, not on the tables in which they come.
+    Its bytes depend on the rows alone, not on their division into tables.
 
     Args:
         directory: Directory of the file.
         name: Name of the file.
-        row_format: How it is written.
+        row_format: Format of the rows.
         metadata: Metadata for the footer.
-        complete: Returns the rows of a row group with all columns that are written.
+        complete: Function that adds the remaining columns to the rows of a row group.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class RowFile(ParquetOutput):
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The file's entry of the manifest, once the file is closed."""
+        """Return the file's entry of the manifest, once the file is closed."""
         return {
             "name": self._name,
             "rows": self.rows,
@@ -119,7 +119,7 @@ class RowFile(ParquetOutput):
         }
 
     def _write_row_group(self) -> None:
-        # Columns of one chunk each: where a chunk ends, a page would end, too.
+        # One chunk for each column: Arrow ends a page at the end of a chunk.
         table = self._complete(pa.concat_tables(self._pending).combine_chunks())
         self._writer.write_table(table.cast(self._format.schema), row_group_size=len(table))
         self.rows += self._pending_rows

@@ -1,4 +1,4 @@
-"""The Beam pipeline of an export of rows: tasks, distributed to workers."""
+"""Beam pipeline of an export of rows, which distributes its tasks to workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.runners import FAILURE
 
 
 def run_tasks(files: ExportFiles, job: RowJob, step: Step, tasks: Sequence[Task]) -> None:
-    """Do tasks of a step in a pipeline, and wait for it."""
+    """Do tasks of a step in a pipeline, and wait until it finishes."""
     places = (job.dataset.output.url, job.destination.url)
     with runners.pipeline(files.beam, files.beam_args, places) as pipeline:
         pipeline | f"Tasks of {step}" >> DoTasks(job=job, step=step, tasks=tasks)
@@ -23,13 +23,13 @@ def run_tasks(files: ExportFiles, job: RowJob, step: Step, tasks: Sequence[Task]
 
 @dataclass(kw_only=True)
 class DoTasks(beam.PTransform):  # type: ignore[misc]
-    """Tasks of an export → the names of the entries that workers wrote.
+    """Tasks of an export → names of the entries that workers wrote.
 
-    Idempotent: names and bytes follow from the task alone, and a file appears at once. At most as
-    parallel as there are tasks; only descriptors of tasks are shuffled.
+    Repeating a task is safe: names and bytes depend on the task alone, and files appear atomically.
+    At most as parallel as there are tasks; only descriptors of tasks are shuffled.
 
     Attributes:
-        job: What is exported.
+        job: The export.
         step: The step that all tasks belong to.
         tasks: The tasks.
     """
@@ -40,12 +40,12 @@ class DoTasks(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[str]:
         """Return the names of the entries."""
-        descriptors = runners.deal(begin, [task.to_bytes() for task in self.tasks])
+        descriptors = runners.distribute(begin, [task.to_bytes() for task in self.tasks])
         return descriptors | "Do" >> beam.ParDo(DoTask(self.job, self.step)).with_output_types(str)
 
 
 class DoTask(VersionCheckedDoFn):
-    """Does a task of an export."""
+    """DoFn that does a task of an export."""
 
     def __init__(self, job: RowJob, step: Step) -> None:
         super().__init__()

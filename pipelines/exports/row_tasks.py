@@ -1,8 +1,8 @@
-"""Tasks of an export of rows, as workers do them, without Beam.
+"""Tasks of an export of rows, as workers execute them, without Beam.
 
-Each output file is a task of its own. In a shuffle there are two rounds: tasks write their rows to
-runs, then each output file is gathered from its buckets (`shuffling`). A finished task has an entry
-in `_work`, so it is not done again; entries and runs are removed when the export is complete.
+Each output file is a separate task. A shuffle has two rounds: tasks write their rows to runs, then
+each output file is gathered from its buckets (`shuffling`). A finished task has an entry in
+`_work`, so it is not repeated; entries and runs are removed when the export is complete.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class NumberedRows:
 
     Attributes:
         table: The rows, with the shape's columns and `num_tokens`.
-        numbers: uint64, one a row. Rows that stay together have the same.
-        begins: Whether such rows begin with the row.
+        numbers: uint64, one per row. Rows that stay together have the same number.
+        begins: True for the first of such rows.
         documents: Number of documents of the split that begin in these rows.
     """
 
@@ -49,41 +49,41 @@ class NumberedRows:
 
 
 class Shape(Protocol):
-    """How documents become rows. Small, since it goes to every worker."""
+    """Conversion of documents to rows. Small, since every worker receives it."""
 
     @property
     def row_format(self) -> RowFormat:
-        """How the rows are written."""
+        """Return the row format."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows that `read` yields."""
+        """Return the columns of the rows that `read` yields."""
 
     def count(self, dataset: TokenDataset, split: str) -> int:
-        """Return the number of units of a split, which are what it can be cut into."""
+        """Return the number of units of a split; tasks consist of whole units."""
 
     def section(self, dataset: TokenDataset, split: str, first: int, end: int) -> Section:
-        """Return where the units [first, end) are."""
+        """Return the section of the units [first, end)."""
 
     def read(self, dataset: TokenDataset, section: Section, first: int) -> Iterator[NumberedRows]:
         """Yield the rows of a section, which begins with unit `first`."""
 
     def complete(self, table: pa.Table) -> pa.Table:
-        """Return rows with all columns that are written."""
+        """Return rows with all columns of the output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowJob:
-    """What workers need to know of an export; small, since it goes to all of them.
+    """Description of an export for workers. Small, since every worker receives it.
 
     Attributes:
-        dataset: The dataset, without its files. Tasks have theirs.
+        dataset: The dataset, without its files. Tasks contain theirs.
         destination: Destination of the export.
         split: The split to export.
         shape: How documents become rows.
         metadata: Metadata for the footer of each file.
-        seed: Seed of the shuffle; None if there is none.
-        bits: Number of bits of a key that name its bucket.
+        seed: Seed of the shuffle, or None.
+        bits: Number of leading bits of a key that identify its bucket.
         runs: The runs of the rows, once they are written.
     """
 
@@ -98,18 +98,18 @@ class RowJob:
 
     @property
     def work(self) -> Directory:
-        """Directory of runs, and of the entries of finished tasks."""
+        """Return the directory of runs and of the entries of finished tasks."""
         return self.destination / WORK
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadTask:
-    """Units of a split that become an output file, or a run.
+    """Units of a split that become an output file or a run.
 
     Attributes:
         index, of: Number of the task, and of tasks.
         first: Number of the first unit.
-        section: Where the units are.
+        section: Position of the units.
     """
 
     index: int
@@ -136,8 +136,8 @@ class GatherTask:
 
     Attributes:
         index, of: Number of the file, and of files.
-        first_bucket, end_bucket: Buckets that hold them.
-        skip: Number of documents or packed rows of the first bucket that come before.
+        first_bucket, end_bucket: Buckets that contain them.
+        skip: Number of documents or packed rows of the first bucket that precede them.
         count: Number of documents or packed rows of the file.
     """
 

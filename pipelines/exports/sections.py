@@ -1,7 +1,7 @@
-"""Sections of a split: find the files that hold some ids or documents, and read only those.
+"""Sections of a split: find the files that contain some ids or documents, and read only those.
 
-Where a section is follows from the numbers in the manifest. In the file in which it begins, a
-narrow column says from which row on to read.
+The files of a section follow from the numbers in the manifest. In the first file, a narrow column
+shows the first row to read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Section:
     """Consecutive ids or documents of a split.
 
     Attributes:
-        files: Files that hold them, in order.
-        skip: Number of ids or documents of the first file that come before.
+        files: Files that contain them, in order.
+        skip: Number of ids or documents of the first file that precede them.
         count: Number of the ids or documents.
-        last: Whether the split ends with them.
+        last: True if the split ends with them.
     """
 
     files: tuple[TokenFile, ...]
@@ -50,7 +50,8 @@ class Section:
     def _of(cls, files: Sequence[TokenFile], numbers: Sequence[int], first: int, end: int) -> Self:
         ends = np.cumsum(numbers)
         last = bool(end == ends[-1])
-        # A file that ends where the section begins may end with documents without ids of it.
+        # A file that ends where the section begins may end with documents without ids that belong
+        # to it.
         begin = int(np.searchsorted(ends, first, "left"))
         stop = len(files) if last else int(np.searchsorted(ends, end, "left")) + 1
         return cls(
@@ -64,7 +65,7 @@ class Section:
 def token_stretches(dataset: TokenDataset, section: Section) -> Iterator[Stretch]:
     """Yield the ids of a section, and the documents that begin with one of them.
 
-    A document without ids begins with the id after it, or at the end of the split.
+    A document without ids begins with the next id, or at the end of the split.
 
     Raises:
         InputError: A file is missing, damaged, or does not match the manifest.
@@ -148,7 +149,7 @@ def _first_rows(chunk: TokenChunk, rows: int) -> TokenChunk:
 def _check_bytes(dataset: TokenDataset, file: TokenFile) -> None:
     """Check the checksum of a local file, as `TokenDataset.chunks` does.
 
-    Of a remote file that would be twice the reading.
+    A remote file would have to be read twice.
     """
     if dataset.tokens.is_local:
         dataset.check_bytes(file)
@@ -162,7 +163,7 @@ def _column(dataset: TokenDataset, file: TokenFile, name: str) -> NDArray[Any]:
 def _check_nothing_left(dataset: TokenDataset, section: Section, left: int, what: str) -> None:
     if left:
         raise InputError(
-            "The token files hold less than the manifest says.",
+            "The token files contain less than the manifest lists.",
             expected=f"{section.count:,} {what}",
             found=f"{section.count - left:,}",
             where=shortened([file.name for file in section.files], _FILES_SHOWN),

@@ -1,10 +1,10 @@
-"""A seeded shuffle of more rows than fit into memory.
+"""Seeded shuffle of more rows than fit into memory.
 
 Each document, or packed row, gets a key that follows from the seed and its number in the split. Map
-tasks write *runs*: sections of rows, one a bucket, where a bucket is the keys that have the same
-first bits. Then each output file reads the buckets that its rows lie in, one at a time, and sorts
-each in memory. So the order is that of the keys, whatever the number of buckets, tasks or workers,
-and no row goes through a shuffle of Beam.
+tasks write *runs* with one section of rows per bucket; a bucket is the keys with the same first
+bits. Then each output file reads the buckets of its rows, one at a time, and sorts each in memory.
+So the order is that of the keys, whatever the number of buckets, tasks or workers, and Beam
+shuffles no rows.
 """
 
 from __future__ import annotations
@@ -28,38 +28,39 @@ from pipelines.sorting.spill import (
 )
 from pipelines.storage.directory import Directory, HashingFile
 
-# Ids of a bucket to aim at, and the largest number of buckets: beyond it, sections would be too
-# small to be worth a read each.
+# Target size of a bucket's ids, and maximum number of buckets: with more, sections would be too
+# small to be read efficiently.
 BUCKET_BYTES: Final = 16 << 20
 _MOST_BUCKET_BITS: Final = 12
 
-# Ids that are gathered before sections are written, at least.
+# Minimum size of the ids to gather before sections are written.
 _FLUSH_BYTES: Final = 16 << 20
 
-# Sections are read at once, so blocks may be large. A bucket has to fit in memory whatever the
-# length of its rows, but a large row costs a read of its own: it is larger than most packed rows.
+# Sections are read at once, so blocks may be large. A bucket must fit in memory whatever the length
+# of its rows, but a large row needs a separate read, so the limit exceeds most packed rows.
 _BLOCK_BYTES: Final = 1 << 20
 _LARGE_ROW_IDS: Final = 1 << 16
 _KEY: Final = "_key"
 _BEGINS: Final = "_begins"
 _OWN_COLUMNS: Final = (pa.field(_KEY, pa.uint64()), pa.field(_BEGINS, pa.bool_()))
-# For each section: its offset and length in the run, and the documents or packed rows it begins.
+# For each section: its offset and length in the run, and the documents or packed rows that begin in
+# it.
 _INDEX_COLUMNS: Final = 3
 
 
 def bucket_bits(ids_bytes: int) -> int:
-    """Return the number of bits of a key that name its bucket, for so many bytes of ids."""
+    """Return how many leading bits of a key identify its bucket, for a size of all ids."""
     return min(_MOST_BUCKET_BITS, (max(0, ids_bytes - 1) // BUCKET_BYTES).bit_length())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that a map task wrote, as the task's entry has it.
+    """Run that a map task wrote, as recorded in the task's entry.
 
     Attributes:
         name: Name of the file.
         bytes: Size of the file.
-        index: Where in the file the index begins: int64[buckets, flushes, 3], for each section its
+        index: Offset of the index in the file: int64[buckets, flushes, 3], for each section its
             offset, its length, and how many documents or packed rows begin in it.
         flushes: Number of sections of a bucket.
         format: Version of the format of runs.
@@ -73,17 +74,17 @@ class Run:
 
     @staticmethod
     def is_current(entry: Mapping[str, Any]) -> bool:
-        """Return whether this version can read a run, which another one may have written."""
+        """Return True if this version can read a run, which another version may have written."""
         return entry.get("format") == FORMAT_VERSION
 
 
 class RunFile:
-    """A run while it is written.
+    """Run that is being written.
 
     Args:
         file: The file.
         name: Name of the file.
-        bits: Number of bits of a key that name its bucket.
+        bits: Number of leading bits of a key that identify its bucket.
     """
 
     def __init__(self, file: HashingFile, name: str, bits: int) -> None:
@@ -101,8 +102,8 @@ class RunFile:
 
         Args:
             table: Rows with `input_ids`.
-            keys: Keys of the rows. Those of a document have the same key, and come in their order.
-            begins: Whether a document, or a packed row, begins with the row.
+            keys: Keys of the rows. Rows of one document have the same key, and come in their order.
+            begins: True for the first row of a document or packed row.
         """
         for field, values in zip(_OWN_COLUMNS, (keys, begins), strict=True):
             table = table.append_column(field, pa.array(values))
@@ -152,14 +153,14 @@ class RunFile:
 
 
 class SortedBucket:
-    """The rows of a bucket in the order of their keys.
+    """Rows of a bucket in the order of their keys.
 
     Args:
         directory: Directory of the runs.
         blocks: The rows, in the order of tasks and of flushes.
 
     Attributes:
-        begins: Whether a document, or a packed row, begins with the row.
+        begins: True for the first row of a document or packed row.
     """
 
     def __init__(self, directory: Directory, blocks: Sequence[pa.Table]) -> None:
@@ -177,7 +178,7 @@ class SortedBucket:
 def read_buckets(
     directory: Directory, runs: Sequence[Run], schema: pa.Schema, buckets: range
 ) -> Iterator[SortedBucket]:
-    """Yield those of the buckets that have rows.
+    """Yield the buckets that have rows.
 
     Args:
         directory: Directory of the runs.

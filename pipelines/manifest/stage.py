@@ -113,7 +113,7 @@ class Identity:
         return cls(
             configuration=configuration,
             inputs={file.label: file.size for file in plan.files},
-            marks={file.label: file.mark for file in plan.files},
+            marks={file.label: file.version_tag for file in plan.files},
             locations={file.label: file.url for file in plan.files},
         )
 
@@ -353,9 +353,9 @@ def finish_stage(
     directory.write_json(RUN, sealed(record))
     _check_present(stage, directory, manifest)
     # The manifest declares the stage finished: everything else must be on disk before it is.
-    directory.settle()
+    directory.sync()
     directory.write_json(MANIFEST, manifest.to_json())
-    directory.settle()
+    directory.sync()
     directory.remove(PLAN)
     directory.remove_leftovers()
 
@@ -615,18 +615,18 @@ def _changed_inputs(
     if isinstance(found, StagePlan) and found.marks:
         marks = found.marks
     for label, sizes in found.input_sizes.items():
-        size, mark = identity.inputs.get(label), identity.marks.get(label)
+        size, version_tag = identity.inputs.get(label), identity.marks.get(label)
         if size is None:
             yield f'input {label}: "{sizes[0]} bytes" → not set'
         elif size not in sizes:
             yield f'input {label}: "{sizes[0]} bytes" → "{size} bytes"'
-        elif mark not in (
-            *([marks.get(label, mark)] if size == sizes[0] else []),
-            *([repaired_marks.get(label, mark)] if size in sizes[1:] else []),
+        elif version_tag not in (
+            *([marks.get(label, version_tag)] if size == sizes[0] else []),
+            *([repaired_marks.get(label, version_tag)] if size in sizes[1:] else []),
         ):
             yield (
                 f"input {label}: as large as before, but changed since "
-                f"({marks.get(label)} → {mark})"
+                f"({marks.get(label)} → {version_tag})"
             )
 
 
@@ -645,7 +645,7 @@ def _choices_after_adding(counts: Directory) -> str:
 
 
 def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
-    """Return the locations that can't contain credentials."""
+    """Return the locations that cannot contain credentials."""
     return {label: url for label, url in locations.items() if not _may_hold_credentials(url)}
 
 

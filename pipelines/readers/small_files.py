@@ -76,7 +76,7 @@ class _FetchedFile:
 
 def _fetch(file: InputFile, options: Mapping[str, Any]) -> bytearray:
     data = bytearray(file.size)
-    opened = open_stored(file.url, options, size=file.size, mark=file.mark)
+    opened = open_stored(file.url, options, size=file.size, version_tag=file.version_tag)
     try:
         opened.read_into(memoryview(data), 0)
     finally:

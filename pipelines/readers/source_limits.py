@@ -70,7 +70,7 @@ def _make_key(source: SourceConfig, files: Sequence[InputFile]) -> str:
     return fingerprint(
         {
             "source": source.model_dump(mode="json", exclude={"storage_options", "name", "files"}),
-            "files": [[file.name, file.size, file.mark] for file in files],
+            "files": [[file.name, file.size, file.version_tag] for file in files],
         }
     )
 

@@ -188,7 +188,7 @@ def changed_file_error(file: InputFile, found: str) -> ChangedFileError:
     """Return the error for a file that has changed since the work was planned."""
     return ChangedFileError(
         "An input file has changed since the work was planned.",
-        expected=f"{file.size:,} bytes" + (f", {file.mark}" if file.mark else ""),
+        expected=f"{file.size:,} bytes" + (f", {file.version_tag}" if file.version_tag else ""),
         found=found,
         where=file.url,
         hint="Wait until the input is complete, then run the command again.",
@@ -241,7 +241,7 @@ def _translating_errors(file: InputFile) -> Iterator[None]:
 
 def _unreadable_error(file: InputFile, error: OSError, hint: str) -> UnreadableFileError:
     return UnreadableFileError(
-        "An input file can't be read.",
+        "An input file cannot be read.",
         expected=f"the file of {file.size:,} bytes that existed when the work was planned",
         found=describe(error),
         where=file.url,
@@ -252,7 +252,7 @@ def _unreadable_error(file: InputFile, error: OSError, hint: str) -> UnreadableF
 def _open_file(file: InputFile, storage_options: Mapping[str, Any]) -> StoredFile:
     open_any = open_stored if archives.split_url(file.url) is None else archives.open_member
     with _translating_errors(file):
-        return open_any(file.url, storage_options, size=file.size, mark=file.mark)
+        return open_any(file.url, storage_options, size=file.size, version_tag=file.version_tag)
 
 
 class _StoredStream:

@@ -96,7 +96,7 @@ def align(known: Known, found: Located, *, by_row: bool = False) -> Intervals:
         by_row: offsets are numbers of rows, which a repair does not change.
 
     Raises:
-        NotAlignedError: the file can't be aligned in any of these ways.
+        NotAlignedError: the file cannot be aligned in any of these ways.
 
     >>> def array(*values): return np.array(values, np.int64)
     >>> known = Known(rows=array(0, 20), row_bytes=array(9, 5), rejects=array(10), rests=array())

@@ -68,7 +68,7 @@ class Job:
         superseded: files of rejects that those of the replay replace.
         accounts: accounts of input files, by label.
         left: for each file that is damaged or was repaired before, the number of rejects that
-            can't be replayed from it.
+            cannot be replayed from it.
     """
 
     parts: list[tuple[tuple[InputFile, int, int], ...]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Job:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A warning for each file with rejects that can't be replayed."""
+        """A warning for each file with rejects that cannot be replayed."""
         return tuple(
             f"{number:,} rejects of {label} remain: they need a repaired file, "
             f"--source {label}=PATH"

@@ -62,7 +62,7 @@ class Replay:
     @property
     def repaired_marks(self) -> dict[str, str]:
         """Version tags of the repaired files, by label."""
-        return {label: file.mark for label, file in self.repaired.items()}
+        return {label: file.version_tag for label, file in self.repaired.items()}
 
     @property
     def repaired_locations(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class Replay:
         """Return the documents to replay; nothing is written.
 
         Raises:
-            InputError: a file to read again has changed, or a repaired file can't be aligned with
+            InputError: a file to read again has changed, or a repaired file cannot be aligned with
                 the dataset.
         """
         return _plan_replay(self)
@@ -98,7 +98,7 @@ class Replay:
                 "generation": self.name,
                 "of": {name: rejects[name] for name in job.superseded},
                 "repaired": {
-                    label: [file.size, file.mark] for label, file in self.repaired.items()
+                    label: [file.size, file.version_tag] for label, file in self.repaired.items()
                 },
             }
         )
@@ -201,13 +201,15 @@ def _plan_replay(replay: Replay) -> Job:
 def _unchanged(dataset: ExistingDataset, label: str, listed: Mapping[str, InputFile]) -> InputFile:
     """Return the input file with a label, which must be the one that was read."""
     size = dataset.manifest.inputs_by_label[label].size
-    mark = None if dataset.run is None else dataset.run.marks.get(label)
+    version_tag = None if dataset.run is None else dataset.run.marks.get(label)
     file = listed.get(label)
-    if file is not None and file.size == size and mark in (None, file.mark):
+    if file is not None and file.size == size and version_tag in (None, file.version_tag):
         return file
     found = "none"
     if file is not None:
-        found = f"{file.size:,} bytes" + (f", changed since ({mark} → {file.mark})" if mark else "")
+        found = f"{file.size:,} bytes" + (
+            f", changed since ({version_tag} → {file.version_tag})" if version_tag else ""
+        )
     raise InputError(
         "A file with rejected documents is missing or has changed.",
         expected=f"{size:,} bytes, as when it was read",

@@ -36,7 +36,7 @@ _SHOWN = 8
 
 
 def by_label(given: Mapping[str, str], manifest: TokensManifest) -> dict[str, str]:
-    """Return the paths by labels of the dataset, which may hold `=` as NAME of NAME=PATH can't."""
+    """Return the paths by labels of the dataset, which may hold `=` as NAME of NAME=PATH cannot."""
     labels = manifest.inputs_by_label
     found = {}
     for name, path in given.items():
@@ -76,7 +76,7 @@ def find_repaired(
         )
         if source.limit_documents is not None or source.limit_bytes is not None:
             raise ConfigError(
-                "Files of a source with a limit can't be replaced by repaired ones.",
+                "Files of a source with a limit cannot be replaced by repaired ones.",
                 found=f"input[{number}].limit_documents or limit_bytes",
                 where=f"--source {label}={path}",
                 hint="Start again: `beam-bpe encode CONFIG --restart`.",
@@ -141,7 +141,7 @@ def repaired_before(
             with suppress(InputError):
                 candidates += find_repaired({label: urls[label]}, dataset, sources).values()
         for file_there in candidates:
-            if (file_there.size, file_there.mark) == (before[label], marks.get(label)):
+            if (file_there.size, file_there.version_tag) == (before[label], marks.get(label)):
                 found[label] = file_there
                 break
     return found

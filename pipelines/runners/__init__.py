@@ -1,18 +1,18 @@
-"""All knowledge of Beam's runners: how a pipeline is made, run, and how its errors come back.
+"""Everything specific to Beam's runners: making and running pipelines, and returning their errors.
 
-`running` makes pipelines and runs them, with `options` of the configuration and of the command.
-What is particular to a runner is in a module of its name, as a `Kind`. `failures` brings errors of
-workers back as they were raised.
+`running` makes and runs pipelines, with the `options` of the configuration and the command line.
+Each runner has a module with a `RunnerSpec`. `failures` returns errors of workers to the
+launcher as they were raised.
 """
 
 from pipelines.runners.failures import FAILURE
 from pipelines.runners.options import check_waits, options_of, workers_of
-from pipelines.runners.running import deal, pipeline, submit
+from pipelines.runners.running import distribute, pipeline, submit
 
 __all__ = [
     "FAILURE",
     "check_waits",
-    "deal",
+    "distribute",
     "options_of",
     "pipeline",
     "submit",

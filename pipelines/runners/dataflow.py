@@ -1,4 +1,4 @@
-"""The DataflowRunner: Google's service."""
+"""DataflowRunner: Google's service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apache_beam.runners.runner import create_runner
 
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.runners.spec import PLACE_OF_OPTIONS, Kind, is_this_machine
+from pipelines.runners.spec import PLACE_OF_OPTIONS, RunnerSpec, is_this_machine
 
 TEMPLATE: Final = "template_location"
 _PACKAGE: Final = "google.cloud.dataflow_v1beta3"
@@ -23,7 +23,7 @@ _HOW_WORKERS_GET_THE_PACKAGE: Final = (
 
 
 def _defaults(config: BeamConfig, _args: Sequence[str]) -> dict[str, Any]:
-    # The main session would be that of the command, which no worker needs.
+    # The main session would be that of the launcher, which no worker needs.
     most = {"max_num_workers": config.workers} if config.workers else {}
     return {"no_save_main_session": True, **most}
 
@@ -46,17 +46,17 @@ def _check(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
         )
     if not any(asked.get(name) for name in _HOW_WORKERS_GET_THE_PACKAGE):
         raise ConfigError(
-            "Dataflow's workers would not have this package.",
+            "Dataflow's workers would not have this package installed.",
             expected="one of " + ", ".join(_HOW_WORKERS_GET_THE_PACKAGE),
             found="none of them",
             where=PLACE_OF_OPTIONS,
-            hint="Name the image of deploy/Dockerfile in sdk_container_image, or the wheel that "
-            "`make wheel` builds in extra_packages.",
+            hint="Set sdk_container_image to an image built from deploy/Dockerfile, or "
+            "extra_packages to the wheel that `make wheel` builds.",
         )
     place = asked["temp_location"]
     if not place.startswith("gs://") and not is_this_machine(asked["dataflow_endpoint"]):
         raise ConfigError(
-            "Dataflow's workers can't reach this place.",
+            "Dataflow's workers cannot reach this location.",
             expected="temp_location in Google Cloud Storage, gs://bucket/folder",
             found=place,
             where=PLACE_OF_OPTIONS,
@@ -66,7 +66,7 @@ def _check(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package that it is in
+    except ModuleNotFoundError:  # of a parent package
         return False
 
 
@@ -81,7 +81,7 @@ def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
     )
 
 
-DATAFLOW: Final = Kind(
+DATAFLOW: Final = RunnerSpec(
     defaults=_defaults,
     check=_check,
     elsewhere=lambda _: "machines of Google Cloud",

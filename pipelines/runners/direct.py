@@ -1,4 +1,4 @@
-"""The DirectRunner: threads or processes of the command."""
+"""DirectRunner: threads or child processes of the launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apache_beam.runners.worker import sdk_worker_main
 from bpe_core.cores import usable_cores
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
-from pipelines.runners.spec import PLACE_OF_OPTIONS, Kind
+from pipelines.runners.spec import PLACE_OF_OPTIONS, RunnerSpec
 
 
 def _defaults(config: BeamConfig, beam_args: Sequence[str]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def _defaults(config: BeamConfig, beam_args: Sequence[str]) -> dict[str, Any]:
     asked = said.parse_known_args(beam_args)[0].direct_running_mode
     mode = asked or config.options.get("direct_running_mode", "multi_threading")
     workers = config.workers or (1 if mode == "in_memory" else usable_cores())
-    # Processes would tell of their beginning and their end, among the lines of progress.
+    # Worker processes would log their start and their end between the lines of progress.
     quiet = {"default_sdk_harness_log_level": "ERROR"} if mode == "multi_processing" else {}
     return {"direct_running_mode": mode, "direct_num_workers": workers, **quiet}
 
@@ -37,30 +37,30 @@ def _check(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
     given = asked["direct_num_workers"]
     if given < 0:
         raise ConfigError(
-            "There can't be fewer workers than none.",
-            expected="a whole number from 1, or 0 for one for each core",
+            "The number of workers cannot be negative.",
+            expected="a positive whole number, or 0 for one worker per core",
             found=f"--direct_num_workers={given}",
             where=f"beam.workers; {PLACE_OF_OPTIONS}",
         )
     workers = _workers(asked)
     if asked["direct_running_mode"] == "in_memory" and workers > 1:
         raise ConfigError(
-            "The mode in_memory has one worker.",
-            expected="1 worker, or another direct_running_mode",
-            found=f"{workers} workers" + ", one for each core" * (given == 0),
+            "The mode in_memory supports only one worker.",
+            expected="1 worker, or a different direct_running_mode",
+            found=f"{workers} workers" + ", one per core" * (given == 0),
             where=f"beam.workers; {PLACE_OF_OPTIONS}",
-            hint="Set beam.workers: 1, or leave out direct_running_mode: multi_threading uses all "
+            hint="Set beam.workers: 1, or remove direct_running_mode: multi_threading uses all "
             "cores.",
         )
 
 
 def _workers(asked: Mapping[str, Any]) -> int:
-    """As Beam has it, 0 is all cores of the machine."""
+    """Return the number of workers. As in Beam, 0 means all cores of the machine."""
     return int(asked["direct_num_workers"]) or os.cpu_count() or 1
 
 
 class _LocalRunner(fn_runner.FnApiRunner):  # type: ignore[misc]
-    """Begins processes of workers with `worker_process`."""
+    """Runner that starts worker processes with `worker_process`."""
 
     def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
         for environment in pipeline_proto.components.environments.values():
@@ -72,16 +72,16 @@ class _LocalRunner(fn_runner.FnApiRunner):  # type: ignore[misc]
 
 
 def _runner(options: PipelineOptions) -> _LocalRunner:
-    """The runner that DirectRunner means, without its search for another one on the network.
+    """Return the runner behind DirectRunner, without its search for another one on the network.
 
-    The bare DirectRunner first tries to download Prism, and with it ignores the number of workers.
-    Its provision information hands the options on to the workers.
+    The bare DirectRunner first tries to download Prism, and then ignores the number of workers. The
+    runner's provision information passes the options on to the workers.
     """
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     information = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
     return _LocalRunner(provision_info=fn_runner.ExtendedProvisionInfo(information))
 
 
-DIRECT: Final = Kind(
+DIRECT: Final = RunnerSpec(
     is_local=True, defaults=_defaults, check=_check, workers=_workers, make=_runner
 )

@@ -1,4 +1,4 @@
-"""Where a portable runner's workers are, as Beam's options of the environment say it."""
+"""Location of a portable runner's workers, according to Beam's environment options."""
 
 from __future__ import annotations
 
@@ -19,63 +19,64 @@ _OF_URN: Final = {
     common_urns.environments.PROCESS.urn: "PROCESS",
 }
 EMBEDDED_FLINK: Final = ("[local]", "[auto]")  # in the job server
-_EMBEDDED: Final = ("embed", *EMBEDDED_FLINK)  # in the command, or in what it starts
+_EMBEDDED: Final = ("embed", *EMBEDDED_FLINK)  # in the launcher, or in a process that it starts
 
 
 def check_environment(
-    _config: BeamConfig, asked: Mapping[str, Any], unsaid: str = "DOCKER"
+    _config: BeamConfig, asked: Mapping[str, Any], default: str = "DOCKER"
 ) -> None:
-    """Whether the options say where workers are, as Beam wants it said, and engines reach them.
+    """Check that Beam's environment options are complete, and that engines can reach the workers.
 
     Args:
-        asked: the options.
-        unsaid: kind of workers that the runner takes where none is given.
+        asked: The options.
+        default: Type of workers that the runner uses if none is given.
     """
-    kind = _kind_of_workers(asked, unsaid)
+    kind = _kind_of_workers(asked, default)
     if kind not in _OF_URN.values():
         raise ConfigError(
-            "No workers are of this kind.",
+            "Unknown environment_type.",
             expected=f"one of {', '.join(_OF_URN.values())}",
             found=f"--environment_type={kind}",
             where=PLACE_OF_OPTIONS,
         )
     if kind == "EXTERNAL" and not WITH_PORT.fullmatch(_pool_of(asked)):
         raise ConfigError(
-            "Workers of a pool need its address.",
+            "The environment_type EXTERNAL needs the address of a worker pool.",
             expected="environment_config: host:port, such as localhost:50000",
             found=_pool_of(asked) or "none",
             where=PLACE_OF_OPTIONS,
         )
     if kind == "PROCESS" and not _of_environment(asked, "command", "process_command"):
         raise ConfigError(
-            "Workers that are processes need a command that starts one.",
+            "The environment_type PROCESS needs the command that starts a worker.",
             expected='environment_config: {"command": "/opt/apache/beam/boot"}, as JSON',
             found="no command",
             where=PLACE_OF_OPTIONS,
         )
     engine = _engine_elsewhere(asked)
     if kind == "LOOPBACK" and engine is not None:
-        default = "" if asked["environment_type"] else ", the default"
+        suffix = "" if asked["environment_type"] else ", the default"
         raise ConfigError(
-            "An engine on other machines can't reach this process.",
-            expected="environment_type DOCKER, EXTERNAL or PROCESS for an engine elsewhere",
-            found=f"LOOPBACK{default}, which runs the work in this process, with {engine}",
+            "An engine on other machines cannot reach this process.",
+            expected="environment_type DOCKER, EXTERNAL or PROCESS for a remote engine",
+            found=f"LOOPBACK{suffix}, which runs the work in this process, with {engine}",
             where=PLACE_OF_OPTIONS,
-            hint="Set environment_type, and environment_config to the image or the address of the "
+            hint="Set environment_type, and set environment_config to the image or the address "
+            "of the "
             "worker pool.",
         )
 
 
-def workers_elsewhere(asked: Mapping[str, Any], unsaid: str = "DOCKER") -> str | None:
-    """What of the options has workers where paths of this machine mean nothing; None: nothing.
+def find_remote_workers(asked: Mapping[str, Any], default: str = "DOCKER") -> str | None:
+    """Return the option that makes paths of this machine meaningless for workers, or None.
 
-    Containers are such a place on this machine too. What a job server on this machine passes its
-    jobs on to, it alone knows.
+    Containers on this machine count, too. A job server on this machine may pass its jobs on to
+    other machines, which the options do not show.
     """
     engine = _engine_elsewhere(asked)
     if engine is not None:
         return engine
-    kind = _kind_of_workers(asked, unsaid)
+    kind = _kind_of_workers(asked, default)
     if kind == "DOCKER":
         return "environment_type DOCKER" + ("" if asked["environment_type"] else ", the default")
     if kind == "EXTERNAL" and not is_this_machine(_pool_of(asked)):
@@ -83,22 +84,22 @@ def workers_elsewhere(asked: Mapping[str, Any], unsaid: str = "DOCKER") -> str |
     return None
 
 
-def workers_held_here(asked: Mapping[str, Any], unsaid: str = "DOCKER") -> str | None:
-    """What of the options has the work done in this process; None: nothing."""
+def find_local_workers(asked: Mapping[str, Any], default: str = "DOCKER") -> str | None:
+    """Return the option because of which the work is done in this process, or None."""
     if asked["job_endpoint"] == "embed":
-        return "job_endpoint embed, which is in the command"
-    if _kind_of_workers(asked, unsaid) == "LOOPBACK":
-        return "environment_type LOOPBACK, which runs the work in the command"
+        return "job_endpoint embed, which runs in the launcher"
+    if _kind_of_workers(asked, default) == "LOOPBACK":
+        return "environment_type LOOPBACK, which runs the work in the launcher"
     return None
 
 
-def _kind_of_workers(asked: Mapping[str, Any], unsaid: str) -> str:
-    given = asked["environment_type"] or unsaid
+def _kind_of_workers(asked: Mapping[str, Any], default: str) -> str:
+    given = asked["environment_type"] or default
     return _OF_URN.get(given, given)
 
 
 def _engine_elsewhere(asked: Mapping[str, Any]) -> str | None:
-    """The job server or the cluster that the options name, if it is not on this machine."""
+    """Return the job server or cluster in the options if it is not on this machine, or None."""
     for name in ("job_endpoint", "flink_master"):
         address = asked[name]
         if address and address not in _EMBEDDED and not is_this_machine(address):
@@ -107,7 +108,7 @@ def _engine_elsewhere(asked: Mapping[str, Any]) -> str | None:
 
 
 def _pool_of(asked: Mapping[str, Any]) -> str:
-    """The address of a pool of workers; empty if there is none."""
+    """Return the address of a worker pool, or ""."""
     given = asked["environment_config"] or ""
     if given and not given.lstrip().startswith("{"):
         return str(given)
@@ -115,7 +116,7 @@ def _pool_of(asked: Mapping[str, Any]) -> str:
 
 
 def _of_environment(asked: Mapping[str, Any], key: str, option: str) -> str:
-    """A key of the JSON in environment_config or, without that, one of environment_options."""
+    """Return a key of the JSON in environment_config or, without it, one of environment_options."""
     given = asked["environment_config"]
     if not given:
         named = [text.partition("=") for text in asked["environment_options"] or ()]

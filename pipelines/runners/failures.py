@@ -1,4 +1,4 @@
-"""Errors of workers: raised here as they were there, without Beam's tracebacks around them."""
+"""Errors of workers, raised in the launcher without Beam's tracebacks around them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ from bpe_core.errors import BpeError
 from pipelines import supervisor
 from pipelines.errors import WorkerVersionError
 
-# An exception of ours in the text of a traceback, as Beam's workers send it: of several that follow
-# from each other, the last.
+# One of our exceptions in the text of a traceback from Beam's workers: the last of a chain.
 _RAISED: Final = re.compile(
     r"^(?P<module>(?:bpe_core|pipelines)(?:\.\w+)+)\.(?P<name>\w+Error): (?P<message>.*)",
     re.DOTALL | re.MULTILINE,
 )
 _NEXT_TRACEBACK: Final = re.compile(r"\n\n[^\n]+:\n\n(?=Traceback )")
-# What follows our message: Beam's name of the step, then frames and causes of an engine in Java.
+# The text after our message: Beam's name of the step, then frames and causes of a Java engine.
 _END_OF_OURS: Final = re.compile(
     r" \[while running '[^']*'\]\s*$|^[ \t]+at [\w.$/<>]+\(|^Caused by: ", re.MULTILINE
 )
-# How Python says that a worker lacks this package, or has another version of it.
+# Python's errors if a worker lacks this package, or has another version of it.
 _PACKAGE: Final = r"'(?:bpe_core|pipelines)\b"
 _NOT_LOADED: Final = re.compile(
     rf"^(?:ModuleNotFoundError: No module named {_PACKAGE}"
@@ -51,30 +50,30 @@ _NOT_LOADED: Final = re.compile(
     re.MULTILINE,
 )
 
-# What a worker raises that waits for elements of a pipeline that has ended, up to a second later.
+# Raised by a worker that waits for elements of a pipeline that has ended, up to a second later.
 _RUNNER_GONE: Final = "Channel closed prematurely."
-# What the thread that waits for a worker's process raises.
+# Raised by the thread that waits for a worker's process.
 _WORKER_DIED: Final = re.compile(r"Worker subprocess exited with return code (-?\d+)")
-_ASKED_TO_END: Final = (signal.SIGINT, signal.SIGTERM)  # by Ctrl-C, or with the command
+_ASKED_TO_END: Final = (signal.SIGINT, signal.SIGTERM)  # by Ctrl-C, or together with the launcher
 _SECONDS_TO_DIE: Final = 5.0
-# What log whole records of workers, as texts.
+# Modules that log whole records of workers, as texts.
 _LOGS_OF_WORKERS: Final = {Path(worker_handlers.__file__), Path(local_job_service.__file__)}
 _BEFORE_RECORD: Final = "Worker: "
-# Threads of Beam that read a stream, and the logger of one. Others are told of its end: bundles
-# that wait for elements or state, and whoever waits for a job.
+# Threads of Beam that read a stream, and the logger of one. Others report the end of the stream:
+# bundles that wait for elements or state, and the code that waits for a job.
 _READ_STREAMS: Final = {
     *("read_grpc_client_inputs", data_plane._LOGGER.name),
     *("read_state", "wait_until_finish_read"),
 }
 _STARTS_JOB_SERVERS: Final = Path(subprocess_server.__file__)
-_TELLS_OF_JOBS: Final = Path(portable_runner.__file__)
+_REPORTS_JOBS: Final = Path(portable_runner.__file__)
 _OF_PRISM: Final = PrismRunnerLogFilter()
 
 
 class _Failure:
-    """The first error in a local pipeline: its workers stop before their next task.
+    """First error in a local pipeline, after which its workers start no more tasks.
 
-    Beam tells of an error of one worker only when those before it have done all their tasks.
+    Beam reports an error of one worker only when the workers before it have done all their tasks.
     """
 
     def __init__(self) -> None:
@@ -84,12 +83,13 @@ class _Failure:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While a local pipeline runs. Elsewhere a failed bundle may be tried again."""
+        """Record errors while a local pipeline runs. Other runners may retry a failed bundle."""
         self._watched, self._error = True, None
         try:
             yield
         except RuntimeError as error:
-            # A dead worker's channel may be noticed before its death, which ends this process.
+            # The channel of a dead worker may close before its death is noticed, which ends this
+            # process.
             if "Channel closed" in str(error):
                 time.sleep(_SECONDS_TO_DIE)
             raise
@@ -97,13 +97,13 @@ class _Failure:
             self._watched = False
 
     def note(self, error: Exception) -> None:
-        """Remembers the error, if a pipeline runs and it is its first."""
+        """Record the error if a pipeline runs and this is its first error."""
         if self._watched and self._error is None:
             self._error = error
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Notes the error with which the block, a worker's task, ends."""
+        """Record the error with which the block, a worker's task, ends."""
         try:
             yield
         except Exception as error:
@@ -111,37 +111,37 @@ class _Failure:
             raise
 
     def interrupt(self) -> None:
-        """Notes that the pipeline was interrupted."""
+        """Record that the pipeline was interrupted."""
         self._interrupted = True
 
     @contextmanager
     def task(self) -> Iterator[None]:
-        """A worker's task: not begun once another has failed; its own error is noted."""
+        """Run a worker's task, unless another task has failed, and record its error."""
         self.raise_again()
         with self.noted():
             yield
 
     def forget(self) -> None:
-        """Forgets what ended an earlier pipeline."""
+        """Remove the error of an earlier pipeline."""
         self._error, self._interrupted = None, False
 
     @property
     def happened(self) -> bool:
-        """Whether there was an error in the pipeline that runs."""
+        """Return True if the running pipeline had an error."""
         return self._watched and self._error is not None
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a pipeline runs, and nothing has failed in it yet."""
+        """Return True if a pipeline is running and has had no error yet."""
         return self._watched and self._error is None
 
     @property
     def is_known(self) -> bool:
-        """Whether an error of ours, or an interruption, ended the pipeline or is to end it."""
+        """Return True if one of our errors, or an interruption, ended or will end the pipeline."""
         return self._interrupted or isinstance(self._error, BpeError)
 
     def raise_again(self) -> None:
-        """Raises the error if there was one."""
+        """Raise the recorded error, if there is one."""
         if self._watched and self._error is not None:
             raise self._error
 
@@ -151,7 +151,7 @@ FAILURE = _Failure()
 
 @contextmanager
 def our_errors() -> Iterator[None]:
-    """Raises an error of ours as itself where Beam wraps it: as the text of a traceback."""
+    """Raise one of our errors directly if Beam wraps it as the text of a traceback."""
     try:
         yield
     except BpeError as error:
@@ -164,7 +164,7 @@ def our_errors() -> Iterator[None]:
 
 
 def error_of(text: str) -> BpeError | None:
-    """The error of ours that the text of a traceback tells of, if one of ours began it."""
+    """Return our error in the text of a traceback, or None if another error is its cause."""
     last = _NEXT_TRACEBACK.split(text)[-1]
     found = _RAISED.search(last)
     if found is None:
@@ -184,20 +184,21 @@ def _not_loaded(text: str) -> WorkerVersionError | None:
     if found is None:
         return None
     return WorkerVersionError(
-        "A worker can't load this package.",
-        expected=f"bpe-beam {version('bpe-beam')} with what it needs, installed where workers run",
+        "A worker cannot load this package.",
+        expected=f"bpe-beam {version('bpe-beam')} with its dependencies, installed for the workers",
         found=_without_what_follows(found[0]),
-        hint="Install it there, in the version of the command: in the workers' image, in the "
+        hint="Install the launcher's version there: in the workers' image, in the "
         "environment of their pool, or on Dataflow with extra_packages.",
     )
 
 
 @cache
 def keep_errors_for_the_caller() -> None:
-    """Keeps Beam's workers from showing tracebacks of our errors, and of those that follow.
+    """Keep Beam's workers from showing tracebacks of our errors and of their consequences.
 
-    For good: when a pipeline has failed, its workers fail too, because it is gone. What others than
-    Beam tell, such as the program that this package is a part of, is always shown.
+    This is permanent: when a pipeline has failed, its workers fail too, because it no longer
+    exists. Messages of code other than Beam, such as a program that uses this package, are always
+    shown.
     """
     sdk_worker.print = _print_others
     of_workers = (sdk_worker._LOGGER, common._LOGGER, data_plane._LOGGER)
@@ -205,11 +206,11 @@ def keep_errors_for_the_caller() -> None:
         logger.addFilter(_is_shown)
     local_job_service._LOGGER.addFilter(_is_shown_of_beam)
     logging.getLogger(PrismJobServer.__name__).addFilter(_is_shown_of_prism)
-    # The root logger shows what runners elsewhere tell of their workers, and what programs tell.
+    # The root logger shows messages about remote workers, and messages of programs.
     logging.getLogger().addFilter(
         lambda record: not _is_of_beam(record.pathname) or _is_shown_of_beam(record)
     )
-    # That job servers are started and ended is no warning.
+    # Starting and stopping a job server is not worth a warning.
     subprocess_server._LOGGER.setLevel(logging.ERROR)
     show = threading.excepthook
     threading.excepthook = lambda failed: _thread_failed(failed, show)
@@ -218,9 +219,9 @@ def keep_errors_for_the_caller() -> None:
 def _thread_failed(
     failed: threading.ExceptHookArgs, show: Callable[[threading.ExceptHookArgs], Any]
 ) -> None:
-    """Shows the error of a thread, but not what follows from ours or from an interruption.
+    """Show the error of a thread, unless it follows from one of our errors or an interruption.
 
-    Where a process of a worker died, Beam would wait for it for ever.
+    If a worker process has died, end this process: Beam would wait for it forever.
     """
     died = _WORKER_DIED.fullmatch(str(failed.exc_value))
     if died is not None and FAILURE.is_awaited:
@@ -234,16 +235,17 @@ def _thread_failed(
 
 
 def _is_end_of_stream(reader: str, error: BaseException | None) -> bool:
-    """Whether a stream ended; Beam raises its error where somebody waits for it.
+    """Return True if the error is the end of a stream, which Beam reports to the code that waits.
 
-    If nobody does, all is well. The streams of a pipeline that failed may end while the next one
-    runs; Prism forgets a worker as soon as its job is done, and refuses those that open only then.
+    If no code waits for it, it is harmless. The streams of a failed pipeline may end while the next
+    one runs; Prism forgets a worker as soon as its job is done, and refuses streams that open after
+    that.
     """
     return reader in _READ_STREAMS and isinstance(error, grpc.RpcError)
 
 
 def _is_shown_of_beam(record: logging.LogRecord) -> bool:
-    """The same for what Beam tells of workers elsewhere: of their records the messages alone."""
+    """Filter Beam's messages about remote workers in the same way, and shorten their records."""
     if Path(record.pathname) in _LOGS_OF_WORKERS:
         with suppress(text_format.ParseError):
             text = record.getMessage().removeprefix(_BEFORE_RECORD)
@@ -253,14 +255,16 @@ def _is_shown_of_beam(record: logging.LogRecord) -> bool:
             record.msg, record.args = entry.message, ()
     elif record.levelno < logging.ERROR and Path(record.pathname) == _STARTS_JOB_SERVERS:
         return False
-    elif record.levelno == logging.ERROR and Path(record.pathname) == _TELLS_OF_JOBS:
-        return False  # of what a job failed comes back as its error
+    elif record.levelno == logging.ERROR and Path(record.pathname) == _REPORTS_JOBS:
+        return False  # failures of a job are reported by its error
     return _is_shown(record)
 
 
 def _is_shown_of_prism(record: logging.LogRecord) -> bool:
-    """The same for what Prism prints; of what it fails comes back as the error of the job."""
-    _OF_PRISM.filter(record)  # says whose line it is; Beam's own comes after this one
+    """Filter Prism's output in the same way; failures are reported by the error of the job."""
+    _OF_PRISM.filter(
+        record
+    )  # adds the origin of the line, which Beam's own filter does only after this one
     if record.name == "PrismRunner":
         return False
     return record.levelno >= logging.WARNING and _is_shown(record)
@@ -290,7 +294,7 @@ def _is_of_others(shown: object, text: str) -> bool:
 
 
 def _began_in_beam(traceback: TracebackType | None) -> bool:
-    """Whether what a thread runs is a function of Beam's."""
+    """Return True if the thread runs a function of Beam."""
     files = (frame.f_code.co_filename for frame, _ in walk_tb(traceback))
     return _is_of_beam(next((file for file in files if file != threading.__file__), ""))
 

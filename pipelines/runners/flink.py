@@ -1,4 +1,4 @@
-"""The FlinkRunner: Flink in the command's own processes, or a cluster."""
+"""FlinkRunner: Flink in processes of the launcher, or a cluster."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pipelines.runners import portable
 from pipelines.runners.environment import (
     EMBEDDED_FLINK,
     check_environment,
-    workers_elsewhere,
-    workers_held_here,
+    find_local_workers,
+    find_remote_workers,
 )
-from pipelines.runners.spec import Kind
+from pipelines.runners.spec import RunnerSpec
 
 _OWN_NAME: Final = re.compile(r"beam-bpe-[0-9a-f]{8}")
 _SECONDS_TO_CANCEL: Final = 10.0
@@ -32,7 +32,7 @@ _USER: Final = re.compile(r"(?<=//)[^/@]*@|^[^/@]*@")
 
 
 def _defaults(config: BeamConfig, _args: Sequence[str]) -> dict[str, Any]:
-    # By its name a job is found at the cluster.
+    # The name identifies the job at the cluster.
     name = {"job_name": f"beam-bpe-{secrets.token_hex(4)}"}
     return {**name, "parallelism": config.workers} if config.workers else name
 
@@ -45,28 +45,29 @@ def _check(config: BeamConfig, asked: Mapping[str, Any]) -> None:
     user = _USER.search(asked["flink_master"])
     if user is not None:
         remember(unquote(user[0].rstrip("@").partition(":")[2]))
-    check_environment(config, asked, _unsaid(asked))
+    check_environment(config, asked, _default_workers(asked))
 
 
-def _unsaid(asked: Mapping[str, Any]) -> str:
-    """The kind of workers that Beam takes where none is given."""
+def _default_workers(asked: Mapping[str, Any]) -> str:
+    """Return the type of workers that Beam uses if none is given."""
     return "LOOPBACK" if asked["flink_master"] in EMBEDDED_FLINK else "DOCKER"
 
 
-def _held_here(asked: Mapping[str, Any]) -> str | None:
+def _in_launcher(asked: Mapping[str, Any]) -> str | None:
     if asked["flink_master"] in EMBEDDED_FLINK and not asked["job_endpoint"]:
-        return f"flink_master {asked['flink_master']}, which runs in processes of the command"
-    return workers_held_here(asked, _unsaid(asked))
+        return f"flink_master {asked['flink_master']}, which runs in processes of the launcher"
+    return find_local_workers(asked, _default_workers(asked))
 
 
 def _detach(options: PipelineOptions) -> None:
-    # Else Beam starts a job server here, which says that a job runs before the cluster has it.
+    # Otherwise Beam starts a job server here, which reports that a job runs before the cluster has
+    # it.
     if not options.view_as(PortableOptions).job_endpoint:
         options.view_as(FlinkRunnerOptions).flink_submit_uber_jar = True
 
 
 def _cancel(result: Any, options: PipelineOptions) -> None:
-    """Cancels a job also at the cluster: Beam's job server forgets jobs that it has handed on."""
+    """Cancel a job at the cluster, too: Beam's job server forgets jobs that it has passed on."""
     import requests
 
     asked = options.get_all_options()
@@ -74,7 +75,7 @@ def _cancel(result: Any, options: PipelineOptions) -> None:
         return
     result.cancel()
     if not _OWN_NAME.fullmatch(asked["job_name"]):
-        return  # another job may have the same
+        return  # the name is not unique
     master = asked["flink_master"].rstrip("/")
     url = master if "://" in master else f"http://{master}"
     found = requests.get(f"{url}/jobs/overview", timeout=_SECONDS_TO_CANCEL).json()
@@ -85,7 +86,7 @@ def _cancel(result: Any, options: PipelineOptions) -> None:
 
 
 def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
-    """The cluster's own id of a job that it got as a jar, else that of the job server."""
+    """Return the cluster's id of a job submitted as a jar, otherwise that of the job server."""
     from apache_beam.runners.portability import flink_uber_jar_job_server  # slow to import
 
     service = result._job_service
@@ -95,13 +96,13 @@ def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
     return name, f"{_USER.sub('', service._master_url)}/jobs/{name}"
 
 
-FLINK: Final = Kind(
+FLINK: Final = RunnerSpec(
     defaults=_defaults,
     check=_check,
     workers=_workers,
-    elsewhere=lambda asked: workers_elsewhere(asked, _unsaid(asked)),
+    elsewhere=lambda asked: find_remote_workers(asked, _default_workers(asked)),
     make=lambda _: create_runner("FlinkRunner"),
-    held_here=_held_here,
+    in_launcher=_in_launcher,
     detach=_detach,
     job_of=_job_of,
     cancel=_cancel,

@@ -1,4 +1,4 @@
-"""Options of a pipeline: what goes with its runner, and with each other."""
+"""Options of a pipeline, checked against its runner and against each other."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pipelines.runners.direct import DIRECT
 from pipelines.runners.flink import FLINK
 from pipelines.runners.portable import PORTABLE
 from pipelines.runners.prism import PRISM
-from pipelines.runners.spec import PLACE_OF_OPTIONS, Kind
+from pipelines.runners.spec import PLACE_OF_OPTIONS, RunnerSpec
 from pipelines.storage.filesystems import split_chain
 
-KINDS: Final[Mapping[str, Kind]] = {
+RUNNERS: Final[Mapping[str, RunnerSpec]] = {
     "DirectRunner": DIRECT,
     "FlinkRunner": FLINK,
     "PrismRunner": PRISM,
@@ -43,102 +43,102 @@ def options_of(
     *,
     no_wait: bool = False,
 ) -> PipelineOptions:
-    """The options of a pipeline.
+    """Return the options of a pipeline.
 
     Raises:
-        ConfigError: one that Beam does not know, that has a wrong value, or that does not go with
-            the runner, with where the data are or, with `no_wait`, with leaving the job.
+        ConfigError: An option is unknown, has a wrong value, or does not fit the runner, the
+            location of the data or, with `no_wait`, a job that outlives the launcher.
     """
-    kind = KINDS[config.runner]
-    given = {**kind.defaults(config, beam_args), **config.options}
+    spec = RUNNERS[config.runner]
+    given = {**spec.defaults(config, beam_args), **config.options}
     known = PipelineOptions([]).get_all_options()
     options = PipelineOptions([*_flags(given, known), *beam_args])
     asked = _parsed(options)
     if unknown := sorted(asked.keys() - known.keys()):
         raise ConfigError(
-            "An option is none of Beam's.",
+            "Unknown Beam option.",
             found=", ".join(f"--{name}" for name in unknown),
             where=PLACE_OF_OPTIONS,
-            hint="See the pipeline options of Apache Beam; keys of the configuration are "
+            hint="See the pipeline options of Apache Beam. Keys of the configuration are "
             "overridden with --set.",
         )
     if asked["runner"] not in (None, config.runner):
         raise ConfigError(
-            "The runner is not one of the options.",
-            expected=f"{config.runner}, as beam.runner says",
+            "--runner conflicts with beam.runner.",
+            expected=f"{config.runner}, the value of beam.runner",
             found=f"--runner={asked['runner']}",
             where=PLACE_OF_OPTIONS,
             hint="Remove it, or change beam.runner.",
         )
-    kind.check(config, asked)
+    spec.check(config, asked)
     if no_wait:
         check_detaches(config, options)
-    if (reason := kind.elsewhere(asked)) is not None:
+    if (reason := spec.elsewhere(asked)) is not None:
         _check_reachable(config, places, reason)
-    if config.workers and kind.decides_workers:
+    if config.workers and spec.decides_workers:
         raise ConfigError(
             "beam.workers has no effect on this runner.",
-            expected=f"0 (the default) for {config.runner}, whose engine decides how much it does "
-            "at a time",
+            expected=f"0 (the default) for {config.runner}, whose engine decides how many tasks "
+            "run "
+            "at once",
             found=str(config.workers),
             where="beam.workers",
-            hint="Leave it out, and set what the engine knows in beam.options.",
+            hint="Remove it, and set the engine's own options in beam.options.",
         )
     return options
 
 
 def workers_of(config: BeamConfig, options: PipelineOptions) -> int | None:
-    """How many workers a pipeline with these options has; None: its engine decides.
+    """Return the number of workers with these options, or None if the engine decides.
 
     >>> config = BeamConfig(workers=3)
     >>> workers_of(config, options_of(config, ["--direct_num_workers=2"]))
     2
     """
-    return KINDS[config.runner].workers(options.get_all_options())
+    return RUNNERS[config.runner].workers(options.get_all_options())
 
 
 def check_waits(options: PipelineOptions) -> None:
-    """A build goes on from what a pipeline has written, so it must wait for its end.
+    """Check that the launcher waits for the pipeline, whose output a build continues with.
 
     Raises:
-        ConfigError: an option would have it go on before.
+        ConfigError: An option makes the launcher continue before the pipeline has ended.
     """
     asked = options.get_all_options()
     found = [name for name in _NOT_WAITING if asked.get(name)]
     if found:
         raise ConfigError(
-            "A build must wait for its pipelines, which these options do not let run to their end.",
+            "A build must wait for its pipelines; with these options it would not.",
             expected="no " + ", ".join(f"--{name}" for name in _NOT_WAITING),
             found=", ".join(f"--{name}" for name in found),
             where=PLACE_OF_OPTIONS,
-            hint="Remove them, and let the command run until the build is finished; or submit its "
-            "pipelines with --no-wait.",
+            hint="Remove them. To leave while the build runs, submit its pipelines with --no-wait.",
         )
 
 
 def check_detaches(config: BeamConfig, options: PipelineOptions) -> None:
-    """With --no-wait a job must live on when the command has left.
+    """Check that a job started with --no-wait survives the end of the launcher.
 
     Raises:
-        ConfigError: it would not, or an option says something else of waiting.
+        ConfigError: It does not, or another option also controls waiting.
     """
     asked = options.get_all_options()
-    kind = KINDS[config.runner]
-    found = kind.held_here(asked)
-    if kind.job_of is None or found is not None:
+    spec = RUNNERS[config.runner]
+    found = spec.in_launcher(asked)
+    if spec.job_of is None or found is not None:
         raise ConfigError(
-            "With --no-wait a job goes on without the command, which this one can't.",
-            expected="FlinkRunner or PortableRunner with a cluster or job server of its own and "
-            "workers beside it, or DataflowRunner",
-            found=found or f"{config.runner}, which works in processes of the command",
+            "With --no-wait a job must survive the end of the launcher; this one cannot.",
+            expected="FlinkRunner or PortableRunner with a separate cluster or job server and "
+            "separate workers, or DataflowRunner",
+            found=found or f"{config.runner}, which works in processes of the launcher",
             where=f"beam.runner; {PLACE_OF_OPTIONS}",
-            hint="Leave out --no-wait, or change where the job runs.",
+            hint="Remove --no-wait, or change where the job runs.",
         )
     others = [name for name in _NOT_WAITING if name != TEMPLATE and asked.get(name)]
     if others:
         raise ConfigError(
-            "Whether the command waits is said twice.",
-            expected="--no-wait alone",
+            "--no-wait conflicts with a Beam option that also controls waiting.",
+            expected="only --no-wait",
             found=", ".join(f"--{name}" for name in others),
             where=PLACE_OF_OPTIONS,
             hint="Remove them.",
@@ -151,17 +151,18 @@ def _check_reachable(config: BeamConfig, places: Sequence[str], reason: str) -> 
         if is_url(stored) and not stored.startswith("memory://"):
             continue
         raise ConfigError(
-            "Workers elsewhere can't reach a path of this machine.",
-            expected="URLs of a storage that all workers reach, such as s3://bucket/folder",
+            "Remote workers cannot reach a path of this machine.",
+            expected="URLs of a storage that all workers can reach, such as s3://bucket/folder",
             found=place,
             where=f"beam.runner: {config.runner}, with {reason}",
-            hint="Use an object store; for a folder that is mounted alike on every machine, and in "
+            hint="Use an object store. If a folder is mounted at the same path on every machine "
+            "and in "
             "every container, write file:///path.",
         )
 
 
 def _parsed(options: PipelineOptions) -> dict[str, Any]:
-    """All options with their values."""
+    """Return all options with their values."""
     try:
         values: dict[str, Any] = options.get_all_options(
             retain_unknown_options=True, add_extra_args_fn=_raise_errors
@@ -174,7 +175,7 @@ def _parsed(options: PipelineOptions) -> dict[str, Any]:
 
 
 def _raise_errors(parser: ArgumentParser) -> None:
-    """Beam's parser would print its long usage, and leave."""
+    """Make Beam's parser raise errors; it would print its long usage and exit."""
     parser.exit_on_error = False
 
 
@@ -198,9 +199,9 @@ def _flags(options: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str
 
 
 def _negated(name: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """What says no to Beam: nothing where it says no by itself, else another flag."""
+    """Yield the flag that turns a Beam option off, or nothing if it is off by default."""
     if name not in known and name.removeprefix("no_") not in known:
-        yield f"--{name}=false"  # to be refused
+        yield f"--{name}=false"  # Beam's parser refuses this value
         return
     flag = f"--no_{name}"
     without = PipelineOptions([flag]).get_all_options(retain_unknown_options=True)

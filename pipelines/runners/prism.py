@@ -1,4 +1,4 @@
-"""The PrismRunner: Beam's engine for one machine, in a process that the command starts."""
+"""PrismRunner: Beam's engine for one machine, in a process that the launcher starts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final
 
 from apache_beam.runners.runner import create_runner
 
-from pipelines.runners.environment import check_environment, workers_elsewhere
-from pipelines.runners.spec import Kind
+from pipelines.runners.environment import check_environment, find_remote_workers
+from pipelines.runners.spec import RunnerSpec
 
-PRISM: Final = Kind(
+PRISM: Final = RunnerSpec(
     decides_workers=True,
     check=lambda config, asked: check_environment(config, asked, "LOOPBACK"),
-    elsewhere=lambda asked: workers_elsewhere(asked, "LOOPBACK"),
+    elsewhere=lambda asked: find_remote_workers(asked, "LOOPBACK"),
     make=lambda _: create_runner("PrismRunner"),
 )

@@ -1,4 +1,4 @@
-"""Pipelines: made for a runner, run, and ended whatever happens."""
+"""Pipelines: make them for a runner, run them, and clean up after them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError, JobFailedError
 from pipelines.runners.failures import FAILURE, error_of, keep_errors_for_the_caller, our_errors
-from pipelines.runners.options import KINDS, options_of
-from pipelines.runners.spec import PLACE_OF_OPTIONS, WITH_PORT, Kind
+from pipelines.runners.options import RUNNERS, options_of
+from pipelines.runners.spec import PLACE_OF_OPTIONS, WITH_PORT, RunnerSpec
 from pipelines.storage.locks import DetachedJob
 
 _SECONDS_TO_CONNECT: Final = 5.0
@@ -36,29 +36,29 @@ _SAMPLING_MILLISECONDS: Final = 10
 def pipeline(
     config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = ()
 ) -> Iterator[beam.Pipeline]:
-    """A pipeline that runs when the block ends.
+    """Run the pipeline to which the block adds steps.
 
     Args:
-        config: runner, workers and options.
-        beam_args: options such as `--name=value`, which win over those of the configuration.
-        places: paths or URLs that workers must reach.
+        config: Runner, workers and options.
+        beam_args: Options such as `--name=value`, which override those of the configuration.
+        places: Paths or URLs that workers must reach.
 
     Raises:
-        BpeError: what our code raised on a worker, as it was raised there.
-        JobFailedError: the job did not finish, and no worker said why.
-        ConfigError: an option that Beam does not know, or that this runner can't have.
+        BpeError: An error of our code on a worker, as it was raised there.
+        JobFailedError: The job did not finish, and no worker reported a reason.
+        ConfigError: An option is unknown to Beam, or not possible with this runner.
     """
     options = options_of(config, beam_args, places)
-    kind = KINDS[config.runner]
+    spec = RUNNERS[config.runner]
     _end_stages_at_once()
     made = _pipeline_for(config, options)
     with (
-        _ends_told(made, config),
+        _report_failed_job(made, config),
         our_errors(),
-        FAILURE.watched() if kind.is_local else nullcontext(),
-        _job_server_ended(made.runner),
-        _metrics_kept(made),
-        _cancelled_by_interruption(made, kind) if not kind.is_local else nullcontext(),
+        FAILURE.watched() if spec.is_local else nullcontext(),
+        _stop_job_server(made.runner),
+        _keep_metrics(made),
+        _cancel_if_interrupted(made, spec) if not spec.is_local else nullcontext(),
         made as running,
     ):
         yield running
@@ -72,36 +72,36 @@ def submit(
     *,
     stages: Sequence[str] = (),
 ) -> DetachedJob:
-    """Has a runner begin a pipeline, and does not wait for it.
+    """Submit a pipeline without waiting for it.
 
     Args:
-        config: runner, workers and options.
-        build: adds the steps to a pipeline.
-        beam_args: options such as `--name=value`, which win over those of the configuration.
-        places: paths or URLs that workers must reach.
-        stages: of a build that the job does.
+        config: Runner, workers and options.
+        build: Function that adds the steps to a pipeline.
+        beam_args: Options such as `--name=value`, which override those of the configuration.
+        places: Paths or URLs that workers must reach.
+        stages: Stages of a build that the job does.
 
     Raises:
-        ConfigError: as `pipeline` and `check_detaches` do, or the runner can't be reached.
+        ConfigError: See `pipeline` and `check_detaches`; or the runner cannot be reached.
     """
     options = options_of(config, beam_args, places, no_wait=True)
-    kind = KINDS[config.runner]
-    kind.detach(options)
-    assert kind.job_of is not None, "check_detaches refuses others"
+    spec = RUNNERS[config.runner]
+    spec.detach(options)
+    assert spec.job_of is not None, "check_detaches accepts no others"
     running = _pipeline_for(config, options)
     with our_errors():
         build(running)
         result = running.run()
-        # A job server that works on it may be asked for its name.
-        with _refusals_told(config, options):
-            name, url = kind.job_of(result, options)
+        # Getting the job's name may need a request to the job server.
+        with _report_rejected_job(config, options):
+            name, url = spec.job_of(result, options)
     return DetachedJob(name=name, runner=config.runner, url=url, stages=tuple(stages))
 
 
-def deal(begin: beam.pvalue.PBegin, descriptors: Sequence[bytes]) -> beam.PCollection[bytes]:
-    """Descriptors of tasks, dealt to the workers in their order.
+def distribute(begin: beam.pvalue.PBegin, descriptors: Sequence[bytes]) -> beam.PCollection[bytes]:
+    """Distribute descriptors of tasks to the workers, in their order.
 
-    Nothing that can be split: on some engines one worker alone would do all of it.
+    There is no splittable source: some engines would read all of it on one worker.
     """
     numbered = list(enumerate(descriptors))
     tasks = begin | "Tasks" >> beam.Create(numbered, reshuffle=False).with_output_types(
@@ -109,8 +109,8 @@ def deal(begin: beam.pvalue.PBegin, descriptors: Sequence[bytes]) -> beam.PColle
     )
     if not isinstance(begin.pipeline.runner, fn_runner.FnApiRunner):
         return tasks | "Deal" >> beam.Reshuffle() | "Dealt" >> beam.Values()
-    # There a GroupByKey deals its keys evenly: what Reshuffle does for elements without keys, with
-    # a third less to run.
+    # A GroupByKey distributes its keys evenly there. Reshuffle does the same for elements without
+    # keys, but takes half as long again.
     return (
         tasks
         | "Deal" >> beam.GroupByKey()
@@ -119,19 +119,19 @@ def deal(begin: beam.pvalue.PBegin, descriptors: Sequence[bytes]) -> beam.PColle
 
 
 def _pipeline_for(config: BeamConfig, options: PipelineOptions) -> beam.Pipeline:
-    """A pipeline without steps; a service that can't be reached, or takes no job, is told of."""
-    kind = KINDS[config.runner]
+    """Return a pipeline without steps. It reports a service that rejects jobs or is unreachable."""
+    spec = RUNNERS[config.runner]
     keep_errors_for_the_caller()
     FAILURE.forget()
-    if not kind.is_local:
+    if not spec.is_local:
         _check_listens(config, options.get_all_options())
-    with _refusals_told(config, options):
-        made = beam.Pipeline(runner=kind.make(options), options=options)
-    if not kind.is_local:
+    with _report_rejected_job(config, options):
+        made = beam.Pipeline(runner=spec.make(options), options=options)
+    if not spec.is_local:
         run_pipeline = made.runner.run_pipeline
 
         def run_or_refuse(*arguments: Any, **keywords: Any) -> Any:
-            with _refusals_told(config, options):
+            with _report_rejected_job(config, options):
                 return run_pipeline(*arguments, **keywords)
 
         made.runner.run_pipeline = run_or_refuse
@@ -139,7 +139,7 @@ def _pipeline_for(config: BeamConfig, options: PipelineOptions) -> beam.Pipeline
 
 
 def _check_listens(config: BeamConfig, asked: Mapping[str, Any]) -> None:
-    """Whether there is a job server, before everything is packed for it."""
+    """Check that there is a job server before the package is prepared for it."""
     if not isinstance(asked["job_endpoint"], str):
         return
     address = WITH_PORT.fullmatch(asked["job_endpoint"])
@@ -155,18 +155,18 @@ def _check_listens(config: BeamConfig, asked: Mapping[str, Any]) -> None:
         except (OSError, OverflowError, UnicodeError) as error:
             if time.monotonic() >= until or not isinstance(error, ConnectionRefusedError):
                 raise ConfigError(
-                    f"{config.runner} can't reach its job server.",
+                    f"{config.runner} cannot reach its job server.",
                     expected=f"one that listens at {asked['job_endpoint']}",
                     found=f"{asked['job_endpoint']}: {error}",
                     where=f"job_endpoint: {PLACE_OF_OPTIONS}",
-                    hint="Check the address, and whether the job server is running.",
+                    hint="Check the address, and check that the job server is running.",
                 ) from error
         time.sleep(0.2)  # it may be starting
 
 
 @contextmanager
-def _refusals_told(config: BeamConfig, options: PipelineOptions) -> Iterator[None]:
-    """Says what was wrong where a runner does not take a job."""
+def _report_rejected_job(config: BeamConfig, options: PipelineOptions) -> Iterator[None]:
+    """Raise ConfigError if the runner rejected a job."""
     try:
         yield
     except BpeError:
@@ -177,39 +177,39 @@ def _refusals_told(config: BeamConfig, options: PipelineOptions) -> Iterator[Non
         said = error.details() if isinstance(error, grpc.Call) else str(error)
         server = options.view_as(PortableOptions).job_endpoint
         raise ConfigError(
-            f"{config.runner} did not take the job.",
+            f"{config.runner} rejected the job.",
             found=f"{type(error).__name__}: {said or 'no answer in time'}",
             where=f"job server {server}; {PLACE_OF_OPTIONS}" if server else PLACE_OF_OPTIONS,
-            hint="Check the options and addresses there, and whether the service is running.",
+            hint="Check these options and addresses, and check that the service is running.",
         ) from error
 
 
 @contextmanager
-def _ends_told(pipeline: beam.Pipeline, config: BeamConfig) -> Iterator[None]:
-    """Says so where an engine ended a job. Unexpected errors of workers keep their tracebacks."""
+def _report_failed_job(pipeline: beam.Pipeline, config: BeamConfig) -> Iterator[None]:
+    """Raise JobFailedError if the engine ended a job. Unexpected errors keep their tracebacks."""
     try:
         yield
     except BpeError:
         raise
     except Exception as error:
         said = error.details() if isinstance(error, grpc.Call) else str(error)
-        # A job that was not begun, or that runs in this process, has no result.
+        # A job that was not started, or that runs in this process, has no result.
         if getattr(pipeline, "result", None) is None or _TRACEBACK in said:
             raise
         raise JobFailedError(
             f"{config.runner} did not finish the job.",
             found=said.strip() or type(error).__name__,
             hint="Run the same command again: what is finished is kept. If no worker or machine "
-            "was lost, and nobody cancelled the job, the engine's log says more.",
+            "was lost, and nobody cancelled the job, see the engine's log.",
         ) from error
 
 
 @contextmanager
-def _job_server_ended(runner: PipelineRunner) -> Iterator[None]:
-    """Ends the job server that a portable runner starts, a process, with the pipeline.
+def _stop_job_server(runner: PipelineRunner) -> Iterator[None]:
+    """Stop the process of a job server that a portable runner started when the pipeline ends.
 
-    Beam ends it when Python ends in its own way, or at once on Ctrl-C, when it is still to cancel
-    the job. What it knows, such as metrics, must have been asked for before.
+    Beam stops it only at a normal exit of Python, or on Ctrl-C at once, although the server is
+    needed to cancel the job. Its information, such as metrics, must be fetched before.
     """
     if not isinstance(runner, PortableRunner):
         yield
@@ -240,32 +240,32 @@ def _job_server_ended(runner: PipelineRunner) -> Iterator[None]:
 
 
 @contextmanager
-def _metrics_kept(pipeline: beam.Pipeline) -> Iterator[None]:
-    """Asks a job server for the metrics of a pipeline that has ended; its result keeps them."""
+def _keep_metrics(pipeline: beam.Pipeline) -> Iterator[None]:
+    """Fetch the metrics of a finished pipeline from the job server, and keep them in its result."""
     yield
     if isinstance(pipeline.runner, PortableRunner):
-        with suppress(Exception):  # then it has none
+        with suppress(Exception):  # the job server has no metrics
             pipeline.result.metrics()
 
 
 @contextmanager
-def _cancelled_by_interruption(pipeline: beam.Pipeline, kind: Kind) -> Iterator[None]:
-    """Cancels the job of an engine, which would go on without the command."""
+def _cancel_if_interrupted(pipeline: beam.Pipeline, spec: RunnerSpec) -> Iterator[None]:
+    """Cancel the job of an engine on Ctrl-C; otherwise it would continue without the launcher."""
     try:
         yield
     except KeyboardInterrupt:
         FAILURE.interrupt()
         result = getattr(pipeline, "result", None)
         if result is not None:
-            with suppress(Exception):  # the engine can't be reached, or the job has ended
-                kind.cancel(result, pipeline.options)
+            with suppress(Exception):  # the engine cannot be reached, or the job has ended
+                spec.cancel(result, pipeline.options)
         raise
 
 
 @cache
 def _end_stages_at_once() -> None:
-    """Samples more often what Beam's workers are at.
+    """Make Beam's workers sample their state more often.
 
-    At the end of a stage each waits for its sampler, which sleeps up to 200 ms by default.
+    At the end of a stage, each waits for its sampler, which by default sleeps up to 200 ms.
     """
     statesampler.StateSampler.__init__.__defaults__ = (_SAMPLING_MILLISECONDS,)

@@ -1,4 +1,4 @@
-"""What a runner is to the rest of the package."""
+"""Description of a runner for the rest of the package."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _HOST: Final = re.compile(r"(?:https?://|dns:///)?(?:[^/@]*@)?(\[[^]]*\]|[^:/]*)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """What is particular to a runner.
+class RunnerSpec:
+    """Properties of a runner, and functions for its special cases.
 
     Attributes:
-        is_local: whether the work is done in this process, or in children that it waits for.
-        defaults: options, by name, that those of the configuration and of the command win over.
-        check: refuses what does not go together.
-        elsewhere: what of the options has workers where paths of this machine mean nothing; None:
-            nothing.
-        decides_workers: whether it has no option for their number.
-        workers: how many there are, by the options; None: the engine decides.
-        make: the runner.
-        held_here: what of the options makes a job end with the command; None: nothing.
-        detach: sets what a job needs that goes on without the command.
-        job_of: id of such a job, and where it can be watched; None: there are none.
-        cancel: ends the job of a result, which would go on without the command.
+        is_local: True if the work is done in this process, or in child processes.
+        defaults: Default options by name; the configuration and the command line override them.
+        check: Raises ConfigError for impossible combinations of options.
+        elsewhere: Returns the option because of which paths of this machine have no meaning for
+            workers, or None.
+        decides_workers: True if it has no option for the number of workers.
+        workers: Returns the number of workers with these options, or None if the engine decides.
+        make: Makes the runner.
+        in_launcher: Returns the option because of which a job ends with the launcher, or None.
+        detach: Sets options for a job that continues without the launcher.
+        job_of: Returns the id of such a job, and where to watch it; None if there are no such jobs.
+        cancel: Cancels the job of a result, which would otherwise continue without the launcher.
     """
 
     is_local: bool = False
@@ -43,14 +43,14 @@ class Kind:
     decides_workers: bool = False
     workers: Callable[[Mapping[str, Any]], int | None] = lambda _: None
     make: Callable[[PipelineOptions], PipelineRunner]
-    held_here: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    in_launcher: Callable[[Mapping[str, Any]], str | None] = lambda _: None
     detach: Callable[[PipelineOptions], None] = lambda _: None
     job_of: Callable[[Any, PipelineOptions], tuple[str, str | None]] | None = None
     cancel: Callable[[Any, PipelineOptions], None] = lambda result, _: result.cancel()
 
 
 def is_this_machine(address: str) -> bool:
-    """Whether an address, with or without its port, is one of this machine alone.
+    """Return True if an address, with or without a port, belongs to this machine only.
 
     >>> is_this_machine("http://localhost:8081"), is_this_machine("flink.example:8081")
     (True, False)

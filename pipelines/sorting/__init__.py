@@ -1,1 +1,1 @@
-"""What external sorts share: run files of rows, list columns as arrays, and keys to sort by."""
+"""Parts shared by the external sorts: run files of rows, list columns as arrays, and sort keys."""

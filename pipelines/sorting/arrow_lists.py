@@ -12,7 +12,7 @@ from bpe_core._native import copy_pieces
 
 
 def to_offsets(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Return where each list begins, and where the last ends.
+    """Return the start of each list, and the end of the last.
 
     Example:
         >>> to_offsets(np.array([3, 1])).tolist()
@@ -26,7 +26,7 @@ def to_offsets(lengths: NDArray[Any]) -> NDArray[np.int64]:
 def gather_slices(
     values: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Copy slices of the values one after the other. Return them with their offsets.
+    """Concatenate slices of the values. Return them with their offsets.
 
     Example:
         >>> slices, offsets = gather_slices(np.arange(9), np.array([6, 1]), np.array([3, 1]))

@@ -1,4 +1,4 @@
-"""Keys that put rows into an order that looks random and follows from a seed."""
+"""Keys that sort rows into a pseudo-random order determined by a seed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _GOLDEN_GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 def order_keys(seed: int, split: str, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the keys by which a shuffle sorts rows. Different numbers have different keys.
 
-    The state of SplitMix64 begins at a hash of seed and split, and the key of number n is its
-    n-th output. The step from state to output is a bijection.
+    The state of SplitMix64 starts at a hash of seed and split, and the key of number n is its n-th
+    output. The step from state to output is a bijection.
 
     Source: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
 
     Args:
         seed: Seed of the shuffle.
-        split: Name of the split. Each split has keys of its own.
+        split: Name of the split. Different splits have different keys.
         numbers: uint64[n].
 
     Returns:

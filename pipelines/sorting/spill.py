@@ -1,14 +1,14 @@
 """Run files of rows with token ids, for sorting more rows than fit in memory.
 
-A run has *sections*: rows that are wanted together, such as those of one shard or one bucket. A
-section is a sequence of blocks, each an Arrow record batch with its length and hash before it, and
+A run consists of *sections*: rows that are read together, such as those of one shard or one bucket.
+A section is a sequence of blocks, each an Arrow record batch preceded by its length and hash, and
 can be read at once or block by block.
 
-The ids of large rows stay out of the blocks. They are written to the run by themselves; with the
-row travels only where they are, and they are read when it is the row's turn in an output file. So
-blocks, and everything that is sorted or merged at once, stay small however long documents are.
+The ids of large rows are not in the blocks. They are written to the run separately; the row only
+contains their position, and they are read when the row is written to an output file. So blocks, and
+everything that is sorted or merged at once, stay small however long documents are.
 
-Runs are scratch. What refers to them beyond one pipeline must note `FORMAT_VERSION`.
+Runs are temporary files. References to runs that outlive a pipeline must store `FORMAT_VERSION`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipelines.storage.directory import Directory, HashingFile
 
 FORMAT_VERSION: Final = 2
 
-# About what a row takes in memory beside its ids.
+# Approximate memory of a row, besides its ids.
 ROW_BYTES: Final = 128
 
 _IDS: Final = "input_ids"
@@ -39,7 +39,7 @@ _OFFSET: Final = "_spill_offset"
 _LENGTH: Final = "_spill_length"
 _ITEMSIZE: Final = "_spill_itemsize"
 _DIGEST: Final = "_spill_digest"
-# The run is null for a row that is in its block.
+# `run` is null for a row whose ids are in its block.
 _FIELDS: Final = (
     pa.field(_RUN, pa.string()),
     pa.field(_OFFSET, pa.int64()),
@@ -47,13 +47,13 @@ _FIELDS: Final = (
     pa.field(_ITEMSIZE, pa.uint8()),
     pa.field(_DIGEST, pa.uint64()),
 )
-# Before each block: its bytes, the bytes of an id in it, and the xxh3-64 of it, seeded with these.
+# Header of a block: its length, the bytes per id, and its xxh3-64, seeded with these two.
 _HEADER: Final = np.dtype([("length", "<u8"), ("itemsize", "<u8"), ("digest", "<u8")])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Rows of a run that are read together: which bytes of which file."""
+    """Rows of a run that are read together: a range of bytes in a file."""
 
     run: str
     offset: int
@@ -61,13 +61,13 @@ class Section:
 
 
 class SpillWriter:
-    """Writes rows to a run.
+    """Writer of rows to a run.
 
     Args:
         file: The run's file.
         run: Name of the file.
         large_row_ids: Rows with more ids are large.
-        block_bytes: About how large a block is.
+        block_bytes: Approximate size of a block.
     """
 
     def __init__(self, file: HashingFile, run: str, large_row_ids: int, block_bytes: int) -> None:
@@ -77,7 +77,7 @@ class SpillWriter:
         self._block_bytes = block_bytes
 
     def set_large_rows_apart(self, table: pa.Table) -> pa.Table:
-        """Write the ids of large rows. Return the table without them and with where they are."""
+        """Write the ids of large rows. Return the table with their positions instead."""
         ids, offsets = flatten_lists(table[_IDS])
         lengths = np.diff(offsets)
         large = lengths > self._large_row_ids
@@ -103,7 +103,7 @@ class SpillWriter:
         return table
 
     def write_section(self, table: pa.Table) -> Section:
-        """Write rows, from which the large ones are set apart, as a section."""
+        """Write rows as a section, after `set_large_rows_apart`."""
         begin = self._file.size
         ids, offsets = flatten_lists(table[_IDS])
         sizes = offsets * ids.itemsize + ROW_BYTES * np.arange(len(offsets))
@@ -124,15 +124,15 @@ class SpillWriter:
 
 
 class SectionReader:
-    """Reads a section block by block.
+    """Reader of a section, block by block.
 
     It keeps no file open, since a merge may have more sections than a process may open files.
 
     Args:
         directory: Directory of the runs.
         section: The section.
-        schema: Columns of the rows as they were before large ones were set apart.
-        chunk_bytes: Bytes to read from the file at once, at least.
+        schema: Columns of the rows before large ones were set apart.
+        chunk_bytes: Minimum number of bytes to read from the file at once.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class SectionReader:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is another block."""
+        """Return True if there is another block."""
         return bool(self._buffer) or self._at < self._end
 
     def read_block(self) -> pa.Table:
@@ -193,13 +193,13 @@ def read_section(directory: Directory, section: Section, schema: pa.Schema) -> l
 
 
 def row_lengths(table: pa.Table) -> NDArray[np.int64]:
-    """Return the number of ids of each row, also of rows that are set apart."""
+    """Return the number of ids of each row, including rows that are set apart."""
     lengths: NDArray[np.int64] = table[_LENGTH].to_numpy()
     return lengths
 
 
 def restore_rows(directory: Directory, table: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows as they were before large ones were set apart, each large one by itself.
+    """Yield the rows with the ids of large rows restored, each large row separately.
 
     Raises:
         OutputError: The run of a large row is missing or damaged.
@@ -215,13 +215,13 @@ def restore_rows(directory: Directory, table: pa.Table) -> Iterator[pa.Table]:
 
 
 def damaged_run(directory: Directory, run: str) -> OutputError:
-    """Return the error for a run that is not as it was written."""
+    """Return the error for a run whose bytes have changed."""
     return OutputError(
         "A run of sorted rows is damaged.",
-        expected="bytes as they were written",
-        found="other or fewer bytes",
+        expected="the bytes that were written",
+        found="different or fewer bytes",
         where=directory.path(run),
-        hint="Run the pipeline again; an export starts over with --restart.",
+        hint="Run the pipeline again; restart an export with --restart.",
     )
 
 
@@ -230,7 +230,7 @@ def _read_large_row(directory: Directory, row: pa.Table) -> pa.Table:
     data = directory.read_bytes(run, begin, begin + length * itemsize)
     if xxhash.xxh3_64_intdigest(data) != digest:
         raise damaged_run(directory, run)
-    # Merged rows have the widest type of their sections.
+    # Merged rows have the widest id type of their sections.
     dtype = row.schema.field(_IDS).type.value_type.to_pandas_dtype()
     ids = np.frombuffer(data, f"<u{itemsize}").astype(dtype, copy=False)
     return replace_lists(row, _IDS, ids, np.array([0, length], np.int64))

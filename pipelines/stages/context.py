@@ -1,4 +1,4 @@
-"""What the stages of one command share: configuration, inputs, output, lock, report, pipelines."""
+"""State shared by the stages of a command: configuration, inputs, output, lock, report."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 class Submitted(Exception):  # noqa: N818  # not an error
-    """End a command that has submitted a job and does not wait for it."""
+    """Signal that ends a command after it has submitted a job that it does not wait for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildContext:
-    """One invocation of a command on a build.
+    """State of one invocation of a command on a build.
 
     Attributes:
-        config: of the build.
-        inputs: files and tasks.
-        output: directories, guarded by the lock.
-        lock: of the output.
-        report: collects the summary.
+        config: Configuration of the build.
+        inputs: Input files and tasks.
+        output: Directories of the output, guarded by the lock.
+        lock: Lock of the output.
+        report: Collects the summary.
         command: "count", "train", "encode", "build" or "replay".
-        beam_args: options of Beam, over those of the configuration.
-        no_wait: submit the first pipeline that is needed, and end.
-        repaired: paths or URLs of repaired files that a replay reads.
+        beam_args: Beam options, which override those of the configuration.
+        no_wait: Submit the first required pipeline, and end.
+        repaired: Paths or URLs of repaired files for a replay.
     """
 
     config: BuildConfig
@@ -63,15 +63,15 @@ class BuildContext:
         take_over: bool = False,
         repaired: Sequence[str] = (),
     ) -> Self:
-        """Return the context of a command; nothing is read or written yet.
+        """Return the context of a command. Nothing is read or written yet.
 
         Args:
-            config: of the build.
-            command: that the user ran.
-            beam_args: options of Beam, over those of the configuration.
-            no_wait: submit the first pipeline that is needed, and end.
-            take_over: take the lock even from a job that has not reported that it has finished.
-            repaired: paths or URLs of repaired files that a replay reads.
+            config: Configuration of the build.
+            command: Name of the command.
+            beam_args: Beam options, which override those of the configuration.
+            no_wait: Submit the first required pipeline, and end.
+            take_over: Take the lock even from a job that has not reported its end.
+            repaired: Paths or URLs of repaired files for a replay.
         """
         root = Directory(url=config.output_path, storage_options=config.output_storage_options)
         lock = OutputLock(root, take_over=take_over)
@@ -88,17 +88,17 @@ class BuildContext:
         )
 
     def check(self) -> None:
-        """Check the inputs and the options of Beam before anything is written or removed."""
+        """Check the inputs and the Beam options before anything is written or removed."""
         self.inputs.check()
         if self._has_beam_options:
             self.pipelines.check_options()
 
     @cached_property
     def pipelines(self) -> Pipelines:
-        """The pipelines of the build, run with the options of the command.
+        """Return the pipelines of the build, run with the options of the command.
 
-        The one place where a build imports Beam, which takes longer than all else that a finished
-        build, a plan or a wrong configuration needs.
+        This is the only place where a build imports Beam, which takes longer than everything else
+        in a command whose build is finished, in a plan, or with a wrong configuration.
         """
         with importing():
             from pipelines.stages.pipelines import Pipelines
@@ -106,14 +106,14 @@ class BuildContext:
 
     @cached_property
     def workers(self) -> int | None:
-        """The number of workers; None if the engine decides it."""
+        """Return the number of workers, or None if the engine decides it."""
         if self._has_beam_options:
             return self.pipelines.count_workers()
         return self.config.beam.workers or usable_cores()
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Paths and URLs that workers must reach."""
+        """Return the paths and URLs that workers must reach."""
         config = self.config
         return (
             self.output.root.url,
@@ -124,7 +124,7 @@ class BuildContext:
 
     @property
     def _has_beam_options(self) -> bool:
-        """If Beam has any option but the number of workers: only Beam can check the others."""
+        """Return True if there is a Beam option that only Beam can check (all but the workers)."""
         beam = self.config.beam
         return bool(self.beam_args or beam.options or beam.runner != "DirectRunner" or self.no_wait)
 
@@ -133,7 +133,7 @@ class BuildContext:
 def importing() -> Iterator[None]:
     """Disable garbage collection while Beam is imported; it would take a third of the import time.
 
-    The imported objects stay for good: they are frozen, so that later collections skip them.
+    The imported objects are permanent, so they are frozen: later collections skip them.
     """
     if "apache_beam" in sys.modules or not gc.isenabled():
         yield

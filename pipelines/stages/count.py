@@ -1,4 +1,4 @@
-"""The stage that counts the pre-tokens of the corpus."""
+"""Stage that counts the pre-tokens of the corpus."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pipelines.storage.locks import OutputLock
 
 
 def count(context: BuildContext) -> CountsManifest:
-    """Count the pre-tokens unless that is done; return the manifest."""
+    """Count the pre-tokens unless this is already done. Return the manifest."""
     inputs, output = context.inputs, context.output
     identity = Identity.of(counts_configuration(context.config), inputs.listed)
     manifest = find_finished(context, COUNT, identity)
@@ -50,7 +50,7 @@ def count(context: BuildContext) -> CountsManifest:
 
 
 def discard_counts(output: Output, lock: OutputLock) -> list[str]:
-    """Remove the files of the stage; return warnings."""
+    """Remove the files of the stage. Return warnings."""
     lock.acquire()
     declared = Remains.load(COUNT, output.counts).declared
     counts = {} if declared is None else declared.configuration.get("counts", {})
@@ -65,7 +65,7 @@ def check_trains(config: BuildConfig) -> None:
     """Check that a configuration trains a tokenizer.
 
     Raises:
-        ConfigError: it uses a finished one.
+        ConfigError: It uses a finished one.
     """
     if config.tokenizer.path is not None:
         raise ConfigError(
@@ -77,7 +77,7 @@ def check_trains(config: BuildConfig) -> None:
 
 
 def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManifest, StageResult]:
-    """Count the tasks that no commit has and merge the shards; return the manifest."""
+    """Count the tasks that no commit contains, and merge the shards. Return the manifest."""
     config, inputs, output = context.config, context.inputs, context.output
     works = list_works(inputs.plan)
     fingerprint = identity.configuration_fingerprint
@@ -110,7 +110,8 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
         resumed=bool(commits),
         bytes=manifest.totals.document_totals().all_bytes - bytes_before,
         measured=measured,
-        # The number of tasks names the files of rejects, for `discard_count_rejects`.
+        # `discard_count_rejects` needs the number of tasks, which is part of the names of reject
+        # files.
         run={"limits": inputs.limits, "tasks": len(works)},
     )
     return manifest, result

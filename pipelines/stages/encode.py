@@ -1,4 +1,4 @@
-"""The stage that encodes the corpus into token files."""
+"""Stage that encodes the corpus into token files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from pipelines.writing.tasks import finished_entries
 
 
 def encode(context: BuildContext) -> None:
-    """Encode the files that are not encoded yet; train the tokenizer first if there is none."""
+    """Encode the files that are not encoded yet. Train the tokenizer first if necessary."""
     config, inputs, output = context.config, context.inputs, context.output
     trained = train(context) if config.tokenizer.path is None else None
     model = load_model(output.encoder)
@@ -74,7 +74,7 @@ def encode(context: BuildContext) -> None:
 
 
 def conclude(context: BuildContext, manifest: TokensManifest, model: Model) -> None:
-    """Remove what a finished dataset no longer needs, and add the dataset to the report."""
+    """Remove temporary files of a finished dataset, and add the dataset to the report."""
     output, lock = context.output, context.lock
     context.report.add_warnings(remove_scratch(output.tokens / ENTRIES, ENTRY_FILES, lock))
     remove_unlisted(output, manifest, lock)
@@ -82,7 +82,7 @@ def conclude(context: BuildContext, manifest: TokensManifest, model: Model) -> N
 
 
 def discard_tokens(output: Output, lock: OutputLock) -> list[str]:
-    """Remove the files of the stage and the rejects; return warnings."""
+    """Remove the files of the stage and the rejects. Return warnings."""
     lock.acquire()
     remains = Remains.load(ENCODE, output.tokens)
     declared = remains.declared
@@ -106,7 +106,7 @@ def _encode_generation(
     model: Model,
     earlier: TokensManifest | None,
 ) -> tuple[TokensManifest, StageResult]:
-    """Encode all files or, into a dataset with a manifest, the files that it does not list."""
+    """Encode all files or, for an existing dataset, the files that its manifest does not list."""
     config, inputs, output = context.config, context.inputs, context.output
     name, plan = BASE, inputs.plan
     if earlier is not None:
@@ -146,14 +146,14 @@ def write_tokens(
     model: Model,
     earlier: TokensManifest | None,
 ) -> tuple[dict[int, TaskEntry], StageResult]:
-    """Run the tasks that are not finished; return the entries of all, and a result of the rest.
+    """Run the unfinished tasks. Return the entries of all tasks, and a result for this invocation.
 
     Args:
-        context: of the command.
-        job: of the tasks.
-        works: the tasks.
-        model: of the tokenizer that encodes.
-        earlier: manifest of the dataset that the tasks extend; None: they begin one.
+        context: Context of the command.
+        job: Job of the tasks.
+        works: The tasks.
+        model: Tokenizer that encodes.
+        earlier: Manifest of the dataset that the tasks extend, or None if they start one.
     """
     rejects = context.output.rejects
     finished = finished_entries(job, len(works))
@@ -173,14 +173,14 @@ def write_tokens(
     entries = finished_entries(job, len(works))
     _check_complete(job.tokens, len(entries), len(works))
     if any(entry.rejects for entry in entries.values()):
-        rejects.settle()
+        rejects.sync()
     fresh = sum(entries[work.index].totals.document_totals().all_bytes for work in left)
     result = StageResult(resumed=bool(finished), bytes=fresh, measured=measured)
     return entries, result
 
 
 def _rules_fingerprint(identity: Identity, generation: str) -> str:
-    """Return the fingerprint of all that decides the files of a generation but its inputs."""
+    """Return the fingerprint of everything but the inputs that determines a generation's files."""
     made_by = identity.configuration_fingerprint
     if generation == BASE:
         return made_by
@@ -191,21 +191,21 @@ def _check_complete(tokens: Directory, found: int, tasks: int) -> None:
     if found == tasks:
         return
     raise OutputError(
-        "Files of this build are gone or changed, though their tasks had finished.",
-        expected=f"those of {tasks:,} tasks",
-        found=f"those of {found:,}",
+        "Files of finished tasks are missing or have changed.",
+        expected=f"the files of {tasks:,} tasks",
+        found=f"the files of {found:,}",
         where=tokens.url,
-        hint="Another program writes into the output. Run the same command again: it makes the "
+        hint="Another program writes into the output. Run the same command again: it writes the "
         "missing files again.",
     )
 
 
 def _check_corpus(output: Output, manifest: TokensManifest, counted: str) -> None:
-    """Check that the encoded documents are those that the tokenizer was trained on."""
+    """Check that the encoded documents are those on which the tokenizer was trained."""
     if counted in generations.possible_corpora(manifest):
         return
     raise InputError(
-        "The documents that were encoded are not those that were counted.",
+        "The encoded documents are not the counted ones.",
         expected=f"number and sum of hashes {counted}",
         found=manifest.corpus + _describe_other_bad_files(output.counts, manifest),
         where=output.tokens.url,
@@ -215,8 +215,8 @@ def _check_corpus(output: Output, manifest: TokensManifest, counted: str) -> Non
 
 
 def _describe_other_bad_files(counts: Directory, manifest: TokensManifest) -> str:
-    """Describe the files that could be read in only one of counting and encoding."""
+    """Describe the files that only counting or only encoding could read."""
     counted = load_manifest(COUNT, counts)
     before = set() if counted is None else set(counted.totals.bad_files)
     other = sorted(before.symmetric_difference(manifest.totals.bad_files))
-    return f"; bad in one of the two alone: {', '.join(other[:10])}" if other else ""
+    return f"; bad in only one of the two stages: {', '.join(other[:10])}" if other else ""

@@ -1,4 +1,4 @@
-"""The input files of a build and the tasks over them."""
+"""Input files of a build, and the tasks over them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pipelines.tasks.plan import Plan, check_size_without_pattern, plan_tasks
 
 @dataclass(frozen=True)
 class Inputs:
-    """The input files and the plan of a build, each found when it is first needed.
+    """Input files and plan of a build, each determined when first needed.
 
     Attributes:
-        config: of the build.
-        output: of the build, whose stages may have recorded where the limits of sources end.
+        config: Configuration of the build.
+        output: Output of the build, whose stages may have recorded where limits of sources end.
     """
 
     config: BuildConfig
@@ -32,17 +32,17 @@ class Inputs:
 
     @cached_property
     def listed(self) -> Plan:
-        """The plan without the limits of sources."""
+        """Return the plan without the limits of sources."""
         return plan_tasks(self._found[0], self.config.input)
 
     @property
     def skipped(self) -> int:
-        """Number of files in the output of this build that patterns of the input match."""
+        """Return the number of files in this build's output that match patterns of the input."""
         return len(self._found[1])
 
     @cached_property
     def _found(self) -> tuple[list[InputFile], list[InputFile]]:
-        """The input files, and those that are files of the output."""
+        """Return the input files, and the matching files that belong to the output."""
         sources = self.config.input
         files = [
             file
@@ -60,26 +60,26 @@ class Inputs:
 
     @property
     def limits(self) -> Mapping[str, Any]:
-        """Where the limits of sources end, as stages record it; empty without limits."""
+        """Return the positions where limits of sources end, as stages record them."""
         return self._limited[1]
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan up to the limits of sources."""
+        """Return the plan up to the limits of sources."""
         files, limits = self._limited
         return plan_tasks(files, self.config.input) if limits else self.listed
 
     @property
     def planned_bytes(self) -> tuple[int | None, ...]:
-        """The bytes of each source that a stage must account for; None: not known before."""
+        """Return how many bytes of each source a stage must process; None if not known yet."""
         return tuple(planned_bytes_of_sources(self.plan.files, self.config.input))
 
     def check(self) -> None:
-        """Check that there are inputs, and not too many to be counted.
+        """Check that there are inputs, and that they are not too large to count.
 
         Raises:
-            InputError: a pattern matches no file, or a file can't be read.
-            ConfigError: the documents are too large to be counted without a pattern.
+            InputError: A pattern matches no file, or a file cannot be read.
+            ConfigError: The documents are too large to be counted without a pattern.
         """
         _ = self.listed
         tokenizer = self.config.tokenizer
@@ -87,14 +87,14 @@ class Inputs:
             check_size_without_pattern(sum(task.size for task in self.plan.tasks))
 
     def plan_added(self, dataset: TokensManifest, where: str) -> Plan:
-        """Return the plan of the files that a dataset does not have.
+        """Return the plan of the files that a dataset does not contain.
 
         Args:
-            dataset: manifest of the token files.
+            dataset: Manifest of the token files.
             where: URL of the dataset, for the error.
 
         Raises:
-            DifferentConfigurationError: files were added to a source with a limit.
+            DifferentConfigurationError: Files were added to a source with a limit.
         """
         known = dataset.inputs_by_label
         files = [file for file in self.listed.files if file.label not in known]
@@ -104,9 +104,9 @@ class Inputs:
                 raise DifferentConfigurationError(
                     "Files were added to a source with a limit, which changes its first documents.",
                     expected="no limit_documents nor limit_bytes in a source that grows",
-                    found=f"{file.label}, which the dataset does not have",
+                    found=f"{file.label}, which the dataset does not contain",
                     where=where,
-                    hint="Exclude the added files (input.exclude), make them a source of their "
-                    "own, or start again: `beam-bpe encode CONFIG --restart`.",
+                    hint="Exclude the added files (input.exclude), move them to a separate "
+                    "source, or start over: `beam-bpe encode CONFIG --restart`.",
                 )
         return plan_tasks(files, self.config.input)

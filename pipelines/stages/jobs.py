@@ -1,4 +1,4 @@
-"""The jobs of the stages, made from a configuration: all that workers need to know."""
+"""Jobs of the stages, made from a configuration: the complete instructions for workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipelines.writing.jobs import EncodeJob
 
 
 def list_works(plan: Plan) -> list[TaskWork]:
-    """Return the tasks of a plan as they travel to workers."""
+    """Return the tasks of a plan in the form in which they are sent to workers."""
     return [TaskWork.of_plan(plan, task) for task in plan.tasks]
 
 
@@ -33,11 +33,11 @@ def count_job(
     """Return the job that counts.
 
     Args:
-        config: of the build.
-        output: of the build.
-        plan: of the inputs.
-        works: the tasks of the plan.
-        configuration: fingerprint of the canonical configuration of counting.
+        config: Configuration of the build.
+        output: Output of the build.
+        plan: Plan of the inputs.
+        works: Tasks of the plan.
+        configuration: Fingerprint of the canonical configuration of counting.
     """
     tokenizer = config.tokenizer
     plan_id = plan.plan_id(configuration)
@@ -80,12 +80,12 @@ def encode_job(
     """Return the job that encodes.
 
     Args:
-        config: of the build.
-        output: of the build.
-        model: of the tokenizer that encodes.
-        configuration: fingerprint of the canonical configuration of encoding.
-        plan_id: identifies files, ranges and configuration.
-        generation: that the files belong to.
+        config: Configuration of the build.
+        output: Output of the build.
+        model: Tokenizer that encodes.
+        configuration: Fingerprint of the canonical configuration of encoding.
+        plan_id: Id of files, ranges and configuration.
+        generation: Generation of the files.
     """
     encode = config.encode
     return EncodeJob(
@@ -106,7 +106,7 @@ def encode_job(
 
 
 def encode_configuration(config: BuildConfig, model: Model) -> dict[str, Any]:
-    """Return the canonical configuration of encoding: all that decides its bytes but the inputs."""
+    """Return the canonical configuration of encoding: all that determines its bytes but inputs."""
     return {
         **tokens_configuration(config, model.fingerprint),
         "id_type": choose_id_type(config.encode, model),
@@ -114,7 +114,7 @@ def encode_configuration(config: BuildConfig, model: Model) -> dict[str, Any]:
 
 
 def encode_readings(config: BuildConfig, model: Model) -> tuple[SourceReading, ...]:
-    """Return how each source is read to be encoded with a tokenizer."""
+    """Return the settings for reading each source to encode it with a tokenizer."""
     return source_readings(config.input, **cutting_rules(model))
 
 
@@ -122,7 +122,7 @@ def load_model(encoder: Directory) -> Model:
     """Load the tokenizer to encode with.
 
     Raises:
-        ConfigError: the directory has none.
+        ConfigError: The directory contains none.
     """
     try:
         return tokenizer_files.load_model(encoder)
@@ -137,17 +137,17 @@ def load_model(encoder: Directory) -> Model:
 
 
 def choose_id_type(encode: EncodeConfig, model: Model) -> str:
-    """Return the configured type of ids; for "auto", the smallest that holds those of a tokenizer.
+    """Return the configured type of ids or, for "auto", the smallest that fits a tokenizer.
 
     Raises:
-        ConfigError: the configured type does not hold them.
+        ConfigError: The ids do not fit the configured type.
     """
     asked = encode.id_type
     if asked == "auto":
         return "uint16" if model.max_id < UINT16_IDS else "uint32"
     if asked == "uint16" and model.max_id >= UINT16_IDS:
         raise ConfigError(
-            "The ids do not fit the type asked for.",
+            "The ids do not fit the configured type.",
             expected=f"uint32 or auto, for ids up to {model.max_id}",
             found="uint16",
             where="encode.id_type",
@@ -160,7 +160,7 @@ def check_affixes(encode: EncodeConfig, model: Model) -> None:
     """Check that the tokens put around documents are special tokens of a tokenizer.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: One is not.
     """
     for key in ("prepend", "append"):
         token = getattr(encode, key)

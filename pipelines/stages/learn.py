@@ -21,7 +21,7 @@ from pipelines.supervisor import current_task
 from pipelines.tokenizers.files import Model, save_tokenizer
 from pipelines.versions import deciding_versions
 
-# Holds the entry of a worker until the launcher writes the manifest.
+# Contains a worker's entry until the launcher writes the manifest.
 SCRATCH: Final = "_training"
 _ENTRY: Final = "entry.json"
 SCRATCH_FILES: Final = re.escape(_ENTRY)
@@ -29,7 +29,7 @@ SCRATCH_FILES: Final = re.escape(_ENTRY)
 
 @dataclass(frozen=True, kw_only=True)
 class _Trained:
-    """A trained tokenizer of either unit, and why training stopped."""
+    """Trained tokenizer of either unit, and why training stopped."""
 
     merges: int
     stop_reason: str
@@ -38,18 +38,18 @@ class _Trained:
 
 
 class _Entry(Record):
-    """The result of `learn` on a worker, with the fingerprint of the configuration."""
+    """Result of `learn` on a worker, with the fingerprint of the configuration."""
 
     configuration: str
     content: TokenizerContent
 
 
 def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[str, Any]:
-    """Return the canonical configuration of training: all that decides the tokenizer's bytes.
+    """Return the canonical configuration of training, which determines the tokenizer's bytes.
 
     Args:
-        config: of the build.
-        counted: manifest of the counts, or its content.
+        config: Configuration of the build.
+        counted: Manifest of the counts, or its content.
     """
     return {**tokenizer_configuration(config), "corpus": counted.corpus}
 
@@ -57,7 +57,10 @@ def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[
 def find_trained(
     directory: Directory, configuration: Mapping[str, Any], counted: CountsContent
 ) -> TokenizerContent | None:
-    """Return what `keep_trained` kept if it is of these counts and all its files are intact."""
+    """Return the result that `keep_trained` stored, or None.
+
+    It is used only if it belongs to these counts and all its files are intact.
+    """
     entry = _Entry.load_file(directory / SCRATCH, _ENTRY)
     if entry is None:
         return None
@@ -76,7 +79,7 @@ def find_trained(
 def keep_trained(
     directory: Directory, configuration: Mapping[str, Any], content: TokenizerContent
 ) -> None:
-    """Keep the result of `learn` on a worker, for the launcher that writes the manifest."""
+    """Store the result of `learn` on a worker for the launcher, which writes the manifest."""
     entry = _Entry(configuration=fingerprint(configuration), content=content)
     (directory / SCRATCH).write_json(_ENTRY, entry.to_json())
 
@@ -88,14 +91,14 @@ def learn(
     counted: CountsContent,
     configuration: Mapping[str, Any],
 ) -> TokenizerContent:
-    """Learn the merges and write the tokenizer's files; return the content of the manifest.
+    """Learn the merges and write the tokenizer's files. Return the content of the manifest.
 
     Args:
-        config: of the tokenizer.
-        counts: directory of the counts.
-        directory: of the tokenizer.
-        counted: manifest of the counts, or its content.
-        configuration: canonical, of the training.
+        config: Configuration of the tokenizer.
+        counts: Directory of the counts.
+        directory: Directory of the tokenizer.
+        counted: Manifest of the counts, or its content.
+        configuration: Canonical configuration of training.
     """
     pretokens = load_counts(
         counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
@@ -157,7 +160,7 @@ def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Train
         tokenizer.train_from_counts(
             counts,
             config.vocab_size,
-            tie_break=config.tie_break,  # type: ignore[arg-type]  # huggingface is refused
+            tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
             min_frequency=config.min_frequency,
             limit_alphabet=config.limit_alphabet,
             max_token_bytes=config.max_token_bytes,

@@ -1,4 +1,4 @@
-"""The start and the end of a stage, the same for all of them."""
+"""Start and end of a stage, the same for all stages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _M = TypeVar("_M", bound=Manifest)
 
 @dataclass(frozen=True, kw_only=True)
 class StageResult:
-    """The result of a stage that did something.
+    """Result of a stage that had something to do.
 
     Attributes:
-        resumed: if an earlier command had begun it.
-        bytes: text that it read, for the rate; 0 if the rate would mean nothing.
-        measured: metrics of its pipeline; None if there are none.
-        run: its part of `run.json`.
+        resumed: True if an earlier command had started it.
+        bytes: Size of the text that it read, for the rate; 0 if the rate would mean nothing.
+        measured: Metrics of its pipeline, or None.
+        run: Its part of `run.json`.
     """
 
     resumed: bool = False
@@ -43,11 +43,13 @@ def find_finished(context: BuildContext, stage: Stage[_M], identity: Identity) -
     """Return the manifest of a finished stage, or take the lock and return None.
 
     Raises:
-        DifferentConfigurationError: the stage has another configuration or other inputs.
-        OutputError: another build is at work, or files are missing or foreign.
+        DifferentConfigurationError: The stage has another configuration or other inputs.
+        OutputError: Another build holds the lock, or files are missing or not ours.
     """
     directory = context.output.of_stage(stage)
-    for _ in range(2):  # again under the lock: another build may have finished it before
+    for _ in range(
+        2
+    ):  # again under the lock: another build may have finished the stage in the meantime
         manifest = find_finished_manifest(stage, directory, identity, command=context.command)
         if manifest is not None and not _has_added_inputs(stage, identity, manifest):
             remove_remains(directory, context.lock.try_acquire)
@@ -74,13 +76,13 @@ def finish(
     """Write the manifest of a stage, add the stage to the report, and return the manifest.
 
     Args:
-        context: of the command.
-        stage: that is complete.
-        identity: of the stage.
-        manifest: of the stage.
-        result: of the stage.
-        started: when it began, by `time.monotonic`.
-        name: for the report; None: that of the stage.
+        context: Context of the command.
+        stage: The completed stage.
+        identity: Identity of the stage.
+        manifest: Manifest of the stage.
+        result: Result of the stage.
+        started: Start time, by `time.monotonic`.
+        name: Name in the report, or None for the name of the stage.
     """
     seconds = time.monotonic() - started
     measured = result.measured

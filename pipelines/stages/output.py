@@ -1,4 +1,4 @@
-"""The directories of a build's output, and what is removed from them."""
+"""Directories of a build's output, and removal of files from them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FILES_SHOWN: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """The directories that a build writes, and the tokenizer that it encodes with.
+    """Directories that a build writes, and the tokenizer that it encodes with.
 
     Attributes:
-        root: of all of them. Files appear in it only while the build holds the lock.
-        encoder: directory of the tokenizer that encodes: the configured one or the trained one.
+        root: Parent of all of them. Files appear in it only while the build holds the lock.
+        encoder: Directory of the tokenizer that encodes: the configured or the trained one.
     """
 
     root: Directory
@@ -50,22 +50,22 @@ class Output:
 
     @property
     def counts(self) -> Directory:
-        """The directory of the counts."""
+        """Return the directory of the counts."""
         return self.of_stage(COUNT)
 
     @property
     def tokenizer(self) -> Directory:
-        """The directory of the trained tokenizer."""
+        """Return the directory of the trained tokenizer."""
         return self.of_stage(TRAIN)
 
     @property
     def tokens(self) -> Directory:
-        """The directory of the token files."""
+        """Return the directory of the token files."""
         return self.of_stage(ENCODE)
 
     @property
     def rejects(self) -> Directory:
-        """The directory of rejected documents."""
+        """Return the directory of rejected documents."""
         return self.root / "rejects"
 
 
@@ -75,17 +75,17 @@ def check_thresholds(
     manifest: CountsManifest | TokensManifest,
     names: Sequence[str],
 ) -> None:
-    """Check that no more is bad or rejected than the configuration allows.
+    """Check that no more files are bad or documents rejected than the configuration allows.
 
     Args:
-        config: of the build.
-        rejects: directory of the files of rejects.
-        manifest: of the stage.
-        names: of the stage's files of rejects.
+        config: Configuration of the build.
+        rejects: Directory of the files of rejects.
+        manifest: Manifest of the stage.
+        names: Names of the stage's files of rejects.
 
     Raises:
-        BadFileLimitError: too many files of a source are bad.
-        RejectLimitError: too many documents are rejected.
+        BadFileLimitError: Too many files of a source are bad.
+        RejectLimitError: Too many documents are rejected.
     """
     bad_files = [source.bad_files for source in manifest.sources]
     check_bad_files(bad_files, config.input, rejects, names)
@@ -94,12 +94,12 @@ def check_thresholds(
 
 
 def remove_scratch(scratch: Directory, ours: str, lock: OutputLock) -> list[str]:
-    """Remove what a stage needs only until it is finished, unless another build is at work.
+    """Remove temporary files of a finished stage, unless another build holds the lock.
 
     Args:
-        scratch: directory to remove.
-        ours: a regex that matches the paths of files that builds write there; others stay.
-        lock: of the output.
+        scratch: Directory to remove.
+        ours: A regex that matches the paths of files that builds write there; others stay.
+        lock: Lock of the output.
 
     Returns:
         Warnings: one if files stay.
@@ -111,7 +111,7 @@ def remove_scratch(scratch: Directory, ours: str, lock: OutputLock) -> list[str]
         return []
     left = len(foreign) - _FILES_SHOWN
     shown = ", ".join(foreign[:_FILES_SHOWN]) + (f" and {left:,} more" * (left > 0))
-    return [f"{scratch.url} stays: no build wrote {shown}"]
+    return [f"{scratch.url} was not removed: it contains files that no build wrote: {shown}"]
 
 
 def discard_count_rejects(output: Output) -> None:
@@ -120,7 +120,7 @@ def discard_count_rejects(output: Output) -> None:
     of = r"\d{5,}" if tasks is None else f"{tasks:05d}"
     ours = re.compile(rf"count-\d{{5,}}-of-{of}\.parquet")
     found = [name for name in rejects.sizes() if ours.fullmatch(name)]
-    if tasks is None:  # an earlier version counted and did not record the number
+    if tasks is None:  # an earlier version, which did not record the number, did the counting
         found = [name for name in found if is_of_a_build(rejects, name)]
     rejects.remove_files(found)
     rejects.remove_leftovers()
@@ -128,7 +128,7 @@ def discard_count_rejects(output: Output) -> None:
 
 
 def remove_unlisted(output: Output, manifest: TokensManifest, lock: OutputLock) -> None:
-    """Remove files of unfinished generations, unless another build is at work."""
+    """Remove files of unfinished generations, unless another build holds the lock."""
     unlisted = generations.find_unlisted(output.tokens, output.rejects, manifest)
     if unlisted and lock.try_acquire():
         generations.remove(unlisted)

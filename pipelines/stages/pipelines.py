@@ -1,4 +1,4 @@
-"""The Beam pipelines of a build, and how they are run or submitted."""
+"""Beam pipelines of a build, run or submitted."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from pipelines.stages.transforms import (
 from pipelines.storage.locks import DetachedJob
 from pipelines.writing.jobs import EncodeJob
 
-# Adds the steps of a stage to a pipeline; returns their last output.
+# Adds the steps of a stage to a pipeline, and returns their last output.
 Steps: TypeAlias = Callable[[beam.Pipeline], beam.PCollection[bytes]]
 
 
 class Pipelines:
-    """The pipelines of a build, on its runner.
+    """Pipelines of a build, on its runner.
 
     Args:
-        config: runner, workers and options.
-        beam_args: options that win over those of the configuration.
-        places: paths and URLs that workers must reach.
-        no_wait: if pipelines are submitted rather than run.
+        config: Runner, workers and options.
+        beam_args: Options that override those of the configuration.
+        places: Paths and URLs that workers must reach.
+        no_wait: True to submit pipelines rather than run them.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Pipelines:
         self._no_wait = no_wait
 
     def check_options(self) -> None:
-        """Check the options of Beam.
+        """Check the Beam options.
 
         Raises:
-            ConfigError: Beam does not know one, or it does not suit the runner or the command.
+            ConfigError: An option is unknown, or does not fit the runner or the command.
         """
         options = runners.options_of(
             self._config, self._beam_args, self._places, no_wait=self._no_wait
@@ -67,22 +67,22 @@ class Pipelines:
             runners.check_waits(options)
 
     def count_workers(self) -> int | None:
-        """Return the number of workers; None if the engine decides it."""
+        """Return the number of workers, or None if the engine decides it."""
         return runners.workers_of(self._config, runners.options_of(self._config, self._beam_args))
 
     def run(self, steps: Steps) -> Any:
-        """Run steps as a pipeline and return its result once it has ended."""
+        """Run steps as a pipeline, and return its result when it has ended."""
         with runners.pipeline(self._config, self._beam_args, self._places) as pipeline:
             steps(pipeline)
         return pipeline.result
 
     def run_tasks(self, steps: Steps, title: str, tasks: int) -> Measured | None:
-        """Run steps over tasks, showing progress, and return their metrics.
+        """Run steps over tasks, show progress, and return their metrics.
 
         Args:
-            steps: to run.
-            title: of the display, such as "counting tasks".
-            tasks: number of tasks that the steps do.
+            steps: Steps to run.
+            title: Title of the display, such as "counting tasks".
+            tasks: Number of tasks that the steps process.
         """
         with progress.show(title, tasks):
             result = self.run(steps)
@@ -91,16 +91,16 @@ class Pipelines:
     def submit(
         self, stages: Sequence[Stage[Any]], steps: Steps, job: TrainJob, works: Sequence[TaskWork]
     ) -> DetachedJob:
-        """Submit the steps of a stage and of the stages after it as one job.
+        """Submit the steps of a stage and of the following stages as one job.
 
         Args:
-            stages: that the job does, in order.
-            steps: of the first stage; of training, `begin`.
-            job: to train and to encode with the tokenizer that it trains.
-            works: tasks to encode, if the job encodes after another stage.
+            stages: Stages that the job does, in order.
+            steps: Steps of the first stage; for training, `begin`.
+            job: Job that trains, and encodes with the trained tokenizer.
+            works: Tasks to encode, if the job encodes after another stage.
 
         Raises:
-            ConfigError: the runner can't leave a job behind, or did not accept it.
+            ConfigError: The runner cannot run a job without the launcher, or rejected it.
         """
 
         def build(pipeline: beam.Pipeline) -> None:
@@ -122,7 +122,7 @@ class Pipelines:
 
     @staticmethod
     def count(works: Sequence[TaskWork], job: CountJob, commits: Sequence[str]) -> Steps:
-        """Return the steps that count tasks, adding to the commits of an earlier run."""
+        """Return the steps that count tasks, added to the commits of an earlier invocation."""
 
         def steps(pipeline: beam.Pipeline) -> beam.PCollection[bytes]:
             tasks = pipeline | "ReadTasks" >> ReadTasks(works=works)
@@ -132,7 +132,7 @@ class Pipelines:
 
     @staticmethod
     def begin(pipeline: beam.Pipeline) -> beam.PCollection[bytes]:
-        """Add the one element that training begins with."""
+        """Add the single element that starts training."""
         return pipeline | "Begin" >> beam.Create([b""], reshuffle=False)
 
     @classmethod

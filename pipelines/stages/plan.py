@@ -1,4 +1,4 @@
-"""The plan of a build: what it would read, do and write, from the sizes of its files."""
+"""Plan of a build: the files, work and output that follow from the sizes of its inputs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _M = TypeVar("_M", bound=Manifest)
 
 
 def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan:
-    """Return the plan of a build, with the reason to refuse it if there is one."""
+    """Return the plan of a build, with the error with which the build would end, if any."""
     inputs.check()
     refusal = _find_refusal(config, inputs, output)
-    # The output is of no use to plan with if a build would refuse it.
+    # If a build would refuse the output, the plan does not use it.
     dataset = None if refusal else load_manifest(ENCODE, output.tokens)
     generation, plan = _plan_generation(inputs, output, dataset)
     files = _list_files(config, plan)
@@ -75,7 +75,7 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
 def _plan_generation(
     inputs: Inputs, output: Output, dataset: TokensManifest | None
 ) -> tuple[str, Plan]:
-    """Return the generation that encoding would make, and its plan."""
+    """Return the generation that encoding would add, and its plan."""
     if dataset is None:
         return BASE, inputs.plan
     added = inputs.plan_added(dataset, output.tokens.url)
@@ -106,7 +106,7 @@ def _list_files(config: BuildConfig, plan: Plan) -> tuple[PlannedFile, ...]:
 
 
 def _find_refusal(config: BuildConfig, inputs: Inputs, output: Output) -> PipelineError | None:
-    """Return the error with which a build would refuse its output; None if it would not."""
+    """Return the error with which a build would refuse its output, or None."""
     try:
         check_output(config, inputs, output, "build")
     except (DifferentConfigurationError, OutputError) as error:
@@ -115,17 +115,17 @@ def _find_refusal(config: BuildConfig, inputs: Inputs, output: Output) -> Pipeli
 
 
 def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: str) -> None:
-    """Check what the stages of a command will check before they begin, as far as it is known yet.
+    """Run the checks that a command's stages do before they start, as far as possible now.
 
     Args:
-        config: of the build.
-        inputs: of the build.
-        output: of the build.
+        config: Configuration of the build.
+        inputs: Inputs of the build.
+        output: Output of the build.
         command: "count", "train", "encode" or "build".
 
     Raises:
-        DifferentConfigurationError: a stage has another configuration or other inputs.
-        OutputError: the output has files that no build wrote.
+        DifferentConfigurationError: A stage has another configuration or other inputs.
+        OutputError: The output contains files that no build wrote.
     """
 
     def check(stage: Stage[_M], configuration: Mapping[str, Any]) -> _M | None:
@@ -146,7 +146,7 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
     if trained is not None or config.tokenizer.path is not None:
         model = load_model(output.encoder)
         fingerprint, id_type = model.fingerprint, choose_id_type(config.encode, model)
-    else:  # the tokenizer is not known yet, so that of the token files will do
+    else:  # the tokenizer is unknown, so use the one in the manifest of the token files
         encoded = load_declaration(ENCODE, output.tokens)
         known = {} if encoded is None else encoded.configuration
         asked = config.encode.id_type
@@ -171,6 +171,6 @@ def _find_warnings(config: BuildConfig, files: Sequence[PlannedFile]) -> Iterato
     if large:
         largest = max(large, key=lambda file: file.bytes)
         yield (
-            "files above range_bytes that can't be split (compressed, or a document each): "
-            f"{len(large):,}, the largest {largest.path}; each is the work of one worker."
+            "files above range_bytes that cannot be split (compressed, or one document each): "
+            f"{len(large):,}, the largest {largest.path}; one worker processes each."
         )

@@ -1,4 +1,4 @@
-"""The stage that encodes rejected documents after all, as a further generation."""
+"""Stage that encodes documents rejected earlier, as a further generation."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def replay(context: BuildContext, repaired: Mapping[str, str]) -> None:
     """Add a generation of rejected documents, if any can be replayed.
 
     Args:
-        context: of the command.
-        repaired: path or URL of a repaired file, by the label of the file that it replaces.
+        context: Context of the command.
+        repaired: Path or URL of a repaired file, by the label of the file that it replaces.
     """
     model = load_model(context.output.encoder)
     check_affixes(context.config.encode, model)
@@ -44,7 +44,9 @@ def replay(context: BuildContext, repaired: Mapping[str, str]) -> None:
     if job.parts:
         context.lock.acquire()
         if load_dataset(context.output.tokens) != plan.dataset.manifest:
-            plan, job = _plan_replay(context, model, repaired)  # another build has changed it
+            plan, job = _plan_replay(
+                context, model, repaired
+            )  # another build has changed the dataset
     if job.parts:
         manifest = _write_generation(context, model, plan, job, started)
     else:
@@ -58,7 +60,7 @@ def replay(context: BuildContext, repaired: Mapping[str, str]) -> None:
 def _plan_replay(
     context: BuildContext, model: Model, repaired: Mapping[str, str]
 ) -> tuple[Replay, Job]:
-    """Return the replay into the dataset as it is on disk, and the job of its tasks."""
+    """Return the replay for the current dataset, and the job of its tasks."""
     config, output = context.config, context.output
     configuration = encode_configuration(config, model)
     dataset = ExistingDataset(
@@ -88,7 +90,7 @@ def _plan_replay(
 def _write_generation(
     context: BuildContext, model: Model, plan: Replay, job: Job, started: float
 ) -> TokensManifest:
-    """Encode the documents of a replay; return the manifest that includes them."""
+    """Encode the documents of a replay. Return the manifest that includes them."""
     identity = Identity(configuration=plan.configuration, inputs={}, marks={})
     encoding = encode_job(
         context.config,

@@ -1,4 +1,4 @@
-"""The summary of a command, collected as its stages finish."""
+"""Summary of a command, collected as its stages finish."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.tokenizers.files import Model, tokenizer_class
 
 
 class Report:
-    """The summary of a command so far."""
+    """Summary of a command so far."""
 
     def __init__(self) -> None:
         self.summary = BuildSummary()
@@ -30,11 +30,11 @@ class Report:
         self._set(stages=(*self.summary.stages, stage))
 
     def add_warnings(self, warnings: Iterable[str]) -> None:
-        """Add warnings, each once."""
+        """Add warnings that are not yet in the report."""
         self._set(warnings=tuple(dict.fromkeys([*self.summary.warnings, *warnings])))
 
     def add_submitted(self, job: DetachedJob, stages: Iterable[Stage[Any]]) -> None:
-        """Add a job that does stages without the command."""
+        """Add a job that does stages after the launcher has ended."""
         for stage in stages:
             self.add_stage(StageSummary(name=stage.name, state="submitted"))
         self._set(submitted=job)
@@ -71,7 +71,7 @@ class Report:
             )
 
     def add_dataset(self, manifest: TokensManifest, output: Output, model: Model) -> None:
-        """Add the results of encoding, of all generations of the dataset."""
+        """Add the results of encoding, for all generations of the dataset."""
         totals = manifest.totals
         tokens = totals.tokens
         self._add_documents(totals)

@@ -1,4 +1,4 @@
-"""Submission of pipelines that run on without the command (`--no-wait`)."""
+"""Submission of pipelines that continue without the launcher (`--no-wait`)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 def submit(
     context: BuildContext, stage: Stage[Any], steps: Steps, counting: CountJob | None = None
 ) -> NoReturn:
-    """Submit a stage, with the stages that workers can do after it, and end the command.
+    """Submit a stage, with the following stages that workers can do, and end the command.
 
-    The lock passes to the job, which reports at its end that it has finished.
+    The lock is transferred to the job, which reports its end.
 
     Args:
-        context: of the command, which has begun the stage.
-        stage: the first one of the job.
-        steps: of that stage; of training, those that it begins with.
-        counting: the job of the stage, if it counts.
+        context: Context of the command, which has started the stage.
+        stage: First stage of the job.
+        steps: Steps of that stage; for training, those before it.
+        counting: Job of the stage, if it counts.
 
     Raises:
-        ConfigError: the runner can't leave a job behind, or did not accept it.
-        Submitted: the job was submitted.
+        ConfigError: The runner cannot run a job without the launcher, or rejected it.
+        Submitted: The job was submitted.
     """
     plan = context.inputs.plan
     stages = (stage, *_stages_after(context, stage))
@@ -46,19 +46,19 @@ def submit(
     )
     works = list_works(plan) if encodes else []
     submitted = context.pipelines.submit(stages, steps, job, works)
-    context.lock.leave_to(submitted)
+    context.lock.transfer_to_job(submitted)
     context.report.add_submitted(submitted, stages)
     raise Submitted
 
 
 def _stages_after(context: BuildContext, stage: Stage[Any]) -> Iterator[Stage[Any]]:
-    """Yield the stages that workers can do once a stage is done."""
+    """Yield the stages that workers can do after a stage."""
     if stage == COUNT and context.command != COUNT.name:
         if context.config.tokenizer.train_where == "launcher":
             return
         yield TRAIN
     elif stage != TRAIN:
         return
-    # Only the launcher can plan a further generation of a dataset.
+    # Only the launcher can plan an additional generation of a dataset.
     if context.command != TRAIN.name and load_manifest(ENCODE, context.output.tokens) is None:
         yield ENCODE

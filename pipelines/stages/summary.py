@@ -17,17 +17,17 @@ StageState: TypeAlias = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFile:
-    """An input file of a plan.
+    """Input file of a plan.
 
     Attributes:
-        path: absolute path or URL.
-        bytes: size as stored.
+        path: Absolute path or URL.
+        bytes: Size as stored.
         compression: "none", "gzip", "zstd", "bz2" or "xz".
-        splittable: if it can be cut into several ranges (compressed files can't).
-        ranges: number of ranges it is cut into.
-        source: name of its source, if there are several.
-        stop: byte of its text, or row, at which a limit of its source ends; 0: it is not read;
-            None: it is read to its end.
+        splittable: True if it can be cut into several ranges; compressed files cannot.
+        ranges: Number of ranges.
+        source: Name of its source, if there are several.
+        stop: Byte of its text, or row, at which a limit of its source ends. 0 if it is not read,
+            None if it is read to its end.
     """
 
     path: str
@@ -41,23 +41,23 @@ class PlannedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan:
-    """The work of a build, planned from the sizes of its files.
+    """Work of a build, planned from the sizes of its files.
 
-    Nothing is read to plan, except sources with a limit, which are read up to it.
+    Planning reads no files, except those of sources with a limit, up to the limit.
 
     Attributes:
-        files: every input file, in source order.
-        tasks: number of tasks.
-        finished_tasks: number of tasks that already have their token file.
-        shards: number of count files; 0 if nothing is counted.
-        token_files: names of all token files, train and validation, in order.
-        id_type: "uint16" or "uint32"; the type of the column `input_ids`.
-        output: path or URL that everything is written to.
-        skipped: number of files in the output that the patterns of the input match.
-        generation: of the token files: "base", or the generation that extends a finished dataset.
-        selection: keys that select documents, by the name of their source.
-        warnings: for the user to read before starting.
-        refusal: the error with which a build would end because of its output; None: it would run.
+        files: Every input file, in source order.
+        tasks: Number of tasks.
+        finished_tasks: Number of tasks that already have their token file.
+        shards: Number of count files; 0 if nothing is counted.
+        token_files: Names of all token files, train and validation, in order.
+        id_type: "uint16" or "uint32", the type of the column `input_ids`.
+        output: Path or URL of the output.
+        skipped: Number of files in the output that match patterns of the input.
+        generation: Generation of the token files: "base", or one that extends a finished dataset.
+        selection: Keys that select documents, by the name of their source.
+        warnings: Warnings to read before the start.
+        refusal: Error with which a build would end because of its output, or None.
     """
 
     files: tuple[PlannedFile, ...]
@@ -75,32 +75,32 @@ class BuildPlan:
 
     @property
     def unread(self) -> int:
-        """Number of files that are not read because a limit ends before them."""
+        """Return the number of files that are not read because a limit ends before them."""
         return sum(file.stop == 0 for file in self.files)
 
     @property
     def ranges(self) -> int:
-        """Number of ranges of all files."""
+        """Return the number of ranges of all files."""
         return sum(file.ranges for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Size of all files as stored."""
+        """Return the size of all files as stored."""
         return sum(file.bytes for file in self.files)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageSummary:
-    """The result of one stage.
+    """Result of one stage.
 
     Attributes:
         name: "count", "train", "encode" or "replay"; the last two may be followed by the name of
             the generation that they added.
-        state: "done", or "resumed" if an earlier command had begun it; "already finished";
+        state: "done", or "resumed" if an earlier command had started it; "already finished";
             "submitted" if a job does it; "nothing to replay" if every reject needs a repaired file.
-        seconds: wall-clock time.
-        bytes: text read in that time, for the rate; 0 if the stage has no meaningful rate.
-        parts: seconds of each part of the work, summed over all workers; empty if the runner does
+        seconds: Wall-clock time.
+        bytes: Size of the text read in that time, for the rate; 0 if there is no meaningful rate.
+        parts: Seconds of each part of the work, summed over all workers; empty if the runner does
             not report them.
     """
 
@@ -112,40 +112,40 @@ class StageSummary:
 
     @property
     def megabytes_per_second(self) -> float | None:
-        """The rate in 10^6 bytes a second; None if there is none."""
+        """Return the rate in 10^6 bytes per second, or None if there is none."""
         return self.rate_in(self.seconds)
 
     def rate_in(self, seconds: float) -> float | None:
-        """Return the rate, in 10^6 bytes a second, as if the stage had taken this long."""
+        """Return the rate, in 10^6 bytes per second, for another duration of the stage."""
         return self.bytes / seconds / 1e6 if self.bytes and seconds > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSummary:
-    """The result of a command. Fields of stages that did not run are None.
+    """Result of a command. Fields of stages that did not run are None.
 
     Attributes:
-        documents: number of documents of the input, with empty, rejected and unselected ones.
-        bytes: text of these documents, in bytes.
-        framing_bytes: separators and markup around the documents in text and JSON lines, in bytes.
-        empty: number of empty documents (counted, not written).
-        not_selected: number of documents that the selection of their source left out.
-        rejects: number of rejected documents.
-        reasons: number of rejected documents, and of unread rests of bad files, by reason.
-        bad_files: number of files that can't be read, or not to their end.
-        distinct_pretokens: number of distinct pre-tokens.
-        merges: number of merges learned.
-        stop_reason: why training stopped, as a phrase ("the vocabulary is full").
-        vocab_size: number of ids.
-        tokens: number of token ids written, with those prepended and appended.
-        bytes_per_token: bytes of encoded text for each token.
-        train_rows, validation_rows: rows of the token files.
-        stages: in the order in which they ran.
-        outputs: path or URL of each result, by its name (such as "tokenizer").
-        tokenizer_class: class of `bpe_core` that loads the tokenizer.
-        submitted: the job that runs without the command, if one was submitted.
-        next_command: a command to try next; after a submission, once the job has finished.
-        warnings: for the user to read (such as a corpus too small for the vocabulary).
+        documents: Number of documents of the input, including empty, rejected and unselected ones.
+        bytes: Size of the text of these documents.
+        framing_bytes: Size of separators and markup around the documents of text and JSON lines.
+        empty: Number of empty documents, which are counted but not written.
+        not_selected: Number of documents that the selection of their source left out.
+        rejects: Number of rejected documents.
+        reasons: Number of rejected documents, and of unread rests of bad files, by reason.
+        bad_files: Number of files that cannot be read, or not to their end.
+        distinct_pretokens: Number of distinct pre-tokens.
+        merges: Number of learned merges.
+        stop_reason: Why training stopped, as a phrase ("the vocabulary is full").
+        vocab_size: Number of ids.
+        tokens: Number of token ids written, including prepended and appended ones.
+        bytes_per_token: Bytes of encoded text per token.
+        train_rows, validation_rows: Rows of the token files.
+        stages: Results of the stages, in the order in which they ran.
+        outputs: Path or URL of each result, by its name (such as "tokenizer").
+        tokenizer_class: Class of `bpe_core` that loads the tokenizer.
+        submitted: Job that continues without the launcher, if one was submitted.
+        next_command: A command to try next; after a submission, once the job has finished.
+        warnings: Warnings for the user, such as a corpus too small for the vocabulary.
     """
 
     documents: int | None = None

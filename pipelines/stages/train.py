@@ -1,4 +1,4 @@
-"""The stage that learns merges from the counts, in one process: the launcher or a worker."""
+"""Stage that learns merges from the counts, in one process: the launcher or a worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pipelines.storage.locks import OutputLock
 
 
 def train(context: BuildContext) -> TokenizerManifest:
-    """Train the tokenizer unless that is done, counting first; return the manifest."""
+    """Train the tokenizer unless this is already done, after counting. Return the manifest."""
     counted = count(context)
     output = context.output
     configuration = training_configuration(context.config, counted)
@@ -54,7 +54,7 @@ def train(context: BuildContext) -> TokenizerManifest:
 
 
 def discard_tokenizer(output: Output, lock: OutputLock) -> list[str]:
-    """Remove the files of the stage; return warnings."""
+    """Remove the files of the stage. Return warnings."""
     lock.acquire()
     warnings = remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, lock)
     discard_stage(TRAIN, output.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
@@ -64,7 +64,7 @@ def discard_tokenizer(output: Output, lock: OutputLock) -> list[str]:
 def _train_where_configured(
     context: BuildContext, counted: CountsManifest, configuration: Mapping[str, Any]
 ) -> tuple[TokenizerContent, bool]:
-    """Train; return the content of the manifest, and True if an earlier command had trained."""
+    """Train. Return the content of the manifest, and True if an earlier command had trained."""
     config, output = context.config.tokenizer, context.output
     content = find_trained(output.tokenizer, configuration, counted)
     if content is not None:

@@ -1,4 +1,4 @@
-"""The job of a worker that goes on with a build after its counts: to train, then to encode."""
+"""Job of a worker that continues a build after counting: training, then encoding."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _M = TypeVar("_M", bound=Manifest)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """All that a worker needs to know to train, and to encode after it; small.
+    """Complete instructions for a worker to train, and then to encode. Small.
 
     Attributes:
-        config: of the build.
-        guard: of the build's output.
-        counting: the job that makes the counts in the same pipeline; None: they are finished.
-        planned_bytes: bytes of each source that the counts must account for.
-        plan, tasks: digest and number of tasks of the plan that the pipeline goes on to encode;
-            empty and 0 if it does not.
-        limits: where the limits of sources end, for the encoding.
+        config: Configuration of the build.
+        guard: Guard of the build's output.
+        counting: Job that counts in the same pipeline, or None if the counts are finished.
+        planned_bytes: Bytes of each source that the counts must add up to.
+        plan, tasks: Digest and number of tasks of the plan that the pipeline then encodes; empty
+            and 0 if it does not encode.
+        limits: Positions where the limits of sources end, for the encoding.
     """
 
     config: BuildConfig
@@ -62,7 +62,7 @@ class TrainJob:
         return Output.of(self.config, self.guard)
 
     def train(self) -> str:
-        """Train unless that is done; return the tokenizer's fingerprint."""
+        """Train unless this is already done. Return the tokenizer's fingerprint."""
         output = self._output
         counted = self._read_counted(output)
         configuration = training_configuration(self.config, counted)
@@ -79,7 +79,7 @@ class TrainJob:
         return content.fingerprint
 
     def begin_encoding(self, fingerprint: str) -> None:
-        """Begin the stage that encodes with the tokenizer of this fingerprint."""
+        """Start the stage that encodes with the tokenizer of this fingerprint."""
         output = self._output
         model = _load_model(output, fingerprint)
         check_affixes(self.config.encode, model)
@@ -107,23 +107,23 @@ class TrainJob:
         if self.counting is not None:
             return counts_content(self.counting, self.config.input, self.planned_bytes)
         counted = load_manifest(COUNT, output.counts)
-        assert counted is not None, "counts are finished before training begins"
+        assert counted is not None, "counts are finished before training starts"
         return counted
 
     def _begin(
         self, stage: Stage[_M], output: Output, configuration: Mapping[str, Any]
     ) -> _M | None:
-        """Begin a stage with the inputs of the one that the launcher has begun.
+        """Start a stage with the inputs of the stage that the launcher has started.
 
         Returns:
-            The manifest, if the stage was finished before the launcher began the other one again.
+            The manifest, if the stage was finished before the launcher started the other one again.
         """
         begun = (
             load_plan(TRAIN, output.tokenizer)
             if self.counting is None
             else load_plan(COUNT, output.counts)
         )
-        assert isinstance(begun, StagePlan), "the launcher has begun the stage"
+        assert isinstance(begun, StagePlan), "the launcher has started the stage"
         identity = Identity(configuration=configuration, inputs=begun.inputs, marks=begun.marks)
         directory = output.of_stage(stage)
         finished = find_finished_manifest(stage, directory, identity)

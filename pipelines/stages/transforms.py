@@ -1,8 +1,8 @@
-"""The transforms of a build, each a few lines over plain functions that work without Beam.
+"""Transforms of a build, each a few lines over plain functions that work without Beam.
 
 ::
 
-    descriptors = pipeline | ReadTasks(works=...)        # descriptors of tasks, one an element
+    descriptors = pipeline | ReadTasks(works=...)        # one descriptor of a task per element
     descriptors | CountTasks(job=count_job)              # → entries of the shards of counts
     descriptors | WriteTasks(job=encode_job)             # → entries of the tasks' token files
 """
@@ -38,21 +38,22 @@ __all__ = ["CountTasks", "NoteFinished", "TrainTokenizer", "WriteTasks", "WriteT
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class CountTasks(beam.PTransform):  # type: ignore[misc]
-    """Task descriptors → entries, as JSON, of the shards of counts that they add up to.
+    """Task descriptors → entries, as JSON, of the shards of counts.
 
-    Each task is counted exactly once: a shard is written only if its commits (checkpoints) have
+    Each task is counted exactly once: a shard is written only if its commits (checkpoints) contain
     every task of the plan once. Parallelism is limited by the number of tasks, then of shards.
 
     Attributes:
-        job: of the counting.
-        commits: names of the commits of an earlier command, which workers read.
+        job: Job of the counting.
+        commits: Names of an earlier command's commits, which workers read.
     """
 
     job: CountJob
     commits: Sequence[str] = ()
 
     def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
-        # Types are what coders follow from: undeclared, elements would be shuffled as objects.
+        # Declared types select efficient coders; without one, elements are shuffled as pickled
+        # objects.
         counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job)).with_output_types(
             tuple[int, bytes]
         )
@@ -61,7 +62,7 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
             names = [name.encode() for name in self.commits]
             read = beam.ParDo(_ReadCommits(self.job)).with_output_types(tuple[int, bytes])
             begin = beam.pvalue.PBegin(tasks.pipeline)
-            found.append(runners.deal(begin, names) | "ReadCommits" >> read)
+            found.append(runners.distribute(begin, names) | "ReadCommits" >> read)
         return (
             found
             | "Sections" >> beam.Flatten()
@@ -70,7 +71,7 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
         )
 
     def display_data(self) -> dict[str, Any]:
-        """The destination and the rules of the counts."""
+        """Return the destination and the rules of the counts."""
         job = self.job
         return {"output": job.counts.url, "pattern": job.pattern, "shards": job.shards}
 
@@ -81,8 +82,8 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
 class WriteTasks(beam.PTransform):  # type: ignore[misc]
     """Task descriptors → entries, as JSON, of the token files of the tasks.
 
-    Idempotent: names and bytes depend on the task alone, and a file gets its name when it is
-    complete. Parallelism is limited by the number of tasks.
+    Repeating a task is safe: names and bytes depend on the task alone, and a file gets its name
+    when it is complete. Parallelism is limited by the number of tasks.
     """
 
     job: EncodeJob
@@ -91,7 +92,7 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
         return tasks | "WriteTasks" >> beam.ParDo(_WriteTasks(self.job)).with_output_types(bytes)
 
     def display_data(self) -> dict[str, Any]:
-        """The destination and the rules of the token files."""
+        """Return the destination and the rules of the token files."""
         job = self.job
         return {
             "output": job.tokens.url,
@@ -106,8 +107,8 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
 class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
     """Entries of all shards of counts, or any one element → the tokenizer's fingerprint.
 
-    One step on one worker, which waits for all elements. Idempotent: the files have the same bytes
-    whenever it is repeated.
+    One step on one worker, which waits for all elements. Repeating it is safe: the files always
+    have the same bytes.
     """
 
     job: TrainJob
@@ -120,7 +121,7 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
         )
 
     def display_data(self) -> dict[str, Any]:
-        """The destination and the size of the tokenizer."""
+        """Return the destination and the size of the tokenizer."""
         job, tokenizer = self.job, self.job.config.tokenizer
         return {
             "output": (job.guard.output / "tokenizer").url,
@@ -137,8 +138,8 @@ class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
     """`WriteTasks` with a tokenizer that is trained in the same pipeline.
 
     Attributes:
-        job: of the training.
-        trained: output of `TrainTokenizer`, which encoding waits for.
+        job: Job of the training.
+        trained: Output of `TrainTokenizer`, which encoding waits for.
     """
 
     job: TrainJob
@@ -150,7 +151,7 @@ class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
         ).with_output_types(bytes)
 
     def display_data(self) -> dict[str, Any]:
-        """The destination and the rules of the token files."""
+        """Return the destination and the rules of the token files."""
         output, encode = self.job.guard.output, self.job.config.encode
         return {
             "output": (output / "tokens").url,
@@ -163,7 +164,7 @@ class WriteTrainedTasks(beam.PTransform):  # type: ignore[misc]
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class NoteFinished(beam.PTransform):  # type: ignore[misc]
-    """Record, after all elements, that a job has finished that no command waits for."""
+    """Record, after all elements, that a job that no launcher waits for has finished."""
 
     guard: Guard
 
@@ -175,12 +176,15 @@ class NoteFinished(beam.PTransform):  # type: ignore[misc]
         )
 
     def display_data(self) -> dict[str, Any]:
-        """The output that is finished."""
+        """Return the finished output."""
         return {"output": self.guard.output.url}
 
 
 class _CountTasks(VersionCheckedDoFn):
-    """Count tasks into a table that one attempt at a bundle owns: only its commits matter."""
+    """DoFn that counts tasks into a table that belongs to one attempt of a bundle.
+
+    Only the commits of the attempt are used.
+    """
 
     def __init__(self, job: CountJob) -> None:
         super().__init__()
@@ -188,14 +192,14 @@ class _CountTasks(VersionCheckedDoFn):
         self._counter: TaskCounter | None = None
 
     def start_bundle(self) -> None:
-        if self._counter is not None:  # an attempt before this one failed
+        if self._counter is not None:  # the previous attempt failed
             self._counter.close()
         self._counter = TaskCounter(self._job, beam_meter())
 
     def process(self, descriptor: bytes) -> Iterator[tuple[int, bytes]]:
         assert self._counter is not None
         if FAILURE.happened:
-            for _ in self._counter.commit():  # keeps the tasks that are finished
+            for _ in self._counter.commit():  # keep the finished tasks
                 pass
         with FAILURE.task():
             yield from self._counter.count(TaskWork.from_bytes(descriptor))

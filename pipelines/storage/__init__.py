@@ -1,1 +1,1 @@
-"""Storage of any kind: what is read, and how output files appear, through fsspec."""
+"""Storage of any kind through fsspec: reading files, and making output files appear atomically."""

@@ -1,8 +1,9 @@
 """Files inside archives: `zip://NAME::ARCHIVE` and `tar://NAME::ARCHIVE`, on any storage.
 
-An archive's table of contents is read once a process; then a file in it is an interval of the
-archive's bytes, read like any other file. What zip has compressed, and everything in a compressed
-tar, can be read from the front only.
+The table of contents of an archive is read once per process; then a file in it is a byte range of
+the archive, read like any other file. Compressed files in a zip, and all files in a compressed tar,
+can only be read from the start. fsspec's own archives are not used: they read through shared
+handles, which are not safe for threads and do not repeat failed requests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pipelines.config.values import escape, unescape
-from pipelines.storage.remote_files import StoredFile, StoredHandle, current_mark, open_stored
+from pipelines.storage.remote_files import StoredFile, StoredHandle, current_version, open_stored
 from pipelines.storage.salvage import DECODING_ERRORS, SalvagedText
 
 _PROTOCOLS: Final = ("zip", "tar")
@@ -29,11 +30,11 @@ _LOCAL_HEADER_BYTES: Final = 30
 _SKIPPED_AT_ONCE: Final = 1 << 20
 _ENCRYPTED: Final = 1
 _TAR_RECORD_BYTES: Final = 10240
-# Bytes of text from one byte of data: deflate's is known, and others stay below the second, bz2's.
+# Maximum bytes of text per byte of data. Deflate's is known; others stay below the second, bz2's.
 _HIGHEST_RATIOS: Final = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
 _HIGHEST_RATIO: Final = 1 << 20
 
-# Of a tar as a whole, by the ends of its name.
+# Compression of a whole tar, by the end of its name.
 _TAR_COMPRESSION: Final[dict[tuple[str, ...], Callable[[io.RawIOBase], Any]]] = {
     (".gz", ".tgz"): lambda file: gzip.GzipFile(fileobj=io.BufferedReader(file, 1 << 18)),
     (".bz2", ".tbz2", ".tbz"): lambda file: bz2.BZ2File(io.BufferedReader(file, 1 << 18)),
@@ -43,9 +44,9 @@ _TAR_COMPRESSION: Final[dict[tuple[str, ...], Callable[[io.RawIOBase], Any]]] = 
 
 
 class DamagedArchiveError(OSError):
-    """An archive, or a file in it, is not what its format says.
+    """An archive, or a file in it, does not follow its format.
 
-    `readable`: how many of the bytes that were asked for could be read, from the first on.
+    `readable` is the number of requested bytes that could be read, from the first one.
     """
 
     readable: int = 0
@@ -53,14 +54,14 @@ class DamagedArchiveError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file in an archive.
+    """File in an archive.
 
     Attributes:
-        name: its path there.
-        size: bytes of its content.
-        offset: of its content in the archive (in a compressed tar: in the tar); for zip, of the
-            header before it.
-        zip_info: what zip says of it.
+        name: Its path in the archive.
+        size: Size of its content.
+        offset: Offset of its content in the archive (in a compressed tar: in the tar); for zip,
+            of the header before it.
+        zip_info: Its entry in zip's table of contents.
     """
 
     name: str
@@ -71,21 +72,21 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Contents of an archive, whose size and mark these are.
+    """Contents of an archive, with the archive's size and version tag.
 
     Attributes:
-        members: by name; of several with one name, the last.
-        repeated: all those whose name is not theirs alone, by name, in the order of the archive.
+        members: Files by name; of several with one name, the last.
+        repeated: All files whose name occurs several times, by name, in the order of the archive.
     """
 
     members: Mapping[str, Member]
     repeated: Mapping[str, Sequence[Member]]
     size: int
-    mark: str
+    version_tag: str
 
 
 def split_url(url: str) -> tuple[str, str, str] | None:
-    """Return protocol, pattern of paths in the archive, and URL of the archive; None for others.
+    """Return protocol, path pattern in the archive, and URL of the archive; None for other URLs.
 
     >>> split_url("zip://a/*.txt::s3://bucket/x.zip"), split_url("s3://bucket/x.zip")
     (('zip', 'a/*.txt', 's3://bucket/x.zip'), None)
@@ -98,7 +99,7 @@ def split_url(url: str) -> tuple[str, str, str] | None:
 
 
 def member_url(protocol: str, name: str, archive: str) -> str:
-    """Return the URL of a file in an archive, whatever its name.
+    """Return the URL of a file in an archive. The name may contain any characters.
 
     >>> member_url("zip", "a[1].txt", "/x.zip"), member_url("zip", "a::b", "/x.zip")
     ('zip://a[1].txt::/x.zip', 'zip://a[:][:]b::/x.zip')
@@ -108,36 +109,36 @@ def member_url(protocol: str, name: str, archive: str) -> str:
 
 
 def archive_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the storage that holds an archive: all but those for the archive itself."""
+    """Return the options of the storage that contains an archive, without those of the archive."""
     return {key: value for key, value in options.items() if key not in _PROTOCOLS}
 
 
 def contents(protocol: str, archive: str, options: Mapping[str, Any]) -> Contents:
-    """What is in an archive, as it is now.
+    """Return the current contents of an archive.
 
     Raises:
-        OSError: it can't be read.
-        DamagedArchiveError: it is no archive of that kind.
+        OSError: It cannot be read.
+        DamagedArchiveError: It is not an archive of that kind.
     """
-    size, mark = current_mark(archive, options)
-    return _contents(protocol, archive, options, size, mark)
+    size, version_tag = current_version(archive, options)
+    return _contents(protocol, archive, options, size, version_tag)
 
 
 def _contents(
-    protocol: str, archive: str, options: Mapping[str, Any], size: int, mark: str
+    protocol: str, archive: str, options: Mapping[str, Any], size: int, version_tag: str
 ) -> Contents:
-    key = (protocol, archive, size, mark)
+    key = (protocol, archive, size, version_tag)
     with _LOCK:
         found = _KEPT.get(key)
     if found is not None:
         return found
-    stored = open_stored(archive, options, size=size, mark=mark)
+    stored = open_stored(archive, options, size=size, version_tag=version_tag)
     try:
         members = _zip_members(stored) if protocol == "zip" else _tar_members(stored, archive)
     except OSError:
         raise
-    except Exception as error:  # of any kind, where the bytes make no sense
-        raise DamagedArchiveError(f"no {protocol} archive that can be read: {error}") from error
+    except Exception as error:  # errors of any type, for meaningless bytes
+        raise DamagedArchiveError(f"not a readable {protocol} archive: {error}") from error
     finally:
         stored.close()
     by_name: dict[str, list[Member]] = {}
@@ -147,7 +148,7 @@ def _contents(
         {name: same[-1] for name, same in by_name.items()},
         {name: same for name, same in by_name.items() if len(same) > 1},
         size,
-        mark,
+        version_tag,
     )
     with _LOCK:
         _KEPT[key] = found
@@ -169,7 +170,11 @@ def _zip_members(stored: StoredFile) -> list[Member]:
 
 
 def _check_sizes(info: zipfile.ZipInfo, archive_size: int) -> None:
-    """Nothing in the table protects its numbers, and from sizes follows how much work there is."""
+    """Check the sizes in the table of contents, which has no checksum.
+
+    The amount of work follows from the sizes; those of a damaged archive could mean billions of
+    tasks.
+    """
     ratio = _HIGHEST_RATIOS.get(info.compress_type, _HIGHEST_RATIO)
     fits = (
         0
@@ -179,8 +184,8 @@ def _check_sizes(info: zipfile.ZipInfo, archive_size: int) -> None:
     )
     if not fits or info.file_size > ratio * info.compress_size + _HIGHEST_RATIO:
         raise DamagedArchiveError(
-            f"its table says that {info.filename!r} has {info.file_size:,} bytes, stored as "
-            f"{info.compress_size:,} at byte {info.header_offset:,}, which can't be"
+            f"its table of contents lists {info.filename!r} with {info.file_size:,} bytes, "
+            f"stored as {info.compress_size:,} at byte {info.header_offset:,}, which is impossible"
         )
 
 
@@ -197,9 +202,9 @@ def _tar_members(stored: StoredFile, name: str) -> list[Member]:
 
 
 class _Blocks:
-    """The text of a tar, and whether it ended where Python's reader stopped.
+    """Text of a tar, with a check that it ended where Python's reader stopped.
 
-    That takes a header that it can't read for the end, and looks at nothing behind the end.
+    The reader treats an unreadable header as the end, and does not look at anything after the end.
     """
 
     def __init__(self, text: Any) -> None:
@@ -212,9 +217,9 @@ class _Blocks:
         return self._last
 
     def check_end(self) -> None:
-        """After the last header was looked for."""
+        """Check the end of the archive, after the reader looked for the last header."""
         if not self._last:
-            raise DamagedArchiveError("no mark of its end: it may be cut short")
+            raise DamagedArchiveError("no end-of-archive marker: it may be truncated")
         while block := self._last:
             if block.strip(b"\0"):
                 raise DamagedArchiveError(
@@ -224,7 +229,7 @@ class _Blocks:
 
 
 def _tar_text(stored: StoredFile, name: str) -> Any:
-    """The tar itself, decompressed if it is compressed."""
+    """Return the tar itself, decompressed if necessary."""
     handle = StoredHandle(stored)
     open_text = _tar_opener(name)
     return handle if open_text is None else open_text(handle)
@@ -238,22 +243,24 @@ def _tar_opener(name: str) -> Callable[[io.RawIOBase], Any] | None:
 
 
 def open_member(
-    url: str, options: Mapping[str, Any], *, size: int | None = None, mark: str = ""
+    url: str, options: Mapping[str, Any], *, size: int | None = None, version_tag: str = ""
 ) -> StoredFile:
-    """Open a file in an archive; its mark is the archive's.
+    """Open a file in an archive. Its version tag is the archive's.
 
     Raises:
-        ChangedError: the archive, or the size of the file in it, has changed.
-        FileNotFoundError: the archive has no such file.
-        OSError: it can't be read.
+        ChangedError: The archive, or the size of the file in it, has changed.
+        FileNotFoundError: The archive contains no such file.
+        OSError: It cannot be read.
     """
     parts = split_url(url)
     assert parts is not None
     protocol, path, archive = parts
     path = unescape(path)
     options = archive_options(options)
-    known = _known_contents(protocol, archive, mark) or contents(protocol, archive, options)
-    stored = open_stored(archive, options, size=known.size, mark=mark or known.mark)
+    known = _known_contents(protocol, archive, version_tag) or contents(protocol, archive, options)
+    stored = open_stored(
+        archive, options, size=known.size, version_tag=version_tag or known.version_tag
+    )
     member = known.members.get(path)
     if member is None:
         raise FileNotFoundError(f"{path} is not in the archive")
@@ -272,7 +279,7 @@ def open_member(
     begin = _content_offset(stored, info)
     is_stored = info.compress_type == zipfile.ZIP_STORED
     if begin + (member.size if is_stored else info.compress_size) > stored.size:
-        raise DamagedArchiveError("the file would end behind the archive's end")
+        raise DamagedArchiveError("the file would extend beyond the end of the archive")
     if is_stored:
         return _Interval(stored, begin, member.size)
     return _FromTheFront(
@@ -291,34 +298,34 @@ def _zip_text(data: Any, info: zipfile.ZipInfo) -> Any:
         raise DamagedArchiveError(str(error)) from error
 
 
-def _known_contents(protocol: str, archive: str, mark: str) -> Contents | None:
-    """What is known of the archive with that mark, without a look at it."""
+def _known_contents(protocol: str, archive: str, version_tag: str) -> Contents | None:
+    """Return the cached contents of the archive with this version tag, without looking at it."""
     with _LOCK:
         return next(
             (
                 found
                 for key, found in _KEPT.items()
-                if mark and key[:2] == (protocol, archive) and key[3] == mark
+                if version_tag and key[:2] == (protocol, archive) and key[3] == version_tag
             ),
             None,
         )
 
 
 def _content_offset(stored: StoredFile, info: zipfile.ZipInfo) -> int:
-    """Where the content begins: behind a header of its own."""
+    """Return the offset of the content, which follows a local header."""
     if info.flag_bits & _ENCRYPTED:
         raise DamagedArchiveError("the file is encrypted")
     header = bytearray(_LOCAL_HEADER_BYTES)
     stored.read_into(memoryview(header), info.header_offset)
     if header[:4] != b"PK\3\4":
-        raise DamagedArchiveError(f"no file begins at byte {info.header_offset:,} of the archive")
+        raise DamagedArchiveError(f"no file starts at byte {info.header_offset:,} of the archive")
     name_bytes = int.from_bytes(header[26:28], "little")
     extra_bytes = int.from_bytes(header[28:30], "little")
     return info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
 
 
 class _Interval:
-    """Bytes of an archive that are a file as they are."""
+    """Byte range of an archive that contains a file uncompressed."""
 
     def __init__(self, stored: StoredFile, start: int, size: int) -> None:
         self._stored, self._start = stored, start
@@ -333,7 +340,7 @@ class _Interval:
 
 
 class _StorageError(Exception):
-    """Reading failed because of the storage, which is its cause: no fault of the data."""
+    """Reading failed because of the storage (the cause of this error), not because of the data."""
 
 
 class _Data(StoredHandle):
@@ -345,7 +352,7 @@ class _Data(StoredHandle):
 
 
 class _FromTheFront:
-    """A file behind a decompressor; to go back in it, or to its start, is to begin again."""
+    """File behind a decompressor. To go back in it, decompression starts again."""
 
     def __init__(
         self,
@@ -360,7 +367,7 @@ class _FromTheFront:
         self.size = size
         self.is_local = stored.is_local
         self._text: Any = None
-        self._position = 0  # in the text
+        self._position = 0  # position in the text
         self._damage = ""
 
     def read_into(self, view: memoryview, offset: int) -> None:
@@ -412,7 +419,7 @@ class _FromTheFront:
 
 
 class _Zstd(io.RawIOBase):
-    """The text of a zstd stream, which can't go back, as a file that knows its place."""
+    """Text of a zstd stream, which cannot go back, as a file that knows its position."""
 
     def __init__(self, file: io.RawIOBase) -> None:
         import pyarrow as pa

@@ -1,8 +1,9 @@
-"""The output directory on any fsspec storage: files that appear whole or not at all.
+"""Output directory on any fsspec storage, whose files appear complete or not at all.
 
-Local files are written beside their final name, under one that begins with `.`, and renamed when
-the disk has them; elsewhere a file is written to a local temporary file, and becomes visible when
-its upload is complete (`uploads.py`).
+Writing does not wait for the network, a failed upload is repeated without repeating the work, and
+partial files are never visible: a local file is written beside its final name, under a name that
+starts with `.`, and renamed once the disk has it. For other storages a file is written to a local
+temporary file, and becomes visible when its upload is complete (`uploads.py`).
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from pipelines.storage.retries import describe, persistently
 from pipelines.storage.uploads import create, shows_unfinished, temporary_path, upload
 from pipelines.supervisor import STATUS_VARIABLE
 
-# Small files read at the same time from far away.
+# Number of small remote files to read concurrently.
 _READS_AT_ONCE: Final = 16
 _READS_AHEAD: Final = 256
-REMOVE_OR_RESTART: Final = "Remove it, or begin anew with --restart."
+REMOVE_OR_RESTART: Final = "Remove it, or start over with --restart."
 _WILDCARDS: Final = frozenset("*?[")
 _LEFTOVER = re.compile(r"\.(.+\.[0-9a-f]{16}\.tmp|probe-[0-9a-f]{16})")
 
 
 class WriteGuard(Protocol):
-    """The condition on which files are written and removed, such as a lock that is still held."""
+    """Condition for writing and removing files, such as a lock that must still be held."""
 
     def check(self) -> None:
         """Raise OutputError if the condition no longer holds."""
@@ -51,12 +52,12 @@ class WriteGuard(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Directory:
-    """A directory of the output, named by a path or fsspec URL.
+    """Directory of the output, identified by a path or fsspec URL.
 
     Attributes:
-        url: absolute path or URL.
-        storage_options: of its file system; never shown.
-        guard: what must hold whenever a file gets its name or is removed; None: nothing.
+        url: Absolute path or URL.
+        storage_options: Options of its file system; never shown.
+        guard: Condition for giving a file its name or removing it, or None.
     """
 
     url: str
@@ -64,17 +65,17 @@ class Directory:
     guard: WriteGuard | None = None
 
     def __truediv__(self, name: str) -> Self:
-        """The directory `name` below this one."""
+        """Return the subdirectory `name`."""
         return replace(self, url=f"{self.url.rstrip('/')}/{name}")
 
     @property
     def _located(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        # Not kept: a file system has the values of the options, and must not travel with this.
+        # Not cached: a file system contains the values of secrets, which must not be pickled.
         try:
             filesystem, root = locate(self.url, self.storage_options)
         except ValueError as error:
             raise OutputError(
-                "The output can't be reached.",
+                "The output cannot be reached.",
                 found=describe(error),
                 where=self.url,
                 hint="Check the address and output_storage_options.",
@@ -83,43 +84,43 @@ class Directory:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a disk of this machine."""
+        """Return True if it is on a disk of this machine."""
         return is_local(self._located[0])
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Return the last part of its path."""
         return self.url.rstrip("/").rpartition("/")[2]
 
     def path(self, name: str) -> str:
-        """The path or URL of a file, for people and other tools."""
+        """Return the path or URL of a file, for people and other tools."""
         return f"{self.url.rstrip('/')}/{name}"
 
     def local_path(self, name: str) -> Path:
-        """The path of a file of a directory that `is_local`."""
+        """Return the path of a file in a directory that `is_local`."""
         return Path(self._located[1]) / name
 
     def create(self) -> None:
-        """Makes the directory where the storage has directories.
+        """Make the directory, if the storage has directories.
 
         Raises:
-            OutputError: it can't be made or written to.
+            OutputError: It cannot be made or written to.
         """
         filesystem, root = self._located
         if not OBJECT_STORES.isdisjoint(protocols(filesystem)):
-            return  # and nobody asked for a bucket
+            return  # the user did not ask to create a bucket
         with self.output_errors(""):
             filesystem.makedirs(root, exist_ok=True)
-            if is_local(filesystem):  # a directory may be there and yet be closed to us
+            if is_local(filesystem):  # the directory may exist but not be writable
                 probe = Path(root) / f".probe-{secrets.token_hex(8)}"
                 probe.touch()
-                probe.unlink(missing_ok=True)  # another build, at its end, may have removed it
+                probe.unlink(missing_ok=True)  # another build may have removed it at its end
 
     def exists(self) -> bool:
-        """Whether anything is there.
+        """Return True if there is anything at this path.
 
         Raises:
-            OutputError: that can't be found out.
+            OutputError: The storage did not answer.
         """
         filesystem, root = self._located
         filesystem.invalidate_cache(root)
@@ -129,24 +130,24 @@ class Directory:
             raise _unreadable(self.url, error) from error
 
     def sizes(self) -> dict[str, int]:
-        """Names and sizes of the files in the directory itself; none if it is not there.
+        """Return names and sizes of the files directly in the directory; none if it does not exist.
 
         Raises:
-            OutputError: it can't be read.
+            OutputError: It cannot be read.
         """
         names = {
             entry["name"].rpartition("/")[2]: entry["size"]
             for entry in self._entries()
             if entry["type"] == "file"
         }
-        names.pop("", None)  # what stands for the directory itself
+        names.pop("", None)  # an entry for the directory itself
         return names
 
-    def others(self) -> list[str]:
-        """Names of what else is in the directory, such as directories; none if it is not there.
+    def other_names(self) -> list[str]:
+        """Return the names of everything else in the directory, such as subdirectories.
 
         Raises:
-            OutputError: it can't be read.
+            OutputError: It cannot be read.
         """
         root = self._located[1]
         others = [entry["name"].rstrip("/") for entry in self._entries() if entry["type"] != "file"]
@@ -165,10 +166,10 @@ class Directory:
 
     @contextmanager
     def write(self, name: str) -> Iterator[HashingFile]:
-        """A file to write, which gets its name when the block ends without an error.
+        """Open a file to write. It gets its name when the block ends without an error.
 
         Raises:
-            OutputError: the disk is full, or the storage refuses.
+            OutputError: The disk is full, or the storage refuses.
         """
         filesystem, root = self._located
         with self.output_errors(name):
@@ -180,14 +181,15 @@ class Directory:
                     with temporary.open("wb") as file:
                         yield HashingFile(file)
                         file.flush()
-                        # Or after a power loss the name might stand over bytes never written.
+                        # Otherwise, after a loss of power, the name could refer to bytes that were
+                        # never written.
                         os.fsync(file.fileno())
                     self._check_guard()
                     temporary.replace(final)
                 finally:
                     temporary.unlink(missing_ok=True)
             else:
-                # The parent of this process removes what is there, also if this one is killed.
+                # The parent of this process removes files there, even if this process is killed.
                 place = os.environ.get(STATUS_VARIABLE)
                 with tempfile.NamedTemporaryFile("wb", prefix="beam-bpe-", dir=place) as spool:
                     yield HashingFile(spool)
@@ -196,17 +198,16 @@ class Directory:
                     upload(filesystem, Path(spool.name), f"{root}/{name}")
 
     def create_file(self, name: str, data: bytes) -> bool:
-        """Writes a small file unless there is one; whether it did.
+        """Write a small file unless it exists. Return True if it was written.
 
-        On the condition that there is none where the storage knows it: then of several that write
-        it at the same time one succeeds.
+        If the storage supports conditional writes, only one of several concurrent writers succeeds.
         """
         filesystem, root = self._located
         with self.output_errors(name):
             return create(filesystem, f"{root}/{name}", data)
 
-    def settle(self) -> None:
-        """Makes names given and taken so far last through a loss of power."""
+    def sync(self) -> None:
+        """Make renames and removals so far survive a loss of power."""
         filesystem, root = self._located
         if not is_local(filesystem):
             return
@@ -222,12 +223,12 @@ class Directory:
             self.guard.check()
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Writes a small file."""
+        """Write a small file."""
         with self.write(name) as file:
             file.write(data)
 
     def write_json(self, name: str, value: object) -> None:
-        """Writes JSON for people and programs: sorted keys, objects indented, items a line each."""
+        """Write JSON with sorted keys, indented objects, and one list item per line."""
         with self.write(name) as file:
             for block in json_text.encoded(value):
                 file.write(block)
@@ -235,22 +236,22 @@ class Directory:
     def read_json(
         self, name: str, form: type[BaseModel] | None = None, *, hint: str = REMOVE_OR_RESTART
     ) -> dict[str, Any] | None:
-        """Return the object in a JSON file that `write_json` wrote, or None if there is none.
+        """Return the object in a JSON file that `write_json` wrote, or None if there is no file.
 
         Args:
-            name: of the file.
-            form: model that the object must fit; None: any object will do.
-            hint: what to do if the file is damaged.
+            name: Name of the file.
+            form: Model that the object must fit, or None for any object.
+            hint: Advice for the user if the file is damaged.
 
         Raises:
-            DamagedOutputError: it is not JSON, not an object, or not of the form.
-            OutputError: it can't be read.
+            DamagedOutputError: It is not JSON, not an object, or does not fit the model.
+            OutputError: It cannot be read.
         """
         data = self.find_bytes(name)
         if data is None:
             return None
         try:
-            if form is not None:  # which also bounds how deep values are nested
+            if form is not None:  # this also limits the nesting of values
                 form.model_validate_json(data)
             value = json.loads(data)
         except ValidationError as error:
@@ -273,20 +274,20 @@ class Directory:
     def read_json_files(
         self, names: Sequence[str], form: type[BaseModel] | None = None
     ) -> Iterator[dict[str, Any] | None]:
-        """Yield what `read_json` returns for each name; several at a time if each is a request."""
+        """Yield the result of `read_json` for each name, reading remote files concurrently."""
         read = partial(self.read_json, form=form)
         if self.is_local:
             yield from map(read, names)
             return
         with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
-            for start in range(0, len(names), _READS_AHEAD):  # not all of them are in memory
+            for start in range(0, len(names), _READS_AHEAD):  # in batches, to limit memory
                 yield from threads.map(read, names[start : start + _READS_AHEAD])
 
     def read_bytes(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes [start, end) of a file, fewer where it ends; no file stays open.
+        """Return the bytes [start, end) of a file, fewer at its end. No file stays open.
 
         Raises:
-            OutputError: it is not there or can't be read.
+            OutputError: It does not exist or cannot be read.
         """
         filesystem, root = self._located
         try:
@@ -295,10 +296,10 @@ class Directory:
             raise _unreadable(self.path(name), error) from error
 
     def find_bytes(self, name: str) -> bytes | None:
-        """The bytes of a file, or None if there is no such file.
+        """Return the bytes of a file, or None if it does not exist.
 
         Raises:
-            OutputError: it can't be read.
+            OutputError: It cannot be read.
         """
         filesystem, root = self._located
         try:
@@ -309,14 +310,14 @@ class Directory:
             raise _unreadable(self.path(name), error) from error
 
     def remove(self, name: str) -> None:
-        """Removes a file if it is there."""
+        """Remove a file if it exists."""
         self.remove_files([name])
 
     def remove_files(self, names: Sequence[str]) -> None:
-        """Removes those of the files that are there; a thousand a request where that is possible.
+        """Remove those of the files that exist, up to a thousand per request.
 
         Raises:
-            OutputError: the storage refuses.
+            OutputError: The storage refuses.
         """
         filesystem, root = self._located
         paths = [f"{root}/{name}" for name in names]
@@ -324,7 +325,7 @@ class Directory:
             self._check_guard()
         with self.output_errors(names[0] if len(names) == 1 else ""):
             removals = [partial(filesystem.rm_file, path) for path in paths]
-            # Several at once are taken for patterns.
+            # fsspec treats several paths as patterns.
             if paths and not self._has_directories and _WILDCARDS.isdisjoint(root):
                 removals = [partial(filesystem.rm, paths)]
             for removal in removals:
@@ -332,27 +333,27 @@ class Directory:
                     persistently(removal)
 
     def leftovers(self) -> list[str]:
-        """What killed writers left: files that never got their name."""
+        """Return the names of temporary files that killed writers left."""
         if not shows_unfinished(self._located[0]):
             return []
         return [name for name in self.sizes() if _LEFTOVER.fullmatch(name)]
 
     def remove_leftovers(self) -> None:
-        """Removes what killed writers left."""
+        """Remove temporary files that killed writers left."""
         self.remove_files(self.leftovers())
 
     def remove_below(self, ours: str) -> list[str]:
-        """Removes files of the directory and those below it, then directories that are empty.
+        """Remove files in the directory and below it, then empty directories.
 
         Args:
-            ours: a regex that matches the paths, from here, of files to remove; what killed
-                writers left beside such a file is removed too.
+            ours: A regex that matches the relative paths of files to remove. Temporary files of
+                killed writers for such files are removed, too.
 
         Returns:
-            The paths of the files that stay, sorted; the directory is gone if there is none.
+            The sorted paths of the remaining files. If there are none, the directory is removed.
 
         Raises:
-            OutputError: the storage refuses.
+            OutputError: The storage refuses.
         """
         self._check_guard()
         files, directories = self._below()
@@ -361,7 +362,7 @@ class Directory:
         filesystem, root = self._located
         if self._has_directories:
             for path in directories:
-                with suppress(OSError):  # something is in it
+                with suppress(OSError):  # it is not empty
                     filesystem.rmdir(f"{root}/{path}".rstrip("/"))
         return sorted(set(files).difference(removed))
 
@@ -370,10 +371,10 @@ class Directory:
         return OBJECT_STORES.isdisjoint(protocols(self._located[0]))
 
     def _below(self) -> tuple[list[str], list[str]]:
-        """Paths of all files here and below, and of all directories, the deepest first."""
+        """Return the paths of all files at any depth, and of all directories, deepest first."""
         filesystem, root = self._located
         with self.output_errors(""):
-            if is_local(filesystem):  # fsspec's would follow links to elsewhere
+            if is_local(filesystem):  # fsspec's search would follow links out of the directory
                 walked = list(os.walk(root, topdown=False))
                 directories = [at for at, _, _ in walked]
                 below = [f"{at}/{name}" for at, _, names in walked for name in names]
@@ -392,28 +393,28 @@ class Directory:
         return files, [path[start:] for path in directories]
 
     def remove_if_empty(self) -> None:
-        """Removes the directory if nothing is in it and the storage has directories."""
+        """Remove the directory if it is empty and the storage has directories."""
         filesystem, root = self._located
         if is_local(filesystem) and filesystem.isdir(root) and not filesystem.ls(root):
             filesystem.rmdir(root)
 
     @contextmanager
     def output_errors(self, name: str) -> Iterator[None]:
-        """Turns the errors of what writes into the directory into OutputError.
+        """Turn errors of writing into the directory into OutputError.
 
         Args:
-            name: the file that is written; empty: the directory, or several.
+            name: The file that is written, or "" for the directory or several files.
         """
         try:
             yield
         except OSError as error:
             hint = "Check the path and its permissions, and output_storage_options."
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                hint = "Make room and run the same command again: what is finished is kept."
+                hint = "Free some space and run the same command again; finished work is kept."
                 if not self.is_local:
-                    hint = f"Make room in {tempfile.gettempdir()}, or set TMPDIR. {hint}"
+                    hint = f"Free some space in {tempfile.gettempdir()}, or set TMPDIR. {hint}"
             raise OutputError(
-                "The output can't be written.",
+                "The output cannot be written.",
                 found=_said(error),
                 where=self.path(name) if name else self.url,
                 hint=hint,
@@ -421,7 +422,7 @@ class Directory:
 
 
 def _path_of(path: str) -> str:
-    """A path or, of what a killed writer left, that of the file that it was to be.
+    """Return a path; for a temporary file of a killed writer, the path of the intended file.
 
     >>> _path_of("a/.run.bin.0123456789abcdef.tmp")
     'a/run.bin'
@@ -432,7 +433,7 @@ def _path_of(path: str) -> str:
 
 
 def json_bytes(value: object) -> bytes:
-    """What `write_json` writes; equal values have equal bytes.
+    """Return the bytes that `write_json` writes; equal values have equal bytes.
 
     >>> json_bytes({"b": [1], "a": "é"})
     b'{\\n  "a": "\\xc3\\xa9",\\n  "b": [1]\\n}\\n'
@@ -446,16 +447,16 @@ def _said(error: OSError) -> str:
 
 def _unreadable(where: str, error: OSError) -> OutputError:
     return OutputError(
-        "The output can't be read.",
+        "The output cannot be read.",
         found=_said(error),
         where=where,
-        hint="Check the path, its permissions and output_storage_options; what is missing is made "
-        "again after --restart.",
+        hint="Check the path, its permissions and output_storage_options. Missing files are "
+        "written again with --restart.",
     )
 
 
 class HashingFile(io.RawIOBase):
-    """Passes writes on and keeps the size and the xxh3-128 of what was written."""
+    """File that passes writes on, and records the size and the xxh3-128 of the bytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -463,7 +464,7 @@ class HashingFile(io.RawIOBase):
         self.size = 0
 
     def write(self, data: Any) -> int:
-        """Writes all of the data."""
+        """Write all of the data."""
         view = memoryview(data).cast("B")
         self._file.write(view)
         self._hasher.update(view)
@@ -471,14 +472,14 @@ class HashingFile(io.RawIOBase):
         return len(view)
 
     def tell(self) -> int:
-        """The number of bytes written."""
+        """Return the number of bytes written."""
         return self.size
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     @property
     def hexdigest(self) -> str:
-        """The xxh3-128, in hex, of what was written so far."""
+        """Return the xxh3-128 of all bytes written so far, in hex."""
         return str(self._hasher.hexdigest())

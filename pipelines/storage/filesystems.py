@@ -1,4 +1,4 @@
-"""The file system behind a path or URL: its options, its package, what it says of its files."""
+"""File system behind a path or URL: its options, its package, and its version tags of files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipelines.config.values import is_url, protocol_of
 from pipelines.errors import ConfigError
 
 CONNECT_SECONDS: Final = 10
-# Without a byte from the server.
+# Seconds without a byte from the server.
 SILENT_SECONDS: Final = 30
 _CONNECTIONS: Final = 64
 
-# By protocol: the extra of this package that brings it, and the package that is in it.
+# By protocol: the extra of this package, and the package that the extra installs.
 _EXTRAS: Final = {
     **dict.fromkeys(("s3", "s3a"), ("s3", "s3fs")),
     **dict.fromkeys(("gs", "gcs"), ("gcs", "gcsfs")),
@@ -31,7 +31,7 @@ _EXTRAS: Final = {
 LOCAL: Final = frozenset({"file", "local"})
 OBJECT_STORES: Final = frozenset({*_EXTRAS} - {"http", "https"})
 
-# What fsspec takes for files of this machine; it takes any other option too, without a word.
+# fsspec's options for local files; it silently accepts any other option, too.
 _LOCAL_OPTIONS: Final = frozenset(
     {
         "auto_mkdir",
@@ -42,11 +42,11 @@ _LOCAL_OPTIONS: Final = frozenset(
     }
 )
 
-# Attributes of file systems that tell two services of one kind apart.
+# Attributes of file systems that distinguish two services of one kind.
 _SERVICE: Final = ("endpoint_url", "account_name", "host", "project")
 
-# What file systems call the thing that changes with a file's content, the most telling first.
-_MARK_KEYS: Final = (
+# File systems' names for a value that changes with a file's content, the most reliable first.
+_VERSION_KEYS: Final = (
     "ETag",
     "etag",
     "md5Hash",
@@ -65,16 +65,16 @@ _MARK_KEYS: Final = (
 
 
 def locate(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system of a path or fsspec URL, and the path there.
+    """Return the file system of a path or fsspec URL, and the path in it.
 
-    Options may stand under the name of their protocol, as chained URLs need it. Values may be
-    `${NAME}`, from the environment. Time limits are ours where none are given; libraries that can
-    be told to do so leave repeating to `retries.py`, and keep no listings.
+    Options may be grouped under the name of their protocol, as chained URLs need it. Values may be
+    `${NAME}`, from the environment. The default time limits are ours; libraries that allow it leave
+    repeating to `retries.py`, and cache no listings.
 
     Raises:
-        ConfigError: a package is missing, or an environment variable; or the files are local, and
-            an option is none of local files.
-        ValueError: the protocol is unknown, or its library refuses the options.
+        ConfigError: A package or an environment variable is missing, or an option does not apply to
+            local files.
+        ValueError: The protocol is unknown, or its library refuses the options.
     """
     given = expanded(options)
     protocol = protocol_of(url)
@@ -101,7 +101,7 @@ def _local_path(url: str) -> str:
 
 
 def _located(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return what fsspec makes of a URL, but that `::` in a name does not begin another URL."""
+    """Return fsspec's file system and path, but do not let `::` in a name start another URL."""
     *wrappers, last = split_chain(url)
     head, separator, rest = last.partition("::")
     if not separator or any("://" in link for link in wrappers):
@@ -112,9 +112,9 @@ def _located(url: str, options: Mapping[str, Any]) -> tuple[fsspec.AbstractFileS
 
 
 def split_chain(url: str) -> list[str]:
-    """Return the links of a chained URL, outermost first; another URL, or a path, is one link.
+    """Return the links of a chained URL, outermost first; any other URL or path is one link.
 
-    Protocols that wrap another file system begin a chain. To all others `::` is part of a name.
+    Protocols that wrap another file system start a chain. For all others, `::` is part of a name.
 
     >>> split_chain("zip://a.txt::/data/b::c.zip"), split_chain("memory://a::b")
     (['zip://a.txt', '/data/b::c.zip'], ['memory://a::b'])
@@ -130,7 +130,7 @@ def split_chain(url: str) -> list[str]:
 def _wraps(protocol: str) -> bool:
     try:
         kinds = inspect.getmro(fsspec.get_filesystem_class(protocol))
-    except (ImportError, ValueError):  # which is told when it is opened
+    except (ImportError, ValueError):  # reported when it is opened
         return False
     makers = [vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind)]
     parameters = {name for maker in makers for name in inspect.signature(maker).parameters}
@@ -138,7 +138,7 @@ def _wraps(protocol: str) -> bool:
 
 
 def plain_path(url: str) -> str | None:
-    """The path on this machine that a URL is without asking fsspec; None: ask it (`locate`).
+    """Return a local path that needs no help of fsspec, or None for other URLs (see `locate`).
 
     >>> plain_path("/data/a"), plain_path("file:///data/a"), plain_path("s3://bucket/a")
     ('/data/a', '/data/a', None)
@@ -148,34 +148,34 @@ def plain_path(url: str) -> str | None:
 
 
 def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
-    """Whether its files are on a disk of this machine."""
+    """Return True if its files are on a disk of this machine."""
     return isinstance(filesystem, LocalFileSystem)
 
 
 def protocols(filesystem: fsspec.AbstractFileSystem) -> tuple[str, ...]:
-    """The names that a file system goes by."""
+    """Return all names of a file system's protocol."""
     names = filesystem.protocol
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def same_storage(one: fsspec.AbstractFileSystem, other: fsspec.AbstractFileSystem) -> bool:
-    """Return whether equal paths in two file systems are the same file, as far as is known."""
+    """Return True if equal paths in two file systems are the same file, as far as is known."""
     if type(one) is not type(other):
         return False
     return all(getattr(one, name, None) == getattr(other, name, None) for name in _SERVICE)
 
 
-def mark_of(info: Mapping[str, Any]) -> str:
-    """A text that changes when the file does, from what its storage says of it; "" if nothing."""
-    key = next((key for key in _MARK_KEYS if info.get(key) is not None), None)
+def version_tag_of(info: Mapping[str, Any]) -> str:
+    """Return a version tag from a storage's information on a file, or "" if there is none."""
+    key = next((key for key in _VERSION_KEYS if info.get(key) is not None), None)
     value = None if key is None else info[key]
-    if key == "created" and isinstance(value, datetime):  # as listings of memory have it
+    if key == "created" and isinstance(value, datetime):  # in listings of the memory file system
         value = value.timestamp()
     return "" if key is None else f"{key}={value}"
 
 
 def _with_no_listings(options: dict[str, Any]) -> dict[str, Any]:
-    # Another process may write meanwhile, and nothing here lists a folder twice for one purpose.
+    # Other processes may write in the meantime, and no folder is listed twice for one purpose.
     return {"use_listings_cache": False, **options}
 
 
@@ -210,12 +210,13 @@ def _check_local_options(options: Mapping[str, Any], url: str) -> None:
     unknown = sorted(str(key) for key in options if key not in _LOCAL_OPTIONS)
     if unknown:
         raise ConfigError(
-            "The storage options hold what files on a local disk don't have.",
+            "The storage options contain options that do not apply to local files.",
             expected=f"no storage_options, or some of {', '.join(sorted(_LOCAL_OPTIONS))}",
             found=", ".join(f"storage_options.{key}" for key in unknown),
             where=url,
-            hint="Remove it, or correct the path if it should be a URL; files of several storages "
-            "belong to sources of their own.",
+            hint="Remove it, or correct the path if it should be a URL; files in different "
+            "storages "
+            "need separate sources.",
         )
 
 
@@ -226,7 +227,7 @@ def _missing_package(protocol: str, url: str, error: ImportError) -> ConfigError
         expected=package,
         found=str(error),
         where=url,
-        hint="Install what the message names, also on the workers."
+        hint="Install the package in the message, also on the workers."
         if extra is None
         else f"pip install {package} (the extra `{extra}` of this package), also on the workers.",
     )

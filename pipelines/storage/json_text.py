@@ -1,7 +1,7 @@
-"""JSON for people and programs, also of a million entries: written in little memory, and quickly.
+"""JSON for people and programs, written fast and with little memory even for a million entries.
 
-Python writes indented JSON with an encoder that is itself in Python. Here only what is outside is
-indented; each item of a list stands in a line of its own, which the encoder in C writes.
+Python writes indented JSON with an encoder that is itself in Python. Here only the outer levels are
+indented; each item of a list is on one line, which the encoder in C writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PARTS_AT_ONCE: Final = 1 << 14
 
 
 def encoded(value: object) -> Iterator[bytes]:
-    r"""The JSON of a value, with sorted keys, in blocks.
+    r"""Yield the JSON of a value, with sorted keys, in blocks.
 
     >>> print(b"".join(encoded({"b": [{"x": 1}, {"x": 2}], "a": {"c": []}})).decode(), end="")
     {
@@ -35,7 +35,7 @@ def encoded(value: object) -> Iterator[bytes]:
 
 
 def _parts(value: object, line: str) -> Iterator[str]:
-    """Parts of the text; `line` begins a new one where the value stands."""
+    """Yield parts of the text. `line` starts a new line with the value's indentation."""
     inner = f"{line}  "
     if isinstance(value, Mapping) and value:
         begin = "{"

@@ -1,19 +1,20 @@
-"""One build at a time writes into an output.
+"""Locks on outputs: only one build at a time writes into an output.
 
-`_lock.json` in the output names the build that holds it. Where the system knows locks (`flock`, on
-local disks), it holds the lock and drops it when the process ends, however it ends. Elsewhere the
-file is created on the condition that there is none and changed every few seconds; one that stays
-as it is for `LEASE_SECONDS` was left by a build that is gone, and is taken over.
+`_lock.json` in the output names the build that holds the lock. If the system supports locks
+(`flock`, on local disks), the build locks this file; the system releases the lock when the process
+ends, for whatever reason. Elsewhere the file is created on the condition that it does not exist,
+and changed every few seconds; if it stays unchanged for `LEASE_SECONDS`, its build no longer
+exists, and another build takes the lock over.
 
-A lock that runs out can be lost while its build is only slow. So every file of the output is
-written on the condition that the lock still names the build that writes it (`Guard`): a build that
-lost it, or a worker of a build that is gone, writes nothing more, and no manifest. That also is
-what finds the loser where a storage can't create on a condition.
+A lease can expire although its build is only slow. So every file of the output is written on the
+condition that the lock still names the writing build (`Guard`): a build that lost the lock, or a
+worker of a build that has ended, writes nothing more, and no manifest. This also detects the second
+owner where a storage does not support conditional creation.
 
-A build may leave its lock to a job that it has submitted (`OutputLock.leave_to`). The lock then
-names the job, and stands until the job has noted at its end that it is finished
-(`Guard.note_finished`), or until a build is told to take over. The note is a file of its own, so
-that a job that is over before its id is known can't be brought back by it.
+A build may transfer its lock to a job that it has submitted (`OutputLock.transfer_to_job`). The
+lock then names the job, and remains until the job has recorded that it is finished
+(`Guard.note_finished`), or until a build is told to take over. The record is a separate file, so
+that a job that finishes before its id is known cannot be resurrected by the transfer.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ FINISHED: Final = "_finished.json"
 LEASE_SECONDS = 60.0
 BEAT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
-# A process that was killed is gone a little later.
+# Killed processes disappear with a short delay.
 _DYING_SECONDS = 2.0
 _JOIN_SECONDS = 5.0
-# Of every lock, up to the value of its first key.
+# Starts of all locks, up to the value of the first key.
 _BEGINNINGS: Final = (b'{\n  "beats": ', b'{\n  "host": ')
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetachedJob:
-    """A job that goes on without the command that submitted it.
+    """Job that continues without the launcher that submitted it.
 
     Attributes:
-        name: what it is known by where it runs: the runner's id of it.
-        runner: of Beam.
-        url: where it can be watched, if the runner says so.
-        stages: of the build that it does, in order.
+        name: The runner's id of the job.
+        runner: Name of the Beam runner.
+        url: Page where the job can be watched, if the runner has one.
+        stages: Stages of the build that it does, in order.
     """
 
     name: str
@@ -72,58 +73,59 @@ class DetachedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """The condition on which files of an output are written; it travels to workers.
+    """Condition for writing files of an output, which is sent to workers.
 
     Attributes:
-        output: the output's directory.
-        owner: the build that must hold it.
+        output: Directory of the output.
+        owner: Build that must hold the lock.
     """
 
     output: Directory
     owner: str
 
     def check(self) -> None:
-        """Whether the build still holds the output.
+        """Check that the build still holds the lock.
 
         Raises:
-            OutputError: it does not; nothing may be written for it.
+            OutputError: It does not, so nothing may be written for it.
         """
         holder = _read(self.output)
         begun = time.monotonic()
-        while not holder and time.monotonic() - begun < uploads.AWAY_SECONDS:  # perhaps renewed
+        while (
+            not holder and time.monotonic() - begun < uploads.AWAY_SECONDS
+        ):  # the lease may be in the middle of a renewal
             time.sleep(uploads.AWAY_SECONDS / 10)
             holder = _read(self.output)
         if holder.get("owner") == self.owner:
             return
         raise OutputError(
-            "The build that this belongs to does not hold the output any more; nothing was "
-            "written.",
+            "This build no longer holds the lock of the output; nothing was written.",
             expected=f"{LOCK} of this build ({self.owner})",
             found=_described(holder) if holder else "none",
             where=self.output.path(LOCK),
-            hint="Let the other build finish, or end it, and run the same command again. If there "
-            "is none, this one was stopped or cut off for longer than a minute: run it again.",
+            hint="Let the other build finish, or stop it, and run the same command again. If there "
+            "is none, this one was suspended or offline for more than a minute: run it again.",
         )
 
     def note_finished(self) -> None:
-        """Notes that the job to which the build left its lock has done all it was to do.
+        """Record that the job that holds the lock has finished its work.
 
         Raises:
-            OutputError: the build does not hold the output any more.
+            OutputError: The build no longer holds the lock.
         """
         self.check()
         self.output.write_json(FINISHED, {"owner": self.owner})
 
 
 class OutputLock:
-    """The lock of an output, for one run of a command.
+    """Lock of an output, for one invocation of a command.
 
-    As a context it is given back at the end, also when the block fails: threads that are still at
-    work then write nothing more.
+    As a context manager it is released at the end, even if the block fails: threads that are still
+    running then write nothing more.
 
     Args:
-        output: the output's directory.
-        take_over: take it also from a job that has not said that it is finished.
+        output: Directory of the output.
+        take_over: Take the lock even from a job that has not reported its end.
     """
 
     def __init__(self, output: Directory, *, take_over: bool = False) -> None:
@@ -134,32 +136,32 @@ class OutputLock:
 
     @property
     def guard(self) -> Guard:
-        """The condition on which files are written."""
+        """Return the condition for writing files."""
         return Guard(output=self._output, owner=self._holder["owner"])
 
     def acquire(self) -> None:
-        """Takes the lock unless it is held already.
+        """Take the lock unless it is held already.
 
         Raises:
-            OutputError: another build holds it, or the output can't be written.
+            OutputError: Another build holds it, or the output cannot be written.
         """
         self._take(patient=True)
 
     def try_acquire(self) -> bool:
-        """Takes the lock if no other build holds it, without waiting to see; whether it did."""
+        """Take the lock if no other build holds it, without waiting. Return True if it is held."""
         try:
             self._take(patient=False)
         except OutputError:
             return False
         return True
 
-    def leave_to(self, job: DetachedJob) -> None:
-        """Leaves the lock to a job whose workers write for this build.
+    def transfer_to_job(self, job: DetachedJob) -> None:
+        """Transfer the lock to a job whose workers write for this build.
 
         Raises:
-            OutputError: it is not held any more.
+            OutputError: It is no longer held.
         """
-        assert self._held is not None, "only a build at work submits jobs"
+        assert self._held is not None, "only a running build submits jobs"
         self.guard.check()
         self._held.leave({**self._holder, "job": asdict(job)})
         self._held = None
@@ -187,18 +189,20 @@ class OutputLock:
     ) -> None:
         if error is None:
             if self._held is None and LOCK in self._output.sizes():
-                self.try_acquire()  # left by a build that was killed as it ended
+                self.try_acquire()  # left by a build that was killed at its end
             if self._held is not None:
                 self._output.remove_leftovers()
                 self._held.release()
         elif self._held is not None:
-            with suppress(OutputError, OSError):  # the error is what is to be told
+            with suppress(
+                OutputError, OSError
+            ):  # report the error of the block rather than this one
                 self._held.release()
         self._held = None
 
 
 def _knows_locks(output: Directory) -> bool:
-    """Whether files here can be locked. Tried on one of its own, which is in nobody's way."""
+    """Return True if files here can be locked, tested with a temporary file."""
     probe = output.local_path(f".probe-{secrets.token_hex(8)}")
     file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -214,7 +218,7 @@ def _knows_locks(output: Directory) -> bool:
 
 
 class _Flock:
-    """A lock of the system on the open file."""
+    """Lock of the system on the open file."""
 
     def __init__(
         self, output: Directory, holder: Mapping[str, Any], *, patient: bool, take_over: bool
@@ -236,7 +240,7 @@ class _Flock:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Who held it before may have removed it after it was opened here.
+                # The previous owner may have removed the file after it was opened here.
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(file), self._path.stat()):
                         return file
@@ -252,12 +256,12 @@ class _Flock:
 
     def _state(self, output: Directory, holder: Mapping[str, Any], take_over: bool) -> None:
         if os.fstat(self._file).st_size:
-            earlier = _read(output)  # so that nobody else's file is overwritten
+            earlier = _read(output)  # do not overwrite a file that is not a lock
             self.after_job = _has_job(output, earlier, take_over=take_over)
         content = memoryview(_content(holder))
         os.ftruncate(self._file, 0)
         try:
-            while content:  # a disk that is nearly full takes a part of it, without an error
+            while content:  # a nearly full disk may write only a part, without an error
                 content = content[os.pwrite(self._file, content, os.fstat(self._file).st_size) :]
         except OSError:
             self._path.unlink(missing_ok=True)
@@ -271,13 +275,13 @@ class _Flock:
             os.close(self._file)
 
     def leave(self, holder: Mapping[str, Any]) -> None:
-        # In one step: workers may be reading it.
+        # Atomically, since workers may be reading it.
         self._output.write_bytes(LOCK, _content(holder))
         os.close(self._file)
 
 
 class _Lease:
-    """A file that is changed again and again while its build is alive."""
+    """File that is changed repeatedly while its build is alive."""
 
     def __init__(
         self, output: Directory, holder: Mapping[str, Any], *, patient: bool, take_over: bool
@@ -288,7 +292,7 @@ class _Lease:
         self._beats = 0
         self._ended = threading.Event()
         self._create(patient=patient, take_over=take_over)
-        # Where a storage does not know the condition, two may have created it.
+        # If a storage does not support the condition, two builds may have created the file.
         if not self._is_ours():
             raise _held_by(output, _read(output))
         self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -300,7 +304,7 @@ class _Lease:
         while not self._output.create_file(LOCK, _content(self._holder)):
             holder = _read(self._output)
             if holder == self._holder:
-                return  # the answer to an earlier request was lost
+                return  # the response to an earlier request was lost
             if _has_job(self._output, holder, take_over=take_over):
                 self.after_job = True
                 self._output.remove(LOCK)
@@ -317,8 +321,8 @@ class _Lease:
                 raise _held_by(self._output, holder)
             if holder is first and alive is None:
                 print(
-                    f"waiting up to {LEASE_SECONDS:.0f} s to see whether the build that holds the "
-                    f"output is alive: {_described(holder)}",
+                    f"waiting up to {LEASE_SECONDS:.0f} s to find out if the build that holds the "
+                    f"output is still running: {_described(holder)}",
                     file=sys.stderr,
                 )
             time.sleep(_POLL_SECONDS)
@@ -328,7 +332,7 @@ class _Lease:
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
-            # What stands in the way will stop the next file of the output, and is told there.
+            # The same problem stops the next file of the output, and is reported there.
             with suppress(OutputError):
                 if not self._is_ours():
                     return
@@ -337,7 +341,7 @@ class _Lease:
                 self._output.write_bytes(LOCK, _content(state))
 
     def _end(self) -> bool:
-        """Ends the beats; whether the lock is still ours, as far as that can be told."""
+        """Stop the heartbeat. Return True if the lock is still ours, as far as is known."""
         self._ended.set()
         self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():  # the storage does not answer
@@ -356,7 +360,7 @@ class _Lease:
 
 
 def _this_build() -> dict[str, Any]:
-    """What the lock says of its holder."""
+    """Return the description of this build in the lock."""
     return {
         "owner": secrets.token_hex(16),
         "host": socket.gethostname(),
@@ -371,13 +375,13 @@ def _content(holder: Mapping[str, Any]) -> bytes:
 
 
 def _read(output: Directory) -> dict[str, Any]:
-    """Return what the lock says; empty if there is none, or if it is being written.
+    """Return the content of the lock, empty if there is none or if it is being written.
 
-    A full disk or a loss of power may leave only the beginning of a lock. That names no owner, so
-    only `flock`, or a change of the file, shows that somebody holds it.
+    A full disk or a loss of power may leave only the start of a lock. This names no owner, so only
+    `flock`, or a change of the file, shows that a build holds it.
 
     Raises:
-        OutputError: it can't be read, or it is not a lock.
+        OutputError: It cannot be read, or it is not a lock.
     """
     data = output.find_bytes(LOCK) or b"{}"
     try:
@@ -390,10 +394,10 @@ def _read(output: Directory) -> dict[str, Any]:
     if not isinstance(holder, dict) or (holder and not _is_lock(holder)):
         raise OutputError(
             "A file of the output is not a lock.",
-            expected="what a build of this tool writes",
+            expected="the content that a build writes",
             found="something else",
             where=output.path(LOCK),
-            hint="Move it elsewhere, or choose another output.",
+            hint="Move the file elsewhere, or choose another output.",
         )
     return holder
 
@@ -403,21 +407,21 @@ def _is_lock(holder: Mapping[str, Any]) -> bool:
 
 
 def _process(pid: int) -> list[object] | None:
-    """What tells a process from all others: machine, namespace, number, time of its start.
+    """Return values that identify a process: machine, namespace, number, start time.
 
-    None where the system does not say.
+    Return None if the system does not provide them.
     """
     with suppress(OSError, IndexError):
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
         state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        if state not in "XZ":  # dead, though its parent has not looked
+        if state not in "XZ":  # dead, but its parent has not noticed yet
             return [machine, namespace, pid, others[18]]
     return None
 
 
 def _is_alive(holder: Mapping[str, Any]) -> bool | None:
-    """Whether the build that holds a lease is at work; None where only time can tell."""
+    """Return True if the holder of a lease is running, False if not, None if only time can show."""
     here, there = _process(os.getpid()), holder.get("process")
     if here is None or not isinstance(there, list) or there[:2] != here[:2]:
         return None
@@ -426,15 +430,15 @@ def _is_alive(holder: Mapping[str, Any]) -> bool | None:
 
 def _described(holder: Mapping[str, Any]) -> str:
     if "pid" not in holder:
-        return "a lock that was cut short"
+        return "a truncated lock"
     return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
 
 
 def _has_job(output: Directory, holder: Mapping[str, Any], *, take_over: bool) -> bool:
-    """Whether a lock was left to a job, from which it may be taken.
+    """Return True if a lock was transferred to a job, and may be taken from it.
 
     Raises:
-        OutputError: it may not: the job has not noted that it is finished.
+        OutputError: It may not be taken: the job has not reported its end.
     """
     job = holder.get("job")
     if job is None:
@@ -444,21 +448,21 @@ def _has_job(output: Directory, holder: Mapping[str, Any], *, take_over: bool) -
     known = job if isinstance(job, Mapping) else {}
     url, stages = known.get("url"), known.get("stages")
     raise OutputError(
-        "A job that was submitted with --no-wait is at work on this output.",
+        "A job that was submitted with --no-wait is still writing to this output.",
         found=f"{known.get('runner')} job {known.get('name')}, "
         f"for {', '.join(map(str, stages if isinstance(stages, list) else []))}, "
         f"since {holder.get('since')}" + ("" if url is None else f"; see {url}"),
         where=output.path(LOCK),
-        hint="Wait until it has finished, and run the same command again. If it has failed, or was "
-        "cancelled, add --take-over: what it has finished is kept, and it writes nothing more.",
+        hint="Wait until it has finished, and run the same command again. If it has failed or was "
+        "cancelled, add --take-over: its finished work is kept, and it writes nothing more.",
     )
 
 
 def _held_by(output: Directory, holder: Mapping[str, Any]) -> OutputError:
     return OutputError(
-        "Another build is at work on this output.",
-        found=_described(holder) if holder else "a build that has just begun",
+        "Another build is writing to this output.",
+        found=_described(holder) if holder else "a build that has just started",
         where=output.path(LOCK),
-        hint="Wait until it has finished, or end it: what is finished is kept. Or choose another "
+        hint="Wait until it has finished, or stop it (finished work is kept), or choose another "
         "output.",
     )

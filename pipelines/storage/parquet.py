@@ -1,4 +1,4 @@
-"""Parquet files of an output: opened over any storage, read by ranges; files of ids as written."""
+"""Parquet files of an output: reading from any storage, and writing files of ids."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from pipelines.storage.remote_files import StoredHandle, open_stored
 def open_parquet(
     directory: Directory, name: str, size: int | None = None
 ) -> Iterator[pq.ParquetFile]:
-    """A Parquet file of the output, open while the block runs.
+    """Open a Parquet file of the output while the block runs.
 
     Args:
-        directory: of the file.
-        name: of the file.
-        size: in bytes, if it is known; then nobody asks the storage for it.
+        directory: Directory of the file.
+        name: Name of the file.
+        size: Size of the file if known, which saves a request.
 
     Raises:
-        OSError, ArrowException: it is not there, or no Parquet.
+        OSError, ArrowException: It does not exist, or is not a Parquet file.
     """
     stored = open_stored(directory.path(name), directory.storage_options, size=size)
     try:
-        # Without read-ahead buffers, which hold whole row groups of every file at work.
+        # Read-ahead buffers would hold whole row groups of every open file.
         yield pq.ParquetFile(pa.PythonFile(StoredHandle(stored), "r"), pre_buffer=False)
     finally:
         stored.close()
 
 
 class ParquetOutput:
-    """A Parquet file of an output that gets its name when it is whole; nothing of it stays before.
+    """Parquet file of an output that gets its name when it is complete, and leaves no partial file.
 
     Args:
-        directory: that it is in.
-        name: of the file.
-        schema: of its columns.
-        metadata: what its footer says of build and task.
-        settings: of the writer, besides those of all files of ids.
+        directory: Directory of the file.
+        name: Name of the file.
+        schema: Schema of its columns.
+        metadata: Metadata of build and task for the footer.
+        settings: Settings of the writer, besides those of all files of ids.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ParquetOutput:
         **settings: Any,
     ) -> None:
         self._name = name
-        with ExitStack() as stack:  # the first bytes may already find a full disk
+        with ExitStack() as stack:  # writing the first bytes may already fail on a full disk
             self._file = stack.enter_context(directory.write(name))
             self._writer = stack.enter_context(
                 pq.ParquetWriter(
@@ -75,7 +75,7 @@ class ParquetOutput:
             self._stack = stack.pop_all()
 
     def _close(self, totals: Mapping[str, int]) -> None:
-        """Completes the bytes; the file still has its temporary name."""
+        """Write the footer. The file still has its temporary name."""
         self._writer.add_key_value_metadata({"bpe.totals": json.dumps(totals)})
         self._writer.close()
 
@@ -92,7 +92,7 @@ class ParquetOutput:
 
 
 def footer_of(parquet: pq.ParquetFile) -> dict[str, str]:
-    """What the footer of a file says of build and task, without `bpe.`."""
+    """Return the metadata of build and task in the footer of a file, without the prefix `bpe.`."""
     return {
         key.decode().removeprefix("bpe."): value.decode()
         for key, value in (parquet.metadata.metadata or {}).items()
@@ -101,7 +101,7 @@ def footer_of(parquet: pq.ParquetFile) -> dict[str, str]:
 
 
 def is_of_a_build(directory: Directory, name: str) -> bool:
-    """Whether a build wrote a file, by its footer."""
+    """Return True if a build wrote this file, according to its footer."""
     try:
         with open_parquet(directory, name) as parquet:
             return "format" in footer_of(parquet)
@@ -110,10 +110,10 @@ def is_of_a_build(directory: Directory, name: str) -> bool:
 
 
 def read_table(directory: Directory, name: str, columns: list[str] | None = None) -> pa.Table:
-    """A small Parquet file of the output.
+    """Return the table in a small Parquet file of the output.
 
     Raises:
-        OutputError: it is not there.
+        OutputError: It does not exist.
     """
     return pq.read_table(pa.BufferReader(directory.read_bytes(name)), columns=columns)
 
@@ -121,17 +121,17 @@ def read_table(directory: Directory, name: str, columns: list[str] | None = None
 def listed_bytes(
     directory: Directory, name: str, *, size: int, xxh3_128: str, what: str, hint: str
 ) -> bytes:
-    """Return the bytes of a small file, which must be those of its entry in a manifest.
+    """Return the bytes of a small file after comparing them with its entry in a manifest.
 
     Args:
-        directory: of the file.
-        name: of the file.
-        size, xxh3_128: in its entry.
-        what: kind of the file, for the error.
-        hint: what to do if the file is damaged.
+        directory: Directory of the file.
+        name: Name of the file.
+        size, xxh3_128: Values in its entry.
+        what: Type of the file, for the error.
+        hint: Advice for the user if the file is damaged.
 
     Raises:
-        OutputError: the file is missing or damaged.
+        OutputError: The file is missing or damaged.
     """
     data = directory.read_bytes(name)
     found = xxhash.xxh3_128_hexdigest(data)

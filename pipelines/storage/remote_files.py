@@ -1,6 +1,8 @@
-"""Files as their storage holds them, read anywhere, each read checked to be of the same file.
+"""Files of any storage, read at any position; each read is checked to be of the same version.
 
-A read gives all the bytes asked for or fails: too few of them are never taken for a file's end.
+A read returns all requested bytes or fails, so that a short answer never passes for a file's end. A
+file's size and version tag are part of the task's descriptor and of each request (If-Match), so no
+lookup precedes a read, and no range mixes two versions.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from typing import Any, Final, Protocol
 import fsspec
 from fsspec.asyn import sync
 
-from pipelines.storage.filesystems import is_local, locate, mark_of, plain_path
+from pipelines.storage.filesystems import is_local, locate, plain_path, version_tag_of
 from pipelines.storage.retries import TruncatedError, persistently, status_of
 
-# Of one request at most: its bytes take several times as long to come as its answer to begin.
+# Of one request at most: transferring this many bytes takes several times the latency.
 REQUEST_BYTES: Final = 8 << 20
 _FIRST_BLOCK: Final = 64 << 10
 
@@ -28,17 +30,19 @@ _PARTIAL_CONTENT: Final = 206
 
 
 class ChangedError(OSError):
-    """A file is not what it was; the text says what is there now."""
+    """A file has changed since it was planned. The text describes its current state."""
 
 
 class NoRangesError(OSError):
-    """A server gives whole files only."""
+    """A server does not support ranges."""
 
 
 class StoredFile(Protocol):
-    """An open file.
+    """Open file.
 
-    `size`: in bytes. `is_local`: whether it is on a disk of this machine.
+    Attributes:
+        size: Size in bytes.
+        is_local: True if it is on a disk of this machine.
     """
 
     size: int
@@ -48,8 +52,8 @@ class StoredFile(Protocol):
         """Fill the view with the bytes from `offset` on.
 
         Raises:
-            ChangedError: the file is not what it was when it was planned.
-            OSError: it can't be read.
+            ChangedError: The file has changed since it was planned.
+            OSError: It cannot be read.
         """
 
     def close(self) -> None:
@@ -57,36 +61,38 @@ class StoredFile(Protocol):
 
 
 def open_stored(
-    url: str, options: Mapping[str, Any], *, size: int | None = None, mark: str = ""
+    url: str, options: Mapping[str, Any], *, size: int | None = None, version_tag: str = ""
 ) -> StoredFile:
-    """Open a file, which is no part of an archive.
+    """Open a file that is not part of an archive.
 
     Args:
-        url: a path of the local disk or an fsspec URL.
-        options: of its file system.
-        size: what it must be, if that is known.
-        mark: what it must be, if that is known; see `mark_of`.
+        url: Path of the local disk or fsspec URL.
+        options: Options of its file system.
+        size: Required size, if known.
+        version_tag: Required version tag, if known; see `version_tag_of`.
 
     Raises:
-        ChangedError: it has another size or mark.
-        OSError: it can't be opened.
+        ChangedError: It has another size or version tag.
+        OSError: It cannot be opened.
     """
     if (plain := plain_path(url)) is not None:
-        return _LocalFile(plain, size, mark)
+        return _LocalFile(plain, size, version_tag)
     filesystem, path = locate(url, options)
     if is_local(filesystem):
-        return _LocalFile(path, size, mark)
+        return _LocalFile(path, size, version_tag)
     fetch: _Fetch
     if size is not None and hasattr(filesystem, "_call_s3"):
-        fetch = _S3Object(filesystem, path, size, mark).fetch
+        fetch = _S3Object(filesystem, path, size, version_tag).fetch
     elif size is not None and "https" in filesystem.protocol:
-        fetch = _WebFile(filesystem, path, size, mark).fetch
+        fetch = _WebFile(filesystem, path, size, version_tag).fetch
     else:
-        # No condition goes with a request: what is there now is looked up once.
+        # Requests have no condition here, so the current version is looked up once.
         info = persistently(lambda: filesystem.info(path))
-        _check(size, mark, int(info["size"]), mark_of(info))
+        _check(size, version_tag, int(info["size"]), version_tag_of(info))
         if size is None:
-            return open_stored(url, options, size=int(info["size"]), mark=mark_of(info))
+            return open_stored(
+                url, options, size=int(info["size"]), version_tag=version_tag_of(info)
+            )
 
         def fetch(start: int, end: int) -> bytes:
             data: bytes = filesystem.cat_file(path, start=start, end=end)
@@ -95,20 +101,20 @@ def open_stored(
     return _RemoteFile(fetch, size)
 
 
-def current_mark(url: str, options: Mapping[str, Any]) -> tuple[int, str]:
-    """Size and mark of a file as it is now."""
+def current_version(url: str, options: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the current size and version tag of a file."""
     filesystem, path = locate(url, options)
     if is_local(filesystem):
         status = Path(path).stat()
-        return status.st_size, local_mark(status)
+        return status.st_size, local_version_tag(status)
     info = persistently(lambda: filesystem.info(path))
-    return int(info["size"]), mark_of(info)
+    return int(info["size"]), version_tag_of(info)
 
 
 def read_range(
     filesystem: fsspec.AbstractFileSystem, path: str, start: int = 0, end: int | None = None
 ) -> bytes:
-    """The bytes [start, end) of a file as it is now, fewer where it ends: one request."""
+    """Return the bytes [start, end) of a file, fewer at its end, in one request."""
     if not hasattr(filesystem, "_call_s3"):
         whole = start == 0 and end is None
         data: bytes = (
@@ -131,36 +137,36 @@ def read_range(
 async def _get_object(
     filesystem: fsspec.AbstractFileSystem, request: Mapping[str, str]
 ) -> tuple[bytes, Mapping[str, Any]]:
-    """An object's bytes with what the server says of it."""
+    """Return an object's bytes, and the server's information on it."""
     reply = await filesystem._call_s3("get_object", **request)
     async with reply["Body"] as body:
         return await body.read(), reply
 
 
-def local_mark(status: os.stat_result) -> str:
-    """The mark of a file on a local disk."""
+def local_version_tag(status: os.stat_result) -> str:
+    """Return the version tag of a file on a local disk."""
     return f"mtime_ns={status.st_mtime_ns}"
 
 
-def _check(size: int | None, mark: str, found_size: int | None, found_mark: str) -> None:
-    """Compare what is known; marks of two kinds say nothing about each other."""
+def _check(size: int | None, version_tag: str, found_size: int | None, found_tag: str) -> None:
+    """Compare the known values; version tags of different kinds cannot be compared."""
     if size is not None and found_size is not None and found_size != size:
         raise ChangedError(f"{found_size:,} bytes")
-    same_kind = mark.partition("=")[0] == found_mark.partition("=")[0]
-    if same_kind and mark != found_mark:
-        raise ChangedError(f"as many bytes, but changed since ({mark} → {found_mark})")
+    same_kind = version_tag.partition("=")[0] == found_tag.partition("=")[0]
+    if same_kind and version_tag != found_tag:
+        raise ChangedError(f"as many bytes, but changed since ({version_tag} → {found_tag})")
 
 
 class _LocalFile:
     is_local = True
 
-    def __init__(self, path: str, size: int | None, mark: str):
+    def __init__(self, path: str, size: int | None, version_tag: str):
         self._number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         status = os.fstat(self._number)
         self.size = status.st_size if size is None else size
-        self._mark = mark
+        self._version_tag = version_tag
         try:
-            _check(size, mark, status.st_size, local_mark(status))
+            _check(size, version_tag, status.st_size, local_version_tag(status))
         except ChangedError:
             self.close()
             raise
@@ -172,9 +178,9 @@ class _LocalFile:
             if not got:
                 raise ChangedError(f"the end of the file at byte {offset + done:,}")
             done += got
-        # After the read, so that what was read is of the file that was planned.
+        # Check after the read that the bytes belong to the planned version.
         status = os.fstat(self._number)
-        _check(self.size, self._mark, status.st_size, local_mark(status))
+        _check(self.size, self._version_tag, status.st_size, local_version_tag(status))
 
     def close(self) -> None:
         if self._number >= 0:
@@ -218,47 +224,52 @@ class _RemoteFile:
 
 
 def _total_of(content_range: str | None) -> int | None:
-    """The size of the whole file in `bytes 0-99/1000`."""
+    """Return the total size in `bytes 0-99/1000`."""
     total = (content_range or "").rpartition("/")[2]
     return int(total) if total.isdigit() else None
 
 
 class _S3Object:
-    """Requests of ranges on the condition that the object is the one planned: no look-up before."""
+    """Object that is read on the condition that it is the planned version, without a lookup."""
 
     def __init__(
-        self, filesystem: fsspec.AbstractFileSystem, path: str, size: int, mark: str
+        self, filesystem: fsspec.AbstractFileSystem, path: str, size: int, version_tag: str
     ) -> None:
         self._filesystem = filesystem
         bucket, key, version = filesystem.split_path(path)
-        self._size, self._mark = size, mark
+        self._size, self._version_tag = size, version_tag
         self._request = {"Bucket": bucket, "Key": key}
         if version is not None:
             self._request["VersionId"] = version
-        kind, _, etag = mark.partition("=")
+        kind, _, etag = version_tag.partition("=")
         if kind == "ETag" and not filesystem.local_expiry_check:
             self._request["IfMatch"] = etag
 
     def fetch(self, start: int, end: int) -> bytes:
         request = {**self._request, "Range": f"bytes={start}-{end - 1}"}
         data, reply = sync(self._filesystem.loop, _get_object, self._filesystem, request)
-        _check(self._size, self._mark, _total_of(reply.get("ContentRange")), mark_of(reply))
+        _check(
+            self._size,
+            self._version_tag,
+            _total_of(reply.get("ContentRange")),
+            version_tag_of(reply),
+        )
         return bytes(data)
 
 
 class _WebFile:
-    """Requests of ranges to a web server; its headers tell whether the file is the same."""
+    """File on a web server, whose headers show whether it is the planned version."""
 
     def __init__(
-        self, filesystem: fsspec.AbstractFileSystem, url: str, size: int, mark: str
+        self, filesystem: fsspec.AbstractFileSystem, url: str, size: int, version_tag: str
     ) -> None:
         self._filesystem, self._url = filesystem, url
-        self._size, self._mark = size, mark
+        self._size, self._version_tag = size, version_tag
         options = dict(filesystem.kwargs)
         self._headers = {**options.pop("headers", {}), "Accept-Encoding": "identity"}
         self._options = options
-        kind, _, value = mark.partition("=")
-        if kind == "ETag" and value.startswith('"'):  # a weak one never matches
+        kind, _, value = version_tag.partition("=")
+        if kind == "ETag" and value.startswith('"'):  # a weak ETag never matches
             self._headers["If-Match"] = value
 
     def fetch(self, start: int, end: int) -> bytes:
@@ -275,18 +286,19 @@ class _WebFile:
             reply.raise_for_status()
             is_range = reply.status == _PARTIAL_CONTENT
             total = _total_of(reply.headers.get("Content-Range")) if is_range else None
-            _check(self._size, self._mark, total, mark_of(reply.headers))
+            _check(self._size, self._version_tag, total, version_tag_of(reply.headers))
             if not is_range and (start, end) != (0, self._size):
-                raise NoRangesError("the server gives whole files only, no ranges of them")
+                raise NoRangesError("the server does not support requests of byte ranges")
             data: bytes = await reply.read()
             return data
 
 
 class StoredHandle(io.RawIOBase):
-    """A stored file, or `size` bytes of it from `start` on, as a Python file.
+    """Stored file, or `size` bytes of it from `start` on, as a Python file.
 
-    For libraries that look for things in a file: as long as reads follow each other, each request
-    of a remote file is twice as large as the last, so that few are made and little is read in vain.
+    For libraries that jump around in a file: while reads are sequential, each request of a remote
+    file is twice as large as the previous one, so that there are few requests and little unneeded
+    data.
     """
 
     def __init__(self, stored: StoredFile, start: int = 0, size: int | None = None) -> None:
@@ -299,15 +311,15 @@ class StoredHandle(io.RawIOBase):
         self._next_amount = _FIRST_BLOCK
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -317,14 +329,16 @@ class StoredHandle(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes; fewer come at the end only. No more room is taken than there are bytes:
-        who reads a damaged file may ask for any number.
+        """Return the next bytes, fewer only at the end.
+
+        Memory is allocated for existing bytes only: a reader of a damaged file may request any
+        number.
         """
         left = max(0, self._size - self._position)
         return super().read(left if size < 0 else min(size, left)) or b""
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill the buffer; fewer bytes come at the end only."""
+        """Fill the buffer, with fewer bytes only at the end."""
         view = memoryview(buffer).cast("B")
         view = view[: max(0, min(len(view), self._size - self._position))]
         done = 0
@@ -349,7 +363,7 @@ class StoredHandle(io.RawIOBase):
             self._next_amount = min(2 * self._next_amount, REQUEST_BYTES)
         else:
             self._next_amount = _FIRST_BLOCK
-            # Who looks at a file's end looks at what is before it next.
+            # A reader of a file's end continues with the bytes before it.
             begin = min(begin, max(0, self._size - _FIRST_BLOCK))
         amount = max(self._position - begin + wanted, self._next_amount)
         block = bytearray(min(amount, self._size - begin))
@@ -357,6 +371,6 @@ class StoredHandle(io.RawIOBase):
         self._block, self._block_start = bytes(block), begin
 
     def close(self) -> None:
-        """Forget the file, which its opener closes."""
+        """Drop the file, which its opener closes."""
         self._block = b""
         super().close()

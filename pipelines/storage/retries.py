@@ -1,8 +1,9 @@
-"""Requests to a storage, repeated while what stops them may pass.
+"""Requests to a storage, repeated as long as their error may be temporary.
 
-The libraries differ in what they repeat: s3fs throttled and broken requests, botocore beneath it
-errors of the server, fsspec's HTTP nothing, gcsfs and the Azure client most. Here one rule holds
-for all, and where a library lets us, its own repetition is switched off (`filesystems.py`).
+The libraries differ in what they repeat: s3fs throttled and broken requests, botocore below it
+errors of the server, fsspec's HTTP nothing, gcsfs and the Azure client most errors. Nested
+repetitions would multiply. So one rule applies to all, and the libraries' own repetition is
+switched off where they allow it (`filesystems.py`).
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from tenacity import (
 from pipelines.redaction import redact, redact_error
 
 ATTEMPTS: Final = 8
-# No attempt begins after so many seconds.
+# No attempt starts after this many seconds.
 LAST_BEGIN_SECONDS: Final = 180.0
-# A pause is random, up to twice the one before: 0.5, 1, 2, 4, 8, 16 and 20 seconds.
+# Pauses are random, up to 0.5, 1, 2, 4, 8, 16 and 20 seconds.
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 20.0
 
 _Result = TypeVar("_Result")
 
 _TRANSIENT_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-# S3 reports these as mistakes of the caller (400).
+# S3 reports these as errors of the caller (400).
 _TRANSIENT_CODES: Final = frozenset(
     {"RequestTimeout", "BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "SlowDown"}
 )
-# By name, so that no library is imported for its errors: those of aiohttp, botocore and Azure.
+# By name, to avoid importing libraries for their errors: aiohttp, botocore and Azure.
 _TRANSIENT_NAMES: Final = frozenset(
     {
         "ClientConnectionError",
@@ -58,19 +59,19 @@ _TRANSIENT_ERRNO: Final = frozenset(
 
 
 class StorageError(OSError):
-    """A storage did not do what was asked; the text says what it answered and how often."""
+    """A request to a storage failed. The text contains its answer and the number of attempts."""
 
 
 class TruncatedError(OSError):
-    """Fewer bytes came than were asked for, in the middle of a file: to be asked for again."""
+    """Fewer bytes arrived than requested, in the middle of a file; the request is repeated."""
 
 
 def persistently(action: Callable[[], _Result]) -> _Result:
-    """The result of an action on a storage, which is repeated while its error may pass.
+    """Return the result of an action on a storage, repeating it while its error may be temporary.
 
     Raises:
-        OSError: as the action does, if repeating is no use.
-        StorageError: it failed to the end, or with an error that is no OSError.
+        OSError: The error of the action, if repeating is useless.
+        StorageError: All attempts failed, or the error is not an OSError.
     """
     begun = time.monotonic()
     tries = 0
@@ -107,7 +108,7 @@ def _sleep(seconds: float) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """What an error says, for a message: the link of its chain that knows what went wrong."""
+    """Return the text of the most specific error in a chain, for a message."""
     if isinstance(error, StorageError):
         return redact(str(error))
     telling = _telling(error) or error
@@ -115,7 +116,7 @@ def describe(error: BaseException) -> str:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same request may succeed later."""
+    """Return True if the same request may succeed later."""
     telling = _telling(error)
     if telling is None:
         return isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNO
@@ -125,16 +126,16 @@ def is_transient(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status that the server answered, if that is what failed."""
+    """Return the HTTP status in the server's answer, or None for other errors."""
     telling = _telling(error)
     return None if telling is None or _is_broken_connection(telling) else _status(telling)
 
 
 def _telling(error: BaseException) -> BaseException | None:
-    """The first link of the chain that is a broken connection or a server's answer.
+    """Return the first error of the chain that is a broken connection or a server's answer.
 
-    Libraries raise what looks like a missing file from an answer of 503, and a cut connection from
-    what looks like an answer of 400.
+    Libraries turn an answer of 503 into an error that looks like a missing file, and a broken
+    connection into one that looks like an answer of 400.
     """
     return next(
         (
@@ -147,7 +148,7 @@ def _telling(error: BaseException) -> BaseException | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and those that it follows from."""
+    """Yield the error and its causes."""
     link: BaseException | None = error
     for _ in range(16):
         if link is None:

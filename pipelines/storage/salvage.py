@@ -1,9 +1,9 @@
-"""What can still be read of compressed data that is damaged, to the last byte.
+"""Recovery of the readable part of damaged compressed data, up to the last byte.
 
-A decompressor that meets damage, or an end too early, gives nothing of the step in which it meets
-it, and how much one step is depends on buffers. So the data is decompressed again: in small steps
-to find out about where it fails, then up to there and byte by byte from there on. What comes out
-then follows from the data alone.
+A decompressor that meets damage, or an early end, discards the output of the current step, and the
+size of a step depends on buffers. So the data is decompressed again: first in small steps to find
+out approximately where it fails, then up to that position and on byte by byte. The result then
+depends on the data alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pipelines.errors import DamagedFileError
 
-# What decompressors raise when data is not what their format says.
+# Errors of decompressors for invalid data.
 DECODING_ERRORS: Final = (
     OSError,
     EOFError,
@@ -32,23 +32,23 @@ DECODING_ERRORS: Final = (
 )
 
 _STEP_BYTES: Final = 512
-# Little, as from where a read begins that fails the text is read byte by byte.
+# Small, since the text of a failing read is read again byte by byte.
 _TEXT_READ_BYTES: Final = 1 << 12
 
 
 class Text(Protocol):
-    """A decompressor over data that it reads itself."""
+    """Decompressor over data that it reads itself."""
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer with the next bytes; their number, 0 at the end."""
+        """Fill the buffer with the next bytes. Return their number, 0 at the end."""
 
 
 class SalvagedText:
-    """The text of damaged data from its start, as far as there is any.
+    """Text of damaged data from its start up to the damage.
 
     Args:
-        open_data: gives the compressed data, from its start, as a Python file.
-        open_text: the decompressor over such a file; it must not read further than it needs.
+        open_data: Opens the compressed data, from its start, as a Python file.
+        open_text: Opens the decompressor over such a file. It must not read ahead.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SalvagedText:
         self._block = memoryview(b"")
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer with the next bytes; their number, 0 where the damage is."""
+        """Fill the buffer with the next bytes. Return their number, 0 at the damage."""
         while not self._block:
             block = next(self._blocks, None)
             if block is None:
@@ -72,7 +72,7 @@ class SalvagedText:
         return done
 
     def _read(self) -> Iterator[bytes]:
-        position = 0  # in the text
+        position = 0  # position in the text
         data = _InSteps(self._open_data())
         try:
             text = self._open_text(data)
@@ -84,7 +84,8 @@ class SalvagedText:
                 yield block
         except (*DECODING_ERRORS, DamagedFileError):
             pass
-        # Data is asked for when there is hardly any left: the damage is in the last steps.
+        # The decompressor requests data when it has hardly any left: the damage is in the last
+        # steps.
         data = _InSteps(self._open_data(), single_from=data.position - 4 * _STEP_BYTES)
         try:
             text = self._open_text(data)
@@ -102,7 +103,7 @@ def _next_block(text: Text, most: int) -> bytes:
 
 
 class _InSteps(io.RawIOBase):
-    """A file of which reads give little at once: single bytes from a place on."""
+    """File whose reads return few bytes at once, and single bytes from some position on."""
 
     def __init__(self, data: io.RawIOBase, single_from: int | None = None) -> None:
         self._data = data

@@ -1,6 +1,6 @@
-"""A local file becomes a file of a storage: visible when all of it is there, never before.
+"""Upload of local files to a storage, where they become visible only when complete.
 
-Object stores show an object when its upload is complete. Other storages may show a file that is
+Object stores show an object when its upload is complete. Other storages may show a file while it is
 being written: there it is written under another name, and renamed.
 """
 
@@ -19,15 +19,15 @@ from fsspec.asyn import sync
 from pipelines.storage.filesystems import OBJECT_STORES, is_local, protocols
 from pipelines.storage.retries import persistently, status_of
 
-# Larger files go up in parts of this size, each repeated alone if it fails; S3 allows 10,000.
+# Larger files are uploaded in parts of this size, each repeated separately; S3 allows 10,000.
 PART_BYTES: Final = 16 << 20
 _MOST_PARTS: Final = 10_000
 
-# Of one request. The time limits of the client begin with the answer: when a connection breaks at
-# the wrong moment of sending, it would wait for minutes.
+# Limit for one request. The client's own time limits only start with the response: if a connection
+# breaks while sending, it could wait for minutes.
 REQUEST_SECONDS = 300.0
 
-# Where a file can't be renamed over another, one that is written anew is away for less than this.
+# Where a rename cannot replace a file, a file that is being replaced is missing for less than this.
 AWAY_SECONDS = 1.0
 
 _Call = Callable[..., Any]
@@ -38,24 +38,24 @@ _WHOLE_WHEN_VISIBLE: Final = OBJECT_STORES | {"memory"}
 
 
 def temporary_path(path: str) -> str:
-    """Where a file is written that is to become `path`: beside it."""
+    """Return the path under which the file `path` is written, in the same directory."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{name}.{secrets.token_hex(8)}.tmp"
 
 
 def shows_unfinished(filesystem: fsspec.AbstractFileSystem) -> bool:
-    """Whether a file is there, under a temporary name, while it is being written."""
+    """Return True if a file is visible, under a temporary name, while it is being written."""
     if is_local(filesystem):
         return True
-    renames = type(filesystem).mv is not fsspec.AbstractFileSystem.mv  # that one copies
+    renames = type(filesystem).mv is not fsspec.AbstractFileSystem.mv  # the base class copies
     return renames and _WHOLE_WHEN_VISIBLE.isdisjoint(protocols(filesystem))
 
 
 def upload(filesystem: fsspec.AbstractFileSystem, source: Path, path: str) -> None:
-    """Write a file to a storage as a whole.
+    """Write a file to a storage atomically.
 
     Raises:
-        OSError: it could not be written; nothing is visible then.
+        OSError: It could not be written, and nothing is visible.
     """
     if hasattr(filesystem, "_call_s3"):
         _upload_s3(filesystem, source, path)
@@ -66,13 +66,13 @@ def upload(filesystem: fsspec.AbstractFileSystem, source: Path, path: str) -> No
 
 
 def create(filesystem: fsspec.AbstractFileSystem, path: str, data: bytes) -> bool:
-    """Write a small file unless there is one; whether it was written.
+    """Write a small file unless it exists. Return True if it was written.
 
-    One request that depends on there being none, where the storage knows that; elsewhere one looks
-    first, and two at the same time may both write.
+    This is one conditional request if the storage supports that. Otherwise existence is checked
+    first, and two concurrent writers may both succeed.
 
     Raises:
-        OSError: it could not be written.
+        OSError: It could not be written.
     """
     try:
         persistently(lambda: _create(filesystem, path, data))
@@ -94,7 +94,7 @@ def _create(filesystem: fsspec.AbstractFileSystem, path: str, data: bytes) -> No
         temporary = Path(temporary_path(path))
         try:
             temporary.write_bytes(data)
-            Path(path).hardlink_to(temporary)  # which never takes the place of a file
+            Path(path).hardlink_to(temporary)  # a hard link never replaces a file
         finally:
             temporary.unlink(missing_ok=True)
     elif hasattr(filesystem, "_call_s3"):
@@ -109,7 +109,7 @@ def _create(filesystem: fsspec.AbstractFileSystem, path: str, data: bytes) -> No
 
 
 def _comes_back(filesystem: fsspec.AbstractFileSystem, path: str) -> bool:
-    """Whether a file was away only because it is being written anew."""
+    """Return True if a file was missing only while it was being replaced."""
     time.sleep(AWAY_SECONDS)
     return bool(filesystem.exists(path))
 
@@ -123,7 +123,7 @@ def _put_and_rename(
         persistently(lambda: put(temporary))
         try:
             filesystem.mv(temporary, path)
-        except OSError:  # some do not rename over a file that is there
+        except OSError:  # some storages cannot rename over an existing file
             if not filesystem.exists(path):
                 raise
             filesystem.rm_file(path)
@@ -150,8 +150,8 @@ def _upload_s3(filesystem: fsspec.AbstractFileSystem, source: Path, path: str) -
         parts = _upload_parts(call, source, upload_id, max(PART_BYTES, -(-size // _MOST_PARTS)))
         _complete(call, upload_id, parts, size)
     except BaseException:
-        # Its parts would be stored, and paid for, until somebody looks. Once: the storage may be
-        # what fails.
+        # Remaining parts would be stored, and paid for, until someone removes them. Try once only:
+        # the storage may be what fails.
         with suppress(Exception):
             _call(filesystem, "abort_multipart_upload", **target, UploadId=upload_id)
         raise
@@ -165,7 +165,7 @@ def _complete(call: _Call, upload_id: str, parts: list[dict[str, Any]], size: in
     try:
         call("complete_multipart_upload", UploadId=upload_id, MultipartUpload={"Parts": parts})
     except FileNotFoundError:
-        # What was repeated because its answer got lost finds nothing left to do.
+        # A repeated request, whose response was lost, fails because the upload is already complete.
         if call("head_object")["ContentLength"] != size:
             raise
 

@@ -1,4 +1,4 @@
-"""Which files there are."""
+"""Listing of the input files that the patterns of a configuration match."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from pipelines.storage.filesystems import (
     OBJECT_STORES,
     is_local,
     locate,
-    mark_of,
     plain_path,
     same_storage,
     split_chain,
+    version_tag_of,
 )
 from pipelines.storage.locks import FINISHED, LOCK
-from pipelines.storage.remote_files import local_mark
+from pipelines.storage.remote_files import local_version_tag
 from pipelines.storage.retries import describe, persistently
 
 COMPRESSION_OF_EXTENSION: Final = {
@@ -44,7 +44,7 @@ COMPRESSION_OF_EXTENSION: Final = {
 }
 
 _SHOWN_NEIGHBOURS: Final = 8
-# In the directory of an output.
+# Names that builds write into the directory of an output.
 _WRITTEN: Final = frozenset({"counts", "tokenizer", "tokens", "rejects", LOCK, FINISHED})
 
 
@@ -54,20 +54,20 @@ class NoInputError(InputError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFile:
-    """A file of the input as it was found when the work was planned.
+    """File of the input, as found when the work was planned.
 
     Attributes:
-        source: index of its source in the configuration.
-        source_name: name of that source; None if it has none.
-        url: where it is: a path of the local disk or an fsspec URL.
-        name: its path below the fixed part of the pattern that found it.
-        size: bytes, as stored (compressed, if it is).
-        mark: a text that changes when the file does: its ETag or checksum, else its modification
-            time.
+        source: Index of its source in the configuration.
+        source_name: Name of that source, or None.
+        url: Path of the local disk, or fsspec URL.
+        name: Its path below the fixed part of the pattern that found it.
+        size: Size as stored (compressed, if it is).
+        version_tag: A text that changes with the file: its ETag, checksum or
+            modification time.
         compression: "gzip", "zstd", "bz2", "xz" or None.
-        stop: the place (see `DocumentBatch.offsets`) from which on a limit of its source leaves all
-            documents unread; 0: the file is not read; None: all of it is.
-        end: stored bytes in which all documents before `stop` begin; None: all.
+        stop: Position (see `DocumentBatch.offsets`) from which on a limit of its source excludes
+            all documents. 0 if the file is not read, None if it is read completely.
+        end: Number of stored bytes in which all documents before `stop` start, or None for all.
     """
 
     source: int
@@ -75,39 +75,39 @@ class InputFile:
     url: str
     name: str
     size: int
-    mark: str
+    version_tag: str
     compression: str | None
     stop: int | None = None
     end: int | None = None
 
     @property
     def unread(self) -> bool:
-        """Whether a limit of its source ends before the file."""
+        """Return True if a limit of its source ends before the file."""
         return self.stop == 0
 
     @property
     def label(self) -> str:
-        """The name in the column `source` of the output: source and file, never a whole path."""
+        """Return the name for the column `source`: source and file, never a full path."""
         return self.name if self.source_name is None else f"{self.source_name}/{self.name}"
 
 
 def list_files(
     source: SourceConfig, *, index: int = 0, resolve: Callable[[str], str] = str
 ) -> list[InputFile]:
-    """The files that the patterns of a source match, sorted by path, each once.
+    """Return the files that match the patterns of a source, sorted by path, each once.
 
     Patterns are paths of the local disk or fsspec URLs, with `*`, `?`, `[…]` and `**` (any number
-    of folders); `[*]`, `[?]`, `[[]` and `[:]` are these characters themselves. Folders are skipped.
+    of folders); `[*]`, `[?]`, `[[]` and `[:]` stand for these characters. Folders are skipped.
 
     Args:
-        source: a source of the configuration.
-        index: its place there, for messages and for `InputFile.source`.
-        resolve: makes a pattern absolute.
+        source: Source of the configuration.
+        index: Its index there, for messages and for `InputFile.source`.
+        resolve: Function that makes a pattern absolute.
 
     Raises:
-        NoInputError: a pattern matches no file, or `include` and `exclude` leave none.
-        InputError: a match is not a regular file or has no known size, two files have one name,
-            or the storage can't be listed.
+        NoInputError: A pattern matches no file, or `include` and `exclude` exclude all of them.
+        InputError: A match is not a regular file or has an unknown size, two files have the same
+            name, or the storage cannot be listed.
     """
     found: dict[str, InputFile] = {}
     same_name: dict[str, Sequence[archives.Member]] = {}
@@ -121,7 +121,7 @@ def list_files(
                 url=entry.url,
                 name=entry.name,
                 size=entry.size,
-                mark=entry.mark,
+                version_tag=entry.version_tag,
                 compression=compression_of(entry.name, source.compression),
             )
     files = sorted(_chosen(source, found.values(), index), key=lambda file: file.url)
@@ -133,7 +133,7 @@ def list_files(
 
 
 def _chosen(source: SourceConfig, files: Collection[InputFile], index: int) -> list[InputFile]:
-    """The files that `include` and `exclude` leave."""
+    """Return the files that `include` and `exclude` select."""
     included = [re.compile(glob_translate(pattern)).match for pattern in source.include]
     excluded = [re.compile(glob_translate(pattern)).match for pattern in source.exclude]
     chosen = [
@@ -144,26 +144,26 @@ def _chosen(source: SourceConfig, files: Collection[InputFile], index: int) -> l
     ]
     if not chosen:
         raise NoInputError(
-            "include and exclude leave no file of a source.",
+            "include and exclude select no file of a source.",
             expected="at least one file",
-            found=f"{len(files):,} that match input.files, such as "
+            found=f"{len(files):,} matches of input.files, such as "
             + shortened(sorted(file.name for file in files), _SHOWN_NEIGHBOURS),
             where=f"input[{index}].include" if source.include else f"input[{index}].exclude",
-            hint="The globs must match the whole of these names; `**/` stands for any folders.",
+            hint="The globs must match these names completely; `**/` stands for any folders.",
         )
     return chosen
 
 
 def _several_members(file: InputFile, members: Sequence[archives.Member], index: int) -> InputError:
-    """Return the error for a name that an archive has several times."""
+    """Return the error for a name that occurs several times in an archive."""
     places = [f"{member.size:,} bytes at byte {member.offset:,}" for member in members]
     return InputError(
-        "An archive holds several files of the same name.",
-        expected="names that tell the files of an archive apart",
+        "An archive contains several files with the same name.",
+        expected="different names for the files of an archive",
         found=f"{len(members)} files {file.name}: {shortened(places, _SHOWN_NEIGHBOURS)}",
         where=file.url,
-        hint="Write the archive anew with the files that are meant (unpacking keeps the last of "
-        f"each name), or leave the name out: input[{index}].exclude.",
+        hint="Create the archive again with the right files (unpacking keeps the last of "
+        f"each name), or exclude the name with input[{index}].exclude.",
     )
 
 
@@ -172,19 +172,19 @@ def leave_out_output(
 ) -> tuple[list[InputFile], list[InputFile]]:
     """Divide listed files into input and files of the output, which is never its own input.
 
-    A pattern that begins above the output reaches it as a whole. One that begins in the output was
-    meant for what others keep there: it reaches only what builds write.
+    A pattern that starts above the output reaches the whole output. One that starts inside the
+    output is meant for files that others keep there: only files that builds write are left out.
 
     Args:
-        files: of all sources.
-        sources: of the configuration.
-        output: directory of the build.
+        files: Files of all sources.
+        sources: Sources of the configuration.
+        output: Directory of the build.
 
     Returns:
         The input files and those that were left out, both in order.
 
     Raises:
-        NoInputError: no other file of a source is left.
+        NoInputError: All files of a source are in the output.
     """
     is_own = _OwnFiles(output, sources)
     own = [file for file in files if is_own(file)]
@@ -200,13 +200,13 @@ def leave_out_output(
                 [file.name for file in own if file.source == source], _SHOWN_NEIGHBOURS
             ),
             where=f"input[{source}].files",
-            hint=f"Change the patterns, or choose another output than {output.url}.",
+            hint=f"Change the patterns, or choose a different output from {output.url}.",
         )
     return left, own
 
 
 class _OwnFiles:
-    """Tell which input files lie in an output."""
+    """Predicate for input files that belong to an output."""
 
     def __init__(self, output: Directory, sources: Sequence[SourceConfig]) -> None:
         self._options = [source.storage_options for source in sources]
@@ -225,7 +225,7 @@ class _OwnFiles:
         return not begins_inside or place.partition("/")[0] in _WRITTEN
 
     def _place_in_output(self, url: str, source: int) -> str | None:
-        """Return the path of a file below the output; None if it is elsewhere."""
+        """Return the path of a file relative to the output, or None if it is elsewhere."""
         root = f"{self._root.rstrip('/')}/"
         if self._is_local != (protocol_of(url) in LOCAL):
             return None
@@ -240,7 +240,7 @@ class _OwnFiles:
         return path.removeprefix(root) if path.startswith(root) else None
 
     def _resolved(self, path: str) -> str:
-        """Return a local path without links to folders, each of which is looked up once."""
+        """Resolve links to folders in a local path, looking up each folder only once."""
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
             self._folders[folder] = os.path.realpath(folder or "/")
@@ -248,7 +248,7 @@ class _OwnFiles:
 
 
 def compression_of(name: str, stated: str = "infer") -> str | None:
-    """The compression of a file: as stated, or by its extension; None: it is not compressed.
+    """Return the compression of a file: the configured one, or by its extension; None for none.
 
     >>> compression_of("a.txt.zst"), compression_of("a.txt"), compression_of("a.gz", "none")
     ('zstd', None, None)
@@ -265,20 +265,20 @@ class _Entry:
     url: str
     name: str
     size: int
-    mark: str
+    version_tag: str
     same_name: Sequence[
         archives.Member
-    ] = ()  # files of an archive that only their places tell apart
+    ] = ()  # files of an archive with the same name, at different positions
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """A pattern in its parts: `url` = `before` + `fixed` + wildcards + `after`."""
+    """Parts of a pattern: `url` = `before` + `fixed` + wildcards + `after`."""
 
     text: str
     before: str  # links of a chained URL that have no path ("simplecache::")
-    fixed: str  # up to and with the last "/" before the first wildcard
-    after: str  # links of a chained URL that the files lie in ("::/data/a.zip")
+    fixed: str  # up to and including the last "/" before the first wildcard
+    after: str  # links of a chained URL that contain the files ("::/data/a.zip")
     literal: str | None  # the path itself if there is no wildcard
 
     @classmethod
@@ -313,7 +313,7 @@ def _list_pattern(text: str, options: Mapping[str, Any], where: str) -> list[_En
                 entries = list(_list_remote(pattern, options, where))
     except (OSError, ValueError) as error:
         raise InputError(
-            "The input can't be listed.",
+            "The input cannot be listed.",
             found=describe(error),
             where=f"{where}: {text}",
             hint="Check the address, the permissions and input.storage_options.",
@@ -325,14 +325,14 @@ def _list_pattern(text: str, options: Mapping[str, Any], where: str) -> list[_En
 
 
 def _check_encoding(entries: Sequence[_Entry], where: str) -> None:
-    """Names are written into files of the output, which are UTF-8."""
+    """Check that names are UTF-8, since they are written into files of the output."""
     for entry in entries:
         try:
             entry.url.encode()
         except UnicodeEncodeError:
             raise InputError(
                 "The name of an input file is not UTF-8.",
-                expected="a path in UTF-8, to be written into manifests and token files",
+                expected="a path in UTF-8; manifests and token files contain it",
                 found=ascii(os.fsencode(entry.url))[1:],
                 where=where,
                 hint="Rename the file or folder, or change the pattern.",
@@ -351,13 +351,13 @@ def _list_archive(pattern: _Pattern, options: Mapping[str, Any]) -> Iterator[_En
         if name == matching if matching is not None else regex.match(name):
             url = archives.member_url(protocol, name, archive)
             same = found.repeated.get(name, ())
-            yield _Entry(url, name[fixed:], member.size, found.mark, same)
+            yield _Entry(url, name[fixed:], member.size, found.version_tag, same)
 
 
 def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
     scheme = "".join(pattern.text.partition("://")[:2]) if is_url(pattern.text) else ""
     fixed = pattern.fixed.removeprefix(scheme)
-    # Unlike that of fsspec, this search follows links to folders.
+    # Unlike fsspec's search, this one follows links to folders.
     paths: Iterable[str]
     if pattern.literal is None:
         text = pattern.text.removeprefix(scheme)
@@ -366,27 +366,27 @@ def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
         paths = [pattern.literal.removeprefix(scheme)]
     for path in paths:
         try:
-            status = os.stat(path)  # noqa: PTH116, a Path takes longer than that
+            status = os.stat(path)  # noqa: PTH116, a Path would be slower
         except FileNotFoundError:
             if Path(path).is_symlink():
                 raise InputError(
-                    "An input file is a link to nothing.",
+                    "An input file is a broken link.",
                     where=path,
-                    hint="Remove the link or restore what it points to.",
+                    hint="Remove the link, or restore the file that it points to.",
                 ) from None
             continue
         if stat.S_ISDIR(status.st_mode):
             continue
         if not stat.S_ISREG(status.st_mode):
             raise InputError(
-                "An input is no regular file.",
+                "An input is not a regular file.",
                 expected="a file",
                 found=f"a special file (mode {stat.filemode(status.st_mode)})",
                 where=path,
                 hint=f"Change the pattern {where}.",
             )
         url = f"./{path}" if is_url(path) else path
-        yield _Entry(url, path[len(fixed) :], status.st_size, local_mark(status))
+        yield _Entry(url, path[len(fixed) :], status.st_size, local_version_tag(status))
 
 
 def _list_remote(pattern: _Pattern, options: Mapping[str, Any], where: str) -> Iterator[_Entry]:
@@ -411,20 +411,20 @@ def _list_remote(pattern: _Pattern, options: Mapping[str, Any], where: str) -> I
         name = path[len(fixed) :].lstrip("/")
         if info.get("size") is None:
             raise InputError(
-                "The size of an input file is unknown: its server does not say it.",
+                "The size of an input file is unknown: its server does not report it.",
                 where=pattern.url(name),
                 hint=f"Copy the file to another storage and change {where}.",
             )
-        yield _Entry(pattern.url(name), name, int(info["size"]), mark_of(info))
+        yield _Entry(pattern.url(name), name, int(info["size"]), version_tag_of(info))
 
 
 def _glob(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, dict[str, Any]]:
-    """The files and folders that match, each with what its storage says of it.
+    """Return the matching files and folders, each with the storage's information on it.
 
-    An object store has no folders: with wildcards in several parts of a path, one listing of all
-    that begins like the pattern, a thousand objects a request, takes fewer requests than going
-    through folders, one request at least for each. With a wildcard in the last part alone its
-    folder is listed; fsspec's search would look at the folder once more.
+    An object store has no folders. If several parts of a path have wildcards, one listing of all
+    names with the fixed prefix, a thousand per request, needs fewer requests than visiting each
+    folder. If only the last part has wildcards, its folder is listed directly; fsspec's search
+    would look the folder up once more.
     """
     wildcard = re.search(r"[*?[]", path)
     assert wildcard is not None
@@ -447,20 +447,20 @@ def _nothing_found(pattern: _Pattern, options: Mapping[str, Any], where: str) ->
     try:
         if (parts := archives.split_url(pattern.text)) is not None:
             members = archives.contents(parts[0], parts[2], archives.archive_options(options))
-            return _no_match(pattern, where, f"it holds {_list_names(members.members)}")
+            return _no_match(pattern, where, f"it contains {_list_names(members.members)}")
         filesystem, path = locate(folder or ".", options)
         literal = None if pattern.literal is None else filesystem._strip_protocol(pattern.literal)
         if literal is not None and filesystem.isdir(literal):
             found = f"{pattern.literal} is a folder"
-            hint = "Name its files: add /* for those in it, /**/* for all below it."
+            hint = "Add /* for the files in it, or /**/* for all files below it."
         elif filesystem.isdir(path):
             entries = filesystem.ls(path, detail=False)
             names = [entry.rstrip("/").rpartition("/")[2] for entry in entries]
-            found = f"{folder} holds {_list_names(names)}"
+            found = f"{folder} contains {_list_names(names)}"
         else:
             found = f"there is no folder {folder}"
     except (OSError, ValueError) as error:
-        found = f"{folder} can't be listed ({describe(error)})"
+        found = f"{folder} cannot be listed ({describe(error)})"
     return _no_match(pattern, where, found, hint)
 
 
@@ -481,16 +481,16 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def _check_names(files: Iterable[InputFile], index: int) -> None:
-    """The column `source` must tell the files of a source apart."""
+    """Check that the column `source` distinguishes the files of a source."""
     url_of: dict[str, str] = {}
     for file in files:
         other = url_of.setdefault(file.name, file.url)
         if other != file.url:
             raise InputError(
                 "Two files of one source have the same name below their patterns.",
-                expected="names that tell the files apart in the column `source`",
+                expected="different names, which the column `source` can distinguish",
                 found=f"{file.name} for both {other} and {file.url}",
                 where=f"input[{index}].files",
-                hint="Make two sources of them, each with a name, or use one pattern with a "
+                hint="Make two named sources of them, or use one pattern with a "
                 "wildcard for the folder.",
             )

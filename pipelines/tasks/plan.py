@@ -13,28 +13,28 @@ from pipelines.config import SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.tasks.listing import InputFile
 
-# Formats of files whose footer says where the columns are.
+# Formats whose footer contains the positions of columns.
 COLUMN_FORMATS: Final = ("parquet", "arrow")
 
-# With the pattern `none` every document is one pre-token, kept in memory while its counts are.
+# With the pattern `none` every document is one pre-token, which stays in memory during counting.
 LARGEST_WITHOUT_PATTERN: Final = 1 << 30
 
 
 class FileFormat(Protocol):
-    """What determines, with the compression, whether a file can be cut into ranges."""
+    """Properties that determine, with the compression, if a file can be cut into ranges."""
 
     @property
     def format(self) -> str:
-        """ "text", "jsonl", "parquet" or "arrow"."""
+        """Return "text", "jsonl", "parquet" or "arrow"."""
 
     @property
     def separator(self) -> object:
-        """What separates the documents of text; None if each file is one."""
+        """Return the separator of text documents, or None if each file is one document."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """The documents that begin in the bytes [start, end) of the file with index `file`."""
+    """Documents that start in the bytes [start, end) of the file with index `file`."""
 
     file: int
     start: int
@@ -63,11 +63,11 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """32 hexadecimal digits that identify files and ranges.
+        """Return 32 hexadecimal digits that identify files and ranges.
 
-        It is the xxh3-128 of one line of JSON for each file (source, name, size, version tag) and
-        for each task (its ranges). Files are named without their directory, so a corpus that is
-        moved keeps its digest as long as the version tags stay.
+        They are the xxh3-128 of one line of JSON for each file (source, name, size, version tag)
+        and for each task (its ranges). Files are named without their directory, so a corpus that is
+        moved keeps its digest as long as its version tags do not change.
         """
         hasher = xxhash.xxh3_128()
         for file in self.files:
@@ -96,7 +96,7 @@ def plan_id(digest: str, rules_fingerprint: str) -> str:
 
 def _file_identity(file: InputFile) -> list[str | int | None]:
     limit = [] if file.stop is None else [file.stop]
-    return [file.source_name, file.name, file.size, file.mark, *limit]
+    return [file.source_name, file.name, file.size, file.version_tag, *limit]
 
 
 def _json_line(values: list[Any]) -> bytes:
@@ -104,9 +104,9 @@ def _json_line(values: list[Any]) -> bytes:
 
 
 def is_splittable(compression: str | None, file_format: FileFormat) -> bool:
-    """Return whether a file can be cut into ranges that are read independently.
+    """Return True if a file can be cut into ranges that are read independently.
 
-    Parquet and Arrow files can: the footer shows a reader which rows lie in a range.
+    Parquet and Arrow files can: their footer shows which rows belong to a range.
     """
     if file_format.format in COLUMN_FORMATS:
         return True
@@ -149,7 +149,7 @@ def plan_tasks(files: Sequence[InputFile], sources: Sequence[SourceConfig]) -> P
         if file.source != previous_source:
             finish_task()
             previous_source = file.source
-        # An empty file has nothing to read. One of columns is left to its reader, which rejects it.
+        # An empty file has nothing to read, but the reader of a column format must reject it.
         least = 1 if source.format in COLUMN_FORMATS else 0
         for start in range(0, max(size, least), step):
             end = min(start + step, size)
@@ -168,7 +168,7 @@ def check_size_without_pattern(size: int) -> None:
         size: Bytes of input.
 
     Raises:
-        ConfigError: They are more than `LARGEST_WITHOUT_PATTERN`.
+        ConfigError: It is larger than `LARGEST_WITHOUT_PATTERN`.
     """
     if size <= LARGEST_WITHOUT_PATTERN:
         return
@@ -177,7 +177,7 @@ def check_size_without_pattern(size: int) -> None:
         expected=f"at most {LARGEST_WITHOUT_PATTERN:,} bytes of input files",
         found=f"{size:,} bytes",
         where="tokenizer.pattern",
-        hint="Choose a pattern that splits text, such as gpt2, or train on a part of the files "
+        hint="Choose a pattern that splits text, such as gpt2, or train on some of the files "
         "and encode all with tokenizer.path.",
     )
 
@@ -185,22 +185,23 @@ def check_size_without_pattern(size: int) -> None:
 def _check_columns(file: InputFile, source: SourceConfig) -> None:
     """Check that a Parquet or Arrow file is neither empty nor compressed as a whole.
 
-    If some files may be bad, an empty one is left to its reader.
+    If bad files are allowed, an empty one is left to its reader.
     """
     if source.format not in COLUMN_FORMATS:
         return
     if not file.size and not source.max_bad_files:
         raise InputError(
-            f"An input file is empty, which a {source.format} file can't be.",
+            f"An input file is empty, which is not valid for {source.format}.",
             expected=f"a {source.format} file",
             found="0 bytes",
             where=file.url,
-            hint="Get the file again, or leave it out of input.files.",
+            hint="Get the file again, or remove it from input.files.",
         )
     if file.compression is not None:
         raise InputError(
-            f"A {source.format} file can't be compressed as a whole.",
-            expected=f"a {source.format} file, which compresses its columns itself, so that rows "
+            f"A {source.format} file must not be compressed as a whole.",
+            expected=f"a {source.format} file, which compresses its columns internally, so that "
+            "rows "
             "can be read anywhere in it",
             found=f"{file.compression}, by its extension",
             where=file.url,

@@ -128,7 +128,7 @@ def check_tokenizer(
         try:
             model = load_model(output / "tokenizer")
         except (BpeError, OSError) as error:
-            findings.note("tokenizer", f"can't be loaded: {error}")
+            findings.note("tokenizer", f"cannot be loaded: {error}")
         else:
             found = {"fingerprint": model.fingerprint, "vocab_size": len(model)}
             compare("tokenizer", findings, found, manifest.to_json(*found))

@@ -65,7 +65,7 @@ def verify_export(output: Directory, findings: Findings, *, only_bytes: bool) ->
         findings.note(name, "missing")
     for name in sorted(present - entries.keys()):
         findings.note(name, f"not listed in {MANIFEST_OF_EXPORT}")
-    for name in output.others():
+    for name in output.other_names():
         if name not in SPLITS and not name.startswith((".", "_")):
             findings.note(name, "not of an export")
     run_side_by_side(

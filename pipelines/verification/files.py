@@ -38,10 +38,10 @@ def check_names(output: Directory, manifests: Manifests, findings: Findings) -> 
         for name in sorted(present.keys() - names):
             if not name.startswith((".", "_")):
                 findings.note(f"{directory}/{name}", "not listed in the manifest")
-        for name in (output / directory).others():
+        for name in (output / directory).other_names():
             if not name.startswith((".", "_")):
                 findings.note(f"{directory}/{name}", "not a file, and not of a build")
-    for name in sorted({*output.sizes(), *output.others()} - {*MANIFESTS, "rejects"}):
+    for name in sorted({*output.sizes(), *output.other_names()} - {*MANIFESTS, "rejects"}):
         if not name.startswith((".", "_")):
             findings.note(name, "not of a build")
 
@@ -70,7 +70,7 @@ def check_file(
     except FileNotFoundError:
         return  # noted as missing
     except OSError as error:
-        findings.note(where, f"can't be read: {error}")
+        findings.note(where, f"cannot be read: {error}")
         return
     findings.add(files=1, bytes=size)
     if size != entry.bytes:

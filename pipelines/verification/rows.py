@@ -54,7 +54,7 @@ class Rows:
         self.text_bytes = 0
 
     def check(self, chunk: TokenChunk) -> bool:
-        """Check the next row group. Return False if its values can't be counted."""
+        """Check the next row group. Return False if its values cannot be counted."""
         if not len(chunk):
             return True
         starts = chunk.starts

@@ -93,7 +93,7 @@ def _input_files(
     if config is not None:
         for index, source in enumerate(config.input):
             for file in list_files(source, index=index, resolve=config.resolve_glob):
-                found[file.label] = replace(file, mark="")
+                found[file.label] = replace(file, version_tag="")
     else:
         record = RunRecord.load(dataset.tokens)
         configured = manifest.configured_sources
@@ -108,7 +108,7 @@ def _input_files(
                 url=url,
                 name=short,
                 size=entries[label].size if label in entries else 0,
-                mark="",
+                version_tag="",
                 compression=compression_of(short, configured[index].get("compression", "none")),
             )
     missing = sorted(entries.keys() - found.keys())
@@ -402,7 +402,7 @@ class _WholeTask:
                         return
                 documents += len(kept) if kept.part == 0 else 0
         except BpeError as error:
-            self._findings.note(where, f"its source can't be read: {to_one_line(error)}")
+            self._findings.note(where, f"its source cannot be read: {to_one_line(error)}")
             return
         finally:
             self._findings.add(documents=documents)
@@ -557,7 +557,7 @@ def _check_sample(
             if not wanted:
                 return
     except BpeError as error:
-        findings.note(where, f"its source can't be read: {to_one_line(error)}")
+        findings.note(where, f"its source cannot be read: {to_one_line(error)}")
         return
     for (label, offset, part), (row, _, _) in wanted.items():
         findings.note(

@@ -68,7 +68,7 @@ class TokenFiles:
         columns = ["source", "offset", "part", "num_bytes"]
         for chunk in self._dataset.file_chunks(file, columns):
             if not rows.check(chunk):
-                continue  # its values can't be counted
+                continue  # its values cannot be counted
             for label, first, end in chunk.runs_of_sources():
                 starts = chunk.offsets[first : end + 1]
                 of_label = of_labels.setdefault(label, [0, 0])
@@ -157,7 +157,7 @@ class TokenFiles:
         """Check the numbers of input files and the statistics, when all files are done."""
         damaged = {problem.file for problem in self._findings.result.problems}
         if any(file.startswith("tokens/") for file in damaged):
-            return  # their totals can't be compared
+            return  # their totals cannot be compared
         where = f"tokens/{MANIFEST}"
         inputs = self._manifest.inputs_by_label
         for label in sorted(self._labels - inputs.keys()):

@@ -1,8 +1,8 @@
 """Writing: a task → its token files, its rejects and its entry; token rows → token files.
 
 `encoder` turns batches into rows, `token_file` writes rows to a file, `tasks` writes the files of a
-task, `content` the manifest's part of all tasks. `token_order`, `token_runs` and `token_shards`
-write the files of a user's pipeline, which has no tasks.
+task, `content` makes the manifest's part for all tasks. `token_order`, `token_runs` and
+`token_shards` write the files of a user's pipeline, which has no tasks.
 """
 
 from pipelines.writing.content import tokens_content, write_merged_statistics

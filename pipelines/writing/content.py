@@ -1,4 +1,4 @@
-"""The token files' part of the manifest, put together from the entries of the tasks."""
+"""Manifest content for the token files, composed of the entries of the tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tokens_content(
     statistics: TableEntry,
     generation: str = BASE,
 ) -> GenerationContent:
-    """Return the token files' part of the manifest of one generation.
+    """Return the manifest content of one generation of token files.
 
     Args:
         entries: Entries of all tasks, by index.

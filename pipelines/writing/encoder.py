@@ -1,4 +1,4 @@
-"""Encode batches of documents into rows of token ids."""
+"""Encoding of document batches into rows of token ids."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.jobs import EncodeJob
 from pipelines.writing.rows import TokenRows
 
-# The tokenizer of this process, by the URL of its directory and its fingerprint.
+# Loaded tokenizers of this process, by the URL of the directory and the fingerprint.
 _LOADED: Final[dict[tuple[str, str], Tokenizer]] = {}
 _LOADING: Final = threading.Lock()
 
 
 class DocumentEncoder:
-    """Encodes batches by the rules of a build, with a tokenizer that threads may share.
+    """Encoder of batches by the rules of a build, with a tokenizer that threads may share.
 
     Args:
         tokenizer: The tokenizer.
@@ -68,7 +68,7 @@ class DocumentEncoder:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The ids that encoding can give."""
+        """Return the ids that encoding can produce."""
         tokenizer = self._tokenizer
         return Vocabulary(tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer)
 
@@ -80,7 +80,7 @@ class DocumentEncoder:
         """Encode the documents of a batch.
 
         Raises:
-            InputError: A character has no id, and the tokenizer has no token for the unknown.
+            InputError: A character has no id, and the tokenizer has no unknown token.
         """
         try:
             ids, offsets = self._tokenizer.encode_documents(
@@ -94,7 +94,7 @@ class DocumentEncoder:
             )
         except UnknownCharacterError as error:
             raise InputError(
-                "A document has a character that is not in the vocabulary.",
+                "A document contains a character that is not in the vocabulary.",
                 expected="characters of the alphabet (tokenizer.unk_token: null)",
                 found=error.found,
                 where=batch.where(error.document),
@@ -105,10 +105,10 @@ class DocumentEncoder:
 
 
 def load_tokenizer(directory: Directory, fingerprint: str) -> Tokenizer:
-    """Return the tokenizer of a build, which is loaded once a process.
+    """Return the tokenizer of a build, which is loaded once per process.
 
     Raises:
-        DifferentConfigurationError: The directory has a tokenizer with another fingerprint.
+        DifferentConfigurationError: The directory contains a tokenizer with another fingerprint.
     """
     with _LOADING:
         if (directory.url, fingerprint) not in _LOADED:
@@ -126,7 +126,7 @@ def load_tokenizer(directory: Directory, fingerprint: str) -> Tokenizer:
 
 
 def keep_tokenizer(directory: Directory, model: Model) -> None:
-    """Make the tokenizer of this process the one for later calls of `load_tokenizer`."""
+    """Store the tokenizer of this process for later calls of `load_tokenizer`."""
     _LOADED.clear()
     _LOADED[directory.url, model.fingerprint] = make_tokenizer(model)
 

@@ -1,4 +1,4 @@
-"""What workers need to know to encode tasks, and the names of a task's scratch files."""
+"""Instructions for workers that encode tasks, and the names of a task's temporary files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FORMAT_VERSION: Final = "1"
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeJob:
-    """How the tasks of a build are encoded, and where to; small, since it goes to every worker.
+    """Rules of encoding the tasks of a build. Small, since every worker receives them.
 
     Attributes:
         tokens: Directory of the token files.
         rejects: Directory of rejected documents.
         tokenizer: Directory of the tokenizer.
-        tokenizer_fingerprint: Fingerprint of the tokenizer that must be there.
+        tokenizer_fingerprint: Required fingerprint of the tokenizer.
         configuration: Fingerprint of everything but the inputs that determines the token files.
         plan_id: Id of files, ranges and configuration. Entries of another plan are never used.
         prepend, append: Special tokens put around each document, or None.
@@ -29,8 +29,8 @@ class EncodeJob:
         id_type: "uint16" or "uint32".
         validation_fraction: Share of the documents in the validation files.
         readings: How to read each source.
-        generation: Generation that the files belong to, a part of their names.
-        is_replay: Encode only the documents listed beside the entries (`replayed`).
+        generation: Generation of the files, part of their names.
+        is_replay: True to encode only the documents listed beside the entries (`replayed`).
     """
 
     tokens: Directory
@@ -50,12 +50,12 @@ class EncodeJob:
 
     @property
     def record_ids(self) -> bool:
-        """Whether records of any source have ids of their own."""
+        """Return True if records of any source have ids of their own."""
         return any(reading.options.id_field is not None for reading in self.readings)
 
     @property
     def entries(self) -> Directory:
-        """Directory of the entries of finished tasks, until the manifest is written."""
+        """Return the directory of the entries of finished tasks, until the manifest is written."""
         return self.tokens / ENTRIES / self.plan_id
 
 

@@ -1,7 +1,7 @@
-"""Read only those documents of a task that a replay encodes, by where they are in their files.
+"""Selection of the documents of a task that a replay encodes, by their positions in their files.
 
-The launcher writes the intervals of each task to a small file beside the entries of tasks, before
-the work begins.
+Before the work starts, the launcher writes the intervals of each task to a small file beside the
+entries of tasks.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _ROWS_AT_ONCE: Final = 1 << 14
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Intervals:
-    """The documents of a file to replay: those that begin in one of these intervals [first, end).
+    """Documents of a file to replay: those that start in one of these intervals [first, end).
 
     Attributes:
         firsts, ends: int64[n], the intervals, ascending and disjoint.
-        shifts: int64[n], what to add to a position to get that in the file as it was first.
+        shifts: int64[n], difference between a position in the original file and in this one.
         documents: int64[n], number of documents to find in the interval; 0 or 1 for a reject.
     """
 
@@ -45,7 +45,7 @@ class Intervals:
 
     @classmethod
     def at(cls, positions: IntArray) -> Intervals:
-        """Return the intervals of documents at these positions, of a file that has not changed."""
+        """Return the intervals of documents at these positions in an unchanged file."""
         return cls(
             firsts=positions,
             ends=positions + 1,
@@ -61,11 +61,11 @@ class Intervals:
         return cls(**{name: column[order] for name, column in columns.items()})
 
     def __len__(self) -> int:
-        """Number of intervals."""
+        """Return the number of intervals."""
         return len(self.firsts)
 
     def find(self, positions: IntArray) -> IntArray:
-        """Return the index of the interval of each position, -1 for a position in none.
+        """Return the index of the interval of each position, -1 for a position outside all of them.
 
         >>> Intervals.at(np.array([3, 7])).find(np.array([2, 3, 4, 7])).tolist()
         [-1, 0, -1, 1]
@@ -81,7 +81,7 @@ _NOTHING: Final = Intervals.at(np.empty(0, np.int64))
 
 
 class ReplayFilter:
-    """Selects the documents of a task that a replay encodes.
+    """Filter for the documents of a task that a replay encodes.
 
     Args:
         directory: Directory of the entries of tasks.
@@ -101,7 +101,7 @@ class ReplayFilter:
         self._seen = {label: np.zeros(len(t), np.int64) for label, t in self._intervals.items()}
 
     def filter(self, batch: DocumentBatch) -> DocumentBatch:
-        """Return the batch with the selected documents and rejects, at their first positions."""
+        """Return the batch with the selected documents and rejects, at their original positions."""
         intervals = self._intervals.get(batch.source, _NOTHING)
         seen = self._seen.get(batch.source, _NOTHING.documents)
         index = intervals.find(batch.offsets)
@@ -128,7 +128,7 @@ class ReplayFilter:
         )
 
     def carried(self) -> Iterator[list[Reject]]:
-        """Yield the rejects that stay as they are, some at a time."""
+        """Yield the rejects that are kept unchanged, in blocks."""
         name = _carried_name(self._name)
         if name in self._directory.sizes():
             for batch in read_table(self._directory, name).to_batches(_ROWS_AT_ONCE):
@@ -137,13 +137,13 @@ class ReplayFilter:
     def finish(
         self, work: TaskWork, readings: Sequence[SourceReading]
     ) -> Iterator[tuple[str, DocumentTotals]]:
-        """Check that every document was met. Yield by file what became of those that were not.
+        """Check that all documents were found. Yield by file the totals of those not read.
 
-        A document that was too long to be read may turn out to be empty, or not selected. Files
-        with such documents are read once more, without a selection, to find out.
+        A document that was too long to read may turn out to be empty, or not selected. Files with
+        such documents are read once more, without a selection, to find out.
 
         Raises:
-            InputError: Documents to replay are not there.
+            InputError: Documents to replay are missing.
         """
         unmet = {
             label: intervals.firsts[self._seen[label] != intervals.documents]
@@ -162,7 +162,7 @@ class ReplayFilter:
                     expected=f"{int(intervals.documents.sum()):,} at the positions of the rejects",
                     found=f"{int(self._seen[label].sum()):,}",
                     where=label,
-                    hint="The file, or how it is read, has changed. Run the command again.",
+                    hint="The file, or its configuration, has changed. Run the command again.",
                 )
             totals.empty = empty
             yield label, totals
@@ -175,7 +175,7 @@ def write_intervals(
     carried: Sequence[tuple[str, NDArray[np.intp]]],
     rejects: Directory,
 ) -> None:
-    """Write what a task replays, and the rejects that it keeps as they are.
+    """Write the intervals that a task replays, and the rejects that it keeps unchanged.
 
     Args:
         directory: Directory of the entries of tasks.

@@ -14,15 +14,15 @@ from pipelines.batches import DocumentBatch
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenRows:
-    """Encoded documents, or pieces of long ones: row i has ids[offsets[i]:offsets[i + 1]].
+    """Encoded documents, or chunks of long ones: row i is ids[offsets[i]:offsets[i + 1]].
 
     Attributes:
         ids: uint16 or uint32, the ids of all rows.
         offsets: int64[n + 1].
         num_bytes: int64[n], bytes of the source text.
-        positions: int64[n], where the document is in its file (the column `offset`).
+        positions: int64[n], position of the document in its file (the column `offset`).
         hashes: uint64[n, 2], upper and lower half of the xxh3-128 of the document's source text.
-        parts: int32[n], number of the piece of a long document; 0 for whole documents.
+        parts: int32[n], number of the chunk of a long document; 0 for complete documents.
         sources: dictionary<string>[n], name of source and file.
         record_ids: string[n], the records' own ids; None if no row has one.
     """
@@ -40,7 +40,7 @@ class TokenRows:
     def of_batch(
         cls, batch: DocumentBatch, ids: NDArray[Any], offsets: NDArray[np.int64]
     ) -> TokenRows:
-        """Return the rows of a batch's documents, which these are the ids of."""
+        """Return the rows of a batch's documents, given their ids."""
         return cls(
             ids=ids,
             offsets=offsets,
@@ -55,16 +55,16 @@ class TokenRows:
         )
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.num_bytes)
 
     @property
     def documents(self) -> int:
-        """Number of documents that begin in these rows."""
+        """Return the number of documents that start in these rows."""
         return int(np.count_nonzero(self.parts == 0))
 
     def slice(self, first: int, end: int) -> TokenRows:
-        """Return the rows [first, end), which share the memory of these."""
+        """Return the rows [first, end), as views."""
         start, stop = self.offsets[first], self.offsets[end]
         return replace(
             self,
@@ -80,7 +80,7 @@ class TokenRows:
 
 
 def encode_sources(chunks: list[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """Join columns of sources. The dictionary has the names that occur, in order of appearance.
+    """Join columns of sources. The dictionary contains the used names, in order of appearance.
 
     >>> names = pa.array(["a", "b", "c"])
     >>> chunks = [pa.DictionaryArray.from_arrays(pa.array([i], pa.int32()), names) for i in (2, 0)]

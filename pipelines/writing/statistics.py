@@ -1,9 +1,9 @@
-"""Statistics of the token files, counted while they are written: see docs/statistics.md.
+"""Statistics of the token files, counted while the files are written: see docs/statistics.md.
 
-Each task writes its `Statistics` beside its entry. In the end those of all tasks are added up and
-become `tokens/statistics.parquet`, or `statistics-add001.parquet` for added inputs. They are sums,
-or the first of an order that looks at the documents alone, so neither cuts nor workers nor
-repetitions leave a trace.
+Each task writes its `Statistics` beside its entry. At the end those of all tasks are added up and
+written to `tokens/statistics.parquet`, or `statistics-add001.parquet` for added inputs. They are
+sums, or the first documents in an order that depends on the documents alone, so they are
+independent of ranges, workers and repetitions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipelines.storage.parquet import listed_bytes
 from pipelines.tokenizers.vocabulary import Vocabulary
 
 LONGEST_KEPT: Final = 32
-# Buckets of bytes per token are a quarter wide; the last one holds everything above.
+# Width of the buckets of bytes per token; the last bucket is open.
 _RATIO_STEPS: Final = 4
 _RATIO_BUCKETS: Final = 64
 _LENGTH_BUCKETS: Final = 64
@@ -62,13 +62,13 @@ class LongDocument:
 
     @property
     def order(self) -> tuple[int, int, str, int]:
-        """The key to sort by: the longest first, equally long ones by file and offset."""
+        """Return the sort key: the longest first, equally long ones by file and offset."""
         return -self.tokens, -self.bytes, self.file, self.offset
 
 
 @dataclass(kw_only=True, slots=True)
 class _Documents:
-    """Documents of a file, an element each in the arrays."""
+    """Documents of a file, one element each in the arrays."""
 
     split: str
     source: str | None
@@ -78,7 +78,7 @@ class _Documents:
     offsets: NDArray[np.int64]
 
     def copy(self, which: slice) -> _Documents:
-        """Copy some of the documents."""
+        """Return a copy of some of the documents."""
         arrays = {
             name: getattr(self, name)[which].copy() for name in ("tokens", "bytes", "offsets")
         }
@@ -86,7 +86,7 @@ class _Documents:
 
 
 class Statistics:
-    """Sums over documents. Sums over parts of a corpus add up to those over all of it.
+    """Sums over documents. Sums over parts of a corpus add up to those over the whole.
 
     Attributes:
         files: Numbers of documents, tokens and bytes, as int64[3], by (split, source, file).
@@ -104,7 +104,7 @@ class Statistics:
         self.ratios: dict[tuple[str, str | None], NDArray[np.int64]] = {}
         self.longest: list[LongDocument] = []
         self._ids: dict[str, NDArray[np.int64]] = {}
-        # By split the last document, of which more parts may follow.
+        # The last document of each split, of which more parts may follow.
         self._open: dict[str, _Documents] = {}
 
     def add_rows(
@@ -160,7 +160,7 @@ class Statistics:
         self._open[split] = documents.copy(slice(-1, None))
 
     def finish(self) -> None:
-        """Count the last documents, of which no more rows will follow."""
+        """Count the last documents, of which no more rows follow."""
         for split in list(self._open):
             self._close(split)
 
@@ -190,7 +190,7 @@ class Statistics:
             return
         candidates = np.flatnonzero(tokens >= least)
         if len(candidates) > LONGEST_KEPT:
-            # By all of `LongDocument.order` but the file, which is the same.
+            # In the order of `LongDocument.order`, except for the file, which is the same.
             keys = (offsets[candidates], -size[candidates], -tokens[candidates])
             candidates = candidates[np.lexsort(keys)[:LONGEST_KEPT]]
         self._keep_longest(
@@ -218,7 +218,7 @@ class Statistics:
         add_id_counts(ids, self._counters(split))
 
     def _counters(self, split: str) -> NDArray[np.int64]:
-        """Return the uses by id, or by the row of the id if ids are far apart."""
+        """Return the uses by id, or by the id's row if ids are far apart."""
         if split not in self._ids:
             vocabulary = self._vocabulary
             dense = vocabulary.is_dense and len(vocabulary)
@@ -230,7 +230,7 @@ class Statistics:
         """Return how often each id of the vocabulary occurs: int64[n].
 
         Raises:
-            ValueError: A number was counted that is not an id of the vocabulary.
+            ValueError: A counted number is not an id of the vocabulary.
         """
         counts = self._ids.get(split)
         if counts is None:
@@ -245,7 +245,7 @@ class Statistics:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that have documents."""
+        """Return the splits that have documents."""
         return sorted(self._ids)
 
     def tables(
@@ -255,7 +255,8 @@ class Statistics:
 
         Args:
             generation: Generation of the inputs.
-            splits: Splits to write, with a row for every id. None: all splits, without unused ids.
+            splits: Splits to write, with a row for every id; None for all splits, without unused
+                ids.
         """
         common = {"generation": generation}
         yield _table(
@@ -317,10 +318,10 @@ class Statistics:
         ]
 
     def add_table(self, table: pa.Table) -> None:
-        """Add statistics from a table that `tables` gave, of any generation.
+        """Add statistics from a table that `tables` returned, of any generation.
 
         Raises:
-            ValueError: The table is not one of statistics.
+            ValueError: It is not a table of statistics.
         """
         if not table.schema.equals(SCHEMA):
             raise ValueError("a table with other columns")
@@ -366,7 +367,7 @@ def write_statistics(
     """Write tables of `SCHEMA`, a row group each. Return the file's entry of the manifest.
 
     Raises:
-        OutputError: The file can't be written.
+        OutputError: The file cannot be written.
     """
     rows = 0
     with directory.write(name) as file:
@@ -387,7 +388,7 @@ def write_statistics(
 
 
 def read_statistics(directory: Directory, entry: TableEntry) -> pa.Table:
-    """Read a file that `write_statistics` wrote.
+    """Return the table that `write_statistics` wrote.
 
     Raises:
         OutputError: The file is missing, or does not match its entry.

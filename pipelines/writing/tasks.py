@@ -1,8 +1,8 @@
-"""Write the files of a task: token files, rejects, statistics, and the entry that lists them.
+"""Writing of a task's files: token files, rejects, statistics, and the entry that lists them.
 
-A task may be tried again, on another machine and at the same time: the files have the same names
-and bytes, and each appears at once. The train file comes last, so a task is finished when it is
-there.
+A task may be repeated, on another machine and at the same time: the files have the same names and
+bytes, and each appears atomically. The train file is written last, so a task is finished when it
+exists.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> di
     """Encode a task and write its files. Return the task's entry of the manifest.
 
     Raises:
-        InputError: The input can't be read, or a policy refuses a document.
-        OutputError: The output can't be written.
+        InputError: The input cannot be read, or a policy refuses a document.
+        OutputError: The output cannot be written.
     """
     meter = meter or Meter()
     encoder = DocumentEncoder.of_job(job)
     record = _TaskRecord(work, encoder.vocabulary)
     with (
         current_task(work.describe("encode")),
-        meter.time("write"),  # what is neither reading nor encoding
+        meter.time("write"),  # the time that is neither reading nor encoding
         _token_file(job, work, "train") as train,
     ):
         with ExitStack() as others:
@@ -100,7 +100,7 @@ def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> di
 
 
 def finished_entries(job: EncodeJob, of: int) -> dict[int, TaskEntry]:
-    """Return the entries of finished tasks by index: those whose files are all there.
+    """Return the entries of finished tasks by index: those whose files all exist.
 
     Args:
         job: The job.
@@ -123,7 +123,7 @@ def finished_entries(job: EncodeJob, of: int) -> dict[int, TaskEntry]:
 
 
 class _TaskRecord:
-    """What an entry reports of a task's documents, gathered batch by batch.
+    """Content of an entry about a task's documents, collected batch by batch.
 
     Attributes:
         totals: Totals of the documents by file.
@@ -137,7 +137,7 @@ class _TaskRecord:
         self._source_names = {file.label: file.source_name for file, _, _ in work.parts}
 
     def add_batch(self, selected: DocumentBatch, kept: DocumentBatch) -> None:
-        """Count a batch as it was read, and without the documents that a policy refuses."""
+        """Count a batch before and after a policy refused documents."""
         self.totals[kept.source].add_batch(kept)
         if len(kept) < len(selected):
             refused = self._refused.setdefault(kept.source, DocumentTotals())
@@ -161,7 +161,7 @@ class _TaskRecord:
         return {
             "totals": DocumentTotals.sum_of(self.totals.values()).to_json(),
             "inputs": {label: totals.numbers() for label, totals in self.totals.items()},
-            # Counting keeps these documents: the policy on special tokens acts in encoding alone.
+            # Counting keeps these documents: the policy on special tokens applies to encoding only.
             "refused": {
                 label: totals.corpus_fingerprint for label, totals in self._refused.items()
             },
@@ -169,7 +169,7 @@ class _TaskRecord:
 
 
 def _split(batch: DocumentBatch, fraction: float) -> list[tuple[str, DocumentBatch]]:
-    """Divide a batch into the splits that its documents belong to, by their hashes alone."""
+    """Divide a batch into splits, by the hashes of its documents alone."""
     if not len(batch):
         return []
     if not fraction:

@@ -1,4 +1,4 @@
-"""A token file while it is written."""
+"""Writing of one token file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ROW_GROUP_TOKENS: Final = 1 << 20
 
 
 class TokenFile(ParquetOutput):
-    """A token file that gets its final name when it is complete.
+    """Token file that gets its final name when it is complete.
 
-    Row groups are cut by rows and tokens alone, so no file shows how its rows came in batches.
+    Row groups are cut by rows and tokens alone, so a file does not depend on its batches.
 
     Args:
         directory: Directory of the file.
@@ -78,7 +78,7 @@ class TokenFile(ParquetOutput):
         parts = self._pending
         lengths = np.concatenate([np.diff(part.offsets) for part in parts])
         columns = {
-            # One chunk a batch, over the memory that the encoder wrote: ids are not copied.
+            # One chunk per batch, over the memory that the encoder wrote: ids are not copied.
             "input_ids": pa.chunked_array([_id_lists(part, self._schema) for part in parts]),
             "num_tokens": pa.array(lengths.astype(np.int32)),
             "num_bytes": pa.array(np.concatenate([part.num_bytes for part in parts])),
@@ -96,12 +96,12 @@ class TokenFile(ParquetOutput):
 
 
 def row_group_end(offsets: NDArray[np.int64], first: int, rows: int, tokens: int) -> int:
-    """Return where to cut rows that begin at `first`: where the row group is full, or at the end.
+    """Return where to cut rows from `first` on: where the row group is full, or at the end.
 
     Args:
-        offsets: Where the ids of each row begin, and the last end.
+        offsets: Start of the ids of each row, and end of the last.
         first: The first row.
-        rows, tokens: Rows and tokens that the row group has already.
+        rows, tokens: Rows and tokens that the row group already contains.
     """
     room = _ROW_GROUP_TOKENS - tokens
     filling = int(np.searchsorted(offsets, offsets[first] + room, side="left"))
@@ -109,7 +109,7 @@ def row_group_end(offsets: NDArray[np.int64], first: int, rows: int, tokens: int
 
 
 def fills_row_group(rows: int, tokens: int) -> bool:
-    """Return whether so many rows or tokens fill a row group."""
+    """Return True if this many rows or tokens fill a row group."""
     return rows >= _ROW_GROUP_ROWS or tokens >= _ROW_GROUP_TOKENS
 
 

@@ -1,9 +1,9 @@
-"""Token rows as tables with an order of their own, whatever order they come in.
+"""Token rows as tables with a canonical order, whatever order they come in.
 
 Rows are sorted by a key that follows from the hash of the document's text, then by the hash and by
-all other columns. So the pieces of a document follow each other, the last one first, and rows at
-the same place are equal: it makes no difference which of them comes first. `join_pieces` then puts
-the pieces into the order of the text.
+all other columns. So the chunks of a document are adjacent, the last one first, and rows with the
+same position are equal, so that their order does not matter. `join_pieces` then puts the chunks
+into the order of the text.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pipelines.sorting.keys import order_keys
 from pipelines.writing.rows import TokenRows
 
 _KEY: Final = "_key"
-# Among rows with the same key: what all pieces of a document share, then everything else that files
-# show. The last piece comes first, so that the first row shows whether there are others.
+# Sort columns after the key: values that all chunks of a document share, then all other columns of
+# the files. The last chunk comes first, so that the first row shows if there are others.
 _DOCUMENT: Final = ("_upper", "_lower", "source", "offset", "id")
 _TIES: Final = (
     *((name, "ascending") for name in (_KEY, *_DOCUMENT)),
@@ -48,7 +48,7 @@ _PARTS_SHOWN: Final = 8
 
 
 def table_schema(itemsize: int) -> pa.Schema:
-    """Return the columns of a table of rows whose ids have so many bytes."""
+    """Return the columns of a table of rows, for ids of this size in bytes."""
     ids = pa.list_(ID_TYPES[f"uint{8 * itemsize}"])
     return pa.schema([*_COLUMNS, pa.field("input_ids", ids)])
 
@@ -107,14 +107,14 @@ def hash_ids(ids: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.uint64
         True
     """
     data = np.ascontiguousarray(ids, "<u4").view(np.uint8)
-    # The hashes are of all bytes, also of those that are not UTF-8.
+    # The hashes are of all bytes, even of those that are not UTF-8.
     _, hashes = scan_documents(data, 4 * offsets[:-1], 4 * offsets[1:])
     found: NDArray[np.uint64] = hashes
     return found
 
 
 def concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables one after the other, with ids in the widest of their types."""
+    """Concatenate tables. Ids get the widest of their types."""
     types = {table.schema.field("input_ids").type for table in tables}
     if len(types) > 1:
         widest = max(types, key=lambda kind: kind.value_type.bit_width)
@@ -131,7 +131,7 @@ def find_order(table: pa.Table) -> NDArray[np.int64]:
     sorted_keys = keys[order]
     same = sorted_keys[1:] == sorted_keys[:-1]
     if same.any():
-        # Equal keys follow each other, so only rows that have them change places.
+        # Equal keys are adjacent, so only rows with equal keys need more columns.
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
         of_ties = table.select([name for name, _ in _TIES]).take(pa.array(order[tied]))
         order[tied] = order[tied][pc.sort_indices(of_ties, sort_keys=list(_TIES)).to_numpy()]
@@ -139,25 +139,25 @@ def find_order(table: pa.Table) -> NDArray[np.int64]:
 
 
 def sort_rows(table: pa.Table) -> pa.Table:
-    """Return the rows in their order."""
+    """Return the rows in canonical order."""
     return take_rows(table, find_order(table))
 
 
 def find_shards(table: pa.Table, shards: int) -> NDArray[np.int64]:
-    """Return where the rows of each shard begin in a sorted table: int64[shards + 1]."""
+    """Return where the rows of each shard start in a sorted table: int64[shards + 1]."""
     starts = np.array([-(-(shard << 64) // shards) for shard in range(shards)], np.uint64)
     bounds: NDArray[np.int64] = np.searchsorted(table[_KEY].to_numpy(), starts)
     return np.append(bounds, len(table))
 
 
 def join_pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield sorted rows with the pieces of each document from the first to the last.
+    """Yield sorted rows with the chunks of each document from the first to the last.
 
-    If a document occurs several times, each copy has all its pieces together. At most a table and
-    the pieces of one text are in memory.
+    If a document occurs several times, the chunks of each copy are adjacent. At most a table and
+    the chunks of one text are in memory.
 
     Raises:
-        InputError: A piece is missing, or occurs more often than the others.
+        InputError: A chunk is missing, or occurs more often than the others.
     """
     held: list[pa.Table] = []
     for new in tables:
@@ -180,7 +180,7 @@ def _sort_pieces(table: pa.Table) -> pa.Table:
         return table
     documents = _begins_document(table)
     begins = documents | np.append(True, parts[1:] != parts[:-1])
-    # Stretches of rows that are the same piece of the same text, one row for each copy of it.
+    # Stretches of rows that are the same chunk of the same text, one row for each copy of it.
     stretches = np.flatnonzero(begins)
     copies = np.diff(np.append(stretches, len(parts)))
     of_document = np.cumsum(documents[stretches]) - 1
@@ -194,7 +194,7 @@ def _sort_pieces(table: pa.Table) -> pa.Table:
 
 
 def _begins_document(table: pa.Table) -> NDArray[np.bool_]:
-    """Return which rows are of another document than the row before: bool[n]."""
+    """Return True for each row that belongs to another document than the row before: bool[n]."""
     begins = np.zeros(len(table), bool)
     begins[:1] = True
     for name in (_KEY, *_DOCUMENT):
@@ -215,11 +215,11 @@ def _missing_pieces(table: pa.Table, documents: NDArray[np.bool_], row: int) -> 
     own = "" if values["id"] is None else f", id {values['id']!r}"
     numbers = [f"part {part} {times} times" for part, times in zip(*found, strict=True)]
     return InputError(
-        "Pieces of a document are missing, or occur too often.",
+        "Chunks of a document are missing, or occur too often.",
         expected="the parts of a document from 0 to the last, each as often as the others",
         found=shortened(numbers, _PARTS_SHOWN),
         where=f"{values['source'] or 'the input'}, document at offset {values['offset']:,}{own}",
-        hint="Keep or leave out all pieces of a document: select by what they share, such as "
+        hint="Keep or drop all chunks of a document: select by a value that they share, such as "
         "hash or whole_bytes.",
     )
 

@@ -1,7 +1,7 @@
-"""External sort of token rows: each bundle writes sorted runs, and a shard merges sections of all.
+"""External sort of token rows: bundles write sorted runs, and shards merge sections of all runs.
 
-A section has the rows of one shard, in the order of `token_order`. Merging reads sections block by
-block, so memory grows with neither the number of rows nor their length.
+A section contains the rows of one shard, in the order of `token_order`. Merging reads sections
+block by block, so memory grows with neither the number of rows nor their length.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from pipelines.writing.token_order import (
 
 MERGED_AT_ONCE: Final = 128
 
-# A bundle holds so many bytes of rows before it writes a run, or more if they have many shards: a
-# shard's section of a run should be worth a read.
+# Bytes of rows that a bundle gathers before it writes a run. With many shards it is more, since a
+# shard's section of a run should be large enough for an efficient read.
 _RUN_BYTES: Final = 16 << 20
 _SECTION_BYTES: Final = 16 << 10
-# A merge holds a block of each section, so a block is small, and so is the largest row in one.
+# A merge holds a block of each section, so blocks and the rows in them are small.
 _BLOCK_BYTES: Final = 64 << 10
 _LARGE_ROW_IDS: Final = 1 << 14
-# Buffers of all sections of a merge together, and what is read of one at once at most.
+# Buffers of all sections of a merge together, and maximum size of one read.
 _BUFFER_BYTES: Final = 32 << 20
 _CHUNK_BYTES: Final = 1 << 20
 
 
 class RowRuns:
-    """Writes token rows to sorted runs.
+    """Writer of token rows to sorted runs.
 
     Args:
         directory: Directory of the runs.
@@ -57,7 +57,7 @@ class RowRuns:
         self._sections: dict[int, list[Section]] = {}
 
     def add(self, rows: TokenRows) -> None:
-        """Add rows, in any order, and write a run when they are many."""
+        """Add rows, in any order, and write a run when there are enough."""
         self._pending.append(to_table(rows))
         self._pending_bytes += rows.ids.nbytes + ROW_BYTES * len(rows)
         if self._pending_bytes >= self._run_bytes:
@@ -91,8 +91,8 @@ def merge_sections(
 
     Args:
         directory: Directory of the runs.
-        sections: The sections. If they are many, groups of them are merged into runs first.
-        scratch: Gets the names of these runs, which the caller must remove in the end.
+        sections: The sections. If there are many, groups of them are first merged into runs.
+        scratch: List to which the names of these runs are added; the caller must remove them.
 
     Raises:
         OutputError: A run is missing or damaged.
@@ -113,12 +113,12 @@ def _merge_to_run(directory: Directory, sections: Sequence[Section], scratch: li
     with directory.write(run) as file:
         spill = SpillWriter(file, run, _LARGE_ROW_IDS, _BLOCK_BYTES)
         parts = [spill.write_section(table) for table in _merge(directory, sections)]
-    # The sections follow each other without gaps, so together they are one.
+    # The sections are adjacent, so together they are one.
     return Section(run=run, offset=0, length=sum(part.length for part in parts))
 
 
 def _merge(directory: Directory, sections: Sequence[Section]) -> Iterator[pa.Table]:
-    """Yield in rounds every row that sorts before the earliest of the sections' last held rows."""
+    """Yield, in rounds, the rows that precede the earliest of the sections' last buffered rows."""
     share = _BUFFER_BYTES // max(len(sections), 1)
     cursors = [_Cursor(directory, section, share) for section in sections]
     while cursors:
@@ -137,7 +137,7 @@ def _merge(directory: Directory, sections: Sequence[Section]) -> Iterator[pa.Tab
         ]
         known = 1 + int(min(last)) if last else len(order)
         yield take_rows(table, order[:known])
-        # Sections are sorted, so the rows left of each are its last ones.
+        # Sections are sorted, so the remaining rows of each are its last ones.
         yielded = np.zeros(len(order), np.int64)
         yielded[order[:known]] = 1
         numbers = np.add.reduceat(yielded, bounds[:-1]).tolist()
@@ -147,12 +147,12 @@ def _merge(directory: Directory, sections: Sequence[Section]) -> Iterator[pa.Tab
 
 
 class _Cursor:
-    """Holds the next rows of a section in a merge."""
+    """Buffer for the next rows of a section in a merge."""
 
     def __init__(self, directory: Directory, section: Section, share: int) -> None:
-        # At most two chunks are held: what was put back, and what is filled up.
+        # At most two chunks are buffered: returned rows and newly read ones.
         self._chunk_bytes = min(max(share // 2, _SECTION_BYTES), _CHUNK_BYTES)
-        # Ids of sections differ in width; a block has the type that its header names.
+        # Ids of sections differ in width; the header of a block contains the type.
         schema = table_schema(np.dtype(np.uint32).itemsize)
         self._reader = SectionReader(directory, section, schema, self._chunk_bytes)
         self._tables: list[pa.Table] = []
@@ -160,28 +160,28 @@ class _Cursor:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are rows that are not held yet."""
+        """Return True if there are rows that are not buffered yet."""
         return self._reader.has_more
 
     @property
     def is_done(self) -> bool:
-        """Whether there are no more rows, held or not."""
+        """Return True if there are no more rows, buffered or not."""
         return not self._tables and not self.has_more
 
     def fill(self) -> None:
-        """Read until a chunk of rows is held, or all rows are."""
+        """Read until a chunk of rows is buffered, or all rows are."""
         while self.has_more and self._held < self._chunk_bytes:
             table = self._reader.read_block()
             self._tables.append(table)
             self._held += table.nbytes
 
     def take(self) -> pa.Table:
-        """Return the held rows, and hold none."""
+        """Return the buffered rows, and empty the buffer."""
         table = concat_tables(self._tables)
         self._tables, self._held = [], 0
         return table
 
     def put_back(self, table: pa.Table) -> None:
-        """Hold rows for the next round."""
+        """Return rows to the buffer for the next round."""
         if len(table):
             self._tables, self._held = [table], table.nbytes

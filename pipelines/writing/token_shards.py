@@ -1,4 +1,4 @@
-"""Token rows → token files ordered by the hash of the text: a merge for each file, and totals."""
+"""Token rows → token files ordered by the hash of the text, one merge per file, and totals."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SMALLEST_ITEMSIZE: Final = np.dtype(np.uint16).itemsize
 
 @dataclass(frozen=True, kw_only=True)
 class TokenShards:
-    """Token files without tasks, made from sorted runs; small, since it goes to every worker.
+    """Token files without tasks, made from sorted runs. Small, since every worker receives it.
 
     Attributes:
-        files: Where the files go. Their prefix is the name of the split.
-        id_type: "uint16", "uint32", or "auto": the widest that any row has.
+        files: Destination of the files. Their prefix is the name of the split.
+        id_type: "uint16", "uint32", or "auto" for the widest type of any row.
     """
 
     files: ShardFiles
@@ -41,7 +41,7 @@ class TokenShards:
 
     @staticmethod
     def files_of(output: Directory, number: int, split: str) -> ShardFiles:
-        """Return where the token files of a split go."""
+        """Return the token files of a split."""
         return ShardFiles.below(output, number=number, prefix=split, listing=f"{split}-shards.json")
 
     def merge(self, shard: int, descriptors: Iterable[bytes], totals: bytes) -> dict[str, Any]:
@@ -58,19 +58,19 @@ class TokenShards:
         return RowTotals.sum_of(map(RowTotals.from_bytes, parts)).to_bytes()
 
     def list_totals(self, totals: bytes) -> dict[str, Any]:
-        """Return the totals for the listing."""
+        """Return the totals in the form of the listing."""
         return RowTotals.from_bytes(totals).to_json()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowTotals:
-    """Sums over rows, and what the files need to know of all rows.
+    """Sums over rows, and properties of all rows that the files need.
 
     Attributes:
         rows, documents, tokens: Numbers of them.
         text_bytes: Bytes of the documents' source text.
         itemsize: Bytes of an id in the widest rows.
-        record_ids: Whether any row has an id of its own.
+        record_ids: True if any row has an id of its own.
     """
 
     rows: int = 0
@@ -113,7 +113,7 @@ class RowTotals:
         return {key: numbers[key] for key in ("rows", "documents", "tokens", "text_bytes")}
 
     def to_bytes(self) -> bytes:
-        """Return the totals as they are shuffled."""
+        """Return the totals in the form in which they are shuffled."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
@@ -123,7 +123,7 @@ class RowTotals:
 
 
 def describe_sections(sections: Mapping[int, Sequence[Section]]) -> Iterator[tuple[int, bytes]]:
-    """Yield every shard's number with a descriptor of its sections in the runs of a bundle."""
+    """Yield each shard's number with a descriptor of its sections in the runs of a bundle."""
     for shard, found in sections.items():
         yield shard, json.dumps([[s.run, s.offset, s.length] for s in found]).encode()
 
@@ -134,14 +134,14 @@ def merge_token_shard(
     """Merge the sections of a shard into its token file. Return the file's entry.
 
     Args:
-        job: What is written.
+        job: Description of the token files.
         shard: Number of the shard.
         descriptors: Descriptors of its sections. Empty ones have none.
-        totals: Totals of all rows that went in.
+        totals: Totals of all rows of the input.
 
     Raises:
-        InputError: An id does not fit the type asked for, or a document lacks a piece.
-        OutputError: A run is missing or damaged, or the file can't be written.
+        InputError: An id does not fit the requested type, or a document lacks a chunk.
+        OutputError: A run is missing or damaged, or the file cannot be written.
     """
     files = job.files
     id_type = f"uint{8 * totals.itemsize}" if job.id_type == "auto" else job.id_type
@@ -164,7 +164,7 @@ def merge_token_shard(
             file.finish()
     except OverflowError as error:
         raise InputError(
-            "An id does not fit the type asked for.",
+            "An id does not fit the requested type.",
             expected=f"ids of id_type {job.id_type!r}",
             found=str(error),
             where=files.output.path(name),
@@ -184,7 +184,7 @@ def _read_descriptors(texts: Iterable[bytes]) -> Iterator[Section]:
 def _row_groups(
     runs: Directory, merged: Iterable[pa.Table], dtype: type[Any]
 ) -> Iterator[TokenRows]:
-    """Yield merged rows by row groups, so that no file shows how its sections were cut."""
+    """Yield merged rows by row groups, which do not depend on the division into sections."""
     pending: list[pa.Table] = []
     rows = tokens = 0
     for table in merged:

@@ -150,7 +150,7 @@ def works_of(tasks: int) -> list[TaskWork]:
             url=f"gs://corpus/crawl-30/segment-{number // 1000:03d}/part-{number:05d}.jsonl.zst",
             name=f"segment-{number // 1000:03d}/part-{number:05d}.jsonl.zst",
             size=numbers.randrange(10**8, 10**9),
-            mark=f"{numbers.getrandbits(128):032x}",
+            version_tag=f"{numbers.getrandbits(128):032x}",
             compression="zstd",
         )
         for number in itertools.count()
@@ -376,7 +376,7 @@ def test_the_command_refuses_paths_of_this_machine_before_it_writes(tmp_path: Pa
     settings = [item for key in keys for item in ("--set", key)]
     done = command("build", ROOT / "configs/quickstart.yaml", *settings, "--", *given)
     assert done.returncode == 2, done.stderr
-    assert "Workers elsewhere can't reach a path of this machine" in done.stderr
+    assert "Remote workers cannot reach a path of this machine" in done.stderr
     assert not output.exists()
 
 

@@ -28,7 +28,7 @@ from pipelines.storage.locks import FINISHED, LOCK, OutputLock
 
 ON_WORKER = "tokenizer.train_where=worker"
 NO_WAIT = "--no-wait"
-LEFT = "A job that was submitted with --no-wait is at work on this output"
+LEFT = "A job that was submitted with --no-wait is still writing to this output"
 
 
 @pytest.fixture(scope="module")

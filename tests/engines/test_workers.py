@@ -166,9 +166,9 @@ def test_workers_without_the_package_fail_the_build_with_what_to_do(
     done = command(work.configuration, tmp_path / "out", *engine)
     assert done.returncode == 13, done.stderr
     said = message_of(done)
-    assert said.startswith("error: A worker can't load this package.\n")
+    assert said.startswith("error: A worker cannot load this package.\n")
     assert "  found: ModuleNotFoundError: No module named 'pipelines'\n" in said
-    assert "  what to do: Install it there" in said
+    assert "  what to do: Install the launcher's version there" in said
 
 
 # --- errors -----------------------------------------------------------------------------------

@@ -302,6 +302,6 @@ def test_what_is_planned_to_be_read(
     change: dict[str, Any], form: str, expected: int | None
 ) -> None:
     file = InputFile(
-        source=0, source_name=None, url="a", name="a", size=100, mark="", compression=None
+        source=0, source_name=None, url="a", name="a", size=100, version_tag="", compression=None
     )
     assert planned_bytes(replace(file, **change), form) == expected

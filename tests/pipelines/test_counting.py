@@ -384,7 +384,7 @@ def test_no_shard_is_written_from_too_few_commits(
     descriptors = [text for s, text in count_tasks(job, works) if s == shard]
     for left_out in range(len(descriptors)):
         some = descriptors[:left_out] + descriptors[left_out + 1 :]
-        with pytest.raises(IncompleteCountsError, match="do not hold every task exactly once"):
+        with pytest.raises(IncompleteCountsError, match="do not contain every task exactly once"):
             counting.merge_commits(job, shard, some)
     assert_nothing_written(job)
 
@@ -516,7 +516,7 @@ def test_a_damaged_shard_is_not_trained_on(job: CountJob, works: list[TaskWork])
     with pytest.raises(OutputError, match="damaged"):
         load_counts(job.counts, manifest)
     path.unlink()
-    with pytest.raises(OutputError, match="can't be read"):
+    with pytest.raises(OutputError, match="cannot be read"):
         load_counts(job.counts, manifest)
 
 

@@ -254,6 +254,6 @@ def input_file(
         url=str(path),
         name=path.name,
         size=len(stored),
-        mark="",
+        version_tag="",
         compression=compression,
     )

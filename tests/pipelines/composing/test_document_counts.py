@@ -55,7 +55,7 @@ def test_bundles_that_are_missing_or_there_twice_are_found(tmp_path: Path) -> No
     for shard in range(files.number):
         first, second, empty = (bundle[shard] for bundle in bundles)
         for found in ([], [first, empty], [second], [first, second, second], [first, first, empty]):
-            with pytest.raises(AccountingError, match="do not hold every document exactly once"):
+            with pytest.raises(AccountingError, match="do not contain every document exactly once"):
                 shards.merge(shard, [b"", *found], totals)
     assert not list(tmp_path.glob("*.parquet"))
     entries = [
@@ -81,5 +81,5 @@ def test_a_bundle_of_other_documents_as_many_as_were_counted_is_found(tmp_path: 
     _, shards = shards_in(tmp_path, 1)
     _, totals = count(shards.rules, ["a", "b"])
     others, _ = count(replace(shards.rules, memory=1), ["a", "c"])
-    with pytest.raises(AccountingError, match="do not hold every document exactly once"):
+    with pytest.raises(AccountingError, match="do not contain every document exactly once"):
         shards.merge(0, [others[0]], totals)

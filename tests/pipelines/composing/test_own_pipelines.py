@@ -44,7 +44,7 @@ DOCUMENTS = [text.decode().replace("\n", " ").strip() for text in some_text(60)]
 ALL = [*DOCUMENTS, *DOCUMENTS[:7], "long"]
 
 # What stands for the long document becomes it: a pipeline carries what Create is given. A lambda,
-# since processes of workers can't import this module.
+# since processes of workers cannot import this module.
 whole = lambda element: (  # noqa: E731
     element
     if element not in ("long", b"long")
@@ -372,7 +372,7 @@ def test_a_tokenizer_that_is_missing_is_said_by_the_worker(tmp_path: Path) -> No
 
 def test_errors_of_elements_say_which_by_its_id_or_first_bytes(tokenizer: str) -> None:
     for element, says in (
-        (f"my text {SEPARATOR}", "an element that begins b'my text"),
+        (f"my text {SEPARATOR}", "an element that starts with b'my text"),
         ({"text": f"my text {SEPARATOR}", "key": 7}, "the element with the id '7'"),
     ):
         id_field = "key" if isinstance(element, dict) else None

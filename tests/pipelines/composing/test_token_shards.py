@@ -203,7 +203,7 @@ def test_pieces_that_are_missing_or_there_too_often_are_an_error(
 ) -> None:
     pieces = [rows_of([[5]], texts=[3], source="web", part=part) for part in parts]
     others = [rows_of([[5]], texts=[text], part=part) for text in (1, 2, 4) for part in (0, 1)]
-    with pytest.raises(InputError, match=r"Pieces of a document are missing(.|\n)*where: web"):
+    with pytest.raises(InputError, match=r"Chunks of a document are missing(.|\n)*where: web"):
         write(shards_in(tmp_path, 1), [[*pieces, *others]])
 
 

@@ -52,7 +52,7 @@ PLAN = BuildPlan(
     token_files=tuple(f"train-{number:05}-of-00004.parquet" for number in range(4)),
     id_type="uint16",
     output="/out",
-    warnings=("b.zst can't be split.",),
+    warnings=("b.zst cannot be split.",),
 )
 
 
@@ -125,7 +125,7 @@ def test_stages_that_had_nothing_to_do_show_no_rate() -> None:
 def test_a_plan_shows_files_tasks_expected_output_and_warnings() -> None:
     assert shown(show_plan, PLAN) == (
         "/d/a.txt: 3.0 MB, 3 ranges\n"
-        "/d/b.zst (b): 10 bytes, zstd, 1 range, can't be split\n"
+        "/d/b.zst (b): 10 bytes, zstd, 1 range, cannot be split\n"
         "\n"
         "files                2, 3.0 MB; 1 can be split\n"
         "ranges               4\n"
@@ -135,7 +135,7 @@ def test_a_plan_shows_files_tasks_expected_output_and_warnings() -> None:
         "token ids            uint16\n"
         "output               /out\n"
         "\n"
-        "warning: b.zst can't be split.\n"
+        "warning: b.zst cannot be split.\n"
     )
 
 

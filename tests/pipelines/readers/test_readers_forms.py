@@ -673,7 +673,7 @@ def test_rows_are_read_once_however_the_file_is_cut(
 ) -> None:
     column = pa.array(texts, pa.string()).cast(column_type)
     numbers = pa.array(range(len(texts)), pa.uint8())
-    # The writer can't cut views into row groups.
+    # The writer cannot cut views into row groups.
     is_view = pa.types.is_string_view(column_type)
     record = pa.StructArray.from_arrays([numbers, column], ["n", "text"])
     table = pa.table({"before": numbers, "record": record})

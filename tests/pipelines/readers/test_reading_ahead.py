@@ -77,7 +77,13 @@ def test_reading_ahead_gives_the_same_batches(
         pq.write_table(pa.table({"text": texts}), path, row_group_size=500)
     size = path.stat().st_size
     file = InputFile(
-        source=0, source_name=None, url=str(path), name="file", size=size, mark="", compression=None
+        source=0,
+        source_name=None,
+        url=str(path),
+        name="file",
+        size=size,
+        version_tag="",
+        compression=None,
     )
     options = ReadOptions(format=form, read_bytes=1 << 16)  # type: ignore[arg-type]
     found = []

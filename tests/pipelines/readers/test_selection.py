@@ -447,7 +447,7 @@ def test_where_a_limit_ends_is_looked_for_once(
     for changed in (
         (files, source.model_copy(update={"limit_documents": 1})),
         (files, source.model_copy(update={"separator": "\n"})),
-        ([replace(files[0], mark="other")], source),
+        ([replace(files[0], version_tag="other")], source),
     ):
         with pytest.raises(AttributeError):
             limit_files(changed[0], [changed[1]], ends)

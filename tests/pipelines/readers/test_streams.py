@@ -155,7 +155,13 @@ def test_closing_waits_for_what_is_being_read() -> None:
 def test_only_files_that_are_compressed_or_far_away_are_read_ahead(tmp_path: Path) -> None:
     def is_read_ahead(url: str, compression: str | None) -> bool:
         file = InputFile(
-            source=0, source_name=None, url=url, name="f", size=3, mark="", compression=compression
+            source=0,
+            source_name=None,
+            url=url,
+            name="f",
+            size=3,
+            version_tag="",
+            compression=compression,
         )
         stream = open_stream(file, {}, 1 << 20)
         stream.close()

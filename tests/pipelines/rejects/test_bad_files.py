@@ -202,7 +202,7 @@ def test_a_file_that_is_gone_or_changed_is_rejected_in_each_of_its_ranges(
     data = fuzzing.text_file(DOCUMENTS) if form == "text" else parquet(DOCUMENTS)
     file = file_at(tmp_path / "f", data)
     expected = [(0, 5000), (5000, len(data) - 5000)] if form == "text" else [(0, 0)] * 2
-    found = read(replace(file, size=file.size, mark="mtime_ns=1"), [5000], format=form)
+    found = read(replace(file, size=file.size, version_tag="mtime_ns=1"), [5000], format=form)
     assert found.places == [(*place, "changed_file") for place in expected]
     (tmp_path / "f").unlink()
     found = read(file, [5000], format=form)
@@ -376,7 +376,7 @@ def test_a_file_that_is_bad_only_when_encoding_is_named(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode_stage, "write_tokens", removing)
-        with pytest.raises(InputError, match=r"not those that were counted(.|\n)*alone: a\.txt"):
+        with pytest.raises(InputError, match=r"are not the counted ones(.|\n)*two stages: a\.txt"):
             build.build(bad_corpus)
 
 

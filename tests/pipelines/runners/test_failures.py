@@ -211,7 +211,7 @@ def test_of_workers_without_this_package_the_message_says_so(line: str) -> None:
         error = failures.error_of(text)
         assert type(error) is WorkerVersionError
         assert f"found: {line}\n" in str(error)
-        assert "Install it there" in str(error)
+        assert "Install the launcher's version there" in str(error)
 
 
 @pytest.mark.parametrize("name", ["numpy", "pipelines_of_others", "mine.pipelines"])

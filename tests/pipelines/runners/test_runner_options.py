@@ -139,59 +139,71 @@ def test_while_options_are_read_others_can_write_to_the_terminal(
 @pytest.mark.parametrize(
     ("runner", "options", "problem"),
     [
-        ("DirectRunner", {"direct_running_mode": "in_memory"}, "in_memory has one worker"),
-        ("FlinkRunner", {**CLUSTER, **LOOPBACK}, "can't reach this process"),
-        ("FlinkRunner", {**ELSEWHERE, **LOOPBACK}, "can't reach this process"),
+        (
+            "DirectRunner",
+            {"direct_running_mode": "in_memory"},
+            "in_memory supports only one worker",
+        ),
+        ("FlinkRunner", {**CLUSTER, **LOOPBACK}, "cannot reach this process"),
+        ("FlinkRunner", {**ELSEWHERE, **LOOPBACK}, "cannot reach this process"),
         ("FlinkRunner", ELSEWHERE, "LOOPBACK, the default, .* job_endpoint spark.example:8099"),
-        ("PortableRunner", {**ELSEWHERE, **LOOPBACK}, "can't reach this process"),
-        ("PortableRunner", {**HERE, **CLUSTER, **LOOPBACK}, "can't reach this process"),
+        ("PortableRunner", {**ELSEWHERE, **LOOPBACK}, "cannot reach this process"),
+        ("PortableRunner", {**HERE, **CLUSTER, **LOOPBACK}, "cannot reach this process"),
         (
             "PortableRunner",
             {**ELSEWHERE, "environment_type": "beam:env:embedded_python_loopback:v1"},
-            "can't reach this process",
+            "cannot reach this process",
         ),
-        ("PrismRunner", ELSEWHERE, "can't reach this process"),
+        ("PrismRunner", ELSEWHERE, "cannot reach this process"),
         ("DataflowRunner", {"project": "p", "region": "r"}, "none for temp_location"),
         ("DataflowRunner", DATAFLOW, "would not have this package"),
         ("DataflowRunner", {**DATAFLOW, "requirements_file": "r"}, "would not have this package"),
-        ("DataflowRunner", {**DATAFLOW, "setup_file": "s", "temp_location": "t"}, "reach this pl"),
-        ("DataflowRunner", {**DATAFLOW, "setup_file": "s"}, "can't reach a path of this machine"),
-        ("FlinkRunner", CLUSTER, "can't reach a path of this machine"),
-        ("FlinkRunner", {"environment_type": "DOCKER"}, "can't reach a path of this machine"),
+        ("DataflowRunner", {**DATAFLOW, "setup_file": "s", "temp_location": "t"}, "reach this lo"),
+        ("DataflowRunner", {**DATAFLOW, "setup_file": "s"}, "cannot reach a path of this machine"),
+        ("FlinkRunner", CLUSTER, "cannot reach a path of this machine"),
+        ("FlinkRunner", {"environment_type": "DOCKER"}, "cannot reach a path of this machine"),
         (
             "FlinkRunner",
             {"flink_master": "localhost:8081"},
-            "can't reach a path of this machine[^$]*environment_type DOCKER, the default",
+            "cannot reach a path of this machine[^$]*environment_type DOCKER, the default",
         ),
         ("FlinkRunner", POOL_ELSEWHERE, r"this machine[^$]*a worker pool at pool.example:50000"),
         ("FlinkRunner", {**ELSEWHERE, **POOL}, "this machine[^$]*job_endpoint spark.example"),
         ("FlinkRunner", {**ELSEWHERE, **BOOT}, "this machine[^$]*job_endpoint spark.example"),
-        ("PortableRunner", HERE, "can't reach a path of this machine"),
-        ("PortableRunner", ELSEWHERE, "can't reach a path of this machine"),
-        ("PortableRunner", {**ELSEWHERE, **POOL}, "can't reach a path of this machine"),
-        ("PortableRunner", {**HERE, **POOL_ELSEWHERE}, "can't reach a path of this machine"),
+        ("PortableRunner", HERE, "cannot reach a path of this machine"),
+        ("PortableRunner", ELSEWHERE, "cannot reach a path of this machine"),
+        ("PortableRunner", {**ELSEWHERE, **POOL}, "cannot reach a path of this machine"),
+        ("PortableRunner", {**HERE, **POOL_ELSEWHERE}, "cannot reach a path of this machine"),
         ("PortableRunner", {**HERE, "environment_type": "beam:env:docker:v1"}, "type DOCKER"),
-        ("PrismRunner", {"environment_type": "DOCKER"}, "can't reach a path of this machine"),
-        ("PrismRunner", POOL_ELSEWHERE, "can't reach a path of this machine"),
-        ("PrismRunner", {"flink_masterr": "x"}, "none of Beam's"),
+        ("PrismRunner", {"environment_type": "DOCKER"}, "cannot reach a path of this machine"),
+        ("PrismRunner", POOL_ELSEWHERE, "cannot reach a path of this machine"),
+        ("PrismRunner", {"flink_masterr": "x"}, "Unknown Beam option"),
         ("PrismRunner", {}, "beam.workers has no effect"),
         ("PortableRunner", {"job_endpoint": "embed", **LOOPBACK}, "no effect"),
         ("PortableRunner", {}, "needs a job server"),
-        ("PortableRunner", {**HERE, "environment_type": "FOO"}, "of this kind"),
-        ("PortableRunner", {**HERE, "environment_type": "beam:env:foo:v1"}, "of this kind"),
-        ("PrismRunner", {"environment_type": "FOO"}, "No workers are of this kind"),
-        ("FlinkRunner", {**CLUSTER, "environment_type": "FOO"}, "No workers are of this kind"),
-        ("PortableRunner", {**HERE, **PROCESS}, "need a command"),
-        ("PortableRunner", {**HERE, "environment_type": "beam:env:process:v1"}, "need a command"),
+        ("PortableRunner", {**HERE, "environment_type": "FOO"}, "Unknown environment_type"),
+        (
+            "PortableRunner",
+            {**HERE, "environment_type": "beam:env:foo:v1"},
+            "Unknown environment_type",
+        ),
+        ("PrismRunner", {"environment_type": "FOO"}, "Unknown environment_type"),
+        ("FlinkRunner", {**CLUSTER, "environment_type": "FOO"}, "Unknown environment_type"),
+        ("PortableRunner", {**HERE, **PROCESS}, "needs the command"),
+        (
+            "PortableRunner",
+            {**HERE, "environment_type": "beam:env:process:v1"},
+            "needs the command",
+        ),
         (
             "PortableRunner",
             {**HERE, **PROCESS, "environment_config": "{"},
-            "need a c",
+            "needs the c",
         ),
         ("PortableRunner", {**HERE, "environment_type": "EXTERNAL"}, "found: none"),
         ("PortableRunner", {**UNREACHED, "environment_config": "localhost"}, "found: localhost"),
         ("PortableRunner", {**UNREACHED, "environment_config": "{}"}, "found: none"),
-        ("DirectRunner", {"direct_num_workers": -1}, "fewer workers than none"),
+        ("DirectRunner", {"direct_num_workers": -1}, "cannot be negative"),
     ],
 )
 def test_what_does_not_go_with_a_runner_is_refused(
@@ -259,7 +271,7 @@ def test_a_build_refuses_options_with_which_it_would_not_wait(option: str, tmp_p
 @pytest.mark.parametrize(
     ("runner", "options", "found"),
     [
-        ("DirectRunner", {}, "DirectRunner, which works in processes of the command"),
+        ("DirectRunner", {}, "DirectRunner, which works in processes of the launcher"),
         ("PrismRunner", {}, "PrismRunner, which works"),
         ("FlinkRunner", {}, r"flink_master \[auto\]"),
         ("FlinkRunner", {"flink_master": "[local]", **POOL}, r"flink_master \[local\]"),
@@ -300,7 +312,7 @@ def test_whether_a_job_can_be_left_is_said_before_where_the_data_are() -> None:
     config = BeamConfig(runner="PortableRunner", options=options)
     with pytest.raises(ConfigError, match="found: job_endpoint embed"):
         runners.options_of(config, places=["/data/out"], no_wait=True)
-    with pytest.raises(ConfigError, match="can't reach a path"):
+    with pytest.raises(ConfigError, match="cannot reach a path"):
         runners.options_of(config, places=["/data/out"])
 
 
@@ -329,7 +341,7 @@ def test_all_cores_are_more_than_the_one_worker_of_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 6)
-    with pytest.raises(ConfigError, match="found: 6 workers, one for each core"):
+    with pytest.raises(ConfigError, match="found: 6 workers, one per core"):
         runners.options_of(
             BeamConfig(), ["--direct_running_mode=in_memory", "--direct_num_workers=0"]
         )

@@ -25,7 +25,7 @@ from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
 from pipelines.runners import running
 from pipelines.runners.flink import FLINK
-from pipelines.runners.spec import Kind
+from pipelines.runners.spec import RunnerSpec
 
 pytestmark = pytest.mark.beam
 
@@ -67,7 +67,7 @@ def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
 @pytest.mark.parametrize(
     ("runner", "options", "problem"),
     [
-        ("FlinkRunner", {"flink_master": "localhost:1", **POOL}, "did not take the job"),
+        ("FlinkRunner", {"flink_master": "localhost:1", **POOL}, "rejected the job"),
         ("PortableRunner", UNREACHED, r"reach its job server[^$]*found: localhost:1: .*refused"),
     ],
 )
@@ -122,16 +122,16 @@ class _Job:
 def test_an_interruption_cancels_the_job_of_any_engine(fails: bool) -> None:
     job = _Job(fails)
     pipeline = SimpleNamespace(result=job, options=None)
-    kind = Kind(make=lambda _: None)
+    spec = RunnerSpec(make=lambda _: None)
     with (
         pytest.raises(KeyboardInterrupt),
-        running._cancelled_by_interruption(pipeline, kind),
+        running._cancel_if_interrupted(pipeline, spec),
     ):
         raise KeyboardInterrupt
     assert job.cancelled == 1
-    with running._cancelled_by_interruption(pipeline, kind):
+    with running._cancel_if_interrupted(pipeline, spec):
         pass
-    with pytest.raises(KeyError), running._cancelled_by_interruption(pipeline, kind):
+    with pytest.raises(KeyError), running._cancel_if_interrupted(pipeline, spec):
         raise KeyError
     assert job.cancelled == 1
 

@@ -861,11 +861,11 @@ def test_an_input_that_changes_with_its_old_time_between_counting_and_encoding_i
     path = tmp_path / "data" / "b.txt"
     other = path.read_bytes().replace(b"cat", b"dog")
     change_input_at(monkeypatch, encode_stage, "finished_entries", path, other, keep_time=True)
-    shown_by(run, config, 4, "not those that were counted", "--restart")
+    shown_by(run, config, 4, "are not the counted ones", "--restart")
     assert not (out(config) / "tokens" / "manifest.json").exists()
 
 
-# --- outputs that can't be written
+# --- outputs that cannot be written
 
 
 @pytest.mark.parametrize("below", ["", "/below"])
@@ -874,8 +874,8 @@ def test_an_output_that_is_a_file(
 ) -> None:
     (tmp_path / "file").touch()
     config = changed(config, output=f"{tmp_path}/file{below}")
-    shown_by(run, config, 5, "The output can't be", "Not a directory")
-    shown_by(run, config, 5, "The output can't be", "Not a directory", stage="plan")
+    shown_by(run, config, 5, "The output cannot be", "Not a directory")
+    shown_by(run, config, 5, "The output cannot be", "Not a directory", stage="plan")
 
 
 @pytest.fixture
@@ -908,7 +908,7 @@ def test_an_output_that_can_not_be_written(
 ) -> None:
     config = changed(config, output=str(mount("ro") / "out"))
     shown_by(
-        run, config, 5, "The output can't be written", "Read-only file system", str(out(config))
+        run, config, 5, "The output cannot be written", "Read-only file system", str(out(config))
     )
 
 
@@ -923,7 +923,7 @@ def test_a_full_disk_is_told_and_the_build_goes_on_when_there_is_room(
 ) -> None:
     place = mount(f"size={kilobytes}k")
     config = changed(config, output=str(place / "out"))
-    shown_by(run, config, 5, "No space left on device", str(place), "Make room")
+    shown_by(run, config, 5, "No space left on device", str(place), "Free some space")
     subprocess.run(["mount", "-o", "remount,size=10m", str(place)], check=True)
     code, _, err = run("build", config)
     assert (code, err) == (0, "")

@@ -278,7 +278,7 @@ def test_restart_gets_past_a_damaged_export(
         export(dataset, destination, options)
     assert str(path) in str(error.value)
     assert "--restart" in str(error.value)
-    with pytest.raises(OutputError, match="some files are not of the format asked for"):
+    with pytest.raises(OutputError, match="some files are not of the requested format"):
         export(dataset, destination, ExportOptions(to="nanogpt"), restart=True)
     export(dataset, destination, options, restart=True)
     assert checksums(tmp_path) == whole

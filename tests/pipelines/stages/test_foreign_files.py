@@ -90,8 +90,14 @@ def test_files_of_others_stay_in_every_place(
     assert left(out, FOREIGN) == set(FOREIGN)
     assert not left(out, OURS)
     said = "\n".join(summary.warnings)
-    assert f"{out}/counts/_runs stays: no build wrote {PLAN}/commit-mine.json" in said
-    assert f"{out}/tokens/_tasks stays: no build wrote {PLAN}/00000-of-00001.txt" in said
+    assert (
+        f"{out}/counts/_runs was not removed: it contains files that no build wrote: "
+        f"{PLAN}/commit-mine.json" in said
+    )
+    assert (
+        f"{out}/tokens/_tasks was not removed: it contains files that no build wrote: "
+        f"{PLAN}/00000-of-00001.txt" in said
+    )
     assert len(summary.warnings) == len(set(summary.warnings))
 
 
@@ -162,4 +168,7 @@ def test_an_export_keeps_files_of_others(
         place(tmp_path, names)
         done = export(dataset, Directory(url=str(tmp_path)), options, restart=restart)
         assert left(tmp_path, names) == set(names)
-        assert any("_work stays: no export wrote mine.run" in w for w in done.warnings)
+        assert any(
+            "_work was not removed: it contains files that no export wrote: mine.run" in w
+            for w in done.warnings
+        )

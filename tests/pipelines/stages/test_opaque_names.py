@@ -180,7 +180,7 @@ def test_files_of_one_name_in_an_archive_are_refused(kind: str, tmp_path: Path) 
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
     files = f"{kind}://*::{path}"
-    with pytest.raises(InputError, match="several files of the same name") as error:
+    with pytest.raises(InputError, match="several files with the same name") as error:
         build.build(config_of(str(tmp_path / "out"), ("x", files)))
     assert "5 bytes at byte " in str(error.value)
     assert "6 bytes at byte " in str(error.value)

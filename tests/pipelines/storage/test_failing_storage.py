@@ -211,7 +211,7 @@ def fail_and_go_on(config: BuildConfig, directory: Path, at: int, expected: dict
     except OutputError as error:
         failed = FAULTS.done[at - 1]
         assert "No space left on device" in str(error)
-        assert "Make room" in str(error)
+        assert "Free some space" in str(error)
         assert str(directory / "out") in str(error)
     FAULTS.fails_at = None
     check_nothing_is_torn(directory / "out", expected)
@@ -376,7 +376,9 @@ def test_a_disk_of_20_mb_that_fills_up_is_told_and_the_build_goes_on_with_room(
     other = small_disk / "somebody's"
     free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
     other.write_bytes(bytes(free - room))
-    with pytest.raises(OutputError, match=r"No space left on device(.|\n)*Make room") as error:
+    with pytest.raises(
+        OutputError, match=r"No space left on device(.|\n)*Free some space"
+    ) as error:
         build.build(config)
     assert str(small_disk / "out") in str(error.value)
     check_nothing_is_torn(small_disk / "out", expected)

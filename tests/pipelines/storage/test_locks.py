@@ -26,7 +26,7 @@ from pipelines.storage import locks, uploads
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import FINISHED, LOCK, DetachedJob, Guard, OutputLock
 
-HELD = "Another build is at work on this output"
+HELD = "Another build is writing to this output"
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_a_lock_that_is_not_taken_touches_nothing(output: Directory) -> None:
 
 
 JOB = DetachedJob(name="job-7", runner="Flink", url="http://flink/7", stages=("count", "train"))
-LEFT = "A job that was submitted with --no-wait is at work"
+LEFT = "A job that was submitted with --no-wait is still writing"
 
 
 def left_to_a_job(output: Directory, *, finished_first: bool = False) -> Guard:
@@ -102,7 +102,7 @@ def left_to_a_job(output: Directory, *, finished_first: bool = False) -> Guard:
         lock.acquire()
         if finished_first:
             lock.guard.note_finished()
-        lock.leave_to(JOB)
+        lock.transfer_to_job(JOB)
     return lock.guard
 
 
@@ -129,7 +129,7 @@ def test_when_the_job_has_noted_its_end_the_next_build_takes_the_lock(
     with OutputLock(output) as lock:
         lock.acquire()
         assert FINISHED not in output.sizes()
-        with pytest.raises(OutputError, match="does not hold the output any more"):
+        with pytest.raises(OutputError, match="no longer holds the lock of the output"):
             guard.check()
     assert output.sizes() == {}
 
@@ -142,7 +142,7 @@ def test_a_job_can_be_taken_over_and_then_neither_writes_nor_finishes(output: Di
             guard.note_finished,
             lambda: replace(output, guard=guard).write_bytes("late", b""),
         ):
-            with pytest.raises(OutputError, match="does not hold the output any more"):
+            with pytest.raises(OutputError, match="no longer holds the lock of the output"):
                 write()
         replace(output, guard=lock.guard).write_bytes("made", b"")
     assert set(output.sizes()) == {"made"}
@@ -156,10 +156,10 @@ def test_the_note_of_another_job_finishes_none(output: Directory) -> None:
 
 
 def test_a_lock_that_was_lost_is_left_to_nobody(output: Directory) -> None:
-    with pytest.raises(OutputError, match="does not hold"), OutputLock(output) as lock:
+    with pytest.raises(OutputError, match="no longer holds"), OutputLock(output) as lock:
         lock.acquire()
         of_another_build(output)
-        lock.leave_to(JOB)
+        lock.transfer_to_job(JOB)
     assert json.loads(output.read_bytes(LOCK))["host"] == "elsewhere"
 
 
@@ -214,7 +214,7 @@ def test_after_an_error_the_lock_is_gone_and_the_old_build_writes_no_more(
         guarded.write_bytes("x", b"what was finished")
         raise kind("x")
     assert set(output.sizes()) == {"x"}
-    with pytest.raises(OutputError, match="does not hold the output any more"):
+    with pytest.raises(OutputError, match="no longer holds the lock of the output"):
         guarded.write_bytes("x", b"what a thread was at")
     with OutputLock(output) as following:
         following.acquire()
@@ -224,11 +224,13 @@ def test_after_an_error_the_lock_is_gone_and_the_old_build_writes_no_more(
             lambda: guarded.remove("x"),
             lambda: guarded.remove_below(".*"),
         ):
-            with pytest.raises(OutputError, match="does not hold the output any more") as error:
+            with pytest.raises(
+                OutputError, match="no longer holds the lock of the output"
+            ) as error:
                 write()
             assert output.path(LOCK) in str(error.value)
         assert output.read_bytes("x") == b"what was finished"
-    with pytest.raises(OutputError, match="does not hold the output"):
+    with pytest.raises(OutputError, match="no longer holds the lock"):
         guarded.write_bytes("x", b"later")
     assert set(output.sizes()) == {"x"}
 
@@ -407,7 +409,7 @@ def test_where_two_could_create_it_the_one_it_does_not_name_finds_out(
     first, second = OutputLock(far), OutputLock(far)
     first.acquire()
     second.acquire()
-    with pytest.raises(OutputError, match="does not hold the output"):
+    with pytest.raises(OutputError, match="no longer holds the lock"):
         replace(far, guard=first.guard).write_bytes("manifest.json", b"{}")
     replace(far, guard=second.guard).write_bytes("manifest.json", b"{}")
     with first, second:
@@ -465,7 +467,7 @@ def test_full_disk_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     output = Directory(url=str(tmp_path / "out"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", write)
-        with pytest.raises(OutputError, match="Make room"), OutputLock(output) as lock:
+        with pytest.raises(OutputError, match="Free some space"), OutputLock(output) as lock:
             lock.acquire()
     assert output.sizes() == {}
     with OutputLock(output) as lock:
@@ -488,8 +490,8 @@ def test_lock_cut_short_is_refused_while_its_build_holds_it(tmp_path: Path) -> N
         os.truncate(output.local_path(LOCK), 9)
         with pytest.raises(OutputError, match=HELD) as error:
             OutputLock(output).acquire()
-        assert "a lock that was cut short" in str(error.value)
-        with pytest.raises(OutputError, match="does not hold the output any more"):
+        assert "a truncated lock" in str(error.value)
+        with pytest.raises(OutputError, match="no longer holds the lock of the output"):
             replace(output, guard=lock.guard).write_bytes("made", b"")
 
 
@@ -511,7 +513,7 @@ def test_a_link_of_that_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text(json.dumps({"owner": "0", "pid": 1}))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / LOCK).symlink_to(tmp_path / "precious")
-    with pytest.raises(OutputError, match="can't be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         OutputLock(Directory(url=str(tmp_path / "out"))).acquire()
     assert (tmp_path / "precious").read_text() == json.dumps({"owner": "0", "pid": 1})
 

@@ -13,7 +13,7 @@ from pipelines.config.values import unescape
 from pipelines.storage.archives import member_url, split_url
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import locate, split_chain
-from pipelines.storage.remote_files import current_mark, open_stored
+from pipelines.storage.remote_files import current_version, open_stored
 
 NAMES = [
     "a::b.txt", "zip::c", "zip://a::b", "simplecache::a", "s3://a", "file:a", "file::a", "memory:a",
@@ -31,7 +31,7 @@ def test_local_name_is_opaque(name: str, tmp_path: Path) -> None:
     Path(path).write_bytes(b"text of it")
     for url in (path, f"file://{path}"):
         assert locate(url, {})[1] == path
-        assert current_mark(url, {})[0] == 10
+        assert current_version(url, {})[0] == 10
         stored = open_stored(url, {})
         text = bytearray(stored.size)
         stored.read_into(memoryview(text), 0)
@@ -53,7 +53,7 @@ def test_local_directory_may_have_any_name(
         assert directory.create_file("b", b"b")
         assert directory.read_json("a.json") == {"a": 1}
         assert directory.sizes().keys() == {"a.json", "b"}
-        assert (directory / "..").others() == [name]
+        assert (directory / "..").other_names() == [name]
         assert list((tmp_path / name).iterdir()) == [tmp_path / name / name]
         assert directory.remove_below(r"a\.json|b") == []
         assert not (tmp_path / name / name).exists()

@@ -58,7 +58,7 @@ def test_what_is_written_can_be_read(directory: Directory, s3: S3) -> None:
     assert directory.sizes() == {"x": 10, "empty": 0, "j": len(s3.get("out/j"))}
     (directory / "below").write_bytes("y", b"1")
     assert "y" not in directory.sizes()
-    with pytest.raises(OutputError, match=rf"can't be read(.|\n)*{s3.url}/out/none"):
+    with pytest.raises(OutputError, match=rf"cannot be read(.|\n)*{s3.url}/out/none"):
         directory.read_bytes("none")
 
 
@@ -219,7 +219,7 @@ def test_faults_that_stay_are_told_with_the_name_after_bounded_time(
     directory.write_bytes("x", b"old")
     s3.server.forget()
     s3.server.fail_always(fault)
-    with pytest.raises(OutputError, match=r"The output can't be (read|written)") as error:
+    with pytest.raises(OutputError, match=r"The output cannot be (read|written)") as error:
         action(directory)
     assert directory.url in str(error.value)
     assert f"the same {retries.ATTEMPTS} times" in str(error.value)
@@ -248,7 +248,7 @@ def test_a_lock_is_taken_though_the_answer_is_lost(
     s3.server.fail(fault, when=writes)
     with OutputLock(directory) as lock:
         lock.acquire()
-        with pytest.raises(OutputError, match="Another build is at work"):
+        with pytest.raises(OutputError, match="Another build is writing"):
             OutputLock(directory).acquire()
         replace(directory, guard=lock.guard).write_bytes("x", b"1")
     assert s3.names == {"out/x"}
@@ -280,13 +280,13 @@ def test_a_lock_left_by_another_machine_is_taken_over_when_its_time_is_over(
 def test_a_bucket_that_is_not_there_is_told_and_not_made(s3: S3) -> None:
     directory = Directory(url="s3://no-such-bucket/out", storage_options=s3.options)
     directory.create()
-    with pytest.raises(OutputError, match=r"can't be written(.|\n)*s3://no-such-bucket/out/x"):
+    with pytest.raises(OutputError, match=r"cannot be written(.|\n)*s3://no-such-bucket/out/x"):
         directory.write_bytes("x", b"1")
     assert "no-such-bucket" not in s3.backend.buckets
 
 
 def test_an_unknown_protocol_is_told() -> None:
-    with pytest.raises(OutputError, match=r"can't be reached(.|\n)*nosuch"):
+    with pytest.raises(OutputError, match=r"cannot be reached(.|\n)*nosuch"):
         Directory(url="nosuch://a").sizes()
 
 

@@ -132,7 +132,7 @@ def test_a_damaged_file_in_a_zip_archive_gives_all_before_the_damage(
             url=f"zip://{name}::{tmp_path}/a.zip",
             name=name,
             size=info.file_size,
-            mark="",
+            version_tag="",
             compression=compression_of(name),
         )
         if method == zipfile.ZIP_STORED and name == "f.txt":

@@ -51,7 +51,7 @@ def test_what_is_not_there_is_nothing(directory: Directory) -> None:
     directory.remove_below(".*")
     directory.remove_if_empty()
     directory.remove_leftovers()
-    with pytest.raises(OutputError, match="can't be read"):
+    with pytest.raises(OutputError, match="cannot be read"):
         directory.read_bytes("x")
 
 
@@ -150,7 +150,7 @@ def test_a_full_disk_is_told_with_what_to_do(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "No space left on device" in str(error.value)
     assert local.path("x") in str(error.value)
-    assert "Make room and run the same command again" in str(error.value)
+    assert "Free some space and run the same command again" in str(error.value)
     assert local.sizes() == {}
 
 

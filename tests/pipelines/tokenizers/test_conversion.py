@@ -382,7 +382,7 @@ def test_special_tokens_named_wrongly_are_told(
 def test_an_output_that_can_not_be_written_is_told(model: TokenizerModel, tmp_path: Path) -> None:
     source = source_of("arrow", model, tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="The output can't be written"):
+    with pytest.raises(OutputError, match="The output cannot be written"):
         convert(request(source, tmp_path / "file" / "out", "huggingface"))
 
 

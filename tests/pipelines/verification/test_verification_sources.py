@@ -147,7 +147,7 @@ def test_a_configuration_given_for_an_output_is_told(
     (tmp_path / "build.yaml").write_text("output: out")
     done = command(arguments[0], tmp_path / "build.yaml", *arguments[1:])
     assert done.returncode == 2
-    assert "expected: the directory that a build wrote into" in done.stderr
+    assert "expected: the directory that a build wrote" in done.stderr
     assert "--restart" not in done.stderr
 
 
