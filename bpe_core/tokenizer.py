@@ -661,9 +661,8 @@ class BPETokenizer:
         if model.ignore_merges:
             keys, offsets = concatenate(model.token_bytes.to_pylist())
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
-        hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
-        self._all_specials = self._special_set(frozenset(model.special_tokens) - hidden)
+        self._all_specials = self._special_set(frozenset(model.specials_in_text))
         self._no_specials = self._special_set(frozenset())
 
     def _special_set(self, texts: frozenset[str]) -> SpecialSet:
