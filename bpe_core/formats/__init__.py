@@ -28,6 +28,7 @@ from bpe_core.formats.gpt2 import read_vocab_merges, write_vocab_merges
 from bpe_core.formats.huggingface import read_huggingface, write_huggingface
 from bpe_core.formats.minbpe import minbpe_bytes, read_minbpe, write_minbpe
 from bpe_core.formats.ranks import read_tiktoken, write_tiktoken
+from bpe_core.formats.sentencepiece import read_sentencepiece, write_sentencepiece
 
 __all__ = [
     "FORMATS",
@@ -41,12 +42,14 @@ __all__ = [
     "read_arrow",
     "read_huggingface",
     "read_minbpe",
+    "read_sentencepiece",
     "read_tiktoken",
     "read_vocab_merges",
     "save_tokenizer",
     "write_arrow",
     "write_huggingface",
     "write_minbpe",
+    "write_sentencepiece",
     "write_tiktoken",
     "write_vocab_merges",
 ]
