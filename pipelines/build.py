@@ -18,6 +18,7 @@ from pipelines.stages.count import check_trains, discard_counts
 from pipelines.stages.count import count as count_stage
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.encode import encode as encode_stage
+from pipelines.stages.imports import discard_imported
 from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
 from pipelines.stages.replay import replay as replay_stage
@@ -71,7 +72,7 @@ def encode(
 ) -> BuildSummary:
     """Encode the corpus; count and train first if that is not finished."""
     context = BuildContext.of(config, "encode", beam_args, no_wait=no_wait, take_over=take_over)
-    return _run_stage(context, encode_stage, [discard_tokens] if restart else [])
+    return _run_stage(context, encode_stage, [discard_tokens, discard_imported] if restart else [])
 
 
 def build(
@@ -85,7 +86,8 @@ def build(
     """Count, train and encode; what is finished is not repeated."""
     context = BuildContext.of(config, "build", beam_args, no_wait=no_wait, take_over=take_over)
     trains = config.tokenizer.path is None
-    discards = [discard_tokens, *([discard_tokenizer, discard_counts] if trains else [])]
+    trained = [discard_tokenizer, discard_counts] if trains else [discard_imported]
+    discards = [discard_tokens, *trained]
     return _run_stage(context, encode_stage, discards if restart else [])
 
 

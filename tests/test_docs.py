@@ -239,9 +239,9 @@ def test_the_sample_of_convert_is_what_it_prints(quickstart: tuple[Path, str]) -
     page = ROOT / "docs" / "converting.md"
     line = blocks(page, "console")[0].splitlines()[0]
     ran = run_line(line, directory)
-    printed = re.sub(r"tokenizers [\d.]+ gives", "tokenizers gives", ran.stdout)
+    printed = re.sub(r"tokenizers [\d.]+ returns", "tokenizers returns", ran.stdout)
     [sample] = [block for block in blocks(page, "text") if block.startswith("read ")]
-    assert re.sub(r"tokenizers [\d.]+ gives", "tokenizers gives", sample) == printed
+    assert re.sub(r"tokenizers [\d.]+ returns", "tokenizers returns", sample) == printed
 
 
 def _without_times(summary: str) -> list[str]:

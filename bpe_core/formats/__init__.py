@@ -9,7 +9,9 @@ tokenizer.json      ids, merges, special tokens, pattern,           Hugging Face
 vocab.json,         ids and merges                                  GPT-2's encoder, transformers
 merges.txt
 tokenizer.tiktoken  ranks of ordinary tokens                        tiktoken
+tekken.json         ranks, special tokens, pattern (only read)      mistral-common
 *.model, *.vocab    ids, merges, special tokens, pattern            minbpe (the .vocab: people)
+*.model             ids, merges, special tokens                     SentencePiece
 training.json       what a person wants to know                     people
 ==================  ==============================================  ===========================
 
@@ -21,7 +23,14 @@ format cannot hold the tokenizer, with the reason. Paths are local ones or fsspe
 from __future__ import annotations
 
 from bpe_core.formats.arrow import read_arrow, write_arrow
-from bpe_core.formats.detection import FORMATS, FormatName, TokenizerFile, find_tokenizer
+from bpe_core.formats.detection import (
+    FORMATS,
+    WRITTEN_FORMATS,
+    FormatName,
+    TokenizerFile,
+    WrittenFormat,
+    find_tokenizer,
+)
 from bpe_core.formats.directory import TOKENIZER_FILES, load_tokenizer, save_tokenizer
 from bpe_core.formats.files import CannotHoldError
 from bpe_core.formats.gpt2 import read_vocab_merges, write_vocab_merges
@@ -29,13 +38,16 @@ from bpe_core.formats.huggingface import read_huggingface, write_huggingface
 from bpe_core.formats.minbpe import minbpe_bytes, read_minbpe, write_minbpe
 from bpe_core.formats.ranks import read_tiktoken, write_tiktoken
 from bpe_core.formats.sentencepiece import read_sentencepiece, write_sentencepiece
+from bpe_core.formats.tekken import read_tekken
 
 __all__ = [
     "FORMATS",
     "TOKENIZER_FILES",
+    "WRITTEN_FORMATS",
     "CannotHoldError",
     "FormatName",
     "TokenizerFile",
+    "WrittenFormat",
     "find_tokenizer",
     "load_tokenizer",
     "minbpe_bytes",
@@ -43,6 +55,7 @@ __all__ = [
     "read_huggingface",
     "read_minbpe",
     "read_sentencepiece",
+    "read_tekken",
     "read_tiktoken",
     "read_vocab_merges",
     "save_tokenizer",

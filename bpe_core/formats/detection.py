@@ -1,13 +1,15 @@
-"""Which format a file or a directory has, by its contents.
+"""Detection of the format of a file or directory, by its contents.
 
-A directory of this package has tokenizer.arrow, from which the others were made. Of another one,
-tokenizer.json counts, which says more than the vocab.json and merges.txt that often lie beside it.
+A directory of this package has tokenizer.arrow, from which the others were made. In another one,
+tokenizer.json has precedence, and then tekken.json: they contain more than the files that often lie
+beside them (vocab.json and merges.txt, tokenizer.model).
 """
 
 from __future__ import annotations
 
 import codecs
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -23,19 +25,38 @@ from bpe_core.formats.files import (
     read_bytes,
     read_json_object,
 )
+from bpe_core.formats.ranks_config import CONFIG
+from bpe_core.formats.sentencepiece import is_sentencepiece
+from bpe_core.formats.tekken import is_tekken
 
-__all__ = ["FORMATS", "FormatName", "TokenizerFile", "find_tokenizer"]
+__all__ = [
+    "FORMATS",
+    "WRITTEN_FORMATS",
+    "FormatName",
+    "TokenizerFile",
+    "WrittenFormat",
+    "find_tokenizer",
+    "names_of_tokenizer",
+]
 
-FormatName: TypeAlias = Literal["arrow", "huggingface", "gpt2", "tiktoken", "minbpe"]
+WrittenFormat: TypeAlias = Literal[
+    "arrow", "huggingface", "gpt2", "tiktoken", "minbpe", "sentencepiece"
+]
+FormatName: TypeAlias = Literal[WrittenFormat, "tekken"]
+WRITTEN_FORMATS: tuple[WrittenFormat, ...] = get_args(WrittenFormat)
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 
-# The files of a directory that are a tokenizer: the first that all are there is it.
+# Names of the files that contain a tokenizer, all of them needed.
 _NAMED: dict[FormatName, tuple[str, ...]] = {
     "arrow": ("tokenizer.arrow",),
     "huggingface": ("tokenizer.json",),
+    "tekken": ("tekken.json",),
     "gpt2": ("vocab.json", "merges.txt"),
 }
-_BY_ENDING: dict[FormatName, str] = {"tiktoken": ".tiktoken", "minbpe": ".model"}
+# If a directory has one of these, files of other formats beside it do not count.
+_PREFERRED: tuple[FormatName, ...] = ("arrow", "huggingface", "tekken")
+# Files with these endings are of the format that their contents show.
+_ENDINGS = (".tiktoken", ".model")
 # Of a character tokenizer, which is none of the formats.
 _CHARACTERS = "char_bpe.json"
 _RANK = regex.compile(rb"\s*[A-Za-z0-9+/]+={0,2} \d+\r?(?:\n|$)")
@@ -55,7 +76,7 @@ class TokenizerFile:
 
 
 def find_tokenizer(source: Location, format_: FormatName | None = None) -> TokenizerFile:
-    """The tokenizer that a file is, or that a directory has.
+    """Return the tokenizer that a file is, or that a directory contains.
 
     Args:
         source: a file of any format, or a directory with one.
@@ -79,35 +100,51 @@ def find_tokenizer(source: Location, format_: FormatName | None = None) -> Token
     return TokenizerFile(format=found, location=os.fspath(source))
 
 
+def names_of_tokenizer(names: Collection[str]) -> list[str]:
+    """Return the files of a directory that `find_tokenizer` and the readers may open.
+
+    Example:
+        >>> names_of_tokenizer(["tokenizer.json", "tokenizer.model", "model.safetensors"])
+        ['tokenizer.json']
+    """
+    for format_ in _PREFERRED:
+        if set(_NAMED[format_]).issubset(names):
+            return list(_NAMED[format_])
+    beside = {"vocab.json", "merges.txt", CONFIG}
+    return sorted(
+        name
+        for name in names
+        if name in beside or (name.endswith(_ENDINGS) and name[0] not in "._")
+    )
+
+
 def _in_directory(
     directory: Location, names: list[str], format_: FormatName | None
 ) -> TokenizerFile:
-    found: dict[FormatName, list[str]] = {}
-    for name, files in _NAMED.items():
-        if set(files).issubset(names):
-            found[name] = [files[0]]
-    for name, ending in _BY_ENDING.items():
-        if files := tuple(sorted(n for n in names if n.endswith(ending) and n[0] not in "._")):
-            found[name] = list(files)
-    if _CHARACTERS in names and not {"arrow", "huggingface"} & found.keys():
+    found: list[tuple[FormatName, str]] = [
+        (name, files[0]) for name, files in _NAMED.items() if set(files).issubset(names)
+    ]
+    preferred = [pair for pair in found if pair[0] in _PREFERRED]
+    if _CHARACTERS in names and not {"arrow", "huggingface"} & {name for name, _ in found}:
         raise _of_characters(join(directory, _CHARACTERS))
-    if format_ is not None:
-        found = {name: files for name, files in found.items() if name == format_}
-    elif best := next((name for name in ("arrow", "huggingface") if name in found), None):
-        found = {best: found[best]}
-    candidates = [(name, file) for name, files in found.items() for file in files]
-    if len(candidates) != 1:
+    if format_ is None and preferred:
+        found = preferred[:1]
+    else:
+        others = sorted(n for n in names if n.endswith(_ENDINGS) and n[0] not in "._")
+        found += [(_format_of(join(directory, name)), name) for name in others]
+        found = [pair for pair in found if format_ in (None, pair[0])]
+    if len(found) != 1:
         wanted = [" and ".join(files) for files in _NAMED.values()]
-        endings = [f"one *{ending}" for ending in _BY_ENDING.values()]
+        endings = [f"one *{ending}" for ending in _ENDINGS]
         raise malformed(
             directory,
             "",
             "one tokenizer: " + ", or ".join([*wanted, *endings]),
-            ", ".join(file for _, file in candidates) + "; name the file"
-            if candidates
+            ", ".join(file for _, file in found) + "; name the file"
+            if found
             else "none of them" + ("" if format_ is None else f" of the format {format_}"),
         )
-    name, file = candidates[0]
+    name, file = found[0]
     return TokenizerFile(format=name, location=join(directory, file))
 
 
@@ -117,13 +154,15 @@ def _format_of(location: Location) -> FormatName:
         return "arrow"
     if data.startswith(b"minbpe "):
         return "minbpe"
+    if is_sentencepiece(data):
+        return "sentencepiece"
     if data.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         return _format_of_json(location)
     if _RANK.match(data):
         return "tiktoken"
     raise FormatError(
-        f"{os.fspath(location)}: expected tokenizer.arrow, tokenizer.json, vocab.json, ranks in "
-        f"base64 or minbpe's .model, found {_shown(data)}"
+        f"{os.fspath(location)}: expected tokenizer.arrow, tokenizer.json, tekken.json, "
+        f"vocab.json, ranks in base64 or a .model, found {_shown(data)}"
     )
 
 
@@ -131,6 +170,8 @@ def _format_of_json(location: Location) -> FormatName:
     root = read_json_object(location)
     if isinstance(root.get("model"), dict):
         return "huggingface"
+    if is_tekken(root):
+        return "tekken"
     if isinstance(root.get("vocabulary"), dict):
         raise _of_characters(location)
     if isinstance(root.get("tokenizer_class"), str):
@@ -158,5 +199,5 @@ def _shown(data: bytes) -> str:
     if data.startswith(b"#version") or regex.match(rb"\S+ \S+\r?\n", data):
         return "what may be a merges.txt; name the vocab.json beside it, or their directory"
     if b"<unk>" in data[:64]:
-        return "what may be a SentencePiece model, which is not byte-level BPE"
+        return "what may be a SentencePiece model, damaged or cut off"
     return quoted(data[:40]) if data else "an empty file"

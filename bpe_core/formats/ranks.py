@@ -63,15 +63,40 @@ def read_tiktoken(
         OSError: as opening it does.
     """
     ids, tokens = _read_ranks(location)
-    merges = merges_of_ranks(ids, tokens)
+    return model_of_ranks(
+        location, ids, tokens, pattern=pattern, special_tokens=special_tokens or {}
+    )
+
+
+def model_of_ranks(
+    location: Location,
+    token_ids: NDArray[np.int64],
+    tokens: pa.BinaryArray,
+    *,
+    pattern: str,
+    special_tokens: Mapping[str, int],
+) -> TokenizerModel:
+    """Return the tokenizer that does what ranks do.
+
+    Args:
+        location: the file, for errors.
+        token_ids: int64[n], ascending in the order of the ranks.
+        tokens: their bytes, n values.
+        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
+        special_tokens: text to id.
+
+    Raises:
+        FormatError: the tokens contradict each other.
+    """
+    merges = merges_of_ranks(token_ids, tokens)
     unreached = int(np.sum(pc.binary_length(tokens).to_numpy() > 1)) > len(merges)
     return built(
         location,
         lambda: TokenizerModel(
-            token_ids=ids,
+            token_ids=token_ids,
             token_bytes=tokens,
             merges=merges,
-            special_tokens=special_tokens or {},
+            special_tokens=special_tokens,
             pattern=pattern,
             ignore_merges=unreached,
         ),

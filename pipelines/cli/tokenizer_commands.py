@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.choices import TokenizerFormat
+from pipelines.choices import TokenizerFormat, WrittenTokenizerFormat
 from pipelines.cli.options import Debug
 from pipelines.cli.process import report_errors
 from pipelines.console.terminal import visible
@@ -17,8 +17,9 @@ def convert(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A tokenizer: a directory, tokenizer.arrow, tokenizer.json, vocab.json with "
-            "merges.txt beside it, .tiktoken ranks, or a .model of minbpe.",
+            help="A tokenizer: a directory, tokenizer.arrow, tokenizer.json, tekken.json, "
+            "vocab.json with merges.txt beside it, .tiktoken ranks, a .model of minbpe, or "
+            "hf://ORG/NAME@REVISION on the Hugging Face Hub.",
             show_default=False,
         ),
     ],
@@ -29,7 +30,8 @@ def convert(
         ),
     ],
     to: Annotated[
-        TokenizerFormat, typer.Option("--to", help="The format to write.", show_default=False)
+        WrittenTokenizerFormat,
+        typer.Option("--to", help="The format to write.", show_default=False),
     ],
     source_format: Annotated[
         TokenizerFormat | None,
@@ -67,7 +69,7 @@ def convert(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Convert a tokenizer's files, and check them with the library that defines the format."""
+    """Convert a tokenizer, and check source and result with the libraries of their formats."""
     with report_errors(debug):
         from pipelines.tokenizers.conversion import Request, convert, format_conversion
 

@@ -52,9 +52,9 @@ class TokenizerConfig(Section):
 
     path: Text | None = Field(
         default=None,
-        description="Directory or URL of a finished tokenizer to encode with; it contains "
-        "tokenizer.arrow or char_bpe.json. Nothing is trained, and no other key of this section "
-        "may be set.",
+        description="Finished tokenizer to encode with: a path, URL or `hf://ORG/NAME[@REVISION]` "
+        "of a directory or file in any format that is read (docs/pretrained.md). Nothing is "
+        "trained, and no other key of this section may be set.",
     )
     unit: Literal["byte", "character"] = Field(
         default="byte",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -528,6 +529,52 @@ class TokenizerManifest(TokenizerContent, _StageOfSizes):
         return (("tokenizer", file) for file in self.files)
 
 
+class ImportedFrom(Record):
+    """The source of an imported tokenizer: its format and files, and where the Hub has it."""
+
+    format: str
+    files: Annotated[list[FileEntry], Field(min_length=1)]
+    repository: Annotated[
+        str | None, Field(description="ORG/NAME on the Hugging Face Hub, if it came from there.")
+    ] = None
+    commit: Annotated[
+        str | None, Field(description="Commit of the repository that the files are from.")
+    ] = None
+
+
+class ImportedManifest(Manifest):
+    """`tokenizer/manifest.json` of a build that encodes with a published tokenizer."""
+
+    directory_name: ClassVar[StageDirectory] = "tokenizer"
+
+    stage: Literal["tokenizer"]
+    imported_from: ImportedFrom
+    fingerprint: Annotated[
+        str,
+        Field(
+            pattern=r"^[0-9a-f]{32}$",
+            description="Fingerprint of everything that determines the ids of a text.",
+        ),
+    ]
+    files: Annotated[list[FileEntry], Field(min_length=1)]
+    vocab_size: Number
+    not_written: Annotated[
+        dict[str, str],
+        Field(
+            description="Files of formats that cannot represent the tokenizer, with the reasons."
+        ),
+    ]
+
+    @property
+    def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """No sizes: the tokenizer does not depend on the inputs of the build."""
+        return {}
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the files of the tokenizer."""
+        return (("tokenizer", file) for file in self.files)
+
+
 class GenerationContent(Record):
     """The inputs and files of a dataset, or of one generation of it."""
 
@@ -611,6 +658,18 @@ class FirstTokensManifest(Record):
 MANIFESTS: Final[Mapping[StageDirectory, type[Manifest]]] = {
     model.directory_name: model for model in (CountsManifest, TokenizerManifest, TokensManifest)
 }
+
+
+def manifest_model(directory: StageDirectory, data: bytes) -> type[Manifest]:
+    """Return the model of the manifest in a stage's directory, for these bytes.
+
+    A tokenizer is trained or imported.
+    """
+    if directory == "tokenizer":
+        with suppress(ValueError):
+            if "imported_from" in load_json(data):
+                return ImportedManifest
+    return MANIFESTS[directory]
 
 
 # --- entries of workers ----------------------------------------------------------------------
@@ -716,6 +775,13 @@ class RunRecord(Record):
     tasks: Annotated[
         int | None, Field(description="In `counts/`: number of tasks, which rejects are named by.")
     ] = None
+    checked: Annotated[
+        str | None,
+        Field(
+            description="In `tokenizer/`: library that returned the same ids as the imported "
+            "tokenizer, or why none did."
+        ),
+    ] = None
     limits: Annotated[
         dict[str, Any], Field(description="Places in files at which the limits of sources end.")
     ] = {}
@@ -803,7 +869,7 @@ def parse_sealed(model: type[_R], data: bytes) -> _R:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of the three manifests and of `run.json`."""
-    models: list[type[BaseModel]] = [*MANIFESTS.values(), RunRecord]
+    models: list[type[BaseModel]] = [*MANIFESTS.values(), ImportedManifest, RunRecord]
     _, schema = models_json_schema([(model, "validation") for model in models])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -38,6 +38,7 @@ from pipelines.manifest import generations
 from pipelines.manifest.models import (
     FORMAT_VERSION,
     CountsManifest,
+    ImportedManifest,
     Manifest,
     RunRecord,
     StageDirectory,
@@ -87,6 +88,7 @@ class Stage(Generic[_M]):
 
 COUNT: Final = Stage(name="count", manifest=CountsManifest)
 TRAIN: Final = Stage(name="train", manifest=TokenizerManifest)
+IMPORT: Final = Stage(name="import", manifest=ImportedManifest)
 ENCODE: Final = Stage(name="encode", manifest=TokensManifest, may_grow=True)
 STAGES: Final[tuple[Stage[Any], ...]] = (COUNT, TRAIN, ENCODE)
 
@@ -493,6 +495,14 @@ def _invalid_record(
         value = None
     if value is not None and len(_MARKERS & value.keys()) < 2:
         return _foreign_files(directory, [name])
+    if value is not None and _is_other_tokenizer(stage, value):
+        return DifferentConfigurationError(
+            "The output has another tokenizer; nothing was changed.",
+            expected="an imported tokenizer" if stage == IMPORT else "a trained tokenizer",
+            found="a trained one" if stage == IMPORT else "an imported one",
+            where=directory.url,
+            hint="Choose another output, or go back to the old tokenizer.path.",
+        )
     if value is not None and value.get("format") != FORMAT_VERSION:
         return DifferentConfigurationError(
             "The output was made by another version of this tool; nothing was changed.",
@@ -508,6 +518,16 @@ def _invalid_record(
         where=directory.path(name),
         hint=f"Restore it, or {redo}",
     )
+
+
+def _is_other_tokenizer(stage: Stage[Any], record: Mapping[str, Any]) -> bool:
+    """Return True for the record of an imported tokenizer instead of a trained one, or the reverse.
+
+    Plans are of one model, and are compared by their configuration.
+    """
+    if stage.directory != TRAIN.directory or "checksum" not in record:
+        return False
+    return ("imported_from" in record) != (stage == IMPORT)
 
 
 def _foreign_files(directory: Directory, names: Sequence[str]) -> OutputError:
@@ -657,6 +677,8 @@ def _may_hold_credentials(url: str) -> bool:
 def _restart_commands(stage: Stage[Any], command: str | None) -> str:
     """Return the commands that make a stage again, and those after it up to a command."""
     names = [stage.name for stage in STAGES]
+    if stage == IMPORT:  # a part of encoding
+        stage = ENCODE
     first = names.index(stage.name)
     last = names.index(command) if command in names else first
     again = ["build"] if command == "build" else names[first : max(first, last) + 1]

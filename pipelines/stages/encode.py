@@ -23,6 +23,7 @@ from pipelines.manifest.stage import (
 )
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
+from pipelines.stages.imports import import_tokenizer
 from pipelines.stages.jobs import (
     check_affixes,
     encode_configuration,
@@ -53,7 +54,7 @@ def encode(context: BuildContext) -> None:
     """Encode the files that are not encoded yet. Train the tokenizer first if necessary."""
     config, inputs, output = context.config, context.inputs, context.output
     trained = train(context) if config.tokenizer.path is None else None
-    model = load_model(output.encoder)
+    model = import_tokenizer(context) if trained is None else load_model(output.encoder)
     check_affixes(config.encode, model)
     identity = Identity.of(encode_configuration(config, model), inputs.listed)
     manifest = find_finished(context, ENCODE, identity)

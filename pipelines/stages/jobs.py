@@ -129,7 +129,8 @@ def load_model(encoder: Directory) -> Model:
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             "There is no tokenizer.",
-            expected="a directory with tokenizer.arrow or char_bpe.json",
+            expected="a directory with tokenizer.arrow or char_bpe.json, a published tokenizer or "
+            "hf://ORG/NAME",
             found="none",
             where=f"tokenizer.path: {encoder.url}",
             hint="Check the path, or remove it to train a tokenizer.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, Self
 
 from pipelines.config import BuildConfig
@@ -16,6 +17,7 @@ from pipelines.rejects.thresholds import check_bad_files, check_rejects
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import Guard, OutputLock
 from pipelines.storage.parquet import is_of_a_build
+from pipelines.tokenizers.sources import is_published
 
 _FILES_SHOWN: Final = 3
 
@@ -26,11 +28,11 @@ class Output:
 
     Attributes:
         root: Parent of all of them. Files appear in it only while the build holds the lock.
-        encoder: Directory of the tokenizer that encodes: the configured or the trained one.
+        configured: Place that `tokenizer.path` names, perhaps a file; None if the build trains.
     """
 
     root: Directory
-    encoder: Directory
+    configured: Directory | None
 
     @classmethod
     def of(cls, config: BuildConfig, guard: Guard) -> Self:
@@ -38,11 +40,25 @@ class Output:
         root = replace(guard.output, guard=guard)
         path = config.tokenizer.path
         if path is None:
-            return cls(root=root, encoder=root / TRAIN.directory)
+            return cls(root=root, configured=None)
         url = config.resolve(path)
         same_storage = protocol_of(url) == protocol_of(root.url)
         options = root.storage_options if same_storage else {}
-        return cls(root=root, encoder=Directory(url=url, storage_options=options))
+        return cls(root=root, configured=Directory(url=url, storage_options=options))
+
+    @cached_property
+    def imported(self) -> Directory | None:
+        """The place of a published tokenizer that the build imports; None if it imports none."""
+        if self.configured is None:
+            return None
+        return self.configured if is_published(self.configured) else None
+
+    @property
+    def encoder(self) -> Directory:
+        """The directory of the tokenizer that encodes: the configured, imported or trained one."""
+        if self.configured is not None and self.imported is None:
+            return self.configured
+        return self.tokenizer
 
     def of_stage(self, stage: Stage[Any]) -> Directory:
         """Return the directory of a stage."""
@@ -55,7 +71,7 @@ class Output:
 
     @property
     def tokenizer(self) -> Directory:
-        """Return the directory of the trained tokenizer."""
+        """Return the directory of the trained or imported tokenizer."""
         return self.of_stage(TRAIN)
 
     @property

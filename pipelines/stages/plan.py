@@ -26,8 +26,9 @@ from pipelines.manifest.stage import (
     load_declaration,
     load_manifest,
 )
+from pipelines.stages.imports import load_encoder
 from pipelines.stages.inputs import Inputs
-from pipelines.stages.jobs import choose_id_type, load_model
+from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildPlan, PlannedFile
 from pipelines.tasks.plan import Plan, is_splittable
@@ -144,7 +145,7 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         if command == TRAIN.name:
             return
     if trained is not None or config.tokenizer.path is not None:
-        model = load_model(output.encoder)
+        model = load_encoder(output)
         fingerprint, id_type = model.fingerprint, choose_id_type(config.encode, model)
     else:  # the tokenizer is unknown, so use the one in the manifest of the token files
         encoded = load_declaration(ENCODE, output.tokens)
@@ -159,7 +160,7 @@ def _plan_id_type(config: BuildConfig, output: Output) -> str:
     if config.encode.id_type != "auto":
         return config.encode.id_type
     if config.tokenizer.path is not None:
-        return choose_id_type(config.encode, load_model(output.encoder))
+        return choose_id_type(config.encode, load_encoder(output))
     return "uint16" if config.tokenizer.vocab_size <= UINT16_IDS else "uint32"
 
 

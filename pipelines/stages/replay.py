@@ -18,12 +18,12 @@ from pipelines.replay.plan import Replay
 from pipelines.replay.repaired_files import by_label, find_repaired, repaired_before
 from pipelines.stages.context import BuildContext
 from pipelines.stages.encode import conclude, write_tokens
+from pipelines.stages.imports import load_encoder
 from pipelines.stages.jobs import (
     check_affixes,
     encode_configuration,
     encode_job,
     encode_readings,
-    load_model,
 )
 from pipelines.stages.lifecycle import finish
 from pipelines.stages.summary import StageState, StageSummary
@@ -37,7 +37,7 @@ def replay(context: BuildContext, repaired: Mapping[str, str]) -> None:
         context: Context of the command.
         repaired: Path or URL of a repaired file, by the label of the file that it replaces.
     """
-    model = load_model(context.output.encoder)
+    model = load_encoder(context.output)
     check_affixes(context.config.encode, model)
     plan, job = _plan_replay(context, model, repaired)
     started = time.monotonic()

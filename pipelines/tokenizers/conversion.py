@@ -10,24 +10,26 @@ import re
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpe_core import BPETokenizer, formats
-from bpe_core.errors import BpeError, FormatError, InvalidPatternError, InvalidTokenizerError
-from bpe_core.formats import CannotHoldError, FormatName, TokenizerFile
+from bpe_core import formats
+from bpe_core.errors import BpeError
+from bpe_core.formats import CannotHoldError, FormatName, TokenizerFile, WrittenFormat
 from bpe_core.formats.arrow import arrow_bytes
 from bpe_core.formats.files import join, names_in, read_bytes, read_text, write_files
 from bpe_core.formats.gpt2 import vocab_merges_bytes
 from bpe_core.formats.huggingface import huggingface_bytes, tokenizer_config_bytes
 from bpe_core.formats.ranks import tiktoken_bytes
+from bpe_core.formats.sentencepiece import sentencepiece_bytes
 from bpe_core.formats.tiktoken_call import call_name, tiktoken_call
 from bpe_core.model import TokenizerModel
-from bpe_core.patterns import PATTERNS, resolve_pattern
-from pipelines.errors import ConfigError, InputError, OutputError
+from bpe_core.patterns import resolve_pattern
+from pipelines.errors import ConfigError, OutputError
 from pipelines.storage.directory import Directory
-from pipelines.tokenizers.peer_check import SAMPLE, Checked, check_with_library
+from pipelines.tokenizers.peer_check import Checked, check_with_library
+from pipelines.tokenizers.samples import SAMPLE
+from pipelines.tokenizers.sources import SourceOptions, input_errors, read_source
 
 __all__ = ["Conversion", "Request", "convert", "format_conversion"]
 
@@ -49,7 +51,7 @@ class Request:
 
     source: str
     destination: str
-    to: FormatName
+    to: WrittenFormat
     source_format: FormatName | None = None
     merges: str | None = None
     pattern: str | None = None
@@ -64,6 +66,8 @@ class Conversion:
     Attributes:
         source: the file that was read.
         model: the tokenizer.
+        source_checked: result of the check of the source with the library that owns its format;
+            None for this package's own format.
         written: paths or URLs of the files.
         checked: result of the check with the library; None for this package's own format.
         notes: notes for the user, such as properties that the format cannot store.
@@ -71,6 +75,7 @@ class Conversion:
 
     source: TokenizerFile
     model: TokenizerModel
+    source_checked: Checked | None
     written: tuple[str, ...]
     checked: Checked | None
     notes: tuple[str, ...]
@@ -86,8 +91,15 @@ def convert(request: Request) -> Conversion:
         OutputError: the result cannot be written, or its names are taken by other files.
     """
     _check_destination(request.to, request.destination)
-    source, model = _read(request)
     sample = SAMPLE if request.sample is None else _read_sample(request.sample)
+    options = SourceOptions(
+        format=request.source_format,
+        merges=request.merges,
+        pattern=request.pattern,
+        special_tokens=_parse_special_tokens(request.special_tokens),
+    )
+    read = read_source(request.source, options, sample)
+    source, model = read.file, read.model
     with tempfile.TemporaryDirectory() as name:
         staging = Path(name)
         try:
@@ -99,14 +111,14 @@ def convert(request: Request) -> Conversion:
                 + hint
             ) from None
         _check_read_back(request.to, model, staging, names)
-        checked = None
-        if request.to != "arrow":
-            checked = check_with_library(request.to, staging, names, model, sample)
+        paths = [staging / name for name in names]
+        checked = check_with_library(request.to, paths, model, sample)
         contents = {path.name: path.read_bytes() for path in staging.iterdir()}
     _write(directory, contents)
     return Conversion(
         source=source,
         model=model,
+        source_checked=read.checked,
         written=tuple(join(directory, name).removeprefix("./") for name in sorted(contents)),
         checked=checked,
         notes=tuple(_list_notes(source, model, request)),
@@ -114,58 +126,6 @@ def convert(request: Request) -> Conversion:
 
 
 # Reading.
-
-
-def _read(request: Request) -> tuple[TokenizerFile, TokenizerModel]:
-    with _input_errors(request.source):
-        source = formats.find_tokenizer(request.source, request.source_format)
-    _check_options(request, source.format)
-    pattern = request.pattern or "gpt2"
-    if request.pattern is not None:
-        try:
-            resolve_pattern(request.pattern)
-        except InvalidPatternError as error:
-            raise ConfigError(
-                "The pattern is invalid.", found=str(error), where="--pattern"
-            ) from None
-    specials = _parse_special_tokens(request.special_tokens)
-    readers: dict[FormatName, Callable[[], TokenizerModel]] = {
-        "arrow": lambda: formats.read_arrow(source.location),
-        "huggingface": lambda: formats.read_huggingface(source.location),
-        "minbpe": lambda: formats.read_minbpe(source.location),
-        "gpt2": lambda: formats.read_vocab_merges(
-            source.location, _find_merges(request, source), specials, pattern=pattern
-        ),
-        "tiktoken": lambda: (
-            BPETokenizer.from_tiktoken(
-                source.location, pattern=pattern, special_tokens=specials
-            ).model
-        ),
-    }
-    with _input_errors(source.location):
-        return source, readers[source.format]()
-
-
-def _check_options(request: Request, found: FormatName) -> None:
-    if found == "tiktoken" and request.pattern is None:
-        raise ConfigError(
-            "A .tiktoken file does not contain the split pattern.",
-            expected=f"--pattern with one of {', '.join(PATTERNS)}, or a regular expression",
-            where=request.source,
-            hint="Also name the special tokens: --special '<|endoftext|>=199999'.",
-        )
-    given = {
-        "--pattern": request.pattern is not None and found not in ("gpt2", "tiktoken"),
-        "--special": bool(request.special_tokens) and found not in ("gpt2", "tiktoken"),
-        "--merges": request.merges is not None and found != "gpt2",
-    }
-    for option, wrong in given.items():
-        if wrong:
-            raise ConfigError(
-                f"{option} does not apply to the format {found}, which contains this information.",
-                where=request.source,
-                hint=f"Omit {option}.",
-            )
 
 
 def _parse_special_tokens(given: Sequence[str]) -> dict[str, int] | list[str]:
@@ -191,50 +151,25 @@ def _parse_special_tokens(given: Sequence[str]) -> dict[str, int] | list[str]:
     return with_ids or without_ids
 
 
-def _find_merges(request: Request, source: TokenizerFile) -> str:
-    if request.merges is not None:
-        return request.merges
-    directory, slash, name = source.location.rpartition("/")
-    if "vocab" not in name:
-        raise ConfigError(
-            "A vocab.json needs its merges.txt.",
-            expected="--merges FILE",
-            where=source.location,
-        )
-    merges = name.replace("vocab", "merges").removesuffix(".json") + ".txt"
-    return f"{directory}{slash}{merges}"
-
-
 def _read_sample(location: str) -> str:
-    with _input_errors(location, "The sample cannot be read."):
+    with input_errors(location, "The sample cannot be read."):
         return read_text(location)
-
-
-@contextmanager
-def _input_errors(location: str, problem: str = "The tokenizer cannot be read.") -> Iterator[None]:
-    try:
-        yield
-    except (FormatError, InvalidTokenizerError) as error:
-        raise InputError(f"{problem} {error}", where=location) from None
-    except (OSError, ImportError, ValueError) as error:  # fsspec: unknown or missing file systems
-        raise InputError(
-            "The file cannot be read.", found=f"{type(error).__name__}: {error}", where=location
-        ) from None
 
 
 # Writing.
 
-_ENDINGS: dict[FormatName, str] = {
+_ENDINGS: dict[WrittenFormat, str] = {
     "arrow": ".arrow",
     "huggingface": ".json",
     "tiktoken": ".tiktoken",
     "minbpe": ".model",
+    "sentencepiece": ".model",
 }
 # Extensions of tokenizer files: nobody means a directory by such a name.
 _FILE_ENDINGS = (*_ENDINGS.values(), ".txt", ".vocab", ".py")
 
 
-def _check_destination(to: FormatName, destination: str) -> None:
+def _check_destination(to: WrittenFormat, destination: str) -> None:
     ending = _ENDINGS.get(to)
     other = next((e for e in _FILE_ENDINGS if e != ending and destination.endswith(e)), None)
     if other is None:
@@ -252,7 +187,7 @@ def _check_destination(to: FormatName, destination: str) -> None:
 
 
 def _stage(
-    to: FormatName, model: TokenizerModel, destination: str, staging: Path
+    to: WrittenFormat, model: TokenizerModel, destination: str, staging: Path
 ) -> tuple[str, list[str]]:
     """Write the files into `staging`.
 
@@ -277,7 +212,7 @@ def _stage(
 
 
 def _make_contents(
-    to: FormatName, model: TokenizerModel, name: str
+    to: WrittenFormat, model: TokenizerModel, name: str
 ) -> tuple[dict[str, bytes], list[str]]:
     if to == "arrow":
         return {name: arrow_bytes(model)}, [name]
@@ -292,6 +227,8 @@ def _make_contents(
     if to == "minbpe":
         names = [name, name.removesuffix(".model") + ".vocab"]
         return dict(zip(names, formats.minbpe_bytes(model), strict=True)), names
+    if to == "sentencepiece":
+        return {name: sentencepiece_bytes(model)}, [name]
     if resolve_pattern(model.pattern).name != "gpt2":
         raise CannotHoldError(
             "readers of vocab.json and merges.txt always split text with GPT-2's pattern, but this "
@@ -302,14 +239,15 @@ def _make_contents(
 
 
 def _check_read_back(
-    to: FormatName, model: TokenizerModel, staging: Path, names: list[str]
+    to: WrittenFormat, model: TokenizerModel, staging: Path, names: list[str]
 ) -> None:
     paths = [staging / name for name in names]
     specials = model.special_tokens
-    readers: dict[FormatName, Callable[[], TokenizerModel]] = {
+    readers: dict[WrittenFormat, Callable[[], TokenizerModel]] = {
         "arrow": lambda: formats.read_arrow(paths[0]),
         "huggingface": lambda: formats.read_huggingface(paths[0]),
         "minbpe": lambda: formats.read_minbpe(paths[0]),
+        "sentencepiece": lambda: formats.read_sentencepiece(paths[0]),
         "gpt2": lambda: formats.read_vocab_merges(
             paths[0], paths[1], list(specials), pattern=model.pattern
         ),
@@ -335,7 +273,7 @@ def _encodes_equally(a: TokenizerModel, b: TokenizerModel) -> bool:
     """
     return (
         a.vocab == b.vocab
-        and a.special_tokens == b.special_tokens
+        and a.specials_in_text == b.specials_in_text
         and (a.normalizer, a.normalize_quotes) == (b.normalizer, b.normalize_quotes)
         and resolve_pattern(a.pattern) == resolve_pattern(b.pattern)
     )
@@ -387,7 +325,7 @@ def _list_notes(source: TokenizerFile, model: TokenizerModel, request: Request) 
         yield "the format does not store information about training; tokenizer.arrow does"
 
 
-def _suggest_specials(to: FormatName, model: TokenizerModel) -> str:
+def _suggest_specials(to: WrittenFormat, model: TokenizerModel) -> str:
     """Return advice to name special tokens, if the conversion would then succeed; else ""."""
     unmerged = _find_unmerged(model)
     try:
@@ -418,15 +356,17 @@ def format_conversion(conversion: Conversion) -> str:
         f"read {source.location} ({source.format}): {conversion.model!r}",
         *(f"wrote {path}" for path in conversion.written),
     ]
+    if conversion.source_checked is not None:
+        lines.append(_format_check("the source", conversion.source_checked))
     if checked is None:
         lines.append("checked: read back, it is the same tokenizer")
-    elif checked.ids is None:
-        lines.append(
-            f"not checked with {checked.library}, which is not installed; read back, it is the "
-            "same tokenizer"
-        )
     else:
-        lines.append(
-            f"checked: {checked.library} returns the same {checked.ids:,} ids for a sample"
-        )
+        suffix = "" if checked.ids is not None else "; read back, it is the same tokenizer"
+        lines.append(_format_check("the result", checked) + suffix)
     return "\n".join([*lines, *(f"note: {note}" for note in conversion.notes)])
+
+
+def _format_check(subject: str, checked: Checked) -> str:
+    if checked.ids is None:
+        return f"not checked: {subject} with {checked.library}, {checked.reason}"
+    return f"checked: for {subject}, {checked.library} returns the same {checked.ids:,} ids"

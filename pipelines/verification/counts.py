@@ -16,6 +16,7 @@ from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import PipelineError
 from pipelines.manifest.models import (
     CountsManifest,
+    ImportedManifest,
     ShardEntry,
     TokenizerManifest,
     TokensManifest,
@@ -117,7 +118,7 @@ def check_sums(manifest: CountsManifest | TokensManifest, findings: Findings) ->
 
 def check_tokenizer(
     output: Directory,
-    manifest: TokenizerManifest,
+    manifest: TokenizerManifest | ImportedManifest,
     counts: CountsManifest | None,
     findings: Findings,
 ) -> None:
@@ -133,6 +134,9 @@ def check_tokenizer(
             found = {"fingerprint": model.fingerprint, "vocab_size": len(model)}
             compare("tokenizer", findings, found, manifest.to_json(*found))
     expected = {"configuration_fingerprint": fingerprint(manifest.configuration)}
+    if isinstance(manifest, ImportedManifest):
+        compare(where, findings, manifest.to_json(*expected), expected)
+        return
     if counts is not None:
         expected["counts"] = counts.fingerprint
         _check_configurations(counts, manifest, findings)

@@ -11,12 +11,14 @@ from pipelines.errors import InputError, OutputError
 from pipelines.manifest.models import (
     MANIFESTS,
     CountsManifest,
+    ImportedManifest,
     Manifest,
     RunRecord,
     StageDirectory,
     TokenizerManifest,
     TokensManifest,
     load_json,
+    manifest_model,
     parse_sealed,
 )
 from pipelines.manifest.names import MANIFEST, RUN
@@ -31,7 +33,7 @@ class Manifests:
     """The intact manifests of an output."""
 
     counts: CountsManifest | None = None
-    tokenizer: TokenizerManifest | None = None
+    tokenizer: TokenizerManifest | ImportedManifest | None = None
     tokens: TokensManifest | None = None
 
     def __iter__(self) -> Iterator[Manifest]:
@@ -49,7 +51,7 @@ def read_manifests(output: Directory, findings: Findings) -> Manifests:
     """
     found: dict[StageDirectory, Manifest] = {}
     is_begun = False
-    for stage, model in MANIFESTS.items():
+    for stage in MANIFESTS:
         directory = output / stage
         names = directory.sizes()
         is_begun |= bool(names)
@@ -60,7 +62,7 @@ def read_manifests(output: Directory, findings: Findings) -> Manifests:
         findings.result.stages.append(stage)
         data = directory.read_bytes(MANIFEST)
         try:
-            manifest = found[stage] = parse_sealed(model, data)
+            manifest = found[stage] = parse_sealed(manifest_model(stage, data), data)
         except ValueError as error:
             findings.note(f"{stage}/{MANIFEST}", f"{error}; the stage was not verified")
             continue

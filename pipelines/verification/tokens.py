@@ -17,7 +17,12 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.config.values import several
 from pipelines.dataset.reading import TokenDataset, TokenFile
 from pipelines.manifest.generations import record_of
-from pipelines.manifest.models import TableEntry, TokenizerManifest, TokensManifest
+from pipelines.manifest.models import (
+    ImportedManifest,
+    TableEntry,
+    TokenizerManifest,
+    TokensManifest,
+)
 from pipelines.manifest.names import MANIFEST, source_name
 from pipelines.manifest.token_schema import schema
 from pipelines.storage.directory import Directory
@@ -214,7 +219,9 @@ def _framing(source: Mapping[str, Any]) -> int:
 
 
 def check_tokens(
-    manifest: TokensManifest, tokenizer: TokenizerManifest | None, findings: Findings
+    manifest: TokensManifest,
+    tokenizer: TokenizerManifest | ImportedManifest | None,
+    findings: Findings,
 ) -> None:
     """Check the fingerprints and totals in the manifest of the token files."""
     where = f"tokens/{MANIFEST}"

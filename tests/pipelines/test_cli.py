@@ -13,9 +13,9 @@ from build_support import PACKAGES, ROOT
 
 import pipelines
 from bpe_core.errors import FormatError
-from bpe_core.formats import FORMATS
+from bpe_core.formats import FORMATS, WRITTEN_FORMATS
 from pipelines import errors, supervisor
-from pipelines.choices import TokenizerFormat
+from pipelines.choices import TokenizerFormat, WrittenTokenizerFormat
 from pipelines.cli import main
 from pipelines.stages.summary import (
     BuildPlan,
@@ -108,6 +108,7 @@ def test_the_documentation_has_every_exit_code(page: str) -> None:
 
 def test_formats_of_tokenizers_are_those_of_the_core() -> None:
     assert get_args(TokenizerFormat) == FORMATS
+    assert get_args(WrittenTokenizerFormat) == WRITTEN_FORMATS
 
 
 @pytest.mark.process

@@ -14,6 +14,7 @@ from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.manifest.models import (
     MANIFESTS,
+    ImportedManifest,
     Record,
     RunRecord,
     TokensManifest,
@@ -107,6 +108,6 @@ def test_equal_builds_have_equal_manifests(output: Path, tmp_path: Path) -> None
 
 def test_the_documentation_names_every_key() -> None:
     text = (ROOT / "docs" / "manifest.md").read_text("utf-8")
-    for model in (*MANIFESTS.values(), RunRecord):
+    for model in (*MANIFESTS.values(), ImportedManifest, RunRecord):
         for name, field in model.model_fields.items():
             assert f"`{field.alias or name}`" in text, name

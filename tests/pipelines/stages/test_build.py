@@ -350,8 +350,10 @@ def test_a_tokenizer_that_is_not_there_is_told(with_tokenizer: BuildConfig, run:
     assert code == 2
     assert "There is no tokenizer" in err
     assert str(with_tokenizer.tokenizer.path) in err
-    Path(str(with_tokenizer.tokenizer.path)).touch()  # a file, not a directory
-    assert run("encode", with_tokenizer)[0] == 2
+    Path(str(with_tokenizer.tokenizer.path)).touch()  # a file, which is none of a tokenizer
+    code, _, err = run("encode", with_tokenizer)
+    assert code == 4
+    assert "found an empty file" in " ".join(err.split())
 
 
 def test_affixes_that_the_tokenizer_does_not_have_are_told(

@@ -1,0 +1,229 @@
+"""Repositories of the Hugging Face Hub: their names, their commits, and errors in words.
+
+The library of the Hub, the extra `hub`, is imported when a repository is first named. It has the
+user's token and its own cache. No message repeats an address that it asked, which may be signed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, Final, Literal, Self, TypeAlias
+from urllib.parse import quote, unquote
+
+from pipelines.errors import ConfigError, InputError, PipelineError
+from pipelines.redaction import remember
+
+SCHEME: Final = "hf://"
+RepositoryKind: TypeAlias = Literal["model", "dataset"]
+_NAME: Final = r"[A-Za-z0-9][\w.-]*"
+_URL: Final = re.compile(
+    rf"hf://(?P<dataset>datasets/)?(?P<repository>{_NAME}/{_NAME})"
+    r"(?:@(?P<revision>refs/(?:pr|convert)/[\w.-]+|[^/@]+))?(?:/(?P<path>.*))?",
+    re.DOTALL,
+)
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_FORMS: Final[dict[RepositoryKind, str]] = {
+    "model": "hf://ORG/NAME or hf://ORG/NAME@REVISION",
+    "dataset": "hf://datasets/ORG/NAME or hf://datasets/ORG/NAME@REVISION",
+}
+
+
+def is_hub(url: str) -> bool:
+    """Return True for the URL of a repository of the Hub."""
+    return url.startswith(SCHEME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A repository of the Hub, at a revision, and a path in it.
+
+    Attributes:
+        kind: "model" or "dataset".
+        name: ORG/NAME.
+        revision: branch, tag or commit; None for the default branch.
+        path: file, folder or pattern in the repository; "" for all of it.
+    """
+
+    kind: RepositoryKind
+    name: str
+    revision: str | None = None
+    path: str = ""
+
+    @classmethod
+    def parse(cls, url: str, kind: RepositoryKind) -> Self:
+        """Return the repository that a URL names.
+
+        Raises:
+            ConfigError: the URL names none of this kind.
+
+        Example:
+            >>> Repository.parse("hf://datasets/org/corpus@v1/data/*.parquet", "dataset").path
+            'data/*.parquet'
+        """
+        found = _URL.fullmatch(url)
+        if found is None or (found["dataset"] is not None) != (kind == "dataset"):
+            shown = "another URL" if "@" in url.partition("//")[2].partition("/")[0] else url
+            raise ConfigError(
+                f"This is not the address of a {kind} repository of the Hugging Face Hub.",
+                expected=_FORMS[kind],
+                found=shown,
+                hint="Correct it; the token belongs in HF_TOKEN or in `hf auth login`.",
+            )
+        revision = found["revision"]
+        return cls(
+            kind=kind,
+            name=found["repository"],
+            revision=None if revision is None else unquote(revision),
+            path=(found["path"] or "").strip("/"),
+        )
+
+    @property
+    def is_pinned(self) -> bool:
+        """True if the revision is a commit, which never changes."""
+        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
+
+    def at(self, commit: str) -> Repository:
+        """Return the repository at a commit."""
+        return replace(self, revision=commit)
+
+    def __str__(self) -> str:
+        """Return the URL."""
+        root = SCHEME + ("datasets/" if self.kind == "dataset" else "") + self.name
+        at = "" if self.revision is None else f"@{quote(self.revision, safe='')}"
+        return root + at + (f"/{self.path}" if self.path else "")
+
+
+def hub_library() -> ModuleType:
+    """Return the library of the Hub.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ConfigError(
+            "A package for hf:// is not installed.",
+            expected="huggingface_hub",
+            found=str(error),
+            hint="pip install huggingface_hub (the extra `hub` of this package), also on the "
+            "workers.",
+        ) from None
+    huggingface_hub.utils.disable_progress_bars()  # type: ignore[attr-defined]
+    token = huggingface_hub.get_token()
+    if token:
+        remember(token)
+    return huggingface_hub
+
+
+@contextmanager
+def hub_errors(repository: Repository) -> Iterator[None]:
+    """Raise errors of the library as `InputError`, in words and without addresses."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except Exception as error:  # the library raises those of its HTTP client, too
+        raise _described(error, repository) from None
+
+
+def is_offline() -> bool:
+    """Return True if the library is to use its cache alone (HF_HUB_OFFLINE)."""
+    return bool(hub_library().constants.is_offline_mode())
+
+
+def resolve_commit(repository: Repository) -> str:
+    """Return the commit of a repository's revision.
+
+    Raises:
+        InputError: the repository or revision is missing, not permitted or unreachable.
+    """
+    return str(read_info(repository).sha)
+
+
+def read_info(repository: Repository) -> Any:
+    """Return the library's description of a repository at its revision: `sha` and `siblings`.
+
+    Raises:
+        InputError: see `resolve_commit`.
+    """
+    library = hub_library()
+    with hub_errors(repository):
+        return library.HfApi().repo_info(
+            repository.name, repo_type=repository.kind, revision=repository.revision
+        )
+
+
+def _described(error: Exception, repository: Repository) -> InputError:
+    errors = hub_library().errors
+    name, kind = repository.name, repository.kind
+    revision = repository.revision or "the default branch"
+    where = str(repository)
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError) or status == 403:
+        return InputError(
+            "The repository may not be read with this token.",
+            expected=f"permission to read the {kind} {name}",
+            found="a gated repository" if isinstance(error, errors.GatedRepoError) else "HTTP 403",
+            where=where,
+            hint="Accept the conditions on the repository's page, and log in with a token that may "
+            "read it: `hf auth login`, or HF_TOKEN.",
+        )
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+        return InputError(
+            "The repository was not found.",
+            expected=f"the {kind} {name}",
+            found="no such repository, or a private one that this token may not read",
+            where=where,
+            hint="Check the name; for a private repository, log in: `hf auth login`, or HF_TOKEN.",
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return InputError(
+            "The revision was not found.",
+            expected=f"a branch, tag or commit of the {kind} {name}",
+            found=f"none called {revision}",
+            where=where,
+            hint="Check the revision after @.",
+        )
+    if isinstance(error, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
+        return _unreachable(error, repository)
+    if isinstance(error, errors.EntryNotFoundError):
+        return InputError(
+            "The file was not found in the repository.",
+            expected=repository.path or "a file of the repository",
+            found=f"none in {name} at {revision}",
+            where=where,
+            hint="Check the path.",
+        )
+    if status is not None:
+        return InputError(
+            "The Hub answered with an error.",
+            found=f"HTTP {status}",
+            where=where,
+            hint="Try again later.",
+        )
+    return _unreachable(error, repository)
+
+
+def _unreachable(error: Exception, repository: Repository) -> InputError:
+    if is_offline():
+        return InputError(
+            "The files are not in the cache of the Hub's library.",
+            expected="files that were downloaded before, as HF_HUB_OFFLINE is set",
+            found="none at " + (repository.revision or "the default branch"),
+            where=str(repository),
+            hint="Run the command once with a network and without HF_HUB_OFFLINE, or name a "
+            "revision that is in the cache.",
+        )
+    cause = error.__cause__ or error
+    return InputError(
+        "The Hub can't be reached.",
+        found=type(cause).__name__,
+        where=str(repository),
+        hint="Check the network, its proxy and HF_ENDPOINT. With HF_HUB_OFFLINE=1, files that were "
+        "downloaded before are read from the cache.",
+    )

@@ -1,0 +1,179 @@
+"""Builds that encode with a published tokenizer import it into their output, checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from build_support import checksums, config_for, some_text, write_corpus
+from hub_server import TOKEN, HubServer, hub_server, use_hub
+
+from bpe_core import BPETokenizer
+from bpe_core.formats.huggingface import huggingface_bytes
+from pipelines import build
+from pipelines.config import BuildConfig, TokenizerConfig
+from pipelines.config.build import EncodeConfig
+from pipelines.errors import ConfigError, DifferentConfigurationError, PipelineError
+from pipelines.manifest.models import json_schema
+from pipelines.storage.directory import Directory
+from pipelines.verification.verify import verify
+
+END = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def published(kjv_tokenizer: BPETokenizer) -> bytes:
+    return huggingface_bytes(kjv_tokenizer.model)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    with hub_server() as server:
+        use_hub(monkeypatch, server.url, tmp_path / "cache")
+        yield server
+
+
+def config_with(directory: Path, path: object, **sections: Any) -> BuildConfig:
+    if not (directory / "data").exists():
+        write_corpus(directory / "data", {"a.txt": some_text(12), "b.txt": some_text(5)})
+    sections["tokenizer"] = TokenizerConfig(path=str(path))
+    return config_for(directory).model_copy(update=sections)
+
+
+def manifest_of(directory: Path, stage: str = "tokenizer") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "out" / stage / "manifest.json").read_text())
+    return found
+
+
+def stages_of(config: BuildConfig, **options: Any) -> list[tuple[str, str]]:
+    return [(stage.name, stage.state) for stage in build.build(config, **options).stages]
+
+
+def test_a_file_is_imported_checked_and_recorded(published: bytes, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(published)
+    config = config_with(tmp_path, tmp_path / "tokenizer.json")
+    assert build.plan(config).id_type == "uint16"
+    assert stages_of(config) == [("import", "done"), ("encode", "done")]
+    manifest = manifest_of(tmp_path)
+    [source] = manifest["imported_from"]["files"]
+    assert (manifest["imported_from"]["format"], source["name"]) == (
+        "huggingface",
+        "tokenizer.json",
+    )
+    assert str(tmp_path) not in json.dumps(manifest)
+    assert manifest["fingerprint"] == manifest_of(tmp_path, "tokens")["tokenizer"]
+    run = json.loads((tmp_path / "out" / "tokenizer" / "run.json").read_text())
+    assert run["checked"].startswith("checked: tokenizers ")
+    jsonschema.validate(manifest, json_schema())
+    assert verify(Directory(url=str(tmp_path / "out"))).problems == []
+    before = checksums(tmp_path / "out", but=())
+    assert stages_of(config) == [("import", "already finished"), ("encode", "already finished")]
+    assert checksums(tmp_path / "out", but=()) == before
+
+
+def test_a_damaged_import_is_found(published: bytes, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(published)
+    build.build(config_with(tmp_path, tmp_path / "tokenizer.json"))
+    (tmp_path / "out" / "tokenizer" / "vocab.json").write_bytes(b"{}")
+    found = verify(Directory(url=str(tmp_path / "out"))).problems
+    assert [problem.file for problem in found] == ["tokenizer/vocab.json"]
+
+
+def test_the_source_may_move_but_not_change(
+    published: bytes, kjv_tokenizer: BPETokenizer, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tokenizer.json").write_bytes(published)
+    build.build(config_with(tmp_path, tmp_path / "one"))
+    config = config_with(tmp_path, tmp_path / "two")
+    assert {state for _, state in stages_of(config)} == {"already finished"}
+    other = kjv_tokenizer.model.with_special_tokens({END: 0, "<other>": 9000})
+    (tmp_path / "two" / "tokenizer.json").write_bytes(huggingface_bytes(other))
+    before = checksums(tmp_path / "out", but=())
+    with pytest.raises(DifferentConfigurationError, match="tokenizer"):
+        build.build(config)
+    assert build.plan(config).refusal is not None
+    assert checksums(tmp_path / "out", but=()) == before
+    assert dict(stages_of(config, restart=True)) == {"import": "done", "encode": "done"}
+    assert manifest_of(tmp_path, "tokens")["tokenizer"] == other.fingerprint
+
+
+def test_a_trained_tokenizer_in_the_output_stays(published: bytes, tmp_path: Path) -> None:
+    write_corpus(tmp_path / "data", {"a.txt": some_text(12), "b.txt": some_text(5)})
+    build.train(config_for(tmp_path))
+    (tmp_path / "tokenizer.json").write_bytes(published)
+    config = config_with(tmp_path, tmp_path / "tokenizer.json")
+    before = checksums(tmp_path / "out", but=())
+    for restart in (False, True):
+        with pytest.raises(DifferentConfigurationError, match="The output has another tokenizer"):
+            build.build(config, restart=restart)
+    assert checksums(tmp_path / "out", but=()) == before
+    own = config_with(tmp_path, tmp_path / "out" / "tokenizer")
+    assert stages_of(own) == [("encode", "done")]
+    assert stages_of(own, restart=True) == [("encode", "done")]
+
+
+def test_training_does_not_overwrite_an_imported_tokenizer(
+    published: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(published)
+    build.encode(config_with(tmp_path, tmp_path / "tokenizer.json"))
+    before = checksums(tmp_path / "out" / "tokenizer", but=())
+    with pytest.raises(DifferentConfigurationError):
+        build.train(config_for(tmp_path))
+    assert checksums(tmp_path / "out" / "tokenizer", but=()) == before
+
+
+def test_an_interrupted_build_keeps_the_commit_it_began_with(
+    hub: HubServer, published: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = hub.add("org/model", {"tokenizer.json": published}, private=True)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    config = config_with(tmp_path, "hf://org/model")
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "pipelines.stages.encode.write_tokens", lambda *_: (_ for _ in ()).throw(OSError("cut"))
+        )
+        with pytest.raises(OSError, match="cut"):
+            build.build(config)
+    first = repository.refs["main"]
+    repository.commit({"tokenizer.json": b"{}"})
+    hub.requests.clear()
+    assert stages_of(config) == [("import", "already finished"), ("encode", "done")]
+    assert hub.requests == []
+    imported = manifest_of(tmp_path)["imported_from"]
+    assert (imported["repository"], imported["commit"]) == ("org/model", first)
+    assert manifest_of(tmp_path)["configuration"] == {"tokenizer": {"path": "hf://org/model"}}
+    pinned = config_with(tmp_path, f"hf://org/model@{first}")
+    assert {state for _, state in stages_of(pinned)} == {"already finished"}
+    for path in (tmp_path / "out").rglob("*"):
+        assert path.is_dir() or TOKEN.encode() not in path.read_bytes()
+    with pytest.raises(PipelineError, match="The tokenizer cannot be read"):
+        build.build(config, restart=True)
+
+
+def test_a_tokenizer_that_does_not_fit_leaves_no_trace(published: bytes, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(published)
+    config = config_with(
+        tmp_path, tmp_path / "tokenizer.json", encode=EncodeConfig(append="<missing>")
+    )
+    with pytest.raises(ConfigError, match="not a special token"):
+        build.build(config)
+    assert not (tmp_path / "out" / "tokenizer").exists()
+
+
+def test_a_tokenizer_on_another_storage_is_imported(published: bytes, tmp_path: Path) -> None:
+    import fsspec
+
+    with fsspec.open("memory://published/tokenizer.json", "wb") as file:
+        file.write(published)
+    for number, path in enumerate(("memory://published", "memory://published/tokenizer.json")):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        build.build(config_with(directory, path))
+        assert manifest_of(directory)["imported_from"]["format"] == "huggingface"
