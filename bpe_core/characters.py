@@ -115,11 +115,20 @@ class CharacterRules:
                 "byte_ids: expected a token for each byte that characters without one consist of, "
                 f"found none for 0x{missing[0]:02X}"
             )
-        if not self.byte_ids and model.unknown_id is None:
+        if self.byte_ids:
+            return
+        if model.unknown_id is None:
             raise InvalidTokenizerError(
                 "character rules: expected byte_ids or an unknown_id for characters that have no "
                 "token, found neither"
             )
+        if model.unknown_id in model.token_ids:
+            (token,) = model.bytes_of(np.array([model.unknown_id])).to_pylist()
+            if len(token.decode()) == 1 or model.unknown_id in model.merges[:, 2]:
+                raise InvalidTokenizerError(
+                    f"unknown_id: expected an id that text does not get otherwise, found "
+                    f"{model.unknown_id}, which is {token.decode()!r}"
+                )
 
     def _check_byte_ids(self, model: TokenizerModel) -> None:
         if not self.byte_ids:

@@ -699,7 +699,7 @@ class BPETokenizer:
             -1 if model.unknown_id is None else model.unknown_id,
             scanner,
             normalizer=self._normalizer,
-            join_unknown=model.characters is not None,
+            join_unknown=model.characters is not None and not model.characters.byte_ids,
         )
         if model.characters is not None:
             set_space_prefix(self._encoder, model.characters)

@@ -194,7 +194,8 @@ def read_huggingface(location: Location) -> TokenizerModel:
     parts = read(location, root, model, vocab, specials, merges)
     known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
     parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
-    if root.get("normalizer") is not None:
+    normalizer = root.get("normalizer")
+    if normalizer is not None and steps_of(location, "normalizer", normalizer, "normalizers"):
         _check_found_as_they_stand(location, added)
     parts["nonspecial_tokens"] = frozenset(
         token["content"] for token in added if not token.get("special", False)

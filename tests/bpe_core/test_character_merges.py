@@ -240,6 +240,8 @@ def test_ids_fit_into_16_bits_where_those_of_the_vocabulary_do() -> None:
         ({"model.ignore_merges": True}, "model.ignore_merges"),
         ({"model.dropout": 0.1}, "model.dropout"),
         ({"model.byte_fallback": False, "model.unk_token": None}, "byte_ids or an unknown_id"),
+        ({"model.byte_fallback": False, "model.unk_token": "é"}, "text does not get otherwise"),
+        ({"model.byte_fallback": False, "model.unk_token": "th"}, "text does not get otherwise"),
         ({"model.fuse_unk": 1}, "model.fuse_unk"),
         ({"model.end_of_word_suffix": "</w>"}, "model.end_of_word_suffix"),
         ({"normalizer.normalizers": [{"type": "Lowercase"}, PREPEND, REPLACE]}, "Lowercase"),
@@ -267,6 +269,13 @@ def test_what_would_change_ids_is_refused_by_name(changes: dict[str, Any], messa
         target[last] = value
     with pytest.raises(FormatError, match=message):
         _read(json.dumps(root))
+
+
+def test_an_unknown_token_that_is_also_text_is_no_matter_beside_bytes() -> None:
+    root = character_json("llama", "bytes")
+    root["model"]["unk_token"] = "a"
+    text = json.dumps(root)
+    check(_read(text), Tokenizer.from_str(text), [*FRAGMENTS, "a", "aaaa", "cat and aa", "日a"])
 
 
 def test_a_normalized_added_token_is_refused_beside_a_normalizer() -> None:
