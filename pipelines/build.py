@@ -64,7 +64,7 @@ def train(
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
-    """Train the tokenizer; count first if that is not finished."""
+    """Train the tokenizer; count first if necessary."""
     check_trains(config)
     context = BuildContext.of(config, "train", beam_args, no_wait=no_wait, take_over=take_over)
     return _run_stage(context, train_stage, [discard_tokenizer] if restart else [])
@@ -78,7 +78,7 @@ def encode(
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
-    """Encode the corpus; count and train first if that is not finished."""
+    """Encode the corpus; count and train first if necessary."""
     context = BuildContext.of(
         config,
         "encode",
@@ -116,7 +116,7 @@ def build(
 def replay(
     config: BuildConfig, repaired: Mapping[str, str] | None = None, *, beam_args: Sequence[str] = ()
 ) -> BuildSummary:
-    """Encode rejected documents after all, by a changed policy or from repaired files.
+    """Encode documents that a build rejected, by a changed policy or from repaired files.
 
     Args:
         config: of the dataset; only what decides which documents are rejected may differ.

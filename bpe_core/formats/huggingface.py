@@ -9,11 +9,12 @@ the vocabulary. The pre-tokenizer splits by the pattern and then turns bytes int
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bpe_core.buffers import flatten
 from bpe_core.characters import CharacterRules
+from bpe_core.errors import FormatError
 from bpe_core.formats.characters import (
     CharacterTokens,
     decoder_of,
@@ -30,7 +31,6 @@ from bpe_core.formats.files import (
     dump_json,
     malformed,
     quoted,
-    read_json_object,
     write_file,
 )
 from bpe_core.formats.gpt2 import (
@@ -40,8 +40,9 @@ from bpe_core.formats.gpt2 import (
     merges_of,
 )
 from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
+from bpe_core.formats.merges import FileMerges, read_tokenizer_json
 from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, pattern_of, pre_tokenizer_of
-from bpe_core.formats.ranks import why_not_ranks
+from bpe_core.formats.ranks import makes_its_tokens
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.formats.template import around_of, post_processor_of
 from bpe_core.model import TokenizerModel
@@ -178,7 +179,7 @@ def read_huggingface(location: Location) -> TokenizerModel:
             dropout, truncation, ….
         OSError: as opening it does.
     """
-    root = read_json_object(location)
+    root, merges = read_tokenizer_json(location)
     for key, instead in (("truncation", "cut"), ("padding", "pad")):
         if root.get(key) is not None:
             raise malformed(
@@ -192,15 +193,47 @@ def read_huggingface(location: Location) -> TokenizerModel:
     vocab = object_of(location, "model.vocab", model.get("vocab"))
     added = list_of(location, "added_tokens", root.get("added_tokens") or [])
     specials = _specials_of(location, added, vocab)
-    merges = [_sides(merge) for merge in list_of(location, "model.merges", model.get("merges"))]
     read = _read_characters if merges_characters(root) else _read_bytes
-    plain = built(location, lambda: read(location, root, model, vocab, specials, merges))
-    known = {*specials.values(), *(plain.token_ids.tolist() if plain.characters else ())}
-    prepend, append = around_of(location, root.get("post_processor"), known)
+    parts = read(location, root, model, vocab, specials, merges)
+    known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
+    parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
     if root.get("normalizer") is not None:
         _check_found_as_they_stand(location, added)
-    nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
-    return replace(plain, prepend=prepend, append=append, nonspecial_tokens=nonspecial)
+    parts["nonspecial_tokens"] = frozenset(
+        token["content"] for token in added if not token.get("special", False)
+    )
+    return built(location, lambda: TokenizerModel(**parts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """A tokenizer.json; its merges, the largest part, are read natively where they are usual."""
+
+    location: Location
+    data: bytes
+    root: dict[str, Any]
+    merge_texts: MergeTexts | None
+
+    @classmethod
+    def read(cls, location: Location) -> _File:
+        data = read_bytes(location)
+        found = find_merges(data)
+        if found is not None:
+            begin, end, texts = found
+            try:
+                root = parse_json_object(location, data[:begin] + b"[]" + data[end:])
+                return cls(location=location, data=data, root=root, merge_texts=texts)
+            except FormatError:
+                pass  # for a message with places of the whole file
+        root = parse_json_object(location, data)
+        return cls(location=location, data=data, root=root, merge_texts=None)
+
+    def list_merges(self) -> list[list[Any]]:
+        """Return the sides of all merges, as the file has them."""
+        is_whole = self.merge_texts is None
+        root = self.root if is_whole else parse_json_object(self.location, self.data)
+        listed = list_of(self.location, "model.merges", root["model"].get("merges"))
+        return [_sides(merge) for merge in listed]
 
 
 def _read_bytes(
@@ -209,27 +242,31 @@ def _read_bytes(
     model: dict[str, Any],
     vocab: dict[str, Any],
     specials: dict[str, int],
-    merges: list[list[Any]],
-) -> TokenizerModel:
+    merges: FileMerges,
+) -> dict[str, Any]:
     _check_model(location, model)
     _check_bytes(location, vocab)
     pattern = pattern_of(location, root.get("pre_tokenizer"))
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
-    _check_apart(location, specials, vocab, merges)
+    _check_apart(location, specials, vocab, ())
     tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
-    return _without_idle_flag(
-        TokenizerModel(
-            token_ids=tokens.ids,
-            token_bytes=tokens.tokens,
-            merges=tokens.merges_of(location, merges, lambda rank: f"model.merges[{rank}]"),
-            special_tokens=specials,
-            pattern=pattern,
-            ignore_merges=model.get("ignore_merges", False),
-            normalizer=normalizer,
-            normalize_quotes=normalize_quotes,
-        )
-    )
+    rows = merges.find_rows(*flatten(tokens.tokens), tokens.ids, stand_ins=True)
+    if rows is None:
+        _check_apart(location, specials, vocab, merges.sides)
+        rows = tokens.merges_of(location, merges.sides, lambda rank: f"model.merges[{rank}]")
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": rows,
+        "special_tokens": specials,
+        "pattern": pattern,
+        # Left out where it changes nothing.
+        "ignore_merges": model.get("ignore_merges", False)
+        and not makes_its_tokens(tokens.ids, tokens.tokens, rows),
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+    }
 
 
 def _read_characters(
@@ -238,8 +275,8 @@ def _read_characters(
     model: dict[str, Any],
     vocab: dict[str, Any],
     specials: dict[str, int],
-    merges: list[list[Any]],
-) -> TokenizerModel:
+    merges: FileMerges,
+) -> dict[str, Any]:
     _check_model(location, model)
     for key in ("ignore_merges", "byte_fallback", "fuse_unk"):
         allowed = (False,) if key == "ignore_merges" else (False, True)
@@ -248,23 +285,27 @@ def _read_characters(
     if unknown is not None and not isinstance(unknown, str):
         raise malformed(location, "model.unk_token", "a token or null", quoted(unknown))
     tokens = CharacterTokens.of_entries(
-        location, vocab, merges, specials, byte_fallback=model.get("byte_fallback", False)
+        location,
+        vocab,
+        file.list_merges(),
+        specials,
+        byte_fallback=model.get("byte_fallback", False),
     )
-    rules, others = rules_of(location, root, model, tokens.byte_ids)
+    rules, others = rules_of(location, file.root, model, tokens.byte_ids)
     normalizer, normalize_quotes = _normalizer_of(
         location, {"type": "Sequence", "normalizers": others}
     )
-    return TokenizerModel(
-        token_ids=tokens.ids,
-        token_bytes=tokens.tokens,
-        merges=tokens.merges,
-        special_tokens=specials,
-        pattern="none",
-        normalizer=normalizer,
-        normalize_quotes=normalize_quotes,
-        unknown_id=None if unknown is None else vocab.get(unknown),
-        characters=rules,
-    )
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": tokens.merges,
+        "special_tokens": specials,
+        "pattern": "none",
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+        "unknown_id": None if unknown is None else vocab.get(unknown),
+        "characters": rules,
+    }
 
 
 def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
@@ -422,7 +463,7 @@ def _check_no_overlap(location: Location, plain: list[str], normalized: list[str
 
 
 def _check_apart(
-    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: list[Any]
+    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: Sequence[Any]
 ) -> None:
     """Refuses an added token that is also what ordinary text becomes."""
     # Only these can be the result of a merge.
@@ -439,18 +480,3 @@ def _check_apart(
                 "an id that ordinary text does not get",
                 f"id {specials[text]}, a byte's or a merge's",
             )
-
-
-def _without_idle_flag(model: TokenizerModel) -> TokenizerModel:
-    """The model without `ignore_merges` where that changes nothing."""
-    if not model.ignore_merges:
-        return model
-    plain = replace(model, ignore_merges=False)
-    return plain if why_not_ranks(plain) is None else model
-
-
-def _sides(merge: Any) -> list[Any]:
-    """The sides of a merge written as "a b", or as a list."""
-    if isinstance(merge, str):
-        return merge.split(" ")
-    return merge if isinstance(merge, list) else [merge]
