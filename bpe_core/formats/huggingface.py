@@ -14,7 +14,6 @@ from typing import Any
 
 from bpe_core.buffers import flatten
 from bpe_core.characters import CharacterRules
-from bpe_core.errors import FormatError
 from bpe_core.formats.characters import (
     CharacterTokens,
     decoder_of,
@@ -86,7 +85,6 @@ def write_huggingface(model: TokenizerModel, location: Location) -> None:
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
     """The contents of tokenizer.json."""
-    hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
     steps = _characters_json(model, model.characters) if model.characters else _bytes_json(model)
     texts = {i: text for text, i in steps["model"]["vocab"].items()}
     return dump_json(
@@ -96,8 +94,7 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
             "padding": None,
             "added_tokens": [
                 _added_token(text, i, text not in model.nonspecial_tokens)
-                for text, i in model.special_tokens.items()
-                if text not in hidden
+                for text, i in model.specials_in_text.items()
             ],
             "normalizer": None,
             "pre_tokenizer": None,
@@ -130,7 +127,7 @@ def _bytes_json(model: TokenizerModel) -> dict[str, Any]:
 
 def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, Any]:
     texts = entries_of_characters(model, rules)
-    found = model.special_tokens.keys() - rules.hidden_tokens
+    found = model.specials_in_text
     return {
         "normalizer": _normalizer_json([*_unicode_steps(model), *space_steps(rules, found)]),
         "pre_tokenizer": pre_tokenizer_of_characters(rules, found),
@@ -205,37 +202,6 @@ def read_huggingface(location: Location) -> TokenizerModel:
     return built(location, lambda: TokenizerModel(**parts))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _File:
-    """A tokenizer.json; its merges, the largest part, are read natively where they are usual."""
-
-    location: Location
-    data: bytes
-    root: dict[str, Any]
-    merge_texts: MergeTexts | None
-
-    @classmethod
-    def read(cls, location: Location) -> _File:
-        data = read_bytes(location)
-        found = find_merges(data)
-        if found is not None:
-            begin, end, texts = found
-            try:
-                root = parse_json_object(location, data[:begin] + b"[]" + data[end:])
-                return cls(location=location, data=data, root=root, merge_texts=texts)
-            except FormatError:
-                pass  # for a message with places of the whole file
-        root = parse_json_object(location, data)
-        return cls(location=location, data=data, root=root, merge_texts=None)
-
-    def list_merges(self) -> list[list[Any]]:
-        """Return the sides of all merges, as the file has them."""
-        is_whole = self.merge_texts is None
-        root = self.root if is_whole else parse_json_object(self.location, self.data)
-        listed = list_of(self.location, "model.merges", root["model"].get("merges"))
-        return [_sides(merge) for merge in listed]
-
-
 def _read_bytes(
     location: Location,
     root: dict[str, Any],
@@ -285,13 +251,9 @@ def _read_characters(
     if unknown is not None and not isinstance(unknown, str):
         raise malformed(location, "model.unk_token", "a token or null", quoted(unknown))
     tokens = CharacterTokens.of_entries(
-        location,
-        vocab,
-        file.list_merges(),
-        specials,
-        byte_fallback=model.get("byte_fallback", False),
+        location, vocab, merges, specials, byte_fallback=model.get("byte_fallback", False)
     )
-    rules, others = rules_of(location, file.root, model, tokens.byte_ids)
+    rules, others = rules_of(location, root, model, tokens.byte_ids)
     normalizer, normalize_quotes = _normalizer_of(
         location, {"type": "Sequence", "normalizers": others}
     )
