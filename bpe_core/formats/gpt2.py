@@ -167,9 +167,22 @@ class OrdinaryTokens:
 
     @classmethod
     def of_entries(
-        cls, location: Location, where: str, entries: Mapping[str, Any], specials: Collection[str]
+        cls,
+        location: Location,
+        where: str,
+        entries: Mapping[str, Any],
+        specials: Collection[str],
+        *,
+        leave_out_others: bool = False,
     ) -> OrdinaryTokens:
         """The entries of a file, without those of special tokens.
+
+        Args:
+            location: the file, for errors.
+            where: the place in it.
+            entries: text to id.
+            specials: texts of special tokens.
+            leave_out_others: leave out texts that are not of stand-ins, which no text becomes.
 
         Raises:
             FormatError: a value that is no id, an id given twice, a key that is not of stand-ins.
@@ -180,6 +193,13 @@ class OrdinaryTokens:
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
             tokens = pa.BinaryArray.from_buffers(pa.binary(), len(ids), buffers)
             return cls(ids=ids, tokens=tokens, entries=entries, specials=specials)
+        if leave_out_others:
+            kept = {
+                text: token_id
+                for text, token_id in entries.items()
+                if text in specials or from_stand_ins(text) is not None
+            }
+            return cls.of_entries(location, where, kept, specials)
         raise cls._first_wrong_entry(location, where, entries, specials)
 
     @staticmethod

@@ -217,7 +217,9 @@ def _read_bytes(
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
     _check_apart(location, specials, vocab, ())
-    tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
+    tokens = OrdinaryTokens.of_entries(
+        location, "model.vocab, ", vocab, specials, leave_out_others=True
+    )
     rows = merges.find_rows(*flatten(tokens.tokens), tokens.ids, stand_ins=True)
     if rows is None:
         _check_apart(location, specials, vocab, merges.sides)
