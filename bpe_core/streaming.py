@@ -25,13 +25,13 @@ _STREAM_BYTES = 1 << 12  # of the text (of str: characters) that are encoded at 
 
 
 class TextStream:
-    """Encodes a text that comes in parts.
+    """Encoder of a text that comes in parts.
 
     Args:
         encoder: native encoder.
         specials: special tokens that become their ids.
         normalizer: native normalizer, or None.
-        splitter: how the encoder splits text, if not by a named pattern; or None.
+        splitter: native splitter, if the pattern is not a named one; or None.
         has_safe_cuts: true if text may be cut elsewhere than after special tokens.
         encode_custom: returns the ids of a chunk of text by a custom pattern; None if the encoder
             has a native pattern.
