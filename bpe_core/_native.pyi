@@ -1,6 +1,6 @@
 """The native core; see the modules of bpe_core that use it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +14,7 @@ _Columns: TypeAlias = tuple[NDArray[np.uint8], _Int64, _Int64]
 def split_pretokens(
     pattern: str | Splitter, data: _Bytes, capacity: int = 256, portable: bool = False
 ) -> _Int64: ...
+def join_texts(texts: list[Any]) -> tuple[NDArray[np.uint8], _Int64] | None: ...
 def utf8_valid_prefix(data: _Bytes) -> int: ...
 def xxh3_128(data: _Bytes) -> tuple[int, int]: ...
 def separator_problem(separator: _Separators) -> str | None: ...
@@ -57,6 +58,24 @@ def copy_pieces(
 class Splitter:
     @property
     def has_cuts(self) -> bool: ...
+
+class PatternStep:
+    def __init__(
+        self,
+        code: NDArray[np.int32],
+        scouts: Sequence[tuple[bool, NDArray[np.int32]]],
+        sets: NDArray[np.uint8],
+        starts: Sequence[int],
+        classes: Sequence[int],
+    ) -> None: ...
+    @property
+    def states(self) -> int: ...
+    @property
+    def matches_everything(self) -> bool: ...
+
+class PatternSplitter(Splitter):
+    def __init__(self, steps: Sequence[PatternStep]) -> None: ...
+    def may_cut(self, previous: int, next: int) -> bool: ...
 
 class VocabularySplitter(Splitter):
     def __init__(
@@ -182,7 +201,7 @@ class Encoder:
         join_unknown: bool = False,
     ) -> None: ...
     def set_space_prefix(self, place: str, before_space: bool) -> None: ...
-    def set_whole_tokens(self, keys: _Bytes, offsets: _Int64, ids: NDArray[np.uint32]) -> None: ...
+    def set_whole_tokens(self, keys: _Bytes, offsets: _Int64, ids: NDArray[np.uint32]) -> bool: ...
     def encode_documents(
         self,
         data: _Bytes,
@@ -195,6 +214,14 @@ class Encoder:
         num_threads: int = 1,
         continues: bool = False,
     ) -> tuple[NDArray[np.uint32] | NDArray[np.uint16], _Int64]: ...
+    def encode_lists(
+        self,
+        data: _Bytes,
+        starts: _Int64,
+        ends: _Int64,
+        specials: SpecialSet,
+        num_threads: int = 1,
+    ) -> list[list[int]]: ...
     def encode_text(self, text: str | bytes, specials: SpecialSet) -> list[int]: ...
     def encode_step(
         self, text: str | bytes, specials: SpecialSet, continues: bool = False
@@ -219,3 +246,18 @@ class LongestMatcher:
         special_ids: Sequence[int],
         longest_first: bool,
     ) -> tuple[_Int64, _Int64]: ...
+
+class MergeTexts:
+    def __len__(self) -> int: ...
+    def rows(
+        self, keys: _Bytes, offsets: _Int64, ids: _Int64, stand_ins: bool
+    ) -> NDArray[np.int64] | None: ...
+
+def find_merges(json: _Bytes) -> tuple[int, int, MergeTexts] | None: ...
+def entries_in_stand_ins(
+    entries: dict[str, Any], left_out: Collection[str], max_id: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32]] | None: ...
+def has_equal_keys(keys: _Bytes, offsets: _Int64) -> bool: ...
+def find_wrong_merge(
+    keys: _Bytes, offsets: _Int64, left: _Int64, right: _Int64, result: _Int64
+) -> int: ...

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, VocabularySplitter
+from bpe_core.buffers import flatten
 from bpe_core.characters import SPACE_SIGN, CharacterRules, Prefix
-from bpe_core.model import TokenizerModel, concatenated
+from bpe_core.model import TokenizerModel
 
 __all__ = ["set_space_prefix", "vocabulary_splitter", "with_building_rules"]
 
@@ -39,12 +40,10 @@ def vocabulary_splitter(model: TokenizerModel, rules: CharacterRules) -> Vocabul
     """Return the splitter of a model with character rules."""
     characters = _characters_of(model, rules)
     made = model.bytes_of(np.unique(model.merges[:, 2]))
-    lengths = pc.binary_length(made).to_numpy(zero_copy_only=False)
     unknown = "runs" if rules.fuse_unknown else "characters"
     return VocabularySplitter(
         np.fromiter(map(ord, characters), np.uint32, len(characters)),
-        concatenated(made),
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)]),
+        *flatten(made),
         rules.split_spaces,
         "bytes" if rules.byte_ids else unknown,
     )

@@ -146,7 +146,7 @@ def split_pretokens(text: str, pattern: str) -> list[str]:
 
     Returns:
         The matches of the pattern and the unmatched text between them, in order. Joined, they are
-        the text. Empty matches are ignored.
+        the text. An empty match cuts the text at its place, unless another match just ended there.
 
     Example:
         >>> split_pretokens("it's  here", "gpt2")
@@ -160,17 +160,14 @@ def split_pretokens(text: str, pattern: str) -> list[str]:
 
 def _split(text: str, expression: str) -> list[str]:
     pretokens = []
-    end = 0
-    for match in regex.finditer(expression, text):
-        if match.end() == match.start():
+    end = at = 0
+    while at <= len(text) and (match := regex.search(expression, text, pos=at)):
+        if match.start() == match.end() == end:
+            at += 1
             continue
-        if match.start() > end:
-            pretokens.append(text[end : match.start()])
-        pretokens.append(match.group())
-        end = match.end()
-    if end < len(text):
-        pretokens.append(text[end:])
-    return pretokens
+        pretokens += [text[end : match.start()], match.group()]
+        end = at = match.end()
+    return [pretoken for pretoken in [*pretokens, text[end:]] if pretoken]
 
 
 def count_pretokens(

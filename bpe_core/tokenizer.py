@@ -6,15 +6,15 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core import formats
-from bpe_core._native import Encoder, SpecialSet, Splitter
-from bpe_core.buffers import concatenate, to_utf8
+from bpe_core._native import Encoder, SpecialSet
+from bpe_core.buffers import flatten, to_utf8
 from bpe_core.character_encoding import (
     set_space_prefix,
     vocabulary_splitter,
@@ -30,7 +30,7 @@ from bpe_core.errors import (
 )
 from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
-from bpe_core.patterns import resolve_pattern, split_custom
+from bpe_core.patterns import resolve_pattern, split_custom, warn_of_slow_pattern
 from bpe_core.special_tokens import check_special_tokens, special_set
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
@@ -294,6 +294,32 @@ class BPETokenizer:
     def encode_ordinary(self, text: str | bytes) -> list[int]:
         """Return the ids of a text in which special tokens are ordinary text."""
         return self.encode(text, "none")
+
+    def encode_batch(
+        self,
+        documents: Documents,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        num_threads: int = 0,
+    ) -> list[list[int]]:
+        """Return the ids of many documents, a list for each.
+
+        Arguments and errors are those of `encode_batch_to_numpy`, which is faster.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
+            >>> tokenizer.encode_batch(["ab", "", "c"])
+            [[97, 98], [], [99]]
+        """
+        data, bounds = to_buffer(documents)
+        check_num_threads(num_threads)
+        if self._split_regex is None:
+            specials = self._specials(allowed_special)
+            if allowed_special == "none_raise":
+                self._check_no_specials(data, bounds[:-1], bounds[1:])
+            return self._encoder.encode_lists(data, bounds[:-1], bounds[1:], specials, num_threads)
+        ids, offsets = self._encode(data, bounds[:-1], bounds[1:], allowed_special)
+        return [ids[begin:end].tolist() for begin, end in pairwise(offsets.tolist())]
 
     def encode_to_numpy(
         self, text: str | bytes, allowed_special: AllowedSpecial = "all"
@@ -639,11 +665,15 @@ class BPETokenizer:
         self._model = model
         self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
         resolved = resolve_pattern(model.pattern)
-        self._split_regex = None if resolved.native is not None else resolved.regex
-        self._splitter: Splitter | None = None
+        warn_of_slow_pattern(resolved)
+        self._split_regex = None if resolved.scanner is not None else resolved.regex
+        self._cut_by = resolved.scanner if resolved.has_safe_cuts else None
+        scanner = resolved.scanner
         byte_ids, merges = model.byte_ids, model.merges
         if model.characters is not None:
-            self._splitter = vocabulary_splitter(model, model.characters)
+            splitter = vocabulary_splitter(model, model.characters)
+            self._cut_by = splitter if splitter.has_cuts else None
+            scanner = splitter
             byte_ids, merges = with_building_rules(model, model.characters)
         left, right, result = (merges[:, i].astype(np.uint32) for i in range(3))
         self._encoder = Encoder(
@@ -652,14 +682,14 @@ class BPETokenizer:
             right,
             result,
             -1 if model.unknown_id is None else model.unknown_id,
-            self._splitter or resolved.native,
+            scanner,
             normalizer=self._normalizer,
             join_unknown=model.characters is not None,
         )
         if model.characters is not None:
             set_space_prefix(self._encoder, model.characters)
         if model.ignore_merges:
-            keys, offsets = concatenate(model.token_bytes.to_pylist())
+            keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
         hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
@@ -739,7 +769,7 @@ class BPETokenizer:
         prepend: Sequence[int] = (),
         append: Sequence[int] = (),
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Encode by a custom pattern: `regex` finds the pre-tokens, the encoder merges them."""
+        """Encode by a pattern that is not compiled, with pre-tokens from `regex`."""
         check_spans(len(data), starts, ends)
         texts: list[bytes] = []
         bounds: list[NDArray[np.int64]] = []
@@ -803,12 +833,7 @@ class BPETokenizer:
             self._encoder,
             specials,
             self._normalizer,
-            self._splitter,
-            has_safe_cuts=(
-                resolve_pattern(self._model.pattern).has_safe_cuts
-                if self._splitter is None
-                else self._splitter.has_cuts
-            ),
+            self._cut_by,
             encode_custom=None if self._split_regex is None else encode_custom,
         )
 

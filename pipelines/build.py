@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from pipelines.config import BuildConfig
+from pipelines.manifest.stage import COUNT, ENCODE
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
 from pipelines.stages.count import count as count_stage
@@ -44,7 +45,14 @@ def count(
 ) -> BuildSummary:
     """Count the pre-tokens of the corpus."""
     check_trains(config)
-    context = BuildContext.of(config, "count", beam_args, no_wait=no_wait, take_over=take_over)
+    context = BuildContext.of(
+        config,
+        "count",
+        beam_args,
+        no_wait=no_wait,
+        take_over=take_over,
+        redone=(COUNT,) if restart else (),
+    )
     return _run_stage(context, count_stage, [discard_counts] if restart else [])
 
 
@@ -71,7 +79,14 @@ def encode(
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
     """Encode the corpus; count and train first if necessary."""
-    context = BuildContext.of(config, "encode", beam_args, no_wait=no_wait, take_over=take_over)
+    context = BuildContext.of(
+        config,
+        "encode",
+        beam_args,
+        no_wait=no_wait,
+        take_over=take_over,
+        redone=(ENCODE,) if restart else (),
+    )
     return _run_stage(context, encode_stage, [discard_tokens, discard_imported] if restart else [])
 
 
@@ -84,7 +99,14 @@ def build(
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
     """Count, train and encode; what is finished is not repeated."""
-    context = BuildContext.of(config, "build", beam_args, no_wait=no_wait, take_over=take_over)
+    context = BuildContext.of(
+        config,
+        "build",
+        beam_args,
+        no_wait=no_wait,
+        take_over=take_over,
+        redone=(COUNT, ENCODE) if restart else (),
+    )
     trains = config.tokenizer.path is None
     trained = [discard_tokenizer, discard_counts] if trains else [discard_imported]
     discards = [discard_tokens, *trained]

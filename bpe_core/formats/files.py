@@ -140,18 +140,17 @@ def malformed(location: Location, where: str, expected: str, found: str) -> Form
 
 def read_text(location: Location) -> str:
     """Return the contents of a UTF-8 file without a byte-order mark at its start."""
-    data = read_bytes(location)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise malformed(
-            location, f"byte {error.start}", "UTF-8", quoted(data[error.start : error.start + 8])
-        ) from None
+    return _decode(location, read_bytes(location))
 
 
 def read_json_object(location: Location) -> dict[str, Any]:
     """Return the object in a JSON file. A duplicate key is an error."""
-    text = read_text(location)
+    return parse_json_object(location, read_bytes(location))
+
+
+def parse_json_object(location: Location, data: bytes) -> dict[str, Any]:
+    """Return the object in the contents of a JSON file. A duplicate key is an error."""
+    text = _decode(location, data)
     try:
         value = json.loads(text, object_pairs_hook=_object_of)
     except json.JSONDecodeError as error:
@@ -181,6 +180,15 @@ def built(location: Location, build: Callable[[], Built]) -> Built:
         return build()
     except (InvalidPatternError, InvalidTokenizerError) as error:
         raise FormatError(f"{os.fspath(location)}: {error}") from None
+
+
+def _decode(location: Location, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise malformed(
+            location, f"byte {error.start}", "UTF-8", quoted(data[error.start : error.start + 8])
+        ) from None
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bpe_core._native import entries_in_stand_ins
 from bpe_core.errors import FormatError
 from bpe_core.formats.files import (
     CannotHoldError,
@@ -28,7 +30,7 @@ from bpe_core.formats.files import (
     refuse_normalization,
     write_file,
 )
-from bpe_core.formats.stand_ins import all_from_stand_ins, from_stand_ins, to_stand_ins
+from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.model import MAX_ID, TokenizerModel
 
 _HEADER = "#version: 0.2"
@@ -154,12 +156,14 @@ class OrdinaryTokens:
     Attributes:
         ids: int64[n], ascending.
         tokens: The tokens' bytes, n values.
-        by_text: Id by the text of its entry.
+        entries: The entries from which they were made.
+        specials: Special tokens among the entries, which are left out.
     """
 
     ids: NDArray[np.int64]
     tokens: pa.BinaryArray
-    by_text: Mapping[str, int]
+    entries: Mapping[str, int]
+    specials: Collection[str]
 
     @classmethod
     def of_entries(
@@ -171,29 +175,45 @@ class OrdinaryTokens:
             FormatError: A value is not an id, an id occurs twice, or a key is not made of
                 stand-ins.
         """
+        columns = entries_in_stand_ins(dict(entries), specials, MAX_ID)
+        if columns is not None:
+            ids, data, offsets = columns
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+            tokens = pa.BinaryArray.from_buffers(pa.binary(), len(ids), buffers)
+            return cls(ids=ids, tokens=tokens, entries=entries, specials=specials)
+        raise cls._first_wrong_entry(location, where, entries, specials)
+
+    @staticmethod
+    def _first_wrong_entry(
+        location: Location, where: str, entries: Mapping[str, Any], specials: Collection[str]
+    ) -> FormatError:
         for text, token_id in entries.items():
             if type(token_id) is not int or not 0 <= token_id <= MAX_ID:
-                raise malformed(
+                return malformed(
                     location, f"{where}{text!r}", f"an id of 0 ... {MAX_ID}", quoted(token_id)
                 )
-        by_text = {text: i for text, i in entries.items() if text not in specials}
-        texts = sorted(by_text, key=by_text.__getitem__)
-        tokens = all_from_stand_ins(texts)
-        if isinstance(tokens, int):
-            raise malformed(
-                location,
-                f"{where}id {by_text[texts[tokens]]}",
-                "printable stand-ins of bytes, or a special token that is named as one",
-                quoted(texts[tokens]),
-            )
-        ids = np.fromiter(map(by_text.__getitem__, texts), np.int64, len(texts))
-        twice = np.flatnonzero(ids[1:] == ids[:-1])
-        if len(twice):
-            text = texts[int(twice[0]) + 1]
-            raise malformed(
-                location, f"{where}{text!r}", "each id once", f"id {by_text[text]} again"
-            )
-        return cls(ids=ids, tokens=tokens, by_text=by_text)
+        by_id: dict[int, str] = {}
+        for text, token_id in sorted(entries.items(), key=lambda entry: entry[1]):
+            if text in specials:
+                continue
+            if from_stand_ins(text) is None:
+                return malformed(
+                    location,
+                    f"{where}id {token_id}",
+                    "printable stand-ins of bytes, or a special token that is named as one",
+                    quoted(text),
+                )
+            if token_id in by_id:
+                return malformed(
+                    location, f"{where}{text!r}", "each id once", f"id {token_id} again"
+                )
+            by_id[token_id] = text
+        raise AssertionError("no entry is wrong")
+
+    @cached_property
+    def by_text(self) -> Mapping[str, int]:
+        """Id by the text of its entry."""
+        return {text: i for text, i in self.entries.items() if text not in self.specials}
 
     def merges_of(
         self, location: Location, merges: Sequence[list[Any]], where: Callable[[int], str]

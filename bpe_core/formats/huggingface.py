@@ -9,10 +9,10 @@ the vocabulary. The pre-tokenizer splits by the pattern and then turns bytes int
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bpe_core.buffers import flatten
 from bpe_core.characters import CharacterRules
 from bpe_core.formats.characters import (
     CharacterTokens,
@@ -30,7 +30,6 @@ from bpe_core.formats.files import (
     dump_json,
     malformed,
     quoted,
-    read_json_object,
     write_file,
 )
 from bpe_core.formats.gpt2 import (
@@ -40,8 +39,9 @@ from bpe_core.formats.gpt2 import (
     merges_of,
 )
 from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
+from bpe_core.formats.merges import FileMerges, read_tokenizer_json
 from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, pattern_of, pre_tokenizer_of
-from bpe_core.formats.ranks import why_not_ranks
+from bpe_core.formats.ranks import makes_its_tokens
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.formats.template import around_of, post_processor_of
 from bpe_core.model import TokenizerModel
@@ -178,7 +178,7 @@ def read_huggingface(location: Location) -> TokenizerModel:
             BPE, dropout, truncation, ….
         OSError: The file cannot be opened.
     """
-    root = read_json_object(location)
+    root, merges = read_tokenizer_json(location)
     for key, instead in (("truncation", "cut"), ("padding", "pad")):
         if root.get(key) is not None:
             raise malformed(
@@ -192,15 +192,16 @@ def read_huggingface(location: Location) -> TokenizerModel:
     vocab = object_of(location, "model.vocab", model.get("vocab"))
     added = list_of(location, "added_tokens", root.get("added_tokens") or [])
     specials = _specials_of(location, added, vocab)
-    merges = [_sides(merge) for merge in list_of(location, "model.merges", model.get("merges"))]
     read = _read_characters if merges_characters(root) else _read_bytes
-    plain = built(location, lambda: read(location, root, model, vocab, specials, merges))
-    known = {*specials.values(), *(plain.token_ids.tolist() if plain.characters else ())}
-    prepend, append = around_of(location, root.get("post_processor"), known)
+    parts = read(location, root, model, vocab, specials, merges)
+    known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
+    parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
     if root.get("normalizer") is not None:
         _check_found_as_they_stand(location, added)
-    nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
-    return replace(plain, prepend=prepend, append=append, nonspecial_tokens=nonspecial)
+    parts["nonspecial_tokens"] = frozenset(
+        token["content"] for token in added if not token.get("special", False)
+    )
+    return built(location, lambda: TokenizerModel(**parts))
 
 
 def _read_bytes(
@@ -209,27 +210,31 @@ def _read_bytes(
     model: dict[str, Any],
     vocab: dict[str, Any],
     specials: dict[str, int],
-    merges: list[list[Any]],
-) -> TokenizerModel:
+    merges: FileMerges,
+) -> dict[str, Any]:
     _check_model(location, model)
     _check_bytes(location, vocab)
     pattern = pattern_of(location, root.get("pre_tokenizer"))
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
-    _check_apart(location, specials, vocab, merges)
+    _check_apart(location, specials, vocab, ())
     tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
-    return _without_idle_flag(
-        TokenizerModel(
-            token_ids=tokens.ids,
-            token_bytes=tokens.tokens,
-            merges=tokens.merges_of(location, merges, lambda rank: f"model.merges[{rank}]"),
-            special_tokens=specials,
-            pattern=pattern,
-            ignore_merges=model.get("ignore_merges", False),
-            normalizer=normalizer,
-            normalize_quotes=normalize_quotes,
-        )
-    )
+    rows = merges.find_rows(*flatten(tokens.tokens), tokens.ids, stand_ins=True)
+    if rows is None:
+        _check_apart(location, specials, vocab, merges.sides)
+        rows = tokens.merges_of(location, merges.sides, lambda rank: f"model.merges[{rank}]")
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": rows,
+        "special_tokens": specials,
+        "pattern": pattern,
+        # Left out where it changes nothing.
+        "ignore_merges": model.get("ignore_merges", False)
+        and not makes_its_tokens(tokens.ids, tokens.tokens, rows),
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+    }
 
 
 def _read_characters(
@@ -238,8 +243,8 @@ def _read_characters(
     model: dict[str, Any],
     vocab: dict[str, Any],
     specials: dict[str, int],
-    merges: list[list[Any]],
-) -> TokenizerModel:
+    merges: FileMerges,
+) -> dict[str, Any]:
     _check_model(location, model)
     for key in ("ignore_merges", "byte_fallback", "fuse_unk"):
         allowed = (False,) if key == "ignore_merges" else (False, True)
@@ -254,17 +259,17 @@ def _read_characters(
     normalizer, normalize_quotes = _normalizer_of(
         location, {"type": "Sequence", "normalizers": others}
     )
-    return TokenizerModel(
-        token_ids=tokens.ids,
-        token_bytes=tokens.tokens,
-        merges=tokens.merges,
-        special_tokens=specials,
-        pattern="none",
-        normalizer=normalizer,
-        normalize_quotes=normalize_quotes,
-        unknown_id=None if unknown is None else vocab.get(unknown),
-        characters=rules,
-    )
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": tokens.merges,
+        "special_tokens": specials,
+        "pattern": "none",
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+        "unknown_id": None if unknown is None else vocab.get(unknown),
+        "characters": rules,
+    }
 
 
 def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
@@ -425,7 +430,7 @@ def _check_no_overlap(location: Location, plain: list[str], normalized: list[str
 
 
 def _check_apart(
-    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: list[Any]
+    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: Sequence[Any]
 ) -> None:
     """Refuse an added token that ordinary text can also become."""
     # Only these can be the result of a merge.
@@ -442,18 +447,3 @@ def _check_apart(
                 "an id that ordinary text does not get",
                 f"id {specials[text]}, a byte's or a merge's",
             )
-
-
-def _without_idle_flag(model: TokenizerModel) -> TokenizerModel:
-    """Return the model without `ignore_merges` if the flag changes nothing."""
-    if not model.ignore_merges:
-        return model
-    plain = replace(model, ignore_merges=False)
-    return plain if why_not_ranks(plain) is None else model
-
-
-def _sides(merge: Any) -> list[Any]:
-    """Return the sides of a merge written as "a b", or as a list."""
-    if isinstance(merge, str):
-        return merge.split(" ")
-    return merge if isinstance(merge, list) else [merge]

@@ -23,7 +23,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +30,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, last_joins
-from bpe_core.buffers import concatenate
+from bpe_core.buffers import flatten
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
@@ -42,7 +41,7 @@ from bpe_core.formats.files import (
     refuse_normalization,
     write_file,
 )
-from bpe_core.model import MAX_ID, TokenizerModel
+from bpe_core.model import MAX_ID, TokenizerModel, byte_ids_of
 
 # Joining takes time quadratic in the length of a token. The longest published one has 128 bytes.
 MAX_TOKEN_BYTES = 4096
@@ -179,12 +178,17 @@ def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
     longer = [(i, token) for i, token in tokens if len(token) > 1]
     if sorted(model.merges[:, 2].tolist()) != [i for i, _ in longer]:
         return False
-    left, right, result = model.merges.astype(np.uint32).T.copy()
-    encoder = Encoder(model.byte_ids, left, right, result, MAX_ID, None)
-    data, offsets = concatenate([token for _, token in longer])
-    no_specials = np.full(len(longer), -1, np.int64)
-    ids, _ = encoder.encode_spans(data, offsets[:-1], offsets[1:], no_specials)
-    return bool(np.array_equal(ids, [i for i, _ in longer]))
+    return makes_its_tokens(model.token_ids, model.token_bytes, model.merges)
+
+
+def makes_its_tokens(
+    token_ids: NDArray[np.int64], tokens: pa.BinaryArray, merges: NDArray[np.int64]
+) -> bool:
+    """Whether the merges make each token of its own bytes."""
+    left, right, result = merges.astype(np.uint32).T.copy()
+    byte_ids = byte_ids_of(token_ids, tokens)
+    encoder = Encoder(byte_ids, left, right, result, MAX_ID, None, cache_entries=1)
+    return not encoder.set_whole_tokens(*flatten(tokens), token_ids.astype(np.uint32))
 
 
 def merges_of_ranks(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> NDArray[np.int64]:
@@ -203,7 +207,7 @@ def merges_of_ranks(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> NDA
         >>> merges_of_ranks(np.arange(5), tokens).tolist()
         [[0, 1, 2], [2, 2, 3], [1, 1, 4]]
     """
-    left, right = last_joins(*concatenate(cast("list[bytes]", tokens.to_pylist())))
+    left, right = last_joins(*flatten(tokens))
     reached = left >= 0
     return np.stack([token_ids[left[reached]], token_ids[right[reached]], token_ids[reached]], 1)
 

@@ -9,21 +9,11 @@ Source: the encoder published with GPT-2 (Radford et al., 2019).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-import pyarrow as pa
-
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in set(_PRINTABLE)]
 _TO_CHARACTER = {byte: 0x100 + i for i, byte in enumerate(_OTHERS)}
 # Latin-1 characters that are not stand-ins become U+FFFF, so that they do not pass for a byte.
 _TO_BYTE = dict.fromkeys(_OTHERS, 0xFFFF) | {c: byte for byte, c in _TO_CHARACTER.items()}
-
-# By code point; code points beyond the table are not stand-ins either.
-_BYTES = np.full(0x145, -1, np.int16)
-_BYTES[_PRINTABLE] = _PRINTABLE
-_BYTES[list(_TO_CHARACTER.values())] = list(_TO_CHARACTER)
 
 
 def to_stand_ins(token: bytes) -> str:
@@ -47,22 +37,3 @@ def from_stand_ins(text: str) -> bytes | None:
         return text.translate(_TO_BYTE).encode("latin-1")
     except UnicodeEncodeError:
         return None
-
-
-def all_from_stand_ins(texts: Sequence[str]) -> pa.BinaryArray | int:
-    """Return the bytes of many texts, or the index of the first with other characters.
-
-    Example:
-        >>> all_from_stand_ins(["Ġthe", "e"]).to_pylist()
-        [b' the', b'e']
-        >>> all_from_stand_ins(["e", "Ġ the"])
-        1
-    """
-    offsets = np.zeros(len(texts) + 1, np.int32)
-    np.cumsum([len(text) for text in texts], out=offsets[1:])
-    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
-    values = _BYTES[np.minimum(codes, len(_BYTES) - 1)]
-    if values.size and values.min() < 0:
-        return int(np.searchsorted(offsets, np.argmin(values), side="right")) - 1
-    data = pa.py_buffer(values.astype(np.uint8).tobytes())
-    return pa.BinaryArray.from_buffers(pa.binary(), len(texts), [None, pa.py_buffer(offsets), data])

@@ -41,7 +41,11 @@ def export(
     ],
     destination: Annotated[
         str,
-        typer.Argument(metavar="DEST", help="A directory: a path or URL.", show_default=False),
+        typer.Argument(
+            metavar="DEST",
+            help="A directory: a path or URL; or hf://datasets/ORG/NAME on the Hugging Face Hub.",
+            show_default=False,
+        ),
     ],
     to: Annotated[
         ExportFormat, typer.Option("--to", help="The format to write.", show_default=False)
@@ -142,7 +146,7 @@ def export(
         enter_child(context, debug)
         silence_apitools_warning()
         from pipelines.config import BeamConfig
-        from pipelines.exports.export import export_dataset
+        from pipelines.exports.destinations import export_dataset
         from pipelines.exports.formats import ExportOptions
 
         given = {field.name: context.params[field.name] for field in fields(ExportOptions)}

@@ -196,9 +196,11 @@ class SpecialSet {
 
 // Each adds the functions and classes of one file to the module.
 void bind_text(py::module_& m);
+void bind_patterns(py::module_& m);
 void bind_documents(py::module_& m);
 void bind_counting(py::module_& m);
 void bind_learning(py::module_& m);
 void bind_encoding(py::module_& m);
+void bind_tokenizer_files(py::module_& m);
 
 }  // namespace bpe

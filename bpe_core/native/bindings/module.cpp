@@ -11,8 +11,10 @@
 #include "encoding.cpp"
 #include "learning.cpp"
 #include "merge_rules.hpp"
+#include "patterns.cpp"
 #include "splitting.cpp"
 #include "text.cpp"
+#include "tokenizer_files.cpp"
 
 namespace bpe {
 namespace {
@@ -43,9 +45,11 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "The native core of bpe_core; see the modules that use it.";
   py::register_exception_translator(&bpe::translate_exception);
   bpe::bind_text(m);
+  bpe::bind_patterns(m);
   bpe::bind_splitting(m);
   bpe::bind_documents(m);
   bpe::bind_counting(m);
   bpe::bind_learning(m);
   bpe::bind_encoding(m);
+  bpe::bind_tokenizer_files(m);
 }
