@@ -177,6 +177,20 @@ class BPETokenizer:
         return cls.from_model(formats.read_huggingface(file.location))
 
     @classmethod
+    def from_sentencepiece(cls, path: str | os.PathLike[str]) -> BPETokenizer:
+        """Load a tokenizer from a `.model` of SentencePiece's BPE.
+
+        User-defined pieces become special tokens. Control pieces and the unknown piece do too, but
+        text never becomes them, as in SentencePiece, unless `allowed_special` names them.
+
+        Raises:
+            FormatError: the file is damaged, has another format, or has a feature that this class
+                does not support, which the message names.
+            OSError: the file cannot be read.
+        """
+        return cls.from_model(formats.read_sentencepiece(path))
+
+    @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
         """Load a tokenizer from a directory that `save` or a build wrote.
 
@@ -270,7 +284,8 @@ class BPETokenizer:
         Args:
             text: str (lone surrogates become U+FFFD) or UTF-8 bytes.
             allowed_special: special tokens that become their ids: "all", "none", or a set of them;
-                the others are ordinary text. "none_raise": a special token in the text is an error.
+                the others are ordinary text, as control tokens of SentencePiece are with "all".
+                "none_raise": a special token in the text is an error.
 
         Raises:
             SpecialTokenError: the text contains a special token, with "none_raise"; the set
@@ -691,9 +706,8 @@ class BPETokenizer:
         if model.ignore_merges:
             keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
-        hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
-        self._all_specials = self._special_set(frozenset(model.special_tokens) - hidden)
+        self._all_specials = self._special_set(frozenset(model.specials_in_text))
         self._no_specials = self._special_set(frozenset())
 
     def _special_set(self, texts: frozenset[str]) -> SpecialSet:
