@@ -312,7 +312,7 @@ def render_token(token: bytes) -> str:
 
     Example:
         >>> print(render_token(b" end\r\n"), render_token("é".encode()[:1]))
-        end\u000d\u000a �
+         end\u000d\u000a �
     """
     return replace_control_characters(token.decode("utf-8", errors="replace"))
 

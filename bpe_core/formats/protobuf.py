@@ -20,7 +20,7 @@ _MOST_VARINT_BYTES = 10
 
 
 class WireError(ValueError):
-    """Bytes that are not a message; the message says where and why."""
+    """Bytes that are not a message; the error contains the position and the reason."""
 
 
 def fields_of(data: bytes) -> Iterator[Field]:

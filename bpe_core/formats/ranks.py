@@ -184,7 +184,7 @@ def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
 def makes_its_tokens(
     token_ids: NDArray[np.int64], tokens: pa.BinaryArray, merges: NDArray[np.int64]
 ) -> bool:
-    """Whether the merges make each token of its own bytes."""
+    """Return True if the merges make each token from its own bytes."""
     left, right, result = merges.astype(np.uint32).T.copy()
     byte_ids = byte_ids_of(token_ids, tokens)
     encoder = Encoder(byte_ids, left, right, result, MAX_ID, None, cache_entries=1)

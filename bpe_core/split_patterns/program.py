@@ -1,4 +1,4 @@
-"""Programs of split patterns: what native code makes automata of.
+"""Programs of split patterns, from which native code makes automata.
 
 A program is a list of instructions, in the order in which a backtracking engine would try them
 (Thompson's construction with priorities). Looking at one character before or after a place is an

@@ -1,4 +1,4 @@
-"""What a split pattern consists of, whichever dialect it was written in."""
+"""Syntax trees of split patterns, independent of the dialect in which they are written."""
 
 from __future__ import annotations
 

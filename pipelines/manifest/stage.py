@@ -302,11 +302,11 @@ def read_limits(output: Directory) -> dict[str, Any]:
 def read_commits(output: Directory, redone: Collection[Stage[Any]] = ()) -> dict[str, str]:
     """Return the commits that an unfinished build reads, by the URLs of repositories of the Hub.
 
-    The inputs of a finished one may have grown: it reads their branches again.
+    The inputs of a finished build may have grown, so it reads their branches again.
 
     Args:
-        output: of the build.
-        redone: stages that are about to be discarded.
+        output: output of the build.
+        redone: stages that will be discarded.
     """
     if ENCODE not in redone and MANIFEST in (output / ENCODE.directory).sizes():
         return {}

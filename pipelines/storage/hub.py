@@ -150,8 +150,8 @@ def read_info(repository: Repository, options: Mapping[str, Any] | None = None) 
     """Return the library's description of a repository at its revision: `sha` and `siblings`.
 
     Args:
-        repository: to describe.
-        options: of the file system: `token` and `endpoint`.
+        repository: repository to describe.
+        options: options of the file system: `token` and `endpoint`.
 
     Raises:
         InputError: the repository or revision is missing, not permitted or unreachable.
@@ -166,13 +166,13 @@ def read_info(repository: Repository, options: Mapping[str, Any] | None = None) 
 
 
 def pin(url: str, options: Mapping[str, Any], commits: dict[str, str]) -> str:
-    """Return the URL of files of the Hub at a commit; other URLs as they are.
+    """Return the URL of files of the Hub at a commit; other URLs unchanged.
 
-    A branch may move while it is read, and before an interrupted build goes on.
+    A branch may change while it is read, and before an interrupted build is resumed.
 
     Args:
-        url: of files, perhaps in an archive, or with wildcards.
-        options: of the file system: `token` and `endpoint`.
+        url: URL of files, possibly in an archive, or with wildcards.
+        options: options of the file system: `token` and `endpoint`.
         commits: commit of each repository at a revision, by its URL; new ones are added.
 
     Raises:
