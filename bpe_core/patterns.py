@@ -258,7 +258,7 @@ class Pattern:
         unicode_version: The version of Unicode that defines letters: ``16.0.0``, or ``regex`` and
             its version if that package splits.
         tier: How the pattern is executed.
-        splitter: Native splitter, if `native` is None; else None.
+        splitter: Native splitter of a compiled regular expression, or None.
         obstacle: The construct because of which `regex` splits, or None.
     """
 
