@@ -1,4 +1,4 @@
-"""Split patterns as native automata."""
+"""Compilation of split patterns to native automata."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Compiled:
 
     Attributes:
         splitter: The native splitter.
-        looks_far: True if a pattern looks further than one character, which takes a second pass.
+        looks_far: True if a pattern looks at more than one neighbour, which needs a second pass.
     """
 
     splitter: PatternSplitter

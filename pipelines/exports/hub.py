@@ -65,11 +65,11 @@ def export_to_hub(
     Raises:
         ConfigError: There is nothing to export, or the revision is a commit.
         DifferentConfigurationError: The destination has another export.
-        OutputError: The destination has other files, or can't be reached or written.
+        OutputError: The destination has other files, or cannot be reached or written.
     """
     if repository.is_pinned:
         raise ConfigError(
-            "A commit can't be changed.",
+            "A commit cannot be changed.",
             expected="a branch after @, or none",
             found=str(repository.revision),
             where=str(repository),
