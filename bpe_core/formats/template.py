@@ -1,11 +1,11 @@
 """The post_processor of tokenizer.json: the special tokens around a text.
 
 A `TemplateProcessing` puts special tokens around one text (`single`), or around two (`pair`). A
-tokenizer has the ids of the first (`prepend`, `append`); another template for one text is refused.
-That for two decides no ids here, so it may be any, and so may types. Written is the one that
-follows: each text with its own tokens, of type 0 and of type 1. `RobertaProcessing` and
-`BertProcessing` put one token before and one after a text. `ByteLevel` as a post-processor moves
-offsets, not ids, and is passed over.
+tokenizer has the ids of the former (`prepend`, `append`); other templates for one text are refused.
+The template for two texts determines no ids here, so any is accepted, with any types; the writer
+derives it from `single`, with each text's own tokens, of type 0 and of type 1. `RobertaProcessing`
+and `BertProcessing` put one token before and one after a text. `ByteLevel` as a post-processor
+moves offsets, not ids, and is ignored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PAIR_KEYS = ("cls", "sep")
 
 
 def post_processor_of(model: TokenizerModel, texts: Mapping[int, str]) -> dict[str, object] | None:
-    """The post_processor that adds what the tokenizer prepends and appends; None if nothing.
+    """Return the post_processor that adds the tokenizer's `prepend` and `append`, or None.
 
     Args:
-        model: the tokenizer.
-        texts: of the ids that it prepends and appends.
+        model: The tokenizer.
+        texts: Texts of these ids.
     """
     if not model.prepend and not model.append:
         return None
@@ -44,10 +44,10 @@ def post_processor_of(model: TokenizerModel, texts: Mapping[int, str]) -> dict[s
 
 
 def around_of(location: Location, post_processor: Any, special_ids: set[int]) -> Around:
-    """The ids that a post_processor puts before and after a text.
+    """Return the ids that a post_processor puts before and after a text.
 
     Raises:
-        FormatError: it does something else too, or adds other ids than special tokens'.
+        FormatError: It does something else, or adds ids that are not special tokens.
     """
     if post_processor is None:
         return (), ()
