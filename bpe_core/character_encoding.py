@@ -36,8 +36,11 @@ _PLACES: dict[Prefix, str] = {
 _INNER_IDS = 1 << 31
 
 
-def vocabulary_splitter(model: TokenizerModel, rules: CharacterRules) -> VocabularySplitter:
-    """Return the splitter of a model with character rules."""
+def vocabulary_splitter(model: TokenizerModel) -> VocabularySplitter | None:
+    """Return the splitter of a model that merges characters; None for others."""
+    rules = model.characters
+    if rules is None:
+        return None
     characters = _characters_of(model, rules)
     made = model.bytes_of(np.unique(model.merges[:, 2]))
     unknown = "runs" if rules.fuse_unknown else "characters"
@@ -49,11 +52,14 @@ def vocabulary_splitter(model: TokenizerModel, rules: CharacterRules) -> Vocabul
     )
 
 
-def with_building_rules(
-    model: TokenizerModel, rules: CharacterRules
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (byte ids, merges) for the native encoder; the first merges build characters."""
+def with_building_rules(model: TokenizerModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (byte ids, merges) for the native encoder.
+
+    Those of the model, with merges before them that build characters if it merges characters.
+    """
     byte_ids = model.byte_ids
+    if (rules := model.characters) is None:
+        return byte_ids, model.merges
     byte_ids = np.where(byte_ids < 0, np.arange(_INNER_IDS, _INNER_IDS + 256), byte_ids)
     building = _building_rules(_characters_of(model, rules), byte_ids)
     return byte_ids, np.concatenate([building, model.merges])

@@ -682,14 +682,11 @@ class BPETokenizer:
         resolved = resolve_pattern(model.pattern)
         warn_of_slow_pattern(resolved)
         self._split_regex = None if resolved.scanner is not None else resolved.regex
-        self._cut_by = resolved.scanner if resolved.has_safe_cuts else None
-        scanner = resolved.scanner
-        byte_ids, merges = model.byte_ids, model.merges
-        if model.characters is not None:
-            splitter = vocabulary_splitter(model, model.characters)
-            self._cut_by = splitter if splitter.has_cuts else None
-            scanner = splitter
-            byte_ids, merges = with_building_rules(model, model.characters)
+        splitter = vocabulary_splitter(model)
+        has_cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
+        scanner = splitter or resolved.scanner
+        self._cut_by = scanner if has_cuts else None
+        byte_ids, merges = with_building_rules(model)
         left, right, result = (merges[:, i].astype(np.uint32) for i in range(3))
         self._encoder = Encoder(
             byte_ids,
