@@ -34,15 +34,15 @@ class CharacterRules:
     special tokens is a segment.
 
     Attributes:
-        byte_ids: ids of the 256 tokens that stand for single bytes (`<0x00>` … `<0xFF>`), -1 where
-            there is none: the bytes of a character that the vocabulary lacks become these. Empty:
-            such a character becomes the model's `unknown_id`.
-        fuse_unknown: characters in a row that become the `unknown_id` become it once.
-        prefix: where a space is put before the text: before no segment, before one that begins the
-            text, before every segment, or before the text even if a special token begins it.
-        prefix_before_space: put it there too if the text begins with a space.
-        split_spaces: a space begins a pre-token, so that no token has one behind another character.
-        strip_prefix: decoding leaves out one space at the beginning of the text.
+        byte_ids: ids of the 256 tokens for single bytes (`<0x00>` … `<0xFF>`), or -1 for a missing
+            one: a character that the vocabulary lacks becomes those of its bytes. If empty, such a
+            character becomes the model's `unknown_id`.
+        fuse_unknown: adjacent characters that become the `unknown_id` become a single one.
+        prefix: segments that get a space in front: none, the one at the start of the text, every
+            segment, or the start of the text even if a special token is there.
+        prefix_before_space: add this space even if the text starts with a space.
+        split_spaces: a space starts a pre-token, so that tokens contain spaces only at their start.
+        strip_prefix: decoding removes one space at the start of the text.
         hidden_tokens: special tokens that text never becomes, such as SentencePiece's control
             symbols.
     """

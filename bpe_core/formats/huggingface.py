@@ -49,7 +49,7 @@ from bpe_core.normalization import QUOTES
 
 _END_OF_TEXT = "<|endoftext|>"
 _NORMALIZERS = {"NFC": "nfc", "NFKC": "nfkc"}
-# What `normalize_quotes` does, in the library's steps.
+# The effect of `normalize_quotes` as the library's steps.
 _QUOTE_STEPS: list[dict[str, Any]] = [
     {
         "type": "Replace",
@@ -58,7 +58,7 @@ _QUOTE_STEPS: list[dict[str, Any]] = [
     }
     for target in ("'", '"')
 ]
-# Added tokens are compared in time that is the sum of the squares of their lengths.
+# Comparing added tokens takes time proportional to the sum of the squares of their lengths.
 _MOST_COMPARED = 20_000_000
 
 
@@ -75,16 +75,16 @@ _MODEL: dict[str, Any] = {
 
 
 def write_huggingface(model: TokenizerModel, location: Location) -> None:
-    """Writes tokenizer.json.
+    """Write tokenizer.json.
 
     Raises:
-        CannotHoldError: the library would give other ids; the message says why.
+        CannotHoldError: The library would give other ids; the message contains the reason.
     """
     write_file(location, huggingface_bytes(model))
 
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer.json."""
+    """Return the contents of tokenizer.json."""
     steps = _characters_json(model, model.characters) if model.characters else _bytes_json(model)
     texts = {i: text for text, i in steps["model"]["vocab"].items()}
     return dump_json(
@@ -144,15 +144,15 @@ def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, 
 
 
 def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer_config.json, where `transformers` finds what it calls bos and eos.
+    """Return the contents of tokenizer_config.json, where `transformers` finds bos and eos.
 
-    They are the token that is put before, and the one that is put after a text. Where none is put
-    after it, `<|endoftext|>` is the eos if there is such a special token.
+    They are the tokens that are put before and after a text. If none is put after it,
+    `<|endoftext|>` is the eos if there is such a special token.
     """
     texts = {i: text for text, i in model.special_tokens.items()}
     config: dict[str, object] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,  # true leaves out spaces when decoding
+        "clean_up_tokenization_spaces": False,  # true would remove spaces when decoding
     }
     if len(model.prepend) == 1 and (bos := texts.get(model.prepend[0])):
         config["bos_token"] = bos
@@ -164,17 +164,17 @@ def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
 
 
 def read_huggingface(location: Location) -> TokenizerModel:
-    """Reads a tokenizer.json of a BPE tokenizer, of bytes or of characters.
+    """Read a tokenizer.json of a BPE tokenizer, of bytes or of characters.
 
     All added tokens become special tokens; those with `"special": false` are the model's
-    `nonspecial_tokens`. What a template puts around a text is its `prepend` and `append`, which
-    encoding leaves out: ids are those of `encode(text, add_special_tokens=False)`.
+    `nonspecial_tokens`. The tokens that a template puts around a text are its `prepend` and
+    `append`, which encoding leaves out: ids are those of `encode(text, add_special_tokens=False)`.
 
     Raises:
-        FormatError: the file is malformed, or has something that would change ids and that this
-            package does not do: another normalizer than NFC and NFKC, another model than BPE,
-            dropout, truncation, ….
-        OSError: as opening it does.
+        FormatError: The file is malformed, or contains something that would change ids and that
+            this package does not support: another normalizer than NFC and NFKC, another model than
+            BPE, dropout, truncation, ….
+        OSError: The file cannot be opened.
     """
     root, merges = read_tokenizer_json(location)
     for key, instead in (("truncation", "cut"), ("padding", "pad")):
@@ -217,7 +217,9 @@ def _read_bytes(
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
     _check_apart(location, specials, vocab, ())
-    tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
+    tokens = OrdinaryTokens.of_entries(
+        location, "model.vocab, ", vocab, specials, leave_out_others=True
+    )
     rows = merges.find_rows(*flatten(tokens.tokens), tokens.ids, stand_ins=True)
     if rows is None:
         _check_apart(location, specials, vocab, merges.sides)
@@ -295,7 +297,7 @@ def _normalizer_json(steps: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, bool]:
-    """The Unicode normalization form, and whether `normalize_quotes` follows it."""
+    """Return the Unicode normalization form, and True if `normalize_quotes` follows it."""
     if normalizer is None:
         return None, False
     steps = steps_of(location, "normalizer", normalizer, "normalizers")
@@ -309,7 +311,7 @@ def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, boo
 
 
 def _check_found_as_they_stand(location: Location, added: list[Any]) -> None:
-    """With a normalizer, a normalized token is found in other texts than one that is not."""
+    """Check that no added token is normalized, which would match other texts."""
     for token in added:
         if token.get("normalized", False):
             raise malformed(
@@ -321,7 +323,10 @@ def _check_found_as_they_stand(location: Location, added: list[Any]) -> None:
 
 
 def _check_whole_pretokens(model: TokenizerModel) -> None:
-    """Refuses a special token that a whole pre-token of other bytes would be taken for."""
+    """Refuse a special token whose text equals the stand-ins of other bytes.
+
+    With `ignore_merges`, Hugging Face would give its id to a pre-token of these bytes.
+    """
     if not model.ignore_merges:
         return
     for text in model.special_tokens:
@@ -333,7 +338,7 @@ def _check_whole_pretokens(model: TokenizerModel) -> None:
 
 
 def _check_decoder(location: Location, decoder: Any) -> None:
-    """Decoding is of bytes here, so a file may leave it out, but not ask for something else."""
+    """Check that a decoder, which may be missing, only decodes bytes."""
     if decoder is not None:
         for step in steps_of(location, "decoder", decoder, "decoders"):
             expect(location, "decoder.type", step.get("type"), "ByteLevel")
@@ -360,7 +365,7 @@ def _check_model(location: Location, model: dict[str, Any]) -> None:
 def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
     missing = [byte for byte in range(256) if to_stand_ins(bytes([byte])) not in vocab]
     if missing:
-        # Hugging Face would fall back to unk_token or <0x..> tokens, or leave the byte out.
+        # Hugging Face would fall back to unk_token or <0x..> tokens, or drop the byte.
         raise malformed(
             location,
             "model.vocab",
@@ -370,7 +375,7 @@ def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
 
 
 def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any]) -> dict[str, int]:
-    """The added tokens with the ids that the library gives them, checked against the stated."""
+    """Return the added tokens with the library's ids, checked against the file's."""
     specials: dict[str, int] = {}
     by_flag: dict[bool, list[str]] = {False: [], True: []}
     largest = len(vocab) - 1
@@ -400,7 +405,7 @@ def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any])
 
 
 def _check_no_overlap(location: Location, plain: list[str], normalized: list[str]) -> None:
-    """The library looks for normalized tokens after the others; that shows where they overlap."""
+    """Check for overlapping added tokens: the library searches normalized ones after the others."""
     if not plain or not normalized:
         return
     if sum(len(text) ** 2 for text in plain + normalized) > _MOST_COMPARED:
@@ -428,13 +433,13 @@ def _check_no_overlap(location: Location, plain: list[str], normalized: list[str
 def _check_apart(
     location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: Sequence[Any]
 ) -> None:
-    """Refuses an added token that is also what ordinary text becomes."""
+    """Refuse an added token that ordinary text can also become."""
     # Only these can be the result of a merge.
     asked = {text for text in specials if text in vocab and from_stand_ins(text) is not None}
     try:
         made = asked.intersection(map("".join, merges))
     except TypeError:
-        made = set()  # a merge that is not of texts, which is reported where merges are read
+        made = set()  # a merge without texts is reported where merges are read
     for text in asked:
         if is_ordinary(text, made):
             raise malformed(

@@ -74,12 +74,12 @@ def is_sentencepiece(data: bytes) -> bool:
 
 
 def read_sentencepiece(location: Location) -> TokenizerModel:
-    """Reads a `.model` of SentencePiece.
+    """Read a `.model` of SentencePiece.
 
     Raises:
-        FormatError: the file is malformed, or has something that would change ids and that this
-            package does not do; the message names it.
-        OSError: as opening it does.
+        FormatError: The file is malformed, or contains something that would change ids and that
+            this package does not support; the message names it.
+        OSError: The file cannot be opened.
     """
     try:
         fields = list(fields_of(read_bytes(location)))
@@ -99,16 +99,16 @@ def read_sentencepiece(location: Location) -> TokenizerModel:
 
 
 def write_sentencepiece(model: TokenizerModel, location: Location) -> None:
-    """Writes a `.model` for SentencePiece.
+    """Write a `.model` for SentencePiece.
 
     Raises:
-        CannotHoldError: the library would give other ids; the message says why.
+        CannotHoldError: The library would give other ids; the message contains the reason.
     """
     write_file(location, sentencepiece_bytes(model))
 
 
 def sentencepiece_bytes(model: TokenizerModel) -> bytes:
-    """The contents of a `.model`."""
+    """Return the contents of a `.model`."""
     rules = model.characters
     if rules is None:
         raise CannotHoldError("its merges are of bytes, and SentencePiece's are of characters")

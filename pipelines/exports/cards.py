@@ -25,10 +25,10 @@ def write_card(
     """Return the card of an export.
 
     Args:
-        dataset: What was exported.
+        dataset: The exported dataset.
         manifest: Content of the export's export.json.
         files: Local directory of the exported files.
-        repository: That the card describes.
+        repository: The repository that the card describes.
     """
     front = yaml.safe_dump(_front_matter(manifest, repository), sort_keys=False, allow_unicode=True)
     return f"---\n{front}---\n{MARK}\n\n" + "\n".join(_lines(dataset, manifest, files, repository))

@@ -154,7 +154,7 @@ def test_what_the_hub_refuses_is_said(
     hub.add("org/tokens", {}, kind="datasets")
     with pytest.raises(OutputError, match="none called v9"):
         export(output, f"{URL}@v9")
-    with pytest.raises(ConfigError, match="A commit can't be changed"):
+    with pytest.raises(ConfigError, match="A commit cannot be changed"):
         export(output, f"{URL}@{'0' * 40}")
     with pytest.raises(ConfigError, match="not the address of a dataset repository"):
         export(output, "hf://org/tokens")

@@ -327,7 +327,7 @@ def test_a_hub_that_does_not_answer_is_said(
     with hub_server() as server:
         url = server.url
     use_hub(monkeypatch, url, tmp_path / "cache")
-    with pytest.raises(InputError, match="The Hub can't be reached"):
+    with pytest.raises(InputError, match="The Hub cannot be reached"):
         read_source("hf://org/model")
 
 
