@@ -693,7 +693,8 @@ class BPETokenizer:
         text = spaced_text(data, specials, rules)
         is_unknown = ids == self._marking.unknown_id
         lengths = with_unknown_lengths(text, lengths, is_unknown, self._model)
-        return text.places[np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])]
+        bounds: NDArray[np.int64] = text.places[np.concatenate([[0], np.cumsum(lengths)])]
+        return bounds
 
     def _set_model(self, model: TokenizerModel) -> None:
         self._model = model
