@@ -55,6 +55,19 @@ class CharacterRules:
     strip_prefix: bool = False
     hidden_tokens: frozenset[str] = frozenset()
 
+    def puts_space_before(self, segment: bytes, *, at_start: bool) -> bool:
+        """Return true if a space is put before a segment of a text that is not empty.
+
+        Args:
+            segment: what stands between two special tokens; may be empty.
+            at_start: the segment begins the text.
+        """
+        if self.prefix == "never" or not (at_start or self.prefix == "always"):
+            return False
+        if not segment:
+            return self.prefix == "document"
+        return self.prefix_before_space or not segment.startswith((b" ", SPACE_SIGN.encode()))
+
     def to_json(self) -> dict[str, Any]:
         """Return the rules as a JSON object; `from_json` reads it."""
         return {**asdict(self), "hidden_tokens": sorted(self.hidden_tokens)}

@@ -298,7 +298,7 @@ class TokenizerModel:
     @property
     def vocab(self) -> dict[int, bytes]:
         """Id to bytes of all tokens, special tokens included, ascending by id."""
-        specials = {i: self._bytes_of_special(text) for text, i in self.special_tokens.items()}
+        specials = {i: self.bytes_of_special(text) for text, i in self.special_tokens.items()}
         return dict(sorted({**specials, **dict(self.tokens)}.items()))
 
     @property
@@ -384,7 +384,8 @@ class TokenizerModel:
             len(self.token_ids) + len(special_ids) - int(np.isin(special_ids, self.token_ids).sum())
         )
 
-    def _bytes_of_special(self, text: str) -> bytes:
+    def bytes_of_special(self, text: str) -> bytes:
+        """Return the bytes that a special token decodes to."""
         return (text if self.characters is None else text.replace(SPACE_SIGN, " ")).encode()
 
     def _fingerprint_parts(self) -> Iterator[bytes | memoryview]:

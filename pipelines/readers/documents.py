@@ -128,7 +128,7 @@ class BatchMaker:
         self._file = file
         self._options = options
         self._specials = _specials(options.special_tokens)
-        self._scanner = resolve_pattern(options.pattern).scanner or "none"
+        self._scanner = options.splitter or resolve_pattern(options.pattern).scanner or "none"
         self._normalizer = _normalizer(options.normalizer, options.normalize_quotes)
 
     def where(self, offset: int, byte: int = 0) -> str:

@@ -204,6 +204,31 @@ def test_files_that_are_written_mean_the_same(steps: str, fallback: str, tmp_pat
     assert pickle.loads(pickle.dumps(ours)) == ours
 
 
+@pytest.mark.parametrize("fallback", FALLBACKS)
+@pytest.mark.parametrize("steps", [name for name in STEPS if name != "nfkc"])
+def test_tokens_are_the_slices_of_the_text_between_offsets(steps: str, fallback: str) -> None:
+    tokenizer, _ = peers(steps, fallback)
+    for text in ["", " ", "the ▁earth</s>the", "Ω日Ω\u0378<s>Ω", *random_texts(6, times(1))]:
+        ids, offsets = tokenizer.encode_with_offsets(text)
+        assert ids.tolist() == tokenizer.encode(text)
+        assert (offsets[0], offsets[-1]) == (0, len(text))
+        for token_id, begin, end in zip(ids.tolist(), offsets[:-1], offsets[1:], strict=True):
+            token = tokenizer.id_to_bytes(token_id).decode("utf-8", "replace")
+            if "\ufffd" not in token and token_id != tokenizer.unknown_id:
+                assert text[begin:end].replace("▁", " ") in (token, token.removeprefix(" "))
+        for most in range(len(ids)):
+            head = tokenizer.truncate(text, most)
+            assert text.startswith(head)
+            assert tokenizer.count_tokens(head) <= most
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_normalizing_gives_what_decoding_does(steps: str) -> None:
+    tokenizer, _ = peers(steps, "bytes")
+    for text in random_texts(7, times(4)):
+        assert tokenizer.normalize(text) == tokenizer.decode(tokenizer.encode(text))
+
+
 def test_invalid_utf8_becomes_the_tokens_of_its_bytes() -> None:
     tokenizer, _ = peers("gemma", "bytes")
     unknown, _ = peers("gemma", "unknown")
