@@ -20,6 +20,7 @@ from pipelines.config.build import EncodeConfig
 from pipelines.errors import ConfigError, DifferentConfigurationError, PipelineError
 from pipelines.manifest.models import json_schema
 from pipelines.storage.directory import Directory
+from pipelines.tokenizers.sources import read_source
 from pipelines.verification.verify import verify
 
 END = "<|endoftext|>"
@@ -177,3 +178,23 @@ def test_a_tokenizer_on_another_storage_is_imported(published: bytes, tmp_path: 
         directory.mkdir()
         build.build(config_with(directory, path))
         assert manifest_of(directory)["imported_from"]["format"] == "huggingface"
+
+
+def test_a_plan_reads_the_source_once_and_does_not_compare_it(
+    published: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(published)
+    config = config_with(tmp_path, tmp_path / "tokenizer.json")
+    reads = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        reads.append(options)
+        return read_source(*arguments, **options)
+
+    monkeypatch.setattr("pipelines.stages.output.read_source", counted)
+    assert build.plan(config).id_type == "uint16"
+    assert [options["compare"] for options in reads] == [False]
+    reads.clear()
+    explicit = config.model_copy(update={"encode": EncodeConfig(id_type="uint32")})
+    assert build.plan(explicit).id_type == "uint32"
+    assert reads == []
