@@ -84,6 +84,7 @@ def test_a_damaged_import_is_found(published: bytes, tmp_path: Path) -> None:
     assert [problem.file for problem in found] == ["tokenizer/vocab.json"]
 
 
+@pytest.mark.slow
 def test_the_source_may_move_but_not_change(
     published: bytes, kjv_tokenizer: BPETokenizer, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_training_does_not_overwrite_an_imported_tokenizer(
     assert checksums(tmp_path / "out" / "tokenizer", but=()) == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_build_keeps_the_commit_it_began_with(
     hub: HubServer, published: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,6 +263,7 @@ def test_a_repository_gives_the_tokenizer_at_its_commit(
     assert hub.count("resolve.*(safetensors|tokenizer.model)") == 0
 
 
+@pytest.mark.slow
 def test_a_commit_in_the_cache_needs_no_network(
     hub: HubServer, published: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +281,7 @@ def test_a_commit_in_the_cache_needs_no_network(
         read_source("hf://org/other")
 
 
+@pytest.mark.slow
 def test_a_folder_or_file_of_a_repository_can_be_named(
     hub: HubServer, published: bytes, model: TokenizerModel
 ) -> None:
