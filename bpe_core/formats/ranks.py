@@ -43,6 +43,7 @@ from bpe_core.formats.files import (
     write_file,
 )
 from bpe_core.model import MAX_ID, TokenizerModel
+from bpe_core.patterns import pattern_of_tiktoken
 
 # Joining takes time quadratic in the length of a token. The longest published one has 128 bytes.
 MAX_TOKEN_BYTES = 4096
@@ -64,7 +65,11 @@ def read_tiktoken(
     """
     ids, tokens = _read_ranks(location)
     return model_of_ranks(
-        location, ids, tokens, pattern=pattern, special_tokens=special_tokens or {}
+        location,
+        ids,
+        tokens,
+        pattern=pattern_of_tiktoken(pattern),
+        special_tokens=special_tokens or {},
     )
 
 
