@@ -338,7 +338,7 @@ def warn_of_slow_pattern(pattern: Pattern) -> None:
     if pattern.obstacle is not None:
         warnings.warn(
             f"the split pattern {_shorten(pattern.regex)} has {pattern.obstacle}, which is not "
-            "compiled: the package regex splits text by it, at about 2 MB/s a core",
+            "compiled: the package regex splits text by it, at 2 to 5 MB/s a core",
             stacklevel=3,
         )
 
