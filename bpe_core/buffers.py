@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["concatenate", "to_utf8"]
+__all__ = ["concatenate", "flatten", "to_utf8"]
 
 
 def concatenate(parts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
@@ -21,6 +22,21 @@ def concatenate(parts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return b"".join(parts), offsets
+
+
+def flatten(values: pa.BinaryArray) -> tuple[memoryview, NDArray[np.int64]]:
+    """Return what `concatenate` does for the values of an array, without copying them.
+
+    Example:
+        >>> buffer, offsets = flatten(pa.array([b"ab", b"", b"c"], pa.binary())[1:])
+        >>> bytes(buffer), offsets.tolist()
+        (b'c', [0, 0, 1])
+    """
+    _, offsets, data = values.buffers()
+    if offsets is None or data is None or not len(values):
+        return memoryview(b""), np.zeros(len(values) + 1, np.int64)
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return memoryview(data)[bounds[0] : bounds[-1]], bounds.astype(np.int64) - int(bounds[0])
 
 
 def to_utf8(text: str | bytes | bytearray | memoryview) -> bytes:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bpe_core._native import join_texts
 from bpe_core.buffers import concatenate, to_utf8
 
 __all__ = ["Documents", "check_spans", "to_buffer"]
@@ -33,8 +34,12 @@ def to_buffer(
         is_buffer = isinstance(buffer, (bytes, bytearray, memoryview, np.ndarray))
         if is_buffer and not isinstance(second, (str, bytes, bytearray, memoryview)):
             return buffer, _check_offsets(second)  # type: ignore[return-value]
+    listed = documents if isinstance(documents, list) else list(documents)
+    joined = join_texts(listed)
+    if joined is not None:
+        return joined
     try:
-        return concatenate([to_utf8(document) for document in documents])  # type: ignore[arg-type]
+        return concatenate([to_utf8(document) for document in listed])  # type: ignore[arg-type]
     except TypeError as error:
         raise TypeError(f"documents: {error}") from None
 

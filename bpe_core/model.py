@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -15,16 +14,16 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
+from bpe_core._native import find_wrong_merge, has_equal_keys
+from bpe_core.buffers import flatten
 from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
 
-__all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel", "check_vocab", "concatenated"]
+__all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel", "byte_ids_of", "check_vocab"]
 
 MAX_ID = 2**31 - 1
-_LONG_TOKEN = 256  # bytes; longer tokens are compared by their hashes
-_CHECKED_BYTES = 1 << 24  # of the results of merges that are checked together
 MOST_TOKEN_BYTES = 2**31 - 1  # of all ordinary tokens together: the limit of a BinaryArray
 
 
@@ -270,7 +269,7 @@ class TokenizerModel:
     @cached_property
     def equal_ids(self) -> tuple[int, int] | None:
         """Two ordinary ids of equal bytes, which formats keyed by bytes cannot hold; or None."""
-        if _count_distinct(self.token_bytes) == len(self.token_bytes):
+        if not has_equal_keys(*flatten(self.token_bytes)):
             return None
         codes = _number_distinct(self.token_bytes)
         first, second = self.token_ids[codes == codes[_find_repeated(codes)]][:2].tolist()
@@ -286,6 +285,12 @@ class TokenizerModel:
         return _count_single_bytes(self.token_bytes) < 256
 
     @property
+    def specials_in_text(self) -> dict[str, int]:
+        """The special tokens that are found in text, with their ids."""
+        hidden = () if self.characters is None else self.characters.hidden_tokens
+        return {text: i for text, i in self.special_tokens.items() if text not in hidden}
+
+    @property
     def tokens(self) -> list[tuple[int, bytes]]:
         """The ordinary tokens, (id, bytes), ascending by id."""
         return list(zip(self.token_ids.tolist(), _to_list(self.token_bytes), strict=True))
@@ -293,7 +298,7 @@ class TokenizerModel:
     @property
     def vocab(self) -> dict[int, bytes]:
         """Id to bytes of all tokens, special tokens included, ascending by id."""
-        specials = {i: self._bytes_of_special(text) for text, i in self.special_tokens.items()}
+        specials = {i: self.bytes_of_special(text) for text, i in self.special_tokens.items()}
         return dict(sorted({**specials, **dict(self.tokens)}.items()))
 
     @property
@@ -315,12 +320,12 @@ class TokenizerModel:
 
         -1 if a byte has none.
         """
-        substitutes = () if self.characters is None else self.characters.byte_ids
-        ids = np.array(substitutes or [-1] * 256, np.int64)
-        single = pc.equal(pc.binary_length(self.token_bytes), 1).to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(single & ~np.isin(self.token_ids, substitutes)):
-            ids[self.token_bytes[row].as_py()[0]] = self.token_ids[row]
-        return ids
+        if self.characters is None or not self.characters.byte_ids:
+            return byte_ids_of(self.token_ids, self.token_bytes)
+        substitutes = np.array(self.characters.byte_ids, np.int64)
+        kept = ~np.isin(self.token_ids, substitutes)
+        own = byte_ids_of(self.token_ids[kept], self.token_bytes.filter(pa.array(kept)))
+        return np.where(own >= 0, own, substitutes)
 
     def __len__(self) -> int:
         """Return the number of tokens, special tokens included."""
@@ -379,7 +384,8 @@ class TokenizerModel:
             len(self.token_ids) + len(special_ids) - int(np.isin(special_ids, self.token_ids).sum())
         )
 
-    def _bytes_of_special(self, text: str) -> bytes:
+    def bytes_of_special(self, text: str) -> bytes:
+        """Return the bytes that a special token decodes to."""
         return (text if self.characters is None else text.replace(SPACE_SIGN, " ")).encode()
 
     def _fingerprint_parts(self) -> Iterator[bytes | memoryview]:
@@ -401,7 +407,7 @@ class TokenizerModel:
         yield json.dumps(settings, sort_keys=True).encode()
         yield self.token_ids.astype("<i8").tobytes()
         yield pc.binary_length(self.token_bytes).to_numpy().astype("<i8").tobytes()
-        yield concatenated(self.token_bytes)
+        yield flatten(self.token_bytes)[0]
         yield self.merges.astype("<i8").tobytes()
 
     def _check_results(self) -> None:
@@ -412,22 +418,14 @@ class TokenizerModel:
                 sides.append(self._find_known_rows(self.merges[:, column]))
             except InvalidTokenizerError as error:
                 raise InvalidTokenizerError(f"merges, {name}: {error}") from None
-        lengths = pc.binary_length(self.token_bytes).to_numpy(zero_copy_only=False)
-        # In groups of limited size: tokens may be as long as a text.
-        groups = np.cumsum(lengths[sides[2]], dtype=np.int64) // _CHECKED_BYTES
-        cuts = [0, *np.flatnonzero(np.diff(groups)) + 1, len(groups)]
-        for begin, end in pairwise(cuts):
-            left, right, result = (self.token_bytes.take(rows[begin:end]) for rows in sides)
-            no_separator = pa.repeat(pa.scalar(b"", pa.binary()), len(left))
-            made = pc.binary_join_element_wise(left, right, no_separator)
-            wrong = np.flatnonzero(pc.not_equal(made, result).to_numpy(zero_copy_only=False))
-            if len(wrong):
-                i = int(wrong[0])
-                raise InvalidTokenizerError(
-                    f"merge {begin + i}: {_show(left[i].as_py())} + {_show(right[i].as_py())} "
-                    f"makes {_show(made[i].as_py())}, but its result, id "
-                    f"{self.merges[begin + i, 2]}, is {_show(result[i].as_py())}"
-                )
+        keys, offsets = flatten(self.token_bytes)
+        i = find_wrong_merge(keys, offsets, *sides)
+        if i >= 0:
+            left, right, result = (self.token_bytes[rows[i]].as_py() for rows in sides)
+            raise InvalidTokenizerError(
+                f"merge {i}: {_show(left)} + {_show(right)} makes {_show(left + right)}, but its "
+                f"result, id {self.merges[i, 2]}, is {_show(result)}"
+            )
 
     def _check_merges(self) -> None:
         if self.merges.ndim != 2 or self.merges.shape[1] != 3 or self.merges.dtype != np.int64:
@@ -476,6 +474,15 @@ def check_vocab(tokens: Iterable[tuple[int, bytes]]) -> None:
             raise InvalidTokenizerError(
                 f"vocabulary: expected ids (int) with their bytes, found {token_id!r}: {token!r}"
             )
+
+
+def byte_ids_of(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> NDArray[np.int64]:
+    """Return int64[256], the id of each single byte among the tokens; -1 if it has none."""
+    ids = np.full(256, -1, np.int64)
+    keys, offsets = flatten(tokens)
+    single = np.flatnonzero(np.diff(offsets) == 1)
+    ids[np.frombuffer(keys, np.uint8)[offsets[single]]] = token_ids[single]
+    return ids
 
 
 def _check_specials(specials: Mapping[str, int]) -> None:
@@ -561,18 +568,9 @@ def _check_token_bytes(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> 
         raise InvalidTokenizerError(f"token id {token_ids[at]}: expected bytes, found none")
 
 
-def _count_distinct(tokens: pa.BinaryArray) -> int:
-    """Return the number of distinct tokens."""
-    # Hashing long tokens avoids a dictionary of values that may be as long as a text.
-    long = pc.binary_length(tokens).to_numpy(zero_copy_only=False) > _LONG_TOKEN
-    hashes = {xxhash.xxh3_128_digest(tokens[i].as_buffer()) for i in np.flatnonzero(long)}
-    short = tokens.filter(pa.array(~long)) if hashes else tokens
-    return len(hashes) + int(pc.count_distinct(short).as_py())
-
-
 def _count_single_bytes(tokens: pa.BinaryArray) -> int:
     """Return the number of bytes that are tokens: each has one id, since no merge makes it."""
-    return int(np.count_nonzero(pc.binary_length(tokens).to_numpy(zero_copy_only=False) == 1))
+    return int(np.count_nonzero(np.diff(flatten(tokens)[1]) == 1))
 
 
 def _number_distinct(tokens: pa.BinaryArray) -> NDArray[np.int64]:
@@ -599,15 +597,6 @@ def _to_int64(values: list[int] | list[tuple[int, int, int]], what: str) -> NDAr
 
 def _to_list(values: pa.BinaryArray) -> list[bytes]:
     return cast("list[bytes]", values.to_pylist())
-
-
-def concatenated(values: pa.BinaryArray) -> memoryview:
-    """Return the bytes of all values, one after another."""
-    _, offsets, data = values.buffers()
-    if offsets is None or data is None or not len(values):
-        return memoryview(b"")
-    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-    return memoryview(data)[bounds[0] : bounds[-1]]
 
 
 def _are_equal(a: object, b: object) -> bool:

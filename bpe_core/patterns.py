@@ -259,9 +259,9 @@ class Pattern:
         native: The name of its own native scanner, rules included; None if it has none.
         unicode_version: The version of Unicode that defines letters: ``16.0.0``, or ``regex`` and
             its version if that package splits.
-        tier: How the pattern is run.
-        splitter: What native code splits by, if not by `native`.
-        obstacle: The construct because of which `regex` splits; None if it does not.
+        tier: How the pattern is executed.
+        splitter: Native splitter of a compiled regular expression, or None.
+        obstacle: The construct because of which `regex` splits, or None.
     """
 
     name: str | None
@@ -274,7 +274,7 @@ class Pattern:
 
     @property
     def scanner(self) -> str | Splitter | None:
-        """What native functions take as their pattern; None if ``split_custom`` splits."""
+        """Return the pattern argument of native functions, or None if ``split_custom`` splits."""
         return self.splitter if self.native is None else self.native
 
     @property

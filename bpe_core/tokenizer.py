@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet
-from bpe_core.buffers import concatenate, to_utf8
+from bpe_core.buffers import flatten, to_utf8
 from bpe_core.character_encoding import (
     set_space_prefix,
+    spaced_text,
     vocabulary_splitter,
     with_building_rules,
+    with_unknown_lengths,
 )
 from bpe_core.cores import check_num_threads
 from bpe_core.documents import Documents, check_spans, to_buffer
@@ -177,6 +179,20 @@ class BPETokenizer:
         return cls.from_model(formats.read_huggingface(file.location))
 
     @classmethod
+    def from_sentencepiece(cls, path: str | os.PathLike[str]) -> BPETokenizer:
+        """Load a tokenizer from a `.model` of SentencePiece's BPE.
+
+        User-defined pieces become special tokens. Control pieces and the unknown piece do too, but
+        text never becomes them, as in SentencePiece, unless `allowed_special` names them.
+
+        Raises:
+            FormatError: the file is damaged, has another format, or has a feature that this class
+                does not support, which the message names.
+            OSError: the file cannot be read.
+        """
+        return cls.from_model(formats.read_sentencepiece(path))
+
+    @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
         """Load a tokenizer from a directory that `save` or a build wrote.
 
@@ -270,7 +286,8 @@ class BPETokenizer:
         Args:
             text: str (lone surrogates become U+FFFD) or UTF-8 bytes.
             allowed_special: special tokens that become their ids: "all", "none", or a set of them;
-                the others are ordinary text. "none_raise": a special token in the text is an error.
+                the others are ordinary text, as control tokens of SentencePiece are with "all".
+                "none_raise": a special token in the text is an error.
 
         Raises:
             SpecialTokenError: the text contains a special token, with "none_raise"; the set
@@ -294,6 +311,32 @@ class BPETokenizer:
     def encode_ordinary(self, text: str | bytes) -> list[int]:
         """Return the ids of a text in which special tokens are ordinary text."""
         return self.encode(text, "none")
+
+    def encode_batch(
+        self,
+        documents: Documents,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        num_threads: int = 0,
+    ) -> list[list[int]]:
+        """Return the ids of many documents, a list for each.
+
+        Arguments and errors are those of `encode_batch_to_numpy`, which is faster.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
+            >>> tokenizer.encode_batch(["ab", "", "c"])
+            [[97, 98], [], [99]]
+        """
+        data, bounds = to_buffer(documents)
+        check_num_threads(num_threads)
+        if self._split_regex is None:
+            specials = self._specials(allowed_special)
+            if allowed_special == "none_raise":
+                self._check_no_specials(data, bounds[:-1], bounds[1:])
+            return self._encoder.encode_lists(data, bounds[:-1], bounds[1:], specials, num_threads)
+        ids, offsets = self._encode(data, bounds[:-1], bounds[1:], allowed_special)
+        return [ids[begin:end].tolist() for begin, end in pairwise(offsets.tolist())]
 
     def encode_to_numpy(
         self, text: str | bytes, allowed_special: AllowedSpecial = "all"
@@ -445,7 +488,7 @@ class BPETokenizer:
         data = to_utf8(text)
         self._check_normalized(data)
         ids = self._marking.encode_to_numpy(data, allowed_special)
-        bounds = self._find_bounds(ids)
+        bounds = self._find_bounds(ids, data, self._specials(allowed_special))
         if (unknown_id := self.unknown_id) is not None:
             ids = np.where(ids == self._marking.unknown_id, unknown_id, ids)
             ids = ids.astype(np.uint32)
@@ -486,7 +529,7 @@ class BPETokenizer:
         ids = list(islice(self._marking._stream(specials).encode([text]), max_tokens + 1))
         if len(ids) <= max_tokens:
             return text
-        bounds = self._find_bounds(np.array(ids[:max_tokens], np.int64))
+        bounds = self._find_bounds(np.array(ids[:max_tokens], np.int64), to_utf8(text), specials)
         head = text[: bounds[-1] + 1]  # a character has at least one byte
         data = to_utf8(head)
         between = (np.frombuffer(data, np.uint8)[bounds] & 0xC0) != 0x80
@@ -512,7 +555,10 @@ class BPETokenizer:
             parts.append(self._normalize(data[done:begin].decode("utf-8", "replace")))
             parts.append(data[begin:end].decode())
             done = end
-        return "".join(parts)
+        if (rules := self._model.characters) is None:
+            return "".join(parts)
+        spaced = spaced_text("".join(parts).encode(), self._all_specials, rules).data.decode()
+        return spaced.removeprefix(" ") if rules.strip_prefix else spaced
 
     def count_tokens(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> int:
         """Return the number of ids of a text; arguments and errors are those of `encode`."""
@@ -631,9 +677,24 @@ class BPETokenizer:
         free = next(i for i in count() if i not in self._bytes_by_id)
         return BPETokenizer.from_model(self._model, unknown_id=free)
 
-    def _find_bounds(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return int64[n + 1], byte offsets at which tokens encoded by `_marking` begin and end."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths.look_up(ids))])
+    def _find_bounds(
+        self, ids: NDArray[np.integer], data: bytes, specials: SpecialSet
+    ) -> NDArray[np.int64]:
+        """Return int64[n + 1], offsets in a text at which its first tokens begin and end.
+
+        Args:
+            ids: n ids by `_marking`.
+            data: the text.
+            specials: special tokens that were found in it.
+        """
+        lengths = self._lengths.look_up(ids)
+        if (rules := self._model.characters) is None:
+            return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        text = spaced_text(data, specials, rules)
+        is_unknown = ids == self._marking.unknown_id
+        lengths = with_unknown_lengths(text, lengths, is_unknown, self._model)
+        bounds: NDArray[np.int64] = text.places[np.concatenate([[0], np.cumsum(lengths)])]
+        return bounds
 
     def _set_model(self, model: TokenizerModel) -> None:
         self._model = model
@@ -641,14 +702,11 @@ class BPETokenizer:
         resolved = resolve_pattern(model.pattern)
         warn_of_slow_pattern(resolved)
         self._split_regex = None if resolved.scanner is not None else resolved.regex
-        self._cut_by = resolved.scanner if resolved.has_safe_cuts else None
-        scanner = resolved.scanner
-        byte_ids, merges = model.byte_ids, model.merges
-        if model.characters is not None:
-            splitter = vocabulary_splitter(model, model.characters)
-            self._cut_by = splitter if splitter.has_cuts else None
-            scanner = splitter
-            byte_ids, merges = with_building_rules(model, model.characters)
+        splitter = vocabulary_splitter(model)
+        has_cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
+        scanner = splitter or resolved.scanner
+        self._cut_by = scanner if has_cuts else None
+        byte_ids, merges = with_building_rules(model)
         left, right, result = (merges[:, i].astype(np.uint32) for i in range(3))
         self._encoder = Encoder(
             byte_ids,
@@ -658,16 +716,15 @@ class BPETokenizer:
             -1 if model.unknown_id is None else model.unknown_id,
             scanner,
             normalizer=self._normalizer,
-            join_unknown=model.characters is not None,
+            join_unknown=model.characters is not None and not model.characters.byte_ids,
         )
         if model.characters is not None:
             set_space_prefix(self._encoder, model.characters)
         if model.ignore_merges:
-            keys, offsets = concatenate(model.token_bytes.to_pylist())
+            keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
-        hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
-        self._all_specials = self._special_set(frozenset(model.special_tokens) - hidden)
+        self._all_specials = self._special_set(frozenset(model.specials_in_text))
         self._no_specials = self._special_set(frozenset())
 
     def _special_set(self, texts: frozenset[str]) -> SpecialSet:

@@ -11,8 +11,6 @@ import pytest
 _ROOT = Path(__file__).parents[1]
 _CHECKED = ("bpe_core", "pipelines", "examples", "benchmarks", "deploy")
 _EXCLUDED_STARTS = frozenset({"What", "Whether", "Of", "Where", "Which", "That"})
-# Not yet converted. Remove a path when its docstrings follow the rule.
-_NOT_CONVERTED = ("bpe_core/",)
 
 
 def list_docstrings(path: Path) -> Iterator[tuple[int, str]]:
@@ -29,9 +27,8 @@ def test_docstrings_start_with_a_verb_or_a_noun(folder: str) -> None:
     paths = sorted((_ROOT / folder).rglob("*.py"))
     assert paths
     found = [
-        f"{name}:{line}: {text.splitlines()[0]}"
+        f"{path.relative_to(_ROOT)}:{line}: {text.splitlines()[0]}"
         for path in paths
-        if not (name := path.relative_to(_ROOT).as_posix()).startswith(_NOT_CONVERTED)
         for line, text in list_docstrings(path)
         if text.split(maxsplit=1)[0].rstrip(",:;") in _EXCLUDED_STARTS
     ]

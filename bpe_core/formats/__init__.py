@@ -1,7 +1,7 @@
-"""Files of tokenizers: reading and writing them, and what each format can hold.
+"""Files of tokenizers: reading and writing them, and the content of each format.
 
 ==================  ==============================================  ===========================
-file                holds                                           read by
+file                contains                                        read by
 ==================  ==============================================  ===========================
 tokenizer.arrow     everything                                      this package
 tokenizer.json      ids, merges, special tokens, pattern,           Hugging Face tokenizers,
@@ -11,12 +11,13 @@ merges.txt
 tokenizer.tiktoken  ranks of ordinary tokens                        tiktoken
 tekken.json         ranks, special tokens, pattern (only read)      mistral-common
 *.model, *.vocab    ids, merges, special tokens, pattern            minbpe (the .vocab: people)
-training.json       what a person wants to know                     people
+*.model             ids, merges, special tokens                     SentencePiece
+training.json       a summary                                       people
 ==================  ==============================================  ===========================
 
-Every reader raises `FormatError` for a file that is not what it should be, naming the file, the
-line or row, what was expected and what was found. Every writer raises `CannotHoldError` where the
-format cannot hold the tokenizer, with the reason. Paths are local ones or fsspec URLs.
+Every reader raises `FormatError` for an invalid file, with the file, the line or row, the expected
+value and the value found. Every writer raises `CannotHoldError` with the reason if the format
+cannot represent the tokenizer. Paths are local ones or fsspec URLs.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from bpe_core.formats.gpt2 import read_vocab_merges, write_vocab_merges
 from bpe_core.formats.huggingface import read_huggingface, write_huggingface
 from bpe_core.formats.minbpe import minbpe_bytes, read_minbpe, write_minbpe
 from bpe_core.formats.ranks import read_tiktoken, write_tiktoken
+from bpe_core.formats.sentencepiece import read_sentencepiece, write_sentencepiece
 from bpe_core.formats.tekken import read_tekken
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "read_arrow",
     "read_huggingface",
     "read_minbpe",
+    "read_sentencepiece",
     "read_tekken",
     "read_tiktoken",
     "read_vocab_merges",
@@ -59,6 +62,7 @@ __all__ = [
     "write_arrow",
     "write_huggingface",
     "write_minbpe",
+    "write_sentencepiece",
     "write_tiktoken",
     "write_vocab_merges",
 ]

@@ -20,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bpe_core.buffers import concatenate
 from bpe_core.characters import SPACE_SIGN, CharacterRules, Prefix
 from bpe_core.formats.files import CannotHoldError, Location, malformed, quoted
 from bpe_core.formats.json_values import expect, steps_of
+from bpe_core.formats.merges import FileMerges
 from bpe_core.model import MAX_ID, TokenizerModel
 
 __all__ = [
@@ -168,7 +170,7 @@ class CharacterTokens:
         cls,
         location: Location,
         entries: Mapping[str, Any],
-        merges: Sequence[Sequence[Any]],
+        merges: FileMerges,
         specials: Mapping[str, int],
         *,
         byte_fallback: bool,
@@ -250,7 +252,7 @@ def _prefix_of_segments(rules: CharacterRules, specials: Iterable[str]) -> Prefi
 def _metaspace_of(
     location: Location, pre_tokenizer: Any, *, has_no_spaces: bool
 ) -> tuple[Prefix, bool] | None:
-    """Return where `Metaspace` puts a space, and its `split`; None if there is no Metaspace."""
+    """Return the prefix of `Metaspace` and its `split`, or None if there is no Metaspace."""
     steps = (
         []
         if pre_tokenizer is None
@@ -312,6 +314,18 @@ def _all_steps(value: Any) -> list[dict[str, Any]]:
 
 
 def _rows_of(
+    location: Location, entries: Mapping[str, Any], merges: FileMerges
+) -> NDArray[np.int64]:
+    try:
+        keys, offsets = concatenate([text.encode() for text in entries])
+        ids = np.fromiter(entries.values(), np.int64, len(entries))
+        rows = merges.find_rows(keys, offsets, ids, stand_ins=False)
+    except UnicodeEncodeError:
+        rows = None
+    return _rows_of_sides(location, entries, merges.sides) if rows is None else rows
+
+
+def _rows_of_sides(
     location: Location, entries: Mapping[str, Any], merges: Sequence[Sequence[Any]]
 ) -> NDArray[np.int64]:
     try:

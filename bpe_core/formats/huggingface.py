@@ -9,10 +9,10 @@ the vocabulary. The pre-tokenizer splits by the pattern and then turns bytes int
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bpe_core.buffers import flatten
 from bpe_core.characters import CharacterRules
 from bpe_core.formats.characters import (
     CharacterTokens,
@@ -30,7 +30,6 @@ from bpe_core.formats.files import (
     dump_json,
     malformed,
     quoted,
-    read_json_object,
     write_file,
 )
 from bpe_core.formats.gpt2 import (
@@ -40,8 +39,9 @@ from bpe_core.formats.gpt2 import (
     merges_of,
 )
 from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
+from bpe_core.formats.merges import FileMerges, read_tokenizer_json
 from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, pattern_of, pre_tokenizer_of
-from bpe_core.formats.ranks import why_not_ranks
+from bpe_core.formats.ranks import makes_its_tokens
 from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.formats.template import around_of, post_processor_of
 from bpe_core.model import TokenizerModel
@@ -49,7 +49,7 @@ from bpe_core.normalization import QUOTES
 
 _END_OF_TEXT = "<|endoftext|>"
 _NORMALIZERS = {"NFC": "nfc", "NFKC": "nfkc"}
-# What `normalize_quotes` does, in the library's steps.
+# The effect of `normalize_quotes` as the library's steps.
 _QUOTE_STEPS: list[dict[str, Any]] = [
     {
         "type": "Replace",
@@ -58,7 +58,7 @@ _QUOTE_STEPS: list[dict[str, Any]] = [
     }
     for target in ("'", '"')
 ]
-# Added tokens are compared in time that is the sum of the squares of their lengths.
+# Comparing added tokens takes time proportional to the sum of the squares of their lengths.
 _MOST_COMPARED = 20_000_000
 
 
@@ -75,17 +75,16 @@ _MODEL: dict[str, Any] = {
 
 
 def write_huggingface(model: TokenizerModel, location: Location) -> None:
-    """Writes tokenizer.json.
+    """Write tokenizer.json.
 
     Raises:
-        CannotHoldError: the library would give other ids; the message says why.
+        CannotHoldError: The library would give other ids; the message contains the reason.
     """
     write_file(location, huggingface_bytes(model))
 
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer.json."""
-    hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
+    """Return the contents of tokenizer.json."""
     steps = _characters_json(model, model.characters) if model.characters else _bytes_json(model)
     texts = {i: text for text, i in steps["model"]["vocab"].items()}
     return dump_json(
@@ -95,8 +94,7 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
             "padding": None,
             "added_tokens": [
                 _added_token(text, i, text not in model.nonspecial_tokens)
-                for text, i in model.special_tokens.items()
-                if text not in hidden
+                for text, i in model.specials_in_text.items()
             ],
             "normalizer": None,
             "pre_tokenizer": None,
@@ -129,7 +127,7 @@ def _bytes_json(model: TokenizerModel) -> dict[str, Any]:
 
 def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, Any]:
     texts = entries_of_characters(model, rules)
-    found = model.special_tokens.keys() - rules.hidden_tokens
+    found = model.specials_in_text
     return {
         "normalizer": _normalizer_json([*_unicode_steps(model), *space_steps(rules, found)]),
         "pre_tokenizer": pre_tokenizer_of_characters(rules, found),
@@ -146,15 +144,15 @@ def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, 
 
 
 def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer_config.json, where `transformers` finds what it calls bos and eos.
+    """Return the contents of tokenizer_config.json, where `transformers` finds bos and eos.
 
-    They are the token that is put before, and the one that is put after a text. Where none is put
-    after it, `<|endoftext|>` is the eos if there is such a special token.
+    They are the tokens that are put before and after a text. If none is put after it,
+    `<|endoftext|>` is the eos if there is such a special token.
     """
     texts = {i: text for text, i in model.special_tokens.items()}
     config: dict[str, object] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,  # true leaves out spaces when decoding
+        "clean_up_tokenization_spaces": False,  # true would remove spaces when decoding
     }
     if len(model.prepend) == 1 and (bos := texts.get(model.prepend[0])):
         config["bos_token"] = bos
@@ -166,19 +164,19 @@ def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
 
 
 def read_huggingface(location: Location) -> TokenizerModel:
-    """Reads a tokenizer.json of a BPE tokenizer, of bytes or of characters.
+    """Read a tokenizer.json of a BPE tokenizer, of bytes or of characters.
 
     All added tokens become special tokens; those with `"special": false` are the model's
-    `nonspecial_tokens`. What a template puts around a text is its `prepend` and `append`, which
-    encoding leaves out: ids are those of `encode(text, add_special_tokens=False)`.
+    `nonspecial_tokens`. The tokens that a template puts around a text are its `prepend` and
+    `append`, which encoding leaves out: ids are those of `encode(text, add_special_tokens=False)`.
 
     Raises:
-        FormatError: the file is malformed, or has something that would change ids and that this
-            package does not do: another normalizer than NFC and NFKC, another model than BPE,
-            dropout, truncation, ….
-        OSError: as opening it does.
+        FormatError: The file is malformed, or contains something that would change ids and that
+            this package does not support: another normalizer than NFC and NFKC, another model than
+            BPE, dropout, truncation, ….
+        OSError: The file cannot be opened.
     """
-    root = read_json_object(location)
+    root, merges = read_tokenizer_json(location)
     for key, instead in (("truncation", "cut"), ("padding", "pad")):
         if root.get(key) is not None:
             raise malformed(
@@ -192,15 +190,17 @@ def read_huggingface(location: Location) -> TokenizerModel:
     vocab = object_of(location, "model.vocab", model.get("vocab"))
     added = list_of(location, "added_tokens", root.get("added_tokens") or [])
     specials = _specials_of(location, added, vocab)
-    merges = [_sides(merge) for merge in list_of(location, "model.merges", model.get("merges"))]
     read = _read_characters if merges_characters(root) else _read_bytes
-    plain = built(location, lambda: read(location, root, model, vocab, specials, merges))
-    known = {*specials.values(), *(plain.token_ids.tolist() if plain.characters else ())}
-    prepend, append = around_of(location, root.get("post_processor"), known)
-    if root.get("normalizer") is not None:
+    parts = read(location, root, model, vocab, specials, merges)
+    known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
+    parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
+    normalizer = root.get("normalizer")
+    if normalizer is not None and steps_of(location, "normalizer", normalizer, "normalizers"):
         _check_found_as_they_stand(location, added)
-    nonspecial = frozenset(token["content"] for token in added if not token.get("special", False))
-    return replace(plain, prepend=prepend, append=append, nonspecial_tokens=nonspecial)
+    parts["nonspecial_tokens"] = frozenset(
+        token["content"] for token in added if not token.get("special", False)
+    )
+    return built(location, lambda: TokenizerModel(**parts))
 
 
 def _read_bytes(
@@ -209,27 +209,33 @@ def _read_bytes(
     model: dict[str, Any],
     vocab: dict[str, Any],
     specials: dict[str, int],
-    merges: list[list[Any]],
-) -> TokenizerModel:
+    merges: FileMerges,
+) -> dict[str, Any]:
     _check_model(location, model)
     _check_bytes(location, vocab)
     pattern = pattern_of(location, root.get("pre_tokenizer"))
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
-    _check_apart(location, specials, vocab, merges)
-    tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
-    return _without_idle_flag(
-        TokenizerModel(
-            token_ids=tokens.ids,
-            token_bytes=tokens.tokens,
-            merges=tokens.merges_of(location, merges, lambda rank: f"model.merges[{rank}]"),
-            special_tokens=specials,
-            pattern=pattern,
-            ignore_merges=model.get("ignore_merges", False),
-            normalizer=normalizer,
-            normalize_quotes=normalize_quotes,
-        )
+    _check_apart(location, specials, vocab, ())
+    tokens = OrdinaryTokens.of_entries(
+        location, "model.vocab, ", vocab, specials, leave_out_others=True
     )
+    rows = merges.find_rows(*flatten(tokens.tokens), tokens.ids, stand_ins=True)
+    if rows is None:
+        _check_apart(location, specials, vocab, merges.sides)
+        rows = tokens.merges_of(location, merges.sides, lambda rank: f"model.merges[{rank}]")
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": rows,
+        "special_tokens": specials,
+        "pattern": pattern,
+        # Left out where it changes nothing.
+        "ignore_merges": model.get("ignore_merges", False)
+        and not makes_its_tokens(tokens.ids, tokens.tokens, rows),
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+    }
 
 
 def _read_characters(
@@ -238,8 +244,8 @@ def _read_characters(
     model: dict[str, Any],
     vocab: dict[str, Any],
     specials: dict[str, int],
-    merges: list[list[Any]],
-) -> TokenizerModel:
+    merges: FileMerges,
+) -> dict[str, Any]:
     _check_model(location, model)
     for key in ("ignore_merges", "byte_fallback", "fuse_unk"):
         allowed = (False,) if key == "ignore_merges" else (False, True)
@@ -254,17 +260,17 @@ def _read_characters(
     normalizer, normalize_quotes = _normalizer_of(
         location, {"type": "Sequence", "normalizers": others}
     )
-    return TokenizerModel(
-        token_ids=tokens.ids,
-        token_bytes=tokens.tokens,
-        merges=tokens.merges,
-        special_tokens=specials,
-        pattern="none",
-        normalizer=normalizer,
-        normalize_quotes=normalize_quotes,
-        unknown_id=None if unknown is None else vocab.get(unknown),
-        characters=rules,
-    )
+    return {
+        "token_ids": tokens.ids,
+        "token_bytes": tokens.tokens,
+        "merges": tokens.merges,
+        "special_tokens": specials,
+        "pattern": "none",
+        "normalizer": normalizer,
+        "normalize_quotes": normalize_quotes,
+        "unknown_id": None if unknown is None else vocab.get(unknown),
+        "characters": rules,
+    }
 
 
 def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
@@ -291,7 +297,7 @@ def _normalizer_json(steps: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, bool]:
-    """The Unicode normalization form, and whether `normalize_quotes` follows it."""
+    """Return the Unicode normalization form, and True if `normalize_quotes` follows it."""
     if normalizer is None:
         return None, False
     steps = steps_of(location, "normalizer", normalizer, "normalizers")
@@ -305,7 +311,7 @@ def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, boo
 
 
 def _check_found_as_they_stand(location: Location, added: list[Any]) -> None:
-    """With a normalizer, a normalized token is found in other texts than one that is not."""
+    """Check that no added token is normalized, which would match other texts."""
     for token in added:
         if token.get("normalized", False):
             raise malformed(
@@ -317,7 +323,10 @@ def _check_found_as_they_stand(location: Location, added: list[Any]) -> None:
 
 
 def _check_whole_pretokens(model: TokenizerModel) -> None:
-    """Refuses a special token that a whole pre-token of other bytes would be taken for."""
+    """Refuse a special token whose text equals the stand-ins of other bytes.
+
+    With `ignore_merges`, Hugging Face would give its id to a pre-token of these bytes.
+    """
     if not model.ignore_merges:
         return
     for text in model.special_tokens:
@@ -329,7 +338,7 @@ def _check_whole_pretokens(model: TokenizerModel) -> None:
 
 
 def _check_decoder(location: Location, decoder: Any) -> None:
-    """Decoding is of bytes here, so a file may leave it out, but not ask for something else."""
+    """Check that a decoder, which may be missing, only decodes bytes."""
     if decoder is not None:
         for step in steps_of(location, "decoder", decoder, "decoders"):
             expect(location, "decoder.type", step.get("type"), "ByteLevel")
@@ -356,7 +365,7 @@ def _check_model(location: Location, model: dict[str, Any]) -> None:
 def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
     missing = [byte for byte in range(256) if to_stand_ins(bytes([byte])) not in vocab]
     if missing:
-        # Hugging Face would fall back to unk_token or <0x..> tokens, or leave the byte out.
+        # Hugging Face would fall back to unk_token or <0x..> tokens, or drop the byte.
         raise malformed(
             location,
             "model.vocab",
@@ -366,7 +375,7 @@ def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
 
 
 def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any]) -> dict[str, int]:
-    """The added tokens with the ids that the library gives them, checked against the stated."""
+    """Return the added tokens with the library's ids, checked against the file's."""
     specials: dict[str, int] = {}
     by_flag: dict[bool, list[str]] = {False: [], True: []}
     largest = len(vocab) - 1
@@ -396,7 +405,7 @@ def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any])
 
 
 def _check_no_overlap(location: Location, plain: list[str], normalized: list[str]) -> None:
-    """The library looks for normalized tokens after the others; that shows where they overlap."""
+    """Check for overlapping added tokens: the library searches normalized ones after the others."""
     if not plain or not normalized:
         return
     if sum(len(text) ** 2 for text in plain + normalized) > _MOST_COMPARED:
@@ -422,15 +431,15 @@ def _check_no_overlap(location: Location, plain: list[str], normalized: list[str
 
 
 def _check_apart(
-    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: list[Any]
+    location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: Sequence[Any]
 ) -> None:
-    """Refuses an added token that is also what ordinary text becomes."""
+    """Refuse an added token that ordinary text can also become."""
     # Only these can be the result of a merge.
     asked = {text for text in specials if text in vocab and from_stand_ins(text) is not None}
     try:
         made = asked.intersection(map("".join, merges))
     except TypeError:
-        made = set()  # a merge that is not of texts, which is reported where merges are read
+        made = set()  # a merge without texts is reported where merges are read
     for text in asked:
         if is_ordinary(text, made):
             raise malformed(
@@ -439,18 +448,3 @@ def _check_apart(
                 "an id that ordinary text does not get",
                 f"id {specials[text]}, a byte's or a merge's",
             )
-
-
-def _without_idle_flag(model: TokenizerModel) -> TokenizerModel:
-    """The model without `ignore_merges` where that changes nothing."""
-    if not model.ignore_merges:
-        return model
-    plain = replace(model, ignore_merges=False)
-    return plain if why_not_ranks(plain) is None else model
-
-
-def _sides(merge: Any) -> list[Any]:
-    """The sides of a merge written as "a b", or as a list."""
-    if isinstance(merge, str):
-        return merge.split(" ")
-    return merge if isinstance(merge, list) else [merge]

@@ -1,7 +1,7 @@
 r"""The pre_tokenizer of tokenizer.json: how text is split before merges apply.
 
-Read are chains of `Split`, `Digits` and `Punctuation` that end in `ByteLevel`, as published
-byte-level tokenizers have them:
+The reader accepts chains of `Split`, `Digits` and `Punctuation` that end in `ByteLevel`, as in
+published byte-level tokenizers:
 
 - GPT-2: `ByteLevel` with its own pattern;
 - Llama 3, Qwen, gpt-oss: one `Split`, then `ByteLevel` without a pattern;
@@ -39,10 +39,10 @@ _NAMES = {regex: name for name, regex in reversed(PATTERNS.items())}
 
 
 def pre_tokenizer_of(pattern: str) -> dict[str, object]:
-    """The pre_tokenizer that splits as the pattern does.
+    """Return the pre_tokenizer that splits like the pattern.
 
     Raises:
-        CannotHoldError: a custom pattern that the library may read differently.
+        CannotHoldError: The library may read a custom pattern differently.
     """
     resolved = resolve_pattern(pattern)
     if resolved.name == "none":
@@ -63,14 +63,14 @@ def pre_tokenizer_of(pattern: str) -> dict[str, object]:
 
 
 def pattern_of(location: Location, pre_tokenizer: Any) -> str:
-    """The pattern that splits as a pre_tokenizer does.
+    """Return the pattern that splits like a pre_tokenizer.
 
     Raises:
-        FormatError: there is none; the message names the step.
+        FormatError: There is none; the message names the step.
     """
     steps = steps_of(location, "pre_tokenizer", pre_tokenizer, "pretokenizers")
     types = [step.get("type") for step in steps]
-    # Not a set: the types of a damaged file need not be hashable.
+    # Not a set: the types in a damaged file may not be hashable.
     known = all(type_ in ("Split", "Digits", "Punctuation") for type_ in types[:-1])
     if not types or types[-1] != "ByteLevel" or not known:
         raise malformed(

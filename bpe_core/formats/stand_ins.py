@@ -1,7 +1,7 @@
 """GPT-2's printable stand-ins: each byte as one visible character.
 
-The bytes that are printable in Latin-1, other than the space, stand for themselves; the others
-become U+0100, U+0101, ... in order. So a space is `Ġ` and a line break `Ċ`. Text-keyed formats
+Bytes that are printable in Latin-1, except for the space, stand for themselves; the others become
+U+0100, U+0101, ... in order. So a space is `Ġ` and a line break `Ċ`. Text-keyed formats
 (vocab.json, merges.txt, tokenizer.json) write tokens this way.
 
 Source: the encoder published with GPT-2 (Radford et al., 2019).
@@ -9,25 +9,15 @@ Source: the encoder published with GPT-2 (Radford et al., 2019).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-import pyarrow as pa
-
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in set(_PRINTABLE)]
 _TO_CHARACTER = {byte: 0x100 + i for i, byte in enumerate(_OTHERS)}
-# A Latin-1 character that is no stand-in must not pass for its byte: it becomes U+FFFF.
+# Latin-1 characters that are not stand-ins become U+FFFF, so that they do not pass for a byte.
 _TO_BYTE = dict.fromkeys(_OTHERS, 0xFFFF) | {c: byte for byte, c in _TO_CHARACTER.items()}
-
-# By code point; one beyond the table is no stand-in either.
-_BYTES = np.full(0x145, -1, np.int16)
-_BYTES[_PRINTABLE] = _PRINTABLE
-_BYTES[list(_TO_CHARACTER.values())] = list(_TO_CHARACTER)
 
 
 def to_stand_ins(token: bytes) -> str:
-    """The stand-ins of a token's bytes.
+    """Return the stand-ins of a token's bytes.
 
     Example:
         >>> to_stand_ins(b" the")
@@ -37,7 +27,7 @@ def to_stand_ins(token: bytes) -> str:
 
 
 def from_stand_ins(text: str) -> bytes | None:
-    """The bytes that a text of stand-ins stands for; None if a character is not a stand-in.
+    """Return the bytes of a text of stand-ins, or None if a character is not a stand-in.
 
     Example:
         >>> from_stand_ins("Ġthe")
@@ -47,22 +37,3 @@ def from_stand_ins(text: str) -> bytes | None:
         return text.translate(_TO_BYTE).encode("latin-1")
     except UnicodeEncodeError:
         return None
-
-
-def all_from_stand_ins(texts: Sequence[str]) -> pa.BinaryArray | int:
-    """The bytes of many texts, or the index of the first that is not of stand-ins.
-
-    Example:
-        >>> all_from_stand_ins(["Ġthe", "e"]).to_pylist()
-        [b' the', b'e']
-        >>> all_from_stand_ins(["e", "Ġ the"])
-        1
-    """
-    offsets = np.zeros(len(texts) + 1, np.int32)
-    np.cumsum([len(text) for text in texts], out=offsets[1:])
-    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
-    values = _BYTES[np.minimum(codes, len(_BYTES) - 1)]
-    if values.size and values.min() < 0:
-        return int(np.searchsorted(offsets, np.argmin(values), side="right")) - 1
-    data = pa.py_buffer(values.astype(np.uint8).tobytes())
-    return pa.BinaryArray.from_buffers(pa.binary(), len(texts), [None, pa.py_buffer(offsets), data])

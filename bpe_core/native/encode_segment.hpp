@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "id_buffer.hpp"
@@ -14,15 +13,14 @@
 #include "merge_rules.hpp"
 #include "scanner.hpp"
 #include "scanner_masks.hpp"
+#include "whole_tokens.hpp"
 
 namespace bpe {
-
-using WholeTokens = std::unordered_map<std::string, uint32_t>;
 
 // What encoding needs of a tokenizer.
 struct EncoderParts {
   const MergeRules& rules;
-  const WholeTokens& whole;  // pre-tokens that are a token whatever the merges make of them
+  const WholeTokens& whole;
   const Scanner& scan;
   BatchMerger merge_batch;
 };
@@ -93,12 +91,12 @@ IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const Loo
     const IdsView found = find(i);
     if (found.data != nullptr) return found;
   }
-  if (!parts.whole.empty()) {
-    const auto found = parts.whole.find(std::string(reinterpret_cast<const char*>(bytes), length));
-    if (found != parts.whole.end()) {
-      const IdsView ids = {&found->second, 1};
-      return is_cached ? insert(i, ids) : ids;
-    }
+  const auto find_whole = [&](size_t k) {
+    return parts.whole.find(batch.keys[k], batch.bytes(k), batch.length(k));
+  };
+  if (const uint32_t* const id = find_whole(i); id != nullptr) {
+    const IdsView ids = {id, 1};
+    return is_cached ? insert(i, ids) : ids;
   }
   if (length > BatchItem::kMostBytes) {
     parts.rules.merge(bytes, length, workspace.ids);
@@ -111,8 +109,8 @@ IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const Loo
   size_t n = 0;
   for (size_t k = i; k < batch.size && n < Workspace::kItems; ++k) {
     if (batch.length(k) > BatchItem::kMostBytes) continue;
-    if (k > i && (!parts.whole.empty() || IdCache::is_in(*batch.lines[k], batch.keys[k]) ||
-                  find(k).data != nullptr)) {
+    if (k > i && (IdCache::is_in(*batch.lines[k], batch.keys[k]) || find(k).data != nullptr ||
+                  find_whole(k) != nullptr)) {
       continue;
     }
     BatchItem& item = workspace.items[n];

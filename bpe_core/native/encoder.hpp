@@ -13,6 +13,7 @@
 #include "normalizer.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
+#include "whole_tokens.hpp"
 
 namespace bpe {
 
@@ -62,8 +63,15 @@ class Encoder {
     return normalizer_.growth() * (space_prefix_.place == SpacePrefix::Place::nowhere ? 1 : 2);
   }
 
-  // Pre-tokens that are a token whatever the merges make of them (ignore_merges).
-  void set_whole_tokens(WholeTokens ids) { whole_ = std::move(ids); }
+  // Of what the merges make.
+  uint32_t largest_id() const { return rules_.largest_id(); }
+
+  // Pre-tokens of these bytes are these tokens, whatever the merges make of them (ignore_merges).
+  // Returns whether the merges make something else of any.
+  bool set_whole_tokens(const TokenSpans& tokens) {
+    whole_ = WholeTokens(rules_, merge_batch_, tokens);
+    return !whole_.empty();
+  }
 
   // For a scanner that splits what follows a boundary as if nothing stood before it.
   void set_space_prefix(SpacePrefix prefix) { space_prefix_ = prefix; }

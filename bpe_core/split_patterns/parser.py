@@ -1,4 +1,4 @@
-r"""Reading split patterns as the libraries read them that their files are for.
+"""Parser of split patterns for the dialects of the libraries that use them.
 
 Three dialects: ``regex``, the Python package, for patterns of a configuration; ``fancy_regex`` of
 Rust, for the patterns of tiktoken; ``oniguruma``, for tokenizer.json. The same text can mean

@@ -1,8 +1,8 @@
-"""Programs of split patterns: what native code makes automata of.
+"""Programs of split patterns, from which native code makes automata.
 
 A program is a list of instructions, in the order in which a backtracking engine would try them
-(Thompson's construction with priorities). Looking at one character before or after a place is an
-instruction; looking further is a program of its own, `Scout`, whose findings the main one reads.
+(Thompson's construction with priorities). A look at one character before or after a position is an
+instruction; a longer look is a separate program, `Scout`, whose results the main program reads.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Place:
-    """A condition on one neighbour: a character of the set, or (`or_edge`) none."""
+    """Condition on one neighbour: a character of the set, or (`or_edge`) no character."""
 
     bounds: Bounds
     or_edge: bool

@@ -1,7 +1,7 @@
-"""Sets of characters, as split patterns describe them, over Unicode 16.0.
+"""Sets of characters in split patterns, over Unicode 16.0.
 
-A set is described by a small tree (`CharacterSet`), from which its code points follow: the bounds
-of its ranges, ascending, so that ``(65, 91)`` contains A to Z.
+A set is described by a small tree (`CharacterSet`), from which its code points follow: the
+ascending bounds of its ranges, so that ``(65, 91)`` contains A to Z.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _END = 0x110000
 
 @dataclass(frozen=True)
 class Span:
-    """The characters from `first` to `last`."""
+    """Characters from `first` to `last`."""
 
     first: int
     last: int
@@ -45,35 +45,35 @@ class Span:
 
 @dataclass(frozen=True)
 class Named:
-    """A property of characters, by its key in the tables: ``gc=Lu``, ``sc=Han``, ``word``, …."""
+    """Property of characters, by its key in the tables: ``gc=Lu``, ``sc=Han``, ``word``, …."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Union:
-    """The characters in any of the sets."""
+    """Characters in any of the sets."""
 
     members: tuple[CharacterSet, ...]
 
 
 @dataclass(frozen=True)
 class Intersection:
-    """The characters in all of the sets."""
+    """Characters in all of the sets."""
 
     members: tuple[CharacterSet, ...]
 
 
 @dataclass(frozen=True)
 class Complement:
-    """The characters outside of the set."""
+    """Characters outside of the set."""
 
     of: CharacterSet
 
 
 @dataclass(frozen=True)
 class Folded:
-    """The characters in the set and their other cases.
+    """Characters in the set and their other cases.
 
     With `dotted`, i has the other case U+0130 too, as in the package ``regex``.
     """
@@ -107,7 +107,7 @@ def resolve(described: CharacterSet) -> Bounds:
 
 
 def _combine(sets: list[Bounds], least: int) -> Bounds:
-    """Return the code points that are in at least so many of the sets."""
+    """Return the code points that are in at least this number of the sets."""
     changes = [(bound, 1 - 2 * (i & 1)) for bounds in sets for i, bound in enumerate(bounds)]
     changes.sort()
     result: list[int] = []
@@ -139,7 +139,7 @@ def _fold(bounds: Bounds, dotted: bool) -> Bounds:
 
 
 def expanding() -> Mapping[int, tuple[int, ...]]:
-    """Return the characters that full case folding makes several of, and what they become."""
+    """Return the characters that full case folding turns into several, and the results."""
     return _tables().expansions
 
 

@@ -171,7 +171,7 @@ class _FirstTokensConfiguration(_StageConfiguration):
 
 
 class _Policy(Record):
-    """Rules for invalid documents: of sources by their name, and of encoding."""
+    """Rules for invalid documents, for each source by its name, and for encoding."""
 
     input: dict[str, dict[str, Any]]
     encode: dict[str, Any]
@@ -714,7 +714,7 @@ class TaskEntry(Record):
 
 
 class StagePlan(Record):
-    """`_plan.json`: what an unfinished stage was begun with."""
+    """`_plan.json`: the inputs and the configuration of an unfinished stage."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -724,6 +724,7 @@ class StagePlan(Record):
     marks: dict[str, str] = {}
     limits: dict[str, Any] = {}
     tasks: Number | None = None
+    commits: dict[str, str] = {}
 
     @property
     def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
@@ -784,6 +785,10 @@ class RunRecord(Record):
     ] = None
     limits: Annotated[
         dict[str, Any], Field(description="Places in files at which the limits of sources end.")
+    ] = {}
+    commits: Annotated[
+        dict[str, str],
+        Field(description="Commit of each repository of the Hugging Face Hub, by its URL."),
     ] = {}
     repaired_marks: Annotated[
         dict[str, str], Field(description="`marks` of repaired files, by the label of the input.")

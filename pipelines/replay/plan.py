@@ -39,11 +39,11 @@ class Replay:
     """A replay into a dataset.
 
     Attributes:
-        dataset: to replay into.
-        configuration: the present canonical one.
-        sources: of the configuration.
-        readings: how each source is read.
-        listed: the present input files, by label.
+        dataset: dataset that the replay extends.
+        configuration: current canonical configuration.
+        sources: sources of the configuration.
+        readings: settings for reading each source.
+        listed: current input files, by label.
         repaired: repaired files, by the label of the file that each replaces.
     """
 

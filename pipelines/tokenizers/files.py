@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
+from bpe_core.character_encoding import vocabulary_splitter
 from bpe_core.model import TokenizerModel
 from pipelines.storage.directory import Directory
 
@@ -89,11 +90,17 @@ def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
     return {
         "pattern": model.pattern,
-        "special_tokens": tuple(model.special_tokens),
+        "special_tokens": tuple(specials_in_text(model)),
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
+        "splitter": None if isinstance(model, CharBPETokenizer) else vocabulary_splitter(model),
     }
+
+
+def specials_in_text(model: Model) -> Mapping[str, int]:
+    """Return the special tokens that a tokenizer finds in text, with their ids."""
+    return model.special_tokens if isinstance(model, CharBPETokenizer) else model.specials_in_text
 
 
 def tokenizer_class(model: Model) -> str:

@@ -78,7 +78,7 @@ class ReadSource:
         file: the file that was read, as the user knows it.
         model: the tokenizer.
         files: all files that it was read from.
-        repository: of the Hub, at its commit; None for other sources.
+        repository: repository of the Hub, with its commit; None for other sources.
         checked: result of the check with the library that owns the format; None for this package's
             own format.
     """
@@ -93,7 +93,7 @@ class ReadSource:
 def is_published(place: Directory) -> bool:
     """Return True for a tokenizer that has to be imported.
 
-    False for a directory of this package, and where there is nothing of a tokenizer.
+    Return False for a directory of this package, and if there are no tokenizer files.
     """
     if is_hub(place.url):
         return True
@@ -117,9 +117,9 @@ def read_source(
 
     Args:
         location: a file, a directory, a URL of one, or `hf://ORG/NAME[@REVISION][/PATH]`.
-        options: what the files do not say.
+        options: information that the files do not contain.
         sample: text for the check.
-        storage_options: of the file system.
+        storage_options: options of the file system.
 
     Raises:
         ConfigError: options are missing or do not apply to the format, or the URL is wrong.
@@ -295,7 +295,7 @@ def _merges_name(name: str) -> str:
 
 
 def _read_config(file: TokenizerFile, options: SourceOptions, location: str) -> RanksConfig | None:
-    """Return what the tokenizer_config.json beside ranks says, unless the user says it."""
+    """Return the tokenizer_config.json beside ranks, or None if the user's options replace it."""
     if file.format != "tiktoken" or options.special_tokens:
         return None
     with input_errors(location):
@@ -343,6 +343,7 @@ def _read(
         "arrow": lambda: formats.read_arrow(file.location),
         "huggingface": lambda: formats.read_huggingface(file.location),
         "minbpe": lambda: formats.read_minbpe(file.location),
+        "sentencepiece": lambda: formats.read_sentencepiece(file.location),
         "tekken": lambda: formats.read_tekken(file.location),
         "gpt2": lambda: formats.read_vocab_merges(
             file.location, _find_merges(file, options), specials, pattern=options.pattern or "gpt2"

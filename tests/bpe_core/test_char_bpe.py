@@ -481,9 +481,9 @@ def test_long_texts_are_cut_between_words(text: str, limit: int) -> None:
     [
         ({"words": "lines"}, "words: expected one of 'whitespace', 'bert', 'whole_text'"),
         ({"end_of_word_as": "prefix"}, "end_of_word_as: expected one of 'symbol', 'suffix'"),
-        ({"end_of_word": ""}, "end_of_word: expected a text without white space, or None"),
-        ({"unk_token": "a b"}, "unk_token: expected a text without white space, or None"),
-        ({"unk_token": "</w>"}, "expected another text than special tokens and unk_token"),
+        ({"end_of_word": ""}, "end_of_word: expected a text without whitespace, or None"),
+        ({"unk_token": "a b"}, "unk_token: expected a text without whitespace, or None"),
+        ({"unk_token": "</w>"}, "expected a text different from special tokens and unk_token"),
         ({"unicode_normalizer": "nfx"}, "unicode_normalizer: expected one of 'nfc'"),
         ({"method": "greedy"}, "method: expected one of 'merges', 'longest_first'"),
     ],
@@ -500,7 +500,7 @@ def test_settings_that_make_no_sense_are_refused(arguments: Any, message: str) -
     [
         (
             {"vocab_size": 5},
-            r"vocab_size: expected at least \d+ \(1 special tokens and unk",
+            r"vocab_size: expected at least \d+ \(1 special and unknown",
         ),
         ({"vocab_size": "5"}, "vocab_size: expected an integer from 1, found '5'"),
         ({"min_frequency": 0}, "min_frequency: expected an integer from 1, found 0"),
@@ -597,10 +597,10 @@ def test_ties_are_broken_as_asked_for() -> None:
 
 
 def test_counts_of_other_words_are_refused() -> None:
-    with pytest.raises(TrainingError, match="expected those of white-space words"):
+    with pytest.raises(TrainingError, match="expected counts of whitespace words"):
         CharBPETokenizer().train_from_counts(count_pretokens(["a"]), 10)
     counts = count_pretokens(["a"], pattern=WHITESPACE_WORDS)
-    with pytest.raises(TrainingError, match="expected those of white-space words"):
+    with pytest.raises(TrainingError, match="expected counts of whitespace words"):
         CharBPETokenizer.huggingface().train_from_counts(counts, 10)
     with pytest.raises(TrainingError, match="first_seen needs the order of the text"):
         CharBPETokenizer().train_from_counts(counts, 10, tie_break="first_seen")
@@ -646,6 +646,15 @@ def test_documents_are_encoded_as_each_alone(method: Any) -> None:
     assert ids.dtype == np.uint16
     alone = [[0, *tokenizer.encode(text), 1, 1] for text in documents]
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == alone
+
+
+def test_ids_too_large_for_16_bits_are_refused() -> None:
+    large = CharBPETokenizer.from_vocab({"a": 70_000, "<unk>": 1, "</w>": 2}, [])
+    bounds = np.array([0]), np.array([1])
+    with pytest.raises(InvalidTokenizerError, match="uint32 for ids up to 70000, found uint16"):
+        large.encode_documents(b"a", *bounds, dtype=np.uint16)
+    ids, _ = large.encode_documents(b"a", *bounds, dtype=np.uint32)
+    assert ids.tolist() == [70_000, 2]
 
 
 def test_an_unknown_character_without_a_token_for_it_is_an_error_that_names_it() -> None:

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from profiles import times
 
 from bpe_core import BPETokenizer
 from bpe_core._native import Encoder, SpecialSet
+from bpe_core.buffers import concatenate
 from bpe_core.errors import UnknownTokenError
 
 Rule = tuple[int, int, int]
@@ -228,6 +229,50 @@ def test_whole_tokens_are_taken_as_they_are() -> None:
     documents = [b"aba", b"abab", long, long + b"z"]
     expected = [[400], [300, 300], [2**31 - 1], [122] * 61]
     assert encoded(native, documents * 2) == expected * 2
+
+
+@given(
+    rules=rule_lists(),
+    tokens=st.sets(
+        st.text(" ab", min_size=1, max_size=40) | st.sampled_from(["a" * 16, "ab" * 70])
+    ),
+    lengths=st.lists(st.integers(1, 140), max_size=40),
+    seed=st.integers(0, 9),
+    cache=st.integers(0, 64),
+)
+def test_whole_tokens_stay_whole_among_pretokens_that_merge(
+    rules: list[Rule], tokens: set[str], lengths: list[int], seed: int, cache: int
+) -> None:
+    rng = random.Random(seed)
+    words = [" " + "".join(rng.choices("ab", k=length)) for length in lengths]
+    # The words themselves too: some are then what their merges make, most are not.
+    whole = {token: 1000 + i for i, token in enumerate(sorted(tokens | set(words[::3])))}
+    buffer, offsets = concatenate([token.encode() for token in whole])
+    byte_ids = dict(enumerate(range(256)))
+    texts = [word for word in words for _ in range(2)] + [f" {token}" for token in tokens]
+    for portable in (False, True):
+        native = encoder(rules, pattern="none", cache_entries=cache, portable=portable)
+        native.set_whole_tokens(buffer, offsets, np.array(list(whole.values()), np.uint32))
+        for text in texts:
+            expected = [whole[text]] if text in whole else merged(text.encode(), rules, byte_ids)
+            assert encoded(native, [text.encode()]) == [expected]
+        split = encoder(rules, cache_entries=cache, portable=portable)
+        split.set_whole_tokens(buffer, offsets, np.array(list(whole.values()), np.uint32))
+        one_by_one = [
+            [whole[word]] if word in whole else merged(word.encode(), rules, byte_ids)
+            for word in words
+        ]
+        assert encoded(split, ["".join(words).encode()]) == [list(chain(*one_by_one))]
+
+
+def test_a_whole_token_may_have_a_byte_without_an_id() -> None:
+    ids = BYTE_IDS.copy()
+    ids[ord("x")] = -1
+    native = encoder([(97, 98, 300)], ids)
+    native.set_whole_tokens(b"abxab", np.array([0, 3, 5]), np.array([400, 300], np.uint32))
+    assert encoded(native, [b"abx", b"ab"]) == [[400], [300]]
+    with pytest.raises(UnknownTokenError):
+        encoded(native, [b"abxx"])
 
 
 # ---- documents, threads, dtypes

@@ -325,8 +325,27 @@ def test_a_batch_has_the_ids_of_its_documents(
         assert (ids.dtype, found.dtype) == (np.uint32, np.int64)
         assert parts_of(ids, found)[: len(documents)] == expected
         assert len(found) == len(documents) + 1
+        assert ours.encode_batch(form, num_threads=num_threads)[: len(documents)] == expected
     ids, found = ours.encode_documents(data, starts[::-1].copy(), ends[::-1].copy())
     assert parts_of(ids, found)[: len(documents)] == expected[::-1]
+
+
+def test_lists_of_ids_are_separate_and_allow_special_tokens_as_encode_does() -> None:
+    ours = BPETokenizer({i: bytes([i]) for i in range(256)}, [], [END])
+    first, second = ours.encode_batch([END, END])
+    first.append(1)
+    assert second == ours.encode(END)
+    assert ours.encode_batch([END], allowed_special="none") == [ours.encode_ordinary(END)]
+    with pytest.raises(SpecialTokenError, match="document 1, byte 1"):
+        ours.encode_batch(["", f"a{END}"], allowed_special="none_raise")
+    with pytest.raises(ValueError, match="num_threads"):
+        ours.encode_batch([], num_threads=-1)
+
+
+def test_large_ids_are_in_lists_as_they_are() -> None:
+    vocab = {2**31 - 300 + i: bytes([i]) for i in range(256)} | {2**20 + 3: b"ab"}
+    ours = BPETokenizer(vocab, [(b"a", b"b")])
+    assert ours.encode_batch(["abab", "b"]) == [[2**20 + 3] * 2, [2**31 - 300 + 98]]
 
 
 @pytest.fixture(scope="module", params=["gpt2", r"\w+|\s"])

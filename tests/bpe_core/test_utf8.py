@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 from profiles import times
 
 from bpe_core._native import utf8_valid_prefix
+from bpe_core.buffers import to_utf8
+from bpe_core.documents import to_buffer
 
 # Characters at the edges of what each length of UTF-8 can hold, and what is just beyond.
 VALID = ["\x00", "\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000"]
@@ -65,3 +68,34 @@ def test_every_character_is_valid_and_text_cut_inside_a_character_is_not() -> No
         start = rng.randrange(len(text) - 300)
         data = text[start:][: rng.randrange(300)]
         assert utf8_valid_prefix(data) == valid_prefix(data)
+
+
+# Surrogates too: "\ud83d" and "\ude00" are a pair in this order alone.
+CHARACTERS = [*VALID, "a", " ", "😀", "\ud83d", "\ude00", "\udbff", "\udfff"]
+
+
+@settings(max_examples=times(3))
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(CHARACTERS), st.sampled_from([1, 1, 2, 7, 8, 9, 33])),
+            max_size=8,
+        ).map(lambda runs: "".join(character * n for character, n in runs))
+        | st.binary(max_size=9),
+        max_size=4,
+    )
+)
+def test_texts_are_joined_in_utf8(texts: list[str | bytes]) -> None:
+    buffer, offsets = to_buffer(texts)  # type: ignore[arg-type]
+    found = [bytes(buffer[begin:end]) for begin, end in pairwise(offsets)]
+    assert found == list(map(to_utf8, texts))
+    assert int(offsets[-1]) == len(buffer)
+
+
+def test_texts_may_come_in_any_form() -> None:
+    texts = ["é", b"b", bytearray(b"c"), memoryview(b"d")]
+    for documents in (texts, tuple(texts[:3]), iter(texts)):
+        buffer, offsets = to_buffer(documents)  # type: ignore[arg-type]
+        assert bytes(buffer) == b"\xc3\xa9bcd"[: int(offsets[-1])]
+    with pytest.raises(TypeError, match="expected a text as str or bytes, found int"):
+        to_buffer(["a", 1])  # type: ignore[list-item]

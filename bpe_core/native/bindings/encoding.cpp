@@ -16,6 +16,7 @@
 #include "encoder.hpp"
 #include "longest_match.hpp"
 #include "rank_joins.hpp"
+#include "zeroed_array.hpp"
 
 namespace bpe {
 namespace {
@@ -63,6 +64,49 @@ class Reserve {
   void* fence_;  // behind them: what is free at the very end would be given to the system too
 };
 
+// Python's ints of ids, made when they are first needed and shared by all lists.
+class SharedInts {
+ public:
+  explicit SharedInts(uint32_t largest)
+      : ints_(std::min(static_cast<size_t>(largest) + 1, kMostShared)) {}
+  SharedInts(const SharedInts&) = delete;
+  SharedInts& operator=(const SharedInts&) = delete;
+  ~SharedInts() {
+    for (size_t i = 0; i < ints_.size(); ++i) Py_XDECREF(ints_[i]);
+  }
+
+  py::list to_list(const uint32_t* ids, size_t n) {
+    py::list result = py::reinterpret_steal<py::list>(PyList_New(static_cast<py::ssize_t>(n)));
+    if (!result) throw py::error_already_set();
+    for (size_t i = 0; i < n; ++i) {
+      // The ints lie anywhere in memory, and each is written to.
+      if (i + kAhead < n && ids[i + kAhead] < ints_.size()) {
+        __builtin_prefetch(ints_[ids[i + kAhead]], 1);
+      }
+      PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), to_int(ids[i]));
+    }
+    return result;
+  }
+
+ private:
+  static constexpr size_t kMostShared = size_t{1} << 20;
+  static constexpr size_t kAhead = 8;
+
+  // A new reference.
+  PyObject* to_int(uint32_t id) {
+    PyObject* shared = id < ints_.size() ? ints_[id] : nullptr;
+    if (shared == nullptr) {
+      shared = PyLong_FromUnsignedLong(id);
+      if (shared == nullptr) throw py::error_already_set();
+      if (id >= ints_.size()) return shared;
+      ints_[id] = shared;
+    }
+    return Py_NewRef(shared);
+  }
+
+  ZeroedArray<PyObject*> ints_;
+};
+
 class PyEncoder {
  public:
   PyEncoder(const Int64Array& byte_ids, std::vector<MergeRule> rules, int64_t unknown_id,
@@ -71,21 +115,18 @@ class PyEncoder {
       : encoder_(MergeRules(checked_byte_ids(byte_ids), rules, unknown_id, join_unknown),
                  scanner_from_argument(pattern, portable), normalizer_or_none(normalizer),
                  portable),
+        ints_(encoder_.largest_id()),
         native_(pattern.has_value()),
         workspaces_(cache_entries) {}
 
-  void set_whole_tokens(const py::buffer& buffer, const Int64Array& offsets,
+  // Returns whether this makes a difference.
+  bool set_whole_tokens(const py::buffer& buffer, const Int64Array& offsets,
                         const py::array_t<uint32_t, py::array::c_style>& ids) {
     const BytesView keys(buffer);
     check_key_offsets(keys, offsets, ids.size());
-    WholeTokens whole;
-    for (py::ssize_t i = 0; i < ids.size(); ++i) {
-      const int64_t begin = offsets.data()[i];
-      whole.emplace(std::string(reinterpret_cast<const char*>(keys.data()) + begin,
-                                static_cast<size_t>(offsets.data()[i + 1] - begin)),
-                    ids.data()[i]);
-    }
-    encoder_.set_whole_tokens(std::move(whole));
+    py::gil_scoped_release release;
+    return encoder_.set_whole_tokens(
+        {keys.data(), offsets.data(), ids.data(), static_cast<size_t>(ids.size())});
   }
 
   void set_space_prefix(const std::string& place, bool before_space) {
@@ -108,13 +149,35 @@ class PyEncoder {
     return encode_as<uint32_t>(documents, specials, affixes, num_threads, continues);
   }
 
+  // The ids of each document as a list.
+  py::list encode_lists(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends,
+                        const SpecialSet& specials, int num_threads) {
+    if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
+    const BytesView data(buffer);
+    const DocumentSpans documents = checked_spans(data, starts, ends);
+    const size_t n = documents.n;
+    IdBuffer<uint32_t> ids;
+    std::vector<int64_t> offsets(n + 1, 0);
+    encode_into(documents, specials, {}, num_threads, false, ids, offsets.data() + 1);
+    py::list lists = py::reinterpret_steal<py::list>(PyList_New(static_cast<py::ssize_t>(n)));
+    if (!lists) throw py::error_already_set();
+    for (size_t i = 0; i < n; ++i) {
+      py::list list =
+          ints_.to_list(ids.data() + offsets[i], static_cast<size_t>(offsets[i + 1] - offsets[i]));
+      PyList_SET_ITEM(lists.ptr(), static_cast<py::ssize_t>(i), list.release().ptr());
+    }
+    return lists;
+  }
+
   py::list encode_text(const py::object& text, const SpecialSet& specials) {
-    return encode_one(text, specials, false, SIZE_MAX, to_list);
+    return encode_one<py::list>(
+        text, specials, false, SIZE_MAX,
+        [this](const IdBuffer<uint32_t>& ids) { return ints_.to_list(ids.data(), ids.size()); });
   }
 
   // The ids as bytes, uint32 each. Takes little memory beyond that of the text and these.
   py::bytes encode_step(const py::object& text, const SpecialSet& specials, bool continues) {
-    return encode_one(text, specials, continues, Workspace::kStreamLines, to_bytes);
+    return encode_one<py::bytes>(text, specials, continues, Workspace::kStreamLines, to_bytes);
   }
 
   // Around a stream: memory that was kept for it is free meanwhile, for its text and Python's
@@ -144,9 +207,9 @@ class PyEncoder {
   }
 
  private:
-  template <class Result>
+  template <class Result, class Convert>
   Result encode_one(const py::object& text, const SpecialSet& specials, bool continues,
-                    size_t most_lines, Result (*convert)(const IdBuffer<uint32_t>&)) {
+                    size_t most_lines, const Convert& convert) {
     if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
     std::optional<BytesView> view;
     const uint8_t* bytes;
@@ -190,18 +253,6 @@ class PyEncoder {
     return py::reinterpret_steal<py::bytes>(bytes);
   }
 
-  static py::list to_list(const IdBuffer<uint32_t>& ids) {
-    const auto size = static_cast<py::ssize_t>(ids.size());
-    py::list result = py::reinterpret_steal<py::list>(PyList_New(size));
-    if (!result) throw py::error_already_set();
-    for (py::ssize_t i = 0; i < size; ++i) {
-      PyObject* const id = PyLong_FromLong(ids.data()[i]);
-      if (id == nullptr) throw py::error_already_set();
-      PyList_SET_ITEM(result.ptr(), i, id);
-    }
-    return result;
-  }
-
   static SpacePrefix::Place space_prefix_place_from_name(const std::string& name) {
     using enum SpacePrefix::Place;
     if (name == "nowhere") return nowhere;
@@ -223,25 +274,30 @@ class PyEncoder {
                       const Affixes& affixes, int num_threads, bool continues) {
     std::vector<int64_t> offsets(documents.n + 1, 0);
     IdBuffer<Id> ids;
-    {
-      py::gil_scoped_release release;
-      const auto encode = [&](const DocumentSpans& part, Workspace& workspace,
-                              IdBuffer<Id>& part_ids, int64_t* part_offsets) {
-        encoder_.encode_documents(workspace, part, specials.matcher(), specials.ids(), affixes,
-                                  continues, part_ids, part_offsets);
-      };
-      const size_t threads =
-          num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
-      encode_in_threads(encode, workspaces_, documents, encoder_.growth(),
-                        affixes.prepend.size() + affixes.append.size(), threads, ids,
-                        offsets.data() + 1);
-    }
+    encode_into(documents, specials, affixes, num_threads, continues, ids, offsets.data() + 1);
     return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
+  }
+
+  template <class Id>
+  void encode_into(const DocumentSpans& documents, const SpecialSet& specials,
+                   const Affixes& affixes, int num_threads, bool continues, IdBuffer<Id>& ids,
+                   int64_t* offsets) {
+    py::gil_scoped_release release;
+    const auto encode = [&](const DocumentSpans& part, Workspace& workspace, IdBuffer<Id>& part_ids,
+                            int64_t* part_offsets) {
+      encoder_.encode_documents(workspace, part, specials.matcher(), specials.ids(), affixes,
+                                continues, part_ids, part_offsets);
+    };
+    const size_t threads =
+        num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
+    encode_in_threads(encode, workspaces_, documents, encoder_.growth(),
+                      affixes.prepend.size() + affixes.append.size(), threads, ids, offsets);
   }
 
   Reserve reserve_;
   size_t streams_ = 0;
   Encoder encoder_;
+  SharedInts ints_;
   bool native_;
   WorkspacePool workspaces_;
 };
@@ -325,6 +381,8 @@ void bind_encoding(py::module_& m) {
            "specials"_a, "prepend"_a = std::vector<uint32_t>{},
            "append"_a = std::vector<uint32_t>{}, "bits"_a = 32, "num_threads"_a = 1,
            "continues"_a = false)
+      .def("encode_lists", &PyEncoder::encode_lists, "data"_a, "starts"_a, "ends"_a, "specials"_a,
+           "num_threads"_a = 1)
       .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a)
       .def("encode_step", &PyEncoder::encode_step, "text"_a, "specials"_a, "continues"_a = false)
       .def("begin_stream", &PyEncoder::begin_stream)

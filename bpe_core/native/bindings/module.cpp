@@ -1,5 +1,5 @@
-// The extension bpe_core._native. The parts are compiled here together: pybind11 costs each file
-// that includes it as much as all of the parts' own code.
+// The extension bpe_core._native. All parts are compiled as one file, since including pybind11
+// takes as long to compile as all of the parts' own code.
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -14,6 +14,7 @@
 #include "patterns.cpp"
 #include "splitting.cpp"
 #include "text.cpp"
+#include "tokenizer_files.cpp"
 
 namespace bpe {
 namespace {
@@ -50,4 +51,5 @@ PYBIND11_MODULE(_native, m) {
   bpe::bind_counting(m);
   bpe::bind_learning(m);
   bpe::bind_encoding(m);
+  bpe::bind_tokenizer_files(m);
 }

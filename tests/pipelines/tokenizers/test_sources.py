@@ -313,7 +313,7 @@ def test_what_the_hub_refuses_is_said_in_words(hub: HubServer, published: bytes)
     for url, message in {
         "hf://org/nothing": "The repository was not found",
         "hf://org/model@nothing": "none called nothing",
-        "hf://org/gated": "may not be read with this token",
+        "hf://org/gated": "may not be used with this token",
         "hf://org/broken": "HTTP 400",
     }.items():
         with pytest.raises(InputError, match=message) as raised:
@@ -327,7 +327,7 @@ def test_a_hub_that_does_not_answer_is_said(
     with hub_server() as server:
         url = server.url
     use_hub(monkeypatch, url, tmp_path / "cache")
-    with pytest.raises(InputError, match="The Hub can't be reached"):
+    with pytest.raises(InputError, match="The Hub cannot be reached"):
         read_source("hf://org/model")
 
 

@@ -1,0 +1,153 @@
+// Files of tokenizers: their merges and vocabularies, as columns.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "arguments.hpp"
+#include "merge_texts.hpp"
+#include "stand_ins.hpp"
+
+namespace bpe {
+namespace {
+
+// (begin, end, merges) of the array at model.merges, or None.
+py::object find_merges_in(const py::buffer& json) {
+  const BytesView data(json);
+  std::optional<FoundMerges> found;
+  {
+    py::gil_scoped_release release;
+    found = find_merges(data.data(), data.size());
+  }
+  if (!found) return py::none();
+  return py::make_tuple(found->begin, found->end, std::move(found->merges));
+}
+
+// int64[m, 3], or None if a merge is not of these tokens.
+py::object rows_of(const MergeTexts& merges, const py::buffer& buffer, const Int64Array& offsets,
+                   const Int64Array& ids, bool stand_ins) {
+  const BytesView keys(buffer);
+  check_key_offsets(keys, offsets, ids.size());
+  std::optional<std::vector<int64_t>> rows;
+  {
+    py::gil_scoped_release release;
+    const auto n = static_cast<size_t>(ids.size());
+    rows = merges.rows({keys.data(), offsets.data(), n}, ids.data(), stand_ins);
+  }
+  if (!rows) return py::none();
+  const auto num_rows = static_cast<py::ssize_t>(rows->size() / 3);
+  return to_array(std::move(*rows)).reshape({num_rows, py::ssize_t{3}});
+}
+
+// Appends the bytes that a text of stand-ins means; false if it is none.
+bool append_bytes_of(PyObject* text, std::vector<uint8_t>& bytes) {
+  const auto kind = PyUnicode_KIND(text);
+  const void* const data = PyUnicode_DATA(text);
+  const Py_ssize_t n = PyUnicode_GET_LENGTH(text);
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    const int byte = byte_of_stand_in(PyUnicode_READ(kind, data, i));
+    if (byte < 0) return false;
+    bytes.push_back(static_cast<uint8_t>(byte));
+  }
+  return true;
+}
+
+// (ids int64[n] ascending, buffer, offsets int32[n + 1]): the entries of a vocabulary in stand-ins
+// that are not left out. None if one is no such entry, or an id stands twice.
+py::object entries_in_stand_ins(const py::dict& entries, const py::object& left_out,
+                                int64_t max_id) {
+  struct Entry {
+    int64_t id;
+    size_t begin;
+    size_t end;
+  };
+  std::vector<Entry> found;
+  found.reserve(entries.size());
+  std::vector<uint8_t> bytes;
+  PyObject* key;
+  PyObject* value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(entries.ptr(), &position, &key, &value)) {
+    if (!PyUnicode_Check(key) || !PyLong_CheckExact(value)) return py::none();
+    int overflow = 0;
+    const int64_t id = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow != 0 || id < 0 || id > max_id) return py::none();
+    const int is_left_out = PySequence_Contains(left_out.ptr(), key);
+    if (is_left_out < 0) throw py::error_already_set();
+    if (is_left_out != 0) continue;
+    const size_t begin = bytes.size();
+    if (!append_bytes_of(key, bytes)) return py::none();
+    found.push_back({id, begin, bytes.size()});
+  }
+  if (bytes.size() > INT32_MAX) return py::none();
+  std::ranges::sort(found, {}, &Entry::id);
+  std::vector<int64_t> ids(found.size());
+  std::vector<int32_t> offsets(found.size() + 1, 0);
+  std::vector<uint8_t> sorted(bytes.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Entry& entry = found[i];
+    if (i > 0 && ids[i - 1] == entry.id) return py::none();
+    ids[i] = entry.id;
+    offsets[i + 1] = offsets[i] + static_cast<int32_t>(entry.end - entry.begin);
+    std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(entry.begin),
+              bytes.begin() + static_cast<std::ptrdiff_t>(entry.end), sorted.begin() + offsets[i]);
+  }
+  return py::make_tuple(to_array(std::move(ids)), to_array(std::move(sorted)),
+                        to_array(std::move(offsets)));
+}
+
+// The first merge whose sides, tokens by index, do not make its result; -1 if there is none.
+int64_t find_wrong_merge(const py::buffer& buffer, const Int64Array& offsets,
+                         const Int64Array& left, const Int64Array& right,
+                         const Int64Array& result) {
+  const BytesView keys(buffer);
+  const py::ssize_t n = std::max<py::ssize_t>(offsets.size() - 1, 0);
+  check_key_offsets(keys, offsets, n);
+  if (right.size() != left.size() || result.size() != left.size()) {
+    throw std::invalid_argument("left, right and result must be equally long");
+  }
+  py::gil_scoped_release release;
+  const auto begin_of = [&](int64_t i) { return keys.data() + offsets.data()[i]; };
+  const auto length_of = [&](int64_t i) {
+    return static_cast<size_t>(offsets.data()[i + 1] - offsets.data()[i]);
+  };
+  for (py::ssize_t i = 0; i < left.size(); ++i) {
+    const int64_t sides[3] = {left.data()[i], right.data()[i], result.data()[i]};
+    for (const int64_t side : sides) {
+      if (side < 0 || side >= n) throw std::invalid_argument("a merge is not of these tokens");
+    }
+    const size_t length = length_of(sides[0]);
+    const uint8_t* const made = begin_of(sides[2]);
+    if (length + length_of(sides[1]) != length_of(sides[2]) ||
+        std::memcmp(made, begin_of(sides[0]), length) != 0 ||
+        std::memcmp(made + length, begin_of(sides[1]), length_of(sides[1])) != 0) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+void bind_tokenizer_files(py::module_& m) {
+  py::class_<MergeTexts>(m, "MergeTexts")
+      .def("__len__", &MergeTexts::size)
+      .def("rows", &rows_of, "keys"_a, "offsets"_a, "ids"_a, "stand_ins"_a);
+  m.def("find_merges", &find_merges_in, "json"_a);
+  m.def("entries_in_stand_ins", &entries_in_stand_ins, "entries"_a, "left_out"_a, "max_id"_a);
+  m.def(
+      "has_equal_keys",
+      [](const py::buffer& buffer, const Int64Array& offsets) {
+        const BytesView keys(buffer);
+        const py::ssize_t n = std::max<py::ssize_t>(offsets.size() - 1, 0);
+        check_key_offsets(keys, offsets, n);
+        py::gil_scoped_release release;
+        return has_equal_keys({keys.data(), offsets.data(), static_cast<size_t>(n)});
+      },
+      "keys"_a, "offsets"_a);
+  m.def("find_wrong_merge", &find_wrong_merge, "keys"_a, "offsets"_a, "left"_a, "right"_a,
+        "result"_a);
+}
+
+}  // namespace bpe
