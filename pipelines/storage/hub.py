@@ -111,8 +111,11 @@ def hub_library() -> ModuleType:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
-        import huggingface_hub
+    try:  # its modules are attributes only once they are imported
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.hf_api
+        import huggingface_hub.utils
     except ImportError as error:
         raise ConfigError(
             "A package for hf:// is not installed.",

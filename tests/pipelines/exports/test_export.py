@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -115,6 +115,26 @@ def test_files_of_others_are_refused_and_kept(output: Path, target: Path) -> Non
             with pytest.raises(OutputError, match=name):
                 run(output, place, restart=restart)
         assert contents(place) == {name: b"mine"}
+
+
+def test_restart_goes_on_after_an_interrupted_restart(
+    output: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(output, target, to="npy")
+    remove = Directory.remove_files
+
+    def interrupted(directory: Directory, names: Sequence[str]) -> None:
+        if any(name.endswith(".npy") for name in names):
+            raise KeyboardInterrupt
+        remove(directory, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "remove_files", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(output, target, to="nanogpt", restart=True)
+    run(output, target, to="nanogpt", restart=True)
+    run(output, target.parent / "fresh", to="nanogpt")
+    assert contents(target) == contents(target.parent / "fresh")
 
 
 @pytest.mark.parametrize("to", FORMATS)
