@@ -249,7 +249,7 @@ class VanishedFileError(ChangedFileError):
 class UnreadableFileError(InputError):
     """A file cannot be read because its storage keeps failing.
 
-    The build ends, and the same command goes on when the storage is back.
+    The build ends, and the same command resumes it when the storage works again.
     """
 
 
