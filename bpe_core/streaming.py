@@ -98,7 +98,11 @@ class TextStream:
         """
         if self._has_safe_cuts:
             return safe_cut(text, False, limit, self._specials, self._normalizer, self._pattern)
-        ends = (end for _, end, _ in self._specials.find_all(text) if end <= limit)
+        ends = (
+            end
+            for _, end, _ in self._specials.find_all(text)
+            if end <= limit and not self._specials.binds(text[end - 1], text[end])
+        )
         return max(ends, default=None)
 
 

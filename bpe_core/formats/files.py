@@ -28,11 +28,16 @@ class CannotHoldError(BpeError, ValueError):
 
 
 def refuse_normalization(model: TokenizerModel) -> None:
-    """For formats of byte-level tokenizers, which cannot say that text is normalized.
+    """For formats of byte-level tokenizers without a normalizer and flags of special tokens.
 
     Raises:
-        CannotHoldError: the tokenizer normalizes, or merges characters.
+        CannotHoldError: the tokenizer normalizes, merges characters or has such flags.
     """
+    for text, flags in model.token_flags.items():
+        raise CannotHoldError(
+            f"the special token {text!r} is found by its flags ({', '.join(sorted(flags))}), which "
+            "the format does not have"
+        )
     if model.characters is not None:
         raise CannotHoldError(
             "its merges are of characters, as SentencePiece's, and the format is for byte-level "

@@ -234,8 +234,10 @@ class _Rules:
         self._vocabulary = vocabulary
         model = sources.model
         tokenizer = sources._tokenizer
-        self._restores = isinstance(tokenizer, BPETokenizer) and (
-            len(np.flatnonzero(tokenizer.model.byte_ids >= 0)) == 256
+        self._restores = (
+            isinstance(tokenizer, BPETokenizer)
+            and len(np.flatnonzero(tokenizer.model.byte_ids >= 0)) == 256
+            and not tokenizer.model.token_flags
         )
         rules = cutting_rules(model)
         self._normalizer = native_normalizer(rules["normalizer"], rules["normalize_quotes"])
