@@ -59,6 +59,24 @@ class Splitter:
     @property
     def has_cuts(self) -> bool: ...
 
+class PatternStep:
+    def __init__(
+        self,
+        code: NDArray[np.int32],
+        scouts: Sequence[tuple[bool, NDArray[np.int32]]],
+        sets: NDArray[np.uint8],
+        starts: Sequence[int],
+        classes: Sequence[int],
+    ) -> None: ...
+    @property
+    def states(self) -> int: ...
+    @property
+    def matches_everything(self) -> bool: ...
+
+class PatternSplitter(Splitter):
+    def __init__(self, steps: Sequence[PatternStep]) -> None: ...
+    def may_cut(self, previous: int, next: int) -> bool: ...
+
 class VocabularySplitter(Splitter):
     def __init__(
         self,

@@ -20,6 +20,7 @@ from bpe_core._native import (
     OrderedPretokens,
     PretokenTable,
     SpecialSet,
+    Splitter,
     cut_lookahead,
     safe_cut,
     utf8_valid_prefix,
@@ -29,7 +30,13 @@ from bpe_core.cores import usable_cores
 from bpe_core.counts import PretokenCounts, columns_to_arrow, normalization_metadata
 from bpe_core.errors import InvalidUtf8Error, TrainingError
 from bpe_core.normalization import native_normalizer
-from bpe_core.patterns import Pattern, pattern_with_rules, resolve_pattern, split_custom
+from bpe_core.patterns import (
+    Pattern,
+    pattern_with_rules,
+    resolve_pattern,
+    split_custom,
+    warn_of_slow_pattern,
+)
 from bpe_core.special_tokens import check_special_tokens, special_set, split_special_tokens
 
 __all__ = ["Errors", "count_pretokens", "ordered_pretokens"]
@@ -159,6 +166,7 @@ def _count(
     if num_threads < 0:
         raise TrainingError(f"num_threads: expected 0 (all cores) or more, found {num_threads}")
     resolved = resolve_pattern(rules.pattern)
+    warn_of_slow_pattern(resolved)
     cuts = (*rules.special_tokens, *rules.separators)
     normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
     specials = special_set(cuts)
@@ -167,8 +175,8 @@ def _count(
     if paths is None:
         batches = _document_batches(source, errors)  # type: ignore[arg-type]
     else:
-        cut = resolved.has_safe_cuts
-        batches = _file_batches(paths, specials, normalizer, cut, errors)
+        cut_by = resolved.scanner if resolved.has_safe_cuts else None
+        batches = _file_batches(paths, specials, normalizer, cut_by, errors)
     metadata = {
         "pattern": rules.pattern,
         "special_tokens": json.dumps(rules.special_tokens, ensure_ascii=False),
@@ -190,7 +198,7 @@ class _Counter:
         num_threads: int,
         in_order: bool,
     ) -> None:
-        self._native = pattern.native
+        self._scanner = pattern.scanner
         self._regex = pattern.regex
         self._cut_at = [text.encode() for text in cut_at]
         self._specials = specials
@@ -202,11 +210,11 @@ class _Counter:
 
     def count(self, batches: Iterator[_Batch]) -> PretokenTable | OrderedPretokens:
         if self._in_order:
-            ordered = OrderedPretokens(self._native, self._cut_at, self._normalizer)
+            ordered = OrderedPretokens(self._scanner, self._cut_at, self._normalizer)
             for batch in batches:
                 self._add(ordered, batch)
             return ordered
-        if self._threads == 1 or self._native is None:
+        if self._threads == 1 or self._scanner is None:
             for batch in batches:
                 self._add_to_own_table(batch)
         else:
@@ -230,7 +238,7 @@ class _Counter:
                 future.result()
 
     def _new_table(self) -> PretokenTable:
-        return PretokenTable(self._native, self._cut_at, normalizer=self._normalizer)
+        return PretokenTable(self._scanner, self._cut_at, normalizer=self._normalizer)
 
     def _add_to_own_table(self, batch: _Batch) -> None:
         table: PretokenTable | None = getattr(self._local, "table", None)
@@ -240,7 +248,7 @@ class _Counter:
         self._add(table, batch)
 
     def _add(self, table: PretokenTable | OrderedPretokens, batch: _Batch) -> None:
-        if self._native is not None:
+        if self._scanner is not None:
             table.add_documents(*batch)
             return
         add_custom_pretokens(table, batch, self._regex, self._specials, self._normalizer)
@@ -254,7 +262,7 @@ def add_custom_pretokens(
     normalizer: Normalizer | None = None,
     max_pretoken_bytes: int = 0,
 ) -> list[tuple[int, int, int]]:
-    """Count a batch by a custom pattern: `regex` finds the pre-tokens, the table counts them.
+    """Count a batch by a pattern that is not compiled, with pre-tokens from `regex`.
 
     Returns:
         (document, offset in it, bytes) of each pre-token longer than max_pretoken_bytes (0: no
@@ -374,16 +382,20 @@ def _file_batches(
     paths: list[Path],
     specials: SpecialSet,
     normalizer: Normalizer | None,
-    may_cut: bool,
+    cut_by: str | Splitter | None,
     errors: Errors,
 ) -> Iterator[_Batch]:
     for path in paths:
-        for chunk in _file_chunks(path, specials, normalizer, may_cut, errors):
+        for chunk in _file_chunks(path, specials, normalizer, cut_by, errors):
             yield chunk, np.array([0], np.int64), np.array([len(chunk)], np.int64)
 
 
 def _file_chunks(
-    path: Path, specials: SpecialSet, normalizer: Normalizer | None, may_cut: bool, errors: Errors
+    path: Path,
+    specials: SpecialSet,
+    normalizer: Normalizer | None,
+    cut_by: str | Splitter | None,
+    errors: Errors,
 ) -> Iterator[bytearray]:
     """Yield the file's text in chunks that together have the pre-tokens of the whole file."""
     lookahead = cut_lookahead(specials)
@@ -391,8 +403,8 @@ def _file_chunks(
     wanted = _BATCH_BYTES
     for block in _valid_blocks(path, errors):
         text += block
-        while may_cut and len(text) >= wanted + lookahead:
-            cut = safe_cut(text, False, len(text) - lookahead, specials, normalizer)
+        while cut_by is not None and len(text) >= wanted + lookahead:
+            cut = safe_cut(text, False, len(text) - lookahead, specials, normalizer, cut_by)
             if cut is None:
                 # Twice the text, so that looking again takes linear time in all.
                 wanted = 2 * len(text)

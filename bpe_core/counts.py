@@ -1,4 +1,4 @@
-"""PretokenCounts: pre-tokens with the number of times that each occurs."""
+"""PretokenCounts: distinct pre-tokens with their numbers of occurrences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PretokenCounts:
     """Distinct pre-tokens with their counts, as Arrow columns.
 
     Attributes:
-        metadata: how and what text was counted (pattern, special_tokens as JSON, …).
+        metadata: How the text was counted (pattern, special_tokens as JSON, …).
 
     Example:
         >>> counts = PretokenCounts.from_mapping({b"low": 5, b" lower": 2})

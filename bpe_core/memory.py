@@ -1,4 +1,4 @@
-"""Memory that training takes, and memory that is available, to refuse early what does not fit."""
+"""Estimates of the memory that training needs and that is available, to refuse early."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _COLUMN_BYTES = 32
 
 
 def training_memory(pretokens: int, pretoken_bytes: int) -> int:
-    """Estimate the bytes of memory that learning merges takes.
+    """Estimate the bytes of memory needed for learning merges.
 
     Args:
-        pretokens: number of distinct pre-tokens.
-        pretoken_bytes: sum of their lengths.
+        pretokens: Number of distinct pre-tokens.
+        pretoken_bytes: Sum of their lengths.
     """
     learner = _LEARNER_BYTES * (pretoken_bytes + pretokens)
     return _FIXED_BYTES + learner + 2 * pretoken_bytes + _COLUMN_BYTES * pretokens
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that this process could still take; None if unknown.
+    """Return the bytes of memory that this process can still allocate, or None if unknown.
 
     The limit is that of the machine or of the control group, whichever is lower.
     """

@@ -6,8 +6,8 @@ RegexTokenizer     text is split by a pattern first, and special tokens become t
 GPT4Tokenizer      GPT-4's vocabulary, cl100k_base; the ids of tiktoken
 =================  ==============================================================================
 
-Programs written for minbpe work here with other imports, and their tokenizers have the same
-merges, ids and files. Where minbpe fails an assertion or is quietly wrong, there are errors here.
+Programs written for minbpe work here with other imports, and their tokenizers have the same merges,
+ids and files. Where minbpe fails an assertion or is silently wrong, these classes raise errors.
 
 Source: https://github.com/karpathy/minbpe
 """
@@ -87,17 +87,17 @@ GPT4_SPECIAL_TOKENS = {
 _CL100K_URL = "https://openaipublic.blob.core.windows.net/encodings/cl100k_base.tiktoken"
 _CL100K_SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
 
-_MERGES_A_STEP = 256  # learned between two prints
+_MERGES_A_STEP = 256  # learned between two lines of output
 
 _Self = TypeVar("_Self", bound="_Tokenizer")
 
 
 def get_stats(ids: Sequence[int], counts: dict[Pair, int] | None = None) -> dict[Pair, int]:
-    """How often each pair of neighbours occurs, with overlap, in the order of first occurrence.
+    """Count each pair of adjacent ids, with overlap, in the order of first occurrence.
 
     Args:
-        ids: any ids.
-        counts: if given, it is added to and returned.
+        ids: Any ids.
+        counts: If given, counts are added to it, and it is returned.
 
     Example:
         >>> get_stats([1, 2, 3, 1, 2])
@@ -110,7 +110,7 @@ def get_stats(ids: Sequence[int], counts: dict[Pair, int] | None = None) -> dict
 
 
 def merge(ids: Sequence[int], pair: Pair, idx: int) -> list[int]:
-    """The ids with every occurrence of a pair replaced by one id, from the left, without overlap.
+    """Replace every occurrence of a pair by one id, from left to right without overlap.
 
     Example:
         >>> merge([1, 2, 3, 1, 2], (1, 2), 4)
@@ -131,11 +131,11 @@ def merge(ids: Sequence[int], pair: Pair, idx: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _State:
-    """A tokenizer at one moment. It is replaced as a whole: other threads never see half of it."""
+    """State of a tokenizer, replaced as a whole so that other threads never see a mixture."""
 
     tokenizer: BPETokenizer
     special_tokens: dict[str, int]  # in the order they were registered
-    specials_in_vocab: bool  # after loading they are, after training they are not, as in minbpe
+    specials_in_vocab: bool  # True after loading, False after training, as in minbpe
 
     @property
     def model(self) -> TokenizerModel:
@@ -156,17 +156,18 @@ class _State:
 
 
 class _Tokenizer:
-    """What all three have."""
+    """Base class of the three tokenizers."""
 
     _splits: ClassVar[bool]  # by a pattern
     _state: _State
 
     @classmethod
     def from_model(cls: type[_Self], model: TokenizerModel) -> _Self:
-        """A tokenizer from a tokenizer as data, such as `BPETokenizer.model`.
+        """Return the tokenizer for a model, such as `BPETokenizer.model`.
 
         Raises:
-            CannotHoldError: the class has no such tokenizer; the message says why.
+            CannotHoldError: The class cannot represent this tokenizer; the message contains the
+                reason.
         """
         found = minbpe_model(model)
         if (reason := cls._why_not_pattern(found.pattern)) is not None:
@@ -177,50 +178,50 @@ class _Tokenizer:
 
     @property
     def model(self) -> TokenizerModel:
-        """The tokenizer as data."""
+        """Return the tokenizer as data."""
         return self._state.model
 
     @property
     def pattern(self) -> str:
-        """The regular expression that splits text; "" if text is not split."""
+        """Return the regular expression that splits text, or "" if text is not split."""
         return self._state.pattern
 
     @property
     def merges(self) -> Mapping[Pair, int]:
-        """Pairs of ids with the id that each makes, in order."""
+        """Return the merged pairs of ids in order, with the id of each result."""
         return MappingProxyType(self._state.merges)
 
     @property
     def vocab(self) -> Mapping[int, bytes]:
-        """Id to bytes. As in minbpe, special tokens are in it after loading, not after training."""
+        """Return id to bytes. As in minbpe, only a loaded tokenizer includes special tokens."""
         return MappingProxyType(self._state.vocab)
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """The special tokens' ids, in the order they were registered."""
+        """Return the special tokens' ids, in the order in which they were registered."""
         return MappingProxyType(self._state.special_tokens)
 
     @property
     def inverse_special_tokens(self) -> Mapping[int, str]:
-        """Id to text of the special tokens."""
+        """Return id to text of the special tokens."""
         return MappingProxyType({i: text for text, i in self._state.special_tokens.items()})
 
     def train(self, text: str, vocab_size: int, verbose: bool = False) -> None:
-        """Learns merges from a text; what was learned before is replaced.
+        """Learn merges from a text, and replace those learned before.
 
-        The most frequent pair of neighbours, counted with overlap, becomes a new id, again and
-        again, also if it occurs once only. Of equally frequent pairs the one that comes first in
-        the text, as merged by then, is taken. Special tokens in the text are ordinary text.
+        The most frequent pair of adjacent ids, counted with overlap, becomes a new id, repeatedly,
+        even if it occurs only once. Of equally frequent pairs, the one that occurs first in the
+        text as merged so far is merged. Special tokens in the text are ordinary text.
 
         Args:
-            text: the text to learn from.
-            vocab_size: the number of ids to reach: 256 bytes and the merges.
-            verbose: print each merge with its count.
+            text: The text to learn from.
+            vocab_size: The number of ids to reach: 256 bytes and the merges.
+            verbose: Print each merge with its count.
 
         Raises:
-            TrainingError: vocab_size is below 256, above what the text has merges for, or above
-                the id of a special token. The tokenizer is then left as it was.
-            InvalidUtf8Error: the text has a lone surrogate.
+            TrainingError: vocab_size is below 256, larger than the merges of the text allow, or
+                larger than the id of a special token. The tokenizer is not changed.
+            InvalidUtf8Error: The text contains a lone surrogate.
         """
         specials = self._state.special_tokens
         _check_vocab_size(vocab_size, specials)
@@ -229,20 +230,20 @@ class _Tokenizer:
         self._become(model, specials, specials_in_vocab=False)
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer]) -> str:
-        """The text of ids; bytes that are not UTF-8 become U+FFFD.
+        """Decode ids to text. Bytes that are not UTF-8 become U+FFFD.
 
         Raises:
-            UnknownTokenError: an id that the tokenizer does not have; names it.
+            UnknownTokenError: The tokenizer does not have an id; the message contains it.
         """
         return self._state.tokenizer.decode(ids)
 
     def save(self, file_prefix: Location) -> None:
-        """Writes `file_prefix` + ".model", to be loaded, and `file_prefix` + ".vocab", to be read.
+        """Write `file_prefix` + ".model", for `load`, and `file_prefix` + ".vocab", for people.
 
-        Both have the bytes that minbpe writes for this tokenizer.
+        Both have the same bytes as the files that minbpe writes for this tokenizer.
 
         Raises:
-            CannotHoldError: the format cannot hold this tokenizer; nothing was written.
+            CannotHoldError: The format cannot represent this tokenizer; nothing was written.
         """
         state = self._state
         values = MinbpeModel(
@@ -257,11 +258,11 @@ class _Tokenizer:
         )
 
     def load(self, model_file: Location) -> None:
-        """Becomes the tokenizer of a `.model` file, its pattern and special tokens included.
+        """Load a `.model` file, including its pattern and special tokens.
 
         Raises:
-            FormatError: a file that is not what it should be. The tokenizer is left as it was.
-            OSError: a file that cannot be read.
+            FormatError: The file is invalid. The tokenizer is not changed.
+            OSError: The file cannot be read.
         """
         found = read_model_file(model_file)
         if (reason := self._why_not_pattern(found.pattern)) is not None:
@@ -270,12 +271,12 @@ class _Tokenizer:
         self._become(model, found.special_tokens)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other is of the same class and gives the same ids."""
+        """Return True if the other has the same class and gives the same ids."""
         if type(other) is not type(self):
             return NotImplemented
         return self.model.fingerprint == other.model.fingerprint
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # it is mutable
 
     def __repr__(self) -> str:
         model = self.model
@@ -321,7 +322,7 @@ class BasicTokenizer(_Tokenizer):
         self._become(model_of(MinbpeModel(pattern="")))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; lone surrogates become U+FFFD."""
+        """Return the ids of a text. Lone surrogates become U+FFFD."""
         return self._state.tokenizer.encode_ordinary(text)
 
 
@@ -329,12 +330,12 @@ class RegexTokenizer(_Tokenizer):
     """Byte-pair encoding of text that is split by a pattern, with special tokens.
 
     Args:
-        pattern: a regular expression in the syntax of the package `regex`, or a name of
-            `bpe_core.PATTERNS`; None: `GPT4_SPLIT_PATTERN`. What it leaves unmatched is kept, as
-            pieces of their own.
+        pattern: A regular expression in the syntax of the package `regex`, or a name in
+            `bpe_core.PATTERNS`; None for `GPT4_SPLIT_PATTERN`. Unmatched text between matches is
+            kept as separate parts.
 
     Raises:
-        InvalidPatternError: a pattern that does not compile.
+        InvalidPatternError: The pattern does not compile.
 
     Example:
         >>> tokenizer = RegexTokenizer()
@@ -351,15 +352,15 @@ class RegexTokenizer(_Tokenizer):
         self._become(model_of(MinbpeModel(pattern=found)))
 
     def register_special_tokens(self, special_tokens: Mapping[str, int]) -> None:
-        """Replaces the special tokens.
+        """Replace the special tokens.
 
         Args:
-            special_tokens: text to id, such as {"<|endoftext|>": 100257}.
+            special_tokens: Text to id, such as {"<|endoftext|>": 100257}.
 
         Raises:
-            InvalidTokenizerError: an id that a byte, a merge or another of them has, or an empty
-                text.
-            TypeError: no mapping.
+            InvalidTokenizerError: A byte, a merge or another special token has the same id, or a
+                text is empty.
+            TypeError: The argument is not a mapping.
         """
         if not isinstance(special_tokens, Mapping):
             raise TypeError(
@@ -371,7 +372,7 @@ class RegexTokenizer(_Tokenizer):
         for text, token_id in special_tokens.items():
             if isinstance(token_id, int) and 0 <= token_id < least:
                 raise InvalidTokenizerError(
-                    f"special token {text!r}: expected an id that no byte or merge has, {least} or "
+                    f"special token {text!r}: expected an id that no byte or merge has: {least} or "
                     f"above, found {token_id}"
                 )
         self._become(
@@ -381,20 +382,21 @@ class RegexTokenizer(_Tokenizer):
         )
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """The ids of a text in which special tokens are ordinary text."""
+        """Return the ids of a text in which special tokens are ordinary text."""
         return self._state.tokenizer.encode_ordinary(text)
 
     def encode(self, text: str, allowed_special: AllowedSpecial = "none_raise") -> list[int]:
-        """The ids of a text; lone surrogates become U+FFFD.
+        """Return the ids of a text. Lone surrogates become U+FFFD.
 
         Args:
-            text: any text.
-            allowed_special: which special tokens become their ids, the longest where one begins
-                another: "all", "none", or a set, of which those that are not registered mean
-                nothing; others are ordinary text. "none_raise": one in the text is an error.
+            text: Any text.
+            allowed_special: The special tokens that are replaced by their ids: "all", "none", or a
+                set. Unregistered members of the set are ignored, and other special tokens are
+                ordinary text. Of several that start at the same position, the longest is replaced.
+                "none_raise": a special token in the text is an error.
 
         Raises:
-            SpecialTokenError: a special token in the text with "none_raise", or another value.
+            SpecialTokenError: A special token in the text with "none_raise", or an invalid value.
         """
         state = self._state
         if isinstance(allowed_special, (set, frozenset)):
@@ -403,24 +405,24 @@ class RegexTokenizer(_Tokenizer):
 
 
 class GPT4Tokenizer(RegexTokenizer):
-    """GPT-4's tokenizer: the ids of tiktoken's cl100k_base.
+    """GPT-4's tokenizer, with the ids of tiktoken's cl100k_base.
 
-    It cannot be trained, saved or loaded; `save_vocab` shows it. Its `vocab` has the bytes of each
-    id. Its `pattern` is cl100k as tiktoken has it today, written without possessive quantifiers,
-    so that ids are the same; it differs from `GPT4_SPLIT_PATTERN` in white space at the end of
-    text.
+    It cannot be trained, saved or loaded; `save_vocab` writes its tokens for people. Its `vocab`
+    has the bytes of each id. Its `pattern` is tiktoken's current form of cl100k without possessive
+    quantifiers, so that ids are the same; it differs from `GPT4_SPLIT_PATTERN` for whitespace at
+    the end of the text.
 
     Args:
-        ranks_path: the published file cl100k_base.tiktoken; None: that of tiktoken's cache, where
-            it is once tiktoken has used it.
+        ranks_path: The published file cl100k_base.tiktoken; None for the file in tiktoken's cache,
+            which exists after tiktoken has used it once.
 
     Attributes:
-        byte_shuffle: the id of each single byte; GPT-4's are not in order.
-        inverse_byte_shuffle: the byte of each of these ids.
+        byte_shuffle: The id of each single byte; GPT-4's are not in order.
+        inverse_byte_shuffle: The byte of each of these ids.
 
     Raises:
-        FileNotFoundError: no path is given, and there is no such file in the cache.
-        FormatError: another file than the one published.
+        FileNotFoundError: No path is given, and there is no such file in the cache.
+        FormatError: The file differs from the published one.
     """
 
     def __init__(self, ranks_path: Location | None = None) -> None:
@@ -437,34 +439,35 @@ class GPT4Tokenizer(RegexTokenizer):
 
     @classmethod
     def from_model(cls, model: TokenizerModel) -> NoReturn:
-        """Not for GPT-4's one tokenizer."""
+        """Raise an error: there is only one GPT-4 tokenizer."""
         raise NotImplementedError(
-            "GPT4Tokenizer is made from cl100k_base alone; use RegexTokenizer.from_model"
+            "GPT4Tokenizer can only be made from cl100k_base; use RegexTokenizer.from_model"
         )
 
     def train(self, text: str, vocab_size: int, verbose: bool = False) -> NoReturn:
-        """Not for a tokenizer that is trained."""
-        raise NotImplementedError("GPT4Tokenizer is trained already; train a RegexTokenizer")
+        """Raise an error: the tokenizer is already trained."""
+        raise NotImplementedError("GPT4Tokenizer is already trained; train a RegexTokenizer")
 
     def save(self, file_prefix: Location) -> NoReturn:
-        """Not with ids of bytes in another order than the format's."""
+        """Raise an error: the file format requires the ids of bytes to be in order."""
         raise NotImplementedError(
             "GPT4Tokenizer cannot be saved: in minbpe's format ids 0 to 255 are the bytes in "
-            "order; save_vocab shows it, and BPETokenizer.from_model(tokenizer.model).save writes "
-            "it in other formats"
+            "order; save_vocab writes its tokens, and "
+            "BPETokenizer.from_model(tokenizer.model).save "
+            "writes it in other formats"
         )
 
     def load(self, model_file: Location) -> NoReturn:
-        """Not for GPT-4's one tokenizer."""
+        """Raise an error: there is only one GPT-4 tokenizer."""
         raise NotImplementedError(
             "GPT4Tokenizer cannot be loaded; use RegexTokenizer for .model files, or give the "
             "file of ranks to the constructor"
         )
 
     def save_vocab(self, vocab_file: Location) -> None:
-        """Writes the tokens for people to read, in the form of the `.vocab` files.
+        """Write the tokens for people, in the form of the `.vocab` files.
 
-        As in minbpe, the bytes come first and merges then, and special tokens are left out.
+        As in minbpe, the bytes come first, then merges, and special tokens are left out.
         """
         write_file(vocab_file, vocab_file_bytes(self._state.vocab, self._state.merges))
 
@@ -485,7 +488,7 @@ def _check_vocab_size(vocab_size: int, special_tokens: Mapping[str, int]) -> Non
 
 
 def _learned(text: str, pattern: str, vocab_size: int, verbose: bool) -> TokenizerModel:
-    """The tokenizer that training on a text gives, without special tokens."""
+    """Return the tokenizer after training on a text, without special tokens."""
     words = ordered_pretokens([_encoded(text)], pattern=pattern)
     learner = MergeLearner(*words.columns(), "first_seen", always_new=True)
     goes_on = True
@@ -496,12 +499,14 @@ def _learned(text: str, pattern: str, vocab_size: int, verbose: bool) -> Tokeniz
             _print_merges(learner, first - 256, vocab_size - 256)
         if learner.symbol_bytes > MOST_TOKEN_BYTES:
             raise TrainingError(
-                f"vocab_size: expected less than {learner.num_symbols}, as the text is merged into "
-                f"tokens of more than {MOST_TOKEN_BYTES:,} bytes in all by then, found {vocab_size}"
+                f"vocab_size: expected less than {learner.num_symbols}, because the text is then "
+                "merged into "
+                f"tokens of more than {MOST_TOKEN_BYTES:,} bytes in all, found {vocab_size}"
             )
     if learner.num_symbols < vocab_size:
         raise TrainingError(
-            f"vocab_size: expected at most {learner.num_symbols}, as the text has no pair left to "
+            f"vocab_size: expected at most {learner.num_symbols}, because the text has no pair "
+            "left to "
             f"merge after {learner.num_symbols - 256} merges, found {vocab_size}"
         )
     left, right, result, counts = learner.merges()
@@ -528,7 +533,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _print_merges(learner: MergeLearner, first: int, wanted: int) -> None:
-    """Prints the merges from the given one on, in minbpe's form."""
+    """Print merges from a given one on, in minbpe's form."""
     columns = [column[first:].tolist() for column in learner.merges()]
     for number, (left, right, made, count) in enumerate(zip(*columns, strict=True), first + 1):
         token = learner.symbol(made)
@@ -539,7 +544,7 @@ def _print_merges(learner: MergeLearner, first: int, wanted: int) -> None:
 
 
 def _cached_ranks() -> Path:
-    """cl100k_base in the cache of tiktoken, which goes by the SHA-1 of addresses."""
+    """Return the path of cl100k_base in tiktoken's cache, whose names are SHA-1 of addresses."""
     directory = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if directory is None:
         directory = f"{tempfile.gettempdir()}/data-gym-cache"

@@ -292,6 +292,12 @@ class TokenizerModel:
         return _count_single_bytes(self.token_bytes) < 256
 
     @property
+    def specials_in_text(self) -> dict[str, int]:
+        """The special tokens that are found in text, with their ids."""
+        hidden = () if self.characters is None else self.characters.hidden_tokens
+        return {text: i for text, i in self.special_tokens.items() if text not in hidden}
+
+    @property
     def tokens(self) -> list[tuple[int, bytes]]:
         """The ordinary tokens, (id, bytes), ascending by id."""
         return list(zip(self.token_ids.tolist(), _to_list(self.token_bytes), strict=True))

@@ -15,16 +15,21 @@ none              no splitting: a text is one pre-token
 ================  =============================================================================
 
 Rules for categories and digits (``pattern_with_rules``) make further patterns, which native code
-scans too. The package ``regex`` runs any other regular expression, with its own version of Unicode.
+scans too. Any other regular expression is compiled to an automaton (`bpe_core.split_patterns`),
+over Unicode 16.0 as well; the few that need backtracking run through the package ``regex``, slowly
+and with its own version of Unicode. Matches are pre-tokens, and so is what lies between them; a
+match of nothing cuts where it is.
+
 Several expressions joined by ``(?#then)`` are a chain, as in some published tokenizers: each splits
 the chunks that the previous ones left, and sees no text beyond its chunk.
 
 Example:
     >>> resolve_pattern("llama3").native
     'cl100k'
-    >>> custom = resolve_pattern(r"\w+")
-    >>> split_custom(custom.regex, "naïve idea!").tolist()
-    [0, 6, 7, 11, 12]
+    >>> resolve_pattern(r"\w+").tier
+    'automaton'
+    >>> resolve_pattern(r"(\w)\1|.").tier
+    'regex'
     >>> split_custom(r"\d{3}(?#then)\w", "12345").tolist()
     [0, 1, 2, 3, 4, 5]
 """
@@ -33,15 +38,20 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from bpe_core._native import Splitter
 from bpe_core.custom_patterns import compile_custom_pattern
 from bpe_core.errors import InvalidPatternError
+from bpe_core.split_patterns.compiler import compile_steps
+from bpe_core.split_patterns.syntax import UnsupportedPatternError
 
 __all__ = [
     "GPT2_SPLIT_PATTERN",
@@ -50,9 +60,11 @@ __all__ = [
     "THEN",
     "UNICODE_VERSION",
     "Pattern",
+    "Tier",
     "pattern_with_rules",
     "resolve_pattern",
     "split_custom",
+    "warn_of_slow_pattern",
 ]
 
 # To `regex` a comment, which nobody writes by accident.
@@ -230,6 +242,10 @@ def _find_native(pattern: str) -> str | None:
     return None
 
 
+Tier: TypeAlias = Literal["scanner", "automaton", "two_passes", "regex"]
+"""How a pattern is run: by its own scanner, by automata in one or two passes, or by `regex`."""
+
+
 @dataclass(frozen=True)
 class Pattern:
     """A split pattern that is known to be valid.
@@ -238,25 +254,33 @@ class Pattern:
         name: The name in ``PATTERNS``, one for each way of splitting (never ``llama3``, which is
             ``cl100k``); None for any other regular expression.
         regex: The regular expression; for a named pattern its published form.
-        native: The name of its native scanner, rules included; None if ``split_custom`` splits.
+        native: The name of its own native scanner, rules included; None if it has none.
         unicode_version: The version of Unicode that defines letters: ``16.0.0``, or ``regex`` and
             its version if that package splits.
+        tier: How the pattern is run.
+        splitter: What native code splits by, if not by `native`.
+        obstacle: The construct because of which `regex` splits; None if it does not.
     """
 
     name: str | None
     regex: str
     native: str | None
     unicode_version: str
+    tier: Tier = "scanner"
+    splitter: Splitter | None = field(default=None, compare=False, repr=False)
+    obstacle: str | None = None
+
+    @property
+    def scanner(self) -> str | Splitter | None:
+        """What native functions take as their pattern; None if ``split_custom`` splits."""
+        return self.splitter if self.native is None else self.native
 
     @property
     def has_safe_cuts(self) -> bool:
         """True if long texts may be cut at the offsets that ``_native.safe_cut`` returns."""
-        return self.native not in (None, "none", WHITESPACE_WORDS)
-
-    @property
-    def has_cuts_before_white_space(self) -> bool:
-        """True if long texts may be cut, but only before white space."""
-        return self.native == WHITESPACE_WORDS
+        if self.splitter is not None:
+            return self.splitter.has_cuts
+        return self.native not in (None, "none")
 
     @property
     def steps(self) -> list[str]:
@@ -298,7 +322,23 @@ def _resolve(pattern: str) -> Pattern:
     if native is not None:
         return Pattern(None, pattern, native, UNICODE_VERSION)
     _check_custom(pattern)
-    return Pattern(None, pattern, None, f"regex {regex.__version__}")
+    try:
+        compiled = compile_steps(tuple(pattern.split(THEN)))
+    except UnsupportedPatternError as error:
+        version = f"regex {regex.__version__}"
+        return Pattern(None, pattern, None, version, tier="regex", obstacle=str(error))
+    tier: Tier = "two_passes" if compiled.looks_far else "automaton"
+    return Pattern(None, pattern, None, UNICODE_VERSION, tier=tier, splitter=compiled.splitter)
+
+
+def warn_of_slow_pattern(pattern: Pattern) -> None:
+    """Warn once of a pattern that could not be compiled, and name the reason."""
+    if pattern.obstacle is not None:
+        warnings.warn(
+            f"the split pattern {_shorten(pattern.regex)} has {pattern.obstacle}, which is not "
+            "compiled: the package regex splits text by it, at about 2 MB/s a core",
+            stacklevel=3,
+        )
 
 
 def _find_name(pattern: str) -> str | None:
@@ -346,10 +386,10 @@ def _check_custom(pattern: str) -> None:
 
 
 def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
-    r"""Split a text with a regular expression that the native scanners do not know.
+    r"""Split a text by the package ``regex``, as native code does where it can.
 
-    Matches are pre-tokens. Unmatched text between them is a pre-token too, so nothing is lost.
-    Empty matches are ignored.
+    Matches are pre-tokens. Unmatched text between them is a pre-token too, so nothing is lost. An
+    empty match is a cut.
 
     Args:
         pattern: A regular expression that ``resolve_pattern`` accepted.
@@ -377,17 +417,20 @@ def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
 
 
 def _find_ends(compiled: regex.Pattern[str], text: str) -> list[int]:
-    """Return the ends of non-empty matches and of the text between them."""
+    """Return the ends of matches and of the text between them."""
     ends = []
-    last = 0
-    for match in compiled.finditer(text):
+    last = at = 0
+    while at <= len(text) and (match := compiled.search(text, at)):
         start, end = match.span()
-        if start == end:
+        if start == end == last:
+            # Nothing, right after the last match: it does not count.
+            at += 1
             continue
         if start > last:
             ends.append(start)
-        ends.append(end)
-        last = end
+        if end > start:
+            ends.append(end)
+        last = at = end
     if last < len(text):
         ends.append(len(text))
     return ends

@@ -1,18 +1,18 @@
-"""The algorithms in plain Python: to be read, and the oracle of the tests.
+"""The algorithms in plain Python, to read and to test against.
 
-Every function here is slow and short. The native code must give the same results; where the two
-differ, this module says what is meant. Read it from top to bottom:
+Every function here is slow and short. The native code must give the same results; if the two
+differ, this module defines the correct result. Read it from top to bottom:
 
 1. documents: `split_documents`
 2. pre-tokens: `split_special`, `split_pretokens`, `count_pretokens`
-3. learning merges: `learn_merges` from bytes, `learn_symbol_merges` from any symbols, and all of
-   training together: `build_vocab`, `train`
+3. learning merges: `learn_merges` from bytes, `learn_symbol_merges` from any symbols, and the
+   complete training: `build_vocab`, `train`
 4. ids: `encode`, `encode_with_ranks`, `decode`
 5. long documents: `cut_places`
 6. rows for training: `best_fit_rows`
 
-A token is represented by its bytes. That is enough, since there is one token per byte sequence;
-ids exist only in a vocabulary. Special tokens are apart: text, with ids of their own.
+A token is represented by its bytes. That is enough because no two tokens have the same bytes; ids
+exist only in a vocabulary. Special tokens are separate: they are text and have their own ids.
 """
 
 from __future__ import annotations
@@ -64,20 +64,21 @@ Token = TypeVar("Token", int, bytes)
 
 
 def split_documents(data: bytes, separator: bytes | Sequence[bytes]) -> list[bytes]:
-    r"""The documents of a file: what stands between separators.
+    r"""Split a file into its documents.
 
-    What follows the last separator is a document only if it is not empty. Two separators in a row
-    enclose an empty document, which is in the list.
+    The text after the last separator is a document only if it is not empty. Two adjacent separators
+    enclose an empty document, which is part of the result.
 
     Args:
-        data: the whole file.
-        separator: one or several, of which the leftmost counts, at one place the longest. None is
-            empty, and none ends as it or another begins, since where it stands would depend on
-            where the search begins. One byte repeated is allowed, if no other separator holds that
-            byte: it is matched from the start of its run.
+        data: The whole file.
+        separator: One or several separators. The leftmost match wins; of several that start at the
+            same position, the longest. A separator must not be empty, and must not end with the
+            start of itself or of another one, because matches would then depend on where the search
+            starts. One repeated byte is allowed if no other separator contains that byte: it is
+            matched from the start of its run.
 
     Raises:
-        ValueError: separators that are empty or overlap.
+        ValueError: A separator is empty, or separators overlap.
 
     Example:
         >>> split_documents(b"one\n\ntwo\r\n", [b"\n", b"\r\n"])
@@ -112,14 +113,14 @@ def _may_overlap(separators: Sequence[bytes]) -> bool:
 
 
 def split_special(text: str, special_tokens: Iterable[str]) -> list[tuple[str, bool]]:
-    """Cuts text at its special tokens: the leftmost first, at one place the longest.
+    """Cut text at its special tokens: the leftmost first; at the same position, the longest.
 
     Args:
-        text: any text.
-        special_tokens: none of them empty.
+        text: Any text.
+        special_tokens: The special tokens, none of them empty.
 
     Returns:
-        The pieces in order, each with whether it is a special token. No piece is empty.
+        The parts in order, each with True if it is a special token. No part is empty.
 
     Example:
         >>> split_special("a<s><s>b", ["<s>", "<s><s>"])
@@ -135,16 +136,17 @@ def split_special(text: str, special_tokens: Iterable[str]) -> list[tuple[str, b
 
 
 def split_pretokens(text: str, pattern: str) -> list[str]:
-    """Splits text into the pre-tokens that merges never cross.
+    """Split text into pre-tokens. Merges never cross the boundary between two pre-tokens.
 
     Args:
-        text: text without special tokens.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression of the `regex` module. Of a
-            chain (`bpe_core.patterns`), each step splits what the one before it left.
+        text: Text without special tokens.
+        pattern: A name in `bpe_core.PATTERNS`, or a regular expression of the `regex` module. A
+            chain (`bpe_core.patterns`) has several steps; each splits the results of the previous
+            one.
 
     Returns:
-        The matches and, between them, what the pattern leaves unmatched; joined, they are the text.
-        Empty matches are ignored.
+        The matches of the pattern and the unmatched text between them, in order. Joined, they are
+        the text. An empty match cuts the text at its place, unless another match just ended there.
 
     Example:
         >>> split_pretokens("it's  here", "gpt2")
@@ -158,23 +160,20 @@ def split_pretokens(text: str, pattern: str) -> list[str]:
 
 def _split(text: str, expression: str) -> list[str]:
     pretokens = []
-    end = 0
-    for match in regex.finditer(expression, text):
-        if match.end() == match.start():
+    end = at = 0
+    while at <= len(text) and (match := regex.search(expression, text, pos=at)):
+        if match.start() == match.end() == end:
+            at += 1
             continue
-        if match.start() > end:
-            pretokens.append(text[end : match.start()])
-        pretokens.append(match.group())
-        end = match.end()
-    if end < len(text):
-        pretokens.append(text[end:])
-    return pretokens
+        pretokens += [text[end : match.start()], match.group()]
+        end = at = match.end()
+    return [pretoken for pretoken in [*pretokens, text[end:]] if pretoken]
 
 
 def count_pretokens(
     documents: Iterable[str], *, pattern: str = "gpt2", special_tokens: Collection[str] = ()
 ) -> dict[bytes, int]:
-    """How often each pre-token occurs, in the order of first occurrence.
+    """Count how often each pre-token occurs, in the order of first occurrence.
 
     Text is cut at special tokens, which are not counted.
 
@@ -194,7 +193,7 @@ def count_pretokens(
 
 
 class LearnedMerges(NamedTuple):
-    """What `learn_merges` found: merges in order, their pairs' counts, why it stopped."""
+    """Result of `learn_merges`: merges in order, the counts of their pairs, and why it stopped."""
 
     merges: list[Pair]
     counts: list[int]
@@ -211,22 +210,25 @@ def learn_merges(
     forbidden_tokens: Collection[bytes] = (),
     forbid_whitespace_tokens: bool = False,
 ) -> LearnedMerges:
-    """Byte-pair encoding: merges the most frequent pair of adjacent tokens, again and again.
+    """Learn byte-pair encoding: merge the most frequent pair of adjacent tokens, repeatedly.
 
-    Every word starts as its single bytes. In each step all pairs are counted, overlapping ones too
-    (`aaa` has (a, a) twice); then the best is merged in every word, left to right without overlap.
+    At first, each byte of a word is a token. Each step counts all pairs of adjacent tokens,
+    including overlapping ones (`aaa` contains (a, a) twice). Then it merges the most frequent pair
+    in every word, from left to right and without overlap.
 
     Args:
-        words: pre-tokens with their counts. Their order matters to `first_seen` alone.
-        num_tokens: the number of tokens, bytes included, at which to stop.
-        tie_break: which of equally frequent pairs is merged. `lexicographic`: the greatest (bytes
-            of left, bytes of right). `first_id`: the one whose tokens were made first, left before
-            right. `huggingface`: the same with single bytes first, in the order of
-            `printable_stand_ins`. `first_seen`: the one that comes first in the words as they are.
-        min_frequency: stop when the best pair is rarer. A pair of count 0 is never merged.
-        max_token_bytes: pairs whose result would be longer are passed over.
-        forbidden_tokens: pairs whose result would be one of these are passed over.
-        forbid_whitespace_tokens: pairs whose result `is_blank` are passed over.
+        words: Pre-tokens with their counts. Their order only matters for `first_seen`.
+        num_tokens: The number of tokens, including the 256 bytes, at which to stop.
+        tie_break: The choice among equally frequent pairs. `lexicographic`: the greatest (bytes of
+            left, bytes of right). `first_id`: the pair whose left token was created first; of
+            several, whose right token was. `huggingface`: the same, except that single bytes are in
+            the order of `printable_stand_ins`. `first_seen`: the pair that occurs first in the
+            words as merged so far.
+        min_frequency: Stop when the most frequent pair occurs less often. A pair with the count 0
+            is never merged.
+        max_token_bytes: Skip pairs whose result would be longer.
+        forbidden_tokens: Skip pairs whose result would be one of these.
+        forbid_whitespace_tokens: Skip pairs whose result `is_blank`.
 
     Example:
         >>> learn_merges([(b"abab", 1), (b"b", 5)], 257).merges
@@ -250,7 +252,7 @@ def learn_merges(
 
 
 class LearnedSymbols(NamedTuple):
-    """What `learn_symbol_merges` found: the bytes of all symbols, merges (left, right, result)."""
+    """Result of `learn_symbol_merges`: bytes of all symbols, and merges (left, right, result)."""
 
     symbols: list[bytes]
     merges: list[tuple[int, int, int]]
@@ -270,14 +272,15 @@ def learn_symbol_merges(
     forbid_whitespace_tokens: bool = False,
     always_new: bool = False,
 ) -> LearnedSymbols:
-    """The same with any symbols in the place of the 256 bytes: characters, or tokens.
+    """Learn merges from any initial symbols, such as characters or tokens, instead of bytes.
 
     Args:
-        initial: the bytes of the symbols that there are, which are numbered from 0.
-        words: each as the numbers of its symbols, with its count.
-        num_symbols: the number of symbols at which to stop.
-        always_new: a merge makes a symbol of its own. Otherwise a result whose bytes are a symbol
-            already is that symbol (of several, the first), and the merge adds none.
+        initial: The bytes of the initial symbols, which are numbered from 0.
+        words: Each word as the numbers of its symbols, with its count.
+        num_symbols: The number of symbols at which to stop.
+        always_new: If true, every merge creates a new symbol. Otherwise, if the bytes of the result
+            already are a symbol, the result is that symbol (of several, the first), and the number
+            of symbols does not grow.
 
     The other arguments are those of `learn_merges`.
 
@@ -320,9 +323,9 @@ def learn_symbol_merges(
 
 
 def is_blank(token: bytes) -> bool:
-    r"""Whether bytes are white space (White_Space) or control characters (Cc) alone.
+    r"""Return True if all characters are whitespace (White_Space) or control characters (Cc).
 
-    Bytes that are not whole UTF-8 characters are not blank.
+    Bytes that are not complete UTF-8 characters are not blank.
 
     Example:
         >>> is_blank(b" \n"), is_blank(b" a"), is_blank("\u2003".encode()), is_blank(b"\xe2\x80")
@@ -335,10 +338,10 @@ def is_blank(token: bytes) -> bool:
 
 
 def count_pairs(words: Iterable[tuple[Sequence[Token], int]]) -> dict[tuple[Token, Token], int]:
-    """How often each pair of adjacent tokens occurs, in the order of first occurrence.
+    """Count how often each pair of adjacent tokens occurs, in the order of first occurrence.
 
     Args:
-        words: each as its tokens (their bytes or numbers), with its count.
+        words: Each word as its tokens (their bytes or numbers), with its count.
     """
     counts: dict[tuple[Token, Token], int] = {}
     for word, count in words:
@@ -348,7 +351,7 @@ def count_pairs(words: Iterable[tuple[Sequence[Token], int]]) -> dict[tuple[Toke
 
 
 def merge_pair(word: list[Token], pair: tuple[Token, Token], result: Token) -> None:
-    """Puts `result` in the place of a pair in a word, in place, left to right without overlap.
+    """Replace a pair by `result` in a word, in place, from left to right and without overlap.
 
     Example:
         >>> word = [b"a", b"a", b"a"]
@@ -366,9 +369,10 @@ def merge_pair(word: list[Token], pair: tuple[Token, Token], result: Token) -> N
 
 
 def printable_stand_ins() -> dict[int, str]:
-    """The printable character that stands for each byte in GPT-2's vocabulary files.
+    """Return the printable character that represents each byte in GPT-2's vocabulary files.
 
-    Bytes that Latin-1 prints stand for themselves, the others for U+0100 and on.
+    A byte that is a printable character in Latin-1 is represented by that character; the others are
+    represented by U+0100, U+0101, and so on.
 
     Example:
         >>> printable_stand_ins()[ord(" ")]
@@ -384,7 +388,7 @@ def printable_stand_ins() -> dict[int, str]:
 
 
 def _pair_order(tie_break: TieBreak, symbols: Sequence[bytes]) -> Callable[[tuple[int, int]], Any]:
-    """Of equally frequent pairs, the first with the greatest value is merged."""
+    """Return a sort key: of equally frequent pairs, the first with the greatest key is merged."""
     if tie_break == "lexicographic":
         return lambda pair: (symbols[pair[0]], symbols[pair[1]], -pair[0], -pair[1])
     if tie_break == "first_seen":
@@ -402,10 +406,10 @@ def _pair_order(tie_break: TieBreak, symbols: Sequence[bytes]) -> Callable[[tupl
 
 
 def build_vocab(special_tokens: Iterable[str], merges: Iterable[Pair]) -> dict[int, bytes]:
-    """The bytes of every id: special tokens first, then the 256 bytes, then merges in order.
+    """Return the bytes of every id: special tokens first, then the 256 bytes, then merges in order.
 
-    Merges that make bytes which have an id already get none. Special tokens are a space of their
-    own: one may have the bytes of an ordinary token, and each keeps its id.
+    A merge whose bytes already have an id gets no new one. Special tokens are separate: one may
+    have the same bytes as an ordinary token, and each keeps its id.
 
     Example:
         >>> vocab = build_vocab(["<s>"], [(b"a", b"b")])
@@ -427,10 +431,10 @@ def train(
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
 ) -> tuple[dict[int, bytes], list[Pair]]:
-    """A vocabulary and merges from text.
+    """Train a vocabulary and merges on text.
 
     Args:
-        vocab_size: number of ids, special tokens and bytes included.
+        vocab_size: The number of ids, including special tokens and bytes.
 
     The other arguments are those of `count_pretokens` and `learn_merges`.
 
@@ -462,20 +466,21 @@ def encode(
     pattern: str = "gpt2",
     allowed_special: AllowedSpecial = "all",
 ) -> list[int]:
-    """Text to ids by merges.
+    """Encode text by merges.
 
     Args:
-        text: any text.
-        vocab: id to bytes.
-        merges: in order of rank. Of a pair given twice the last place counts.
-        special_tokens: text to id.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-        allowed_special: which special tokens in the text become their ids: "all", "none",
-            "none_raise" (an error if there is one) or these; others are ordinary text.
+        text: Any text.
+        vocab: Id to bytes.
+        merges: Merges in order of rank. Of a pair that occurs twice, the last rank counts.
+        special_tokens: Text to id.
+        pattern: A name in `bpe_core.PATTERNS`, or a regular expression.
+        allowed_special: The special tokens that are replaced by their ids: "all", "none", or a
+            collection of them; others are ordinary text. "none_raise": none, and a special token in
+            the text is an error.
 
     Raises:
-        SpecialTokenError: a special token in the text, with "none_raise".
-        UnknownTokenError: a byte without an id.
+        SpecialTokenError: The text contains a special token, with "none_raise".
+        UnknownTokenError: A byte has no id.
     """
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     return _encode(
@@ -496,10 +501,10 @@ def encode_with_ranks(
     pattern: str = "gpt2",
     allowed_special: AllowedSpecial = "all",
 ) -> list[int]:
-    """Text to ids as tiktoken does it, by the ranks of tokens, which are their ids too.
+    """Encode text like tiktoken, by the ranks of tokens, which are also their ids.
 
-    A pre-token that is a token is that token. Otherwise of all adjacent pairs the one whose bytes,
-    joined, have the lowest rank is merged. Arguments and errors are those of `encode`.
+    A pre-token that is a token becomes that token. Otherwise, the adjacent pair whose joined bytes
+    have the lowest rank is merged, repeatedly. Arguments and errors are those of `encode`.
     """
     return _encode(
         text,
@@ -512,13 +517,14 @@ def encode_with_ranks(
 
 
 def apply_merges(pretoken: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
-    """The tokens of a pre-token: as long as there is one, the pair of lowest rank is merged.
+    """Return the tokens of a pre-token: merge the pair with the lowest rank until none has a rank.
 
-    If it stands in several places, the leftmost is merged, and then all pairs are looked at again.
+    If the pair occurs several times, only the leftmost occurrence is merged before all pairs are
+    compared again.
 
     Args:
-        pretoken: its bytes.
-        ranks: the place of each merge.
+        pretoken: The bytes of the pre-token.
+        ranks: The rank of each merge.
 
     Example:
         >>> apply_merges(b"aab", {(b"a", b"b"): 0, (b"a", b"a"): 1})
@@ -528,11 +534,13 @@ def apply_merges(pretoken: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
 
 
 def apply_ranks(pretoken: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
-    """Likewise, but the rank of a pair is that of the token which its bytes, joined, are.
+    """Return the tokens of a pre-token like `apply_merges`, with ranks of tokens.
+
+    The rank of a pair is the rank of the token that consists of its joined bytes.
 
     Args:
-        pretoken: its bytes.
-        ranks: the rank of each token.
+        pretoken: The bytes of the pre-token.
+        ranks: The rank of each token.
 
     Example:
         >>> apply_ranks(b"aab", {b"a": 0, b"b": 1, b"ab": 2, b"aa": 3})
@@ -556,16 +564,17 @@ def _merge_lowest(pretoken: bytes, rank_of: Callable[[Pair], int | None]) -> lis
 
 
 def decode(ids: Iterable[int], vocab: Mapping[int, bytes], errors: str = "replace") -> str:
-    """Ids to text; `errors` says what to do with bytes that are not UTF-8, as in `bytes.decode`.
+    """Decode ids to text.
 
     Args:
-        ids: any ids, special tokens' too.
-        vocab: id to bytes, special tokens' too.
-        errors: "replace", "ignore" or "strict".
+        ids: Any ids, including those of special tokens.
+        vocab: Id to bytes, including special tokens.
+        errors: The treatment of bytes that are not UTF-8, as in `bytes.decode`: "replace", "ignore"
+            or "strict".
 
     Raises:
-        UnknownTokenError: an id that is not in the vocabulary.
-        UnicodeDecodeError: with "strict".
+        UnknownTokenError: An id is not in the vocabulary.
+        UnicodeDecodeError: The bytes are not UTF-8, with "strict".
     """
     parts = []
     for token_id in ids:
@@ -617,13 +626,13 @@ def _allowed(
 
 
 def cut_places(text: str, special_tokens: Collection[str] = ()) -> list[int]:
-    """Where text may be cut so that its pieces have the same pre-tokens as the whole.
+    """Return where text may be cut so that the parts have the same pre-tokens as the whole.
 
-    After a letter and before a character that is no letter, no mark and no apostrophe, unless a
-    special token spans the place. There every named pattern but `none` has a boundary.
+    A cut is allowed after a letter and before a character that is not a letter, mark or apostrophe,
+    unless it is inside a special token. Every named pattern except `none` has a boundary there.
 
     Returns:
-        Indices of characters, ascending; a piece may begin at each.
+        Indices of characters, ascending; a part may start at each of them.
 
     Example:
         >>> cut_places("it's here, now")
@@ -645,17 +654,18 @@ def cut_places(text: str, special_tokens: Collection[str] = ()) -> list[int]:
 
 
 def best_fit_rows(lengths: Sequence[int], capacity: int) -> list[int]:
-    """Which pieces of documents share a row, so that few rows are needed: best fit decreasing.
+    """Assign pieces of documents to rows so that few rows are needed: best fit decreasing.
 
-    The pieces from the longest to the shortest, equally long ones in their order. Each goes into
-    the row with the least room that it fits into, of several the one that was begun first; where
-    it fits into none, it begins a row. In the end rows are numbered by their first piece.
+    The pieces are assigned from the longest to the shortest, equally long ones in their order. Each
+    goes into the row with the least free space that is sufficient; of several, into the one that
+    was started first. If there is none, the piece starts a new row. Finally, rows are numbered in
+    the order of their first pieces.
 
     Source: D. S. Johnson, Near-Optimal Bin Packing Algorithms, 1973.
 
     Args:
-        lengths: of the pieces, from 1 to the capacity.
-        capacity: of a row.
+        lengths: The lengths of the pieces, from 1 to the capacity.
+        capacity: The capacity of a row.
 
     Returns:
         The row of each piece.

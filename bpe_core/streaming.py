@@ -31,10 +31,9 @@ class TextStream:
         encoder: native encoder.
         specials: special tokens that become their ids.
         normalizer: native normalizer, or None.
-        splitter: how the encoder splits text, if not by a named pattern; or None.
-        has_safe_cuts: true if text may be cut elsewhere than after special tokens.
-        encode_custom: returns the ids of a chunk of text by a custom pattern; None if the encoder
-            has a native pattern.
+        cut_by: what the encoder splits text by; None if text may be cut after special tokens alone.
+        encode_custom: returns the ids of a chunk of text by a pattern that is not compiled; None if
+            the encoder splits text itself.
     """
 
     def __init__(
@@ -42,16 +41,14 @@ class TextStream:
         encoder: Encoder,
         specials: SpecialSet,
         normalizer: Normalizer | None,
-        splitter: Splitter | None,
+        cut_by: str | Splitter | None,
         *,
-        has_safe_cuts: bool,
         encode_custom: Callable[[bytes], NDArray[np.uint32]] | None,
     ) -> None:
         self._encoder = encoder
         self._specials = specials
         self._normalizer = normalizer
-        self._pattern = splitter or "gpt2"  # whose rule is that of all named patterns
-        self._has_safe_cuts = has_safe_cuts
+        self._cut_by = cut_by
         self._encode_custom = encode_custom
 
     def encode(self, parts: Iterable[str | bytes]) -> Iterator[int]:
@@ -96,8 +93,8 @@ class TextStream:
 
         At least `cut_lookahead` bytes must follow the limit.
         """
-        if self._has_safe_cuts:
-            return safe_cut(text, False, limit, self._specials, self._normalizer, self._pattern)
+        if self._cut_by is not None:
+            return safe_cut(text, False, limit, self._specials, self._normalizer, self._cut_by)
         ends = (
             end
             for _, end, _ in self._specials.find_all(text)

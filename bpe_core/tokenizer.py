@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core import formats
-from bpe_core._native import Encoder, SpecialSet, Splitter
+from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import flatten, to_utf8
 from bpe_core.character_encoding import (
     set_space_prefix,
@@ -30,7 +30,7 @@ from bpe_core.errors import (
 )
 from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
-from bpe_core.patterns import resolve_pattern, split_custom
+from bpe_core.patterns import resolve_pattern, split_custom, warn_of_slow_pattern
 from bpe_core.special_tokens import added_token_set, check_special_tokens
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
@@ -177,6 +177,20 @@ class BPETokenizer:
         return cls.from_model(formats.read_huggingface(file.location))
 
     @classmethod
+    def from_sentencepiece(cls, path: str | os.PathLike[str]) -> BPETokenizer:
+        """Load a tokenizer from a `.model` of SentencePiece's BPE.
+
+        User-defined pieces become special tokens. Control pieces and the unknown piece do too, but
+        text never becomes them, as in SentencePiece, unless `allowed_special` names them.
+
+        Raises:
+            FormatError: the file is damaged, has another format, or has a feature that this class
+                does not support, which the message names.
+            OSError: the file cannot be read.
+        """
+        return cls.from_model(formats.read_sentencepiece(path))
+
+    @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
         """Load a tokenizer from a directory that `save` or a build wrote.
 
@@ -270,7 +284,8 @@ class BPETokenizer:
         Args:
             text: str (lone surrogates become U+FFFD) or UTF-8 bytes.
             allowed_special: special tokens that become their ids: "all", "none", or a set of them;
-                the others are ordinary text. "none_raise": a special token in the text is an error.
+                the others are ordinary text, as control tokens of SentencePiece are with "all".
+                "none_raise": a special token in the text is an error.
 
         Raises:
             SpecialTokenError: the text contains a special token, with "none_raise"; the set
@@ -664,11 +679,15 @@ class BPETokenizer:
         self._model = model
         self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
         resolved = resolve_pattern(model.pattern)
-        self._split_regex = None if resolved.native is not None else resolved.regex
-        self._splitter: Splitter | None = None
+        warn_of_slow_pattern(resolved)
+        self._split_regex = None if resolved.scanner is not None else resolved.regex
+        self._cut_by = resolved.scanner if resolved.has_safe_cuts else None
+        scanner = resolved.scanner
         byte_ids, merges = model.byte_ids, model.merges
         if model.characters is not None:
-            self._splitter = vocabulary_splitter(model, model.characters)
+            splitter = vocabulary_splitter(model, model.characters)
+            self._cut_by = splitter if splitter.has_cuts else None
+            scanner = splitter
             byte_ids, merges = with_building_rules(model, model.characters)
         left, right, result = (merges[:, i].astype(np.uint32) for i in range(3))
         self._encoder = Encoder(
@@ -677,7 +696,7 @@ class BPETokenizer:
             right,
             result,
             -1 if model.unknown_id is None else model.unknown_id,
-            self._splitter or resolved.native,
+            scanner,
             normalizer=self._normalizer,
             join_unknown=model.characters is not None,
         )
@@ -686,9 +705,8 @@ class BPETokenizer:
         if model.ignore_merges:
             keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
-        hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
         self._special_sets: dict[frozenset[str], SpecialSet] = {}
-        self._all_specials = self._special_set(frozenset(model.special_tokens) - hidden)
+        self._all_specials = self._special_set(frozenset(model.specials_in_text))
         self._no_specials = self._special_set(frozenset())
 
     def _special_set(self, texts: frozenset[str]) -> SpecialSet:
@@ -766,7 +784,7 @@ class BPETokenizer:
         prepend: Sequence[int] = (),
         append: Sequence[int] = (),
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Encode by a custom pattern: `regex` finds the pre-tokens, the encoder merges them."""
+        """Encode by a pattern that is not compiled, with pre-tokens from `regex`."""
         check_spans(len(data), starts, ends)
         texts: list[bytes] = []
         bounds: list[NDArray[np.int64]] = []
@@ -851,12 +869,7 @@ class BPETokenizer:
             self._encoder,
             specials,
             self._normalizer,
-            self._splitter,
-            has_safe_cuts=(
-                resolve_pattern(self._model.pattern).has_safe_cuts
-                if self._splitter is None
-                else self._splitter.has_cuts
-            ),
+            self._cut_by,
             encode_custom=None if self._split_regex is None else encode_custom,
         )
 

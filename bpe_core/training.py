@@ -35,21 +35,21 @@ StopReason: TypeAlias = Literal["vocab_size_reached", "below_min_frequency", "no
 Progress: TypeAlias = "bool | Callable[[int, int], None]"
 
 STOP_REASONS: dict[str, str] = {
-    "vocab_size_reached": "the vocabulary has the size asked for",
-    "below_min_frequency": "no pair left is as frequent as min_frequency asks",
+    "vocab_size_reached": "the vocabulary has the requested size",
+    "below_min_frequency": "no remaining pair reaches min_frequency",
     "no_pairs_left": "no pair is left to merge",
 }
-_MERGES_A_STEP = 256  # between two calls of the progress display
+_MERGES_A_STEP = 256  # between two updates of the progress display
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingResult:
-    """What training gives.
+    """Result of training.
 
     Attributes:
-        model: the tokenizer as data.
-        merge_counts: how often each merge's pair occurred when it was merged; 0 where that is
-            unknown, of merges that an extended tokenizer came with.
+        model: The tokenizer as data.
+        merge_counts: How often each merge's pair occurred when it was merged; 0 if unknown, for the
+            merges of an extended tokenizer.
         stop_reason: "vocab_size_reached", "below_min_frequency" or "no_pairs_left".
     """
 
@@ -59,25 +59,25 @@ class TrainingResult:
 
     @cached_property
     def merges(self) -> list[tuple[bytes, bytes]]:
-        """The merged pairs in order; those of a tokenizer that was extended come first."""
+        """Return the merged pairs in order; those of an extended tokenizer come first."""
         return self.model.merge_bytes
 
     @property
     def vocab(self) -> dict[int, bytes]:
-        """Id to bytes: special tokens in the order given, the 256 bytes, merges in order.
+        """Return id to bytes: special tokens in the order given, the 256 bytes, merges in order.
 
-        Of an extended tokenizer: its ids, then special tokens that it lacked, then new merges.
+        For an extended tokenizer: its ids, then special tokens that it lacked, then new merges.
         """
         return self.model.vocab
 
     def tokenizer(self) -> BPETokenizer:
-        """A tokenizer that encodes with these merges."""
+        """Return a tokenizer that encodes with these merges."""
         from bpe_core.tokenizer import BPETokenizer
 
         return BPETokenizer.from_model(self.model)
 
     def explain_stop(self) -> str:
-        """Why training stopped, in words."""
+        """Return why training stopped, as a phrase."""
         return STOP_REASONS[self.stop_reason]
 
 
@@ -101,39 +101,40 @@ def train_bpe(
     num_threads: int = 0,
     progress: Progress = False,
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    """Trains a byte-level BPE tokenizer on text files.
+    """Train a byte-level BPE tokenizer on text files.
 
     Args:
-        input_path: one path or several; bytes are read as they are, without newline translation.
-        vocab_size: the number of ids to reach: special tokens, the 256 bytes and merges.
-        special_tokens: where text is cut before counting; they are never counted or merged across.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-        normalizer, normalize_quotes, split_categories, max_digits: as in `count_pretokens`. A
-            tokenizer with these merges must be given the same normalizer, and as its pattern what
-            `pattern_with_rules` gives.
-        tie_break: of equally frequent pairs, "lexicographic": the greatest (bytes, bytes);
-            "first_id": the smallest ids; "huggingface": as Hugging Face's trainer; "first_seen":
-            the pair that comes first in the text as it is merged by then, as minbpe.
-        min_frequency: of a pair; training stops below it.
-        max_token_bytes: merges that would make a longer token are passed over.
-        forbidden_tokens: so are merges that would make one of these,
-        forbid_whitespace_tokens: and those that would make a token of white space (White_Space)
-            and control characters (Cc) alone. Bytes that are not whole UTF-8 are not such a token.
-        separator: where text is cut as well; None: special tokens alone cut.
+        input_path: One path or several. Bytes are read unchanged, without newline translation.
+        vocab_size: The number of ids to reach: special tokens, the 256 bytes and merges.
+        special_tokens: Texts at which the text is cut before counting; they are never counted, and
+            no merge crosses them.
+        pattern: A name in `bpe_core.PATTERNS`, or a regular expression.
+        normalizer, normalize_quotes, split_categories, max_digits: See `count_pretokens`. A
+            tokenizer with these merges needs the same normalizer, and the pattern that
+            `pattern_with_rules` returns.
+        tie_break: The choice among equally frequent pairs. "lexicographic": the greatest (bytes,
+            bytes); "first_id": the smallest ids; "huggingface": like Hugging Face's trainer;
+            "first_seen": the pair that occurs first in the text as merged so far, like minbpe.
+        min_frequency: Minimum frequency of a pair; training stops below it.
+        max_token_bytes: Skip merges that would make a longer token.
+        forbidden_tokens: Skip merges that would make one of these tokens.
+        forbid_whitespace_tokens: Skip merges that would make a token of only whitespace
+            (White_Space) and control characters (Cc). Incomplete UTF-8 does not count as either.
+        separator: An additional text at which the text is cut; None for special tokens only.
         errors: "strict", "replace" or "ignore" for invalid UTF-8.
-        num_threads: for counting; 0 for all cores.
-        progress: show progress; or a function called with (merges made, merges wanted).
+        num_threads: Number of threads for counting; 0 for all cores.
+        progress: True to show progress, or a function called with (merges made, merges wanted).
 
     Returns:
-        (vocab, merges): id to bytes, and pairs of bytes in the order they were merged.
+        (vocab, merges): id to bytes, and pairs of bytes in the order in which they were merged.
 
     Raises:
-        TrainingError: no such file, a vocabulary that is too small for the bytes and special
-            tokens, or a separator that is empty or can overlap itself.
-        InvalidUtf8Error: invalid UTF-8 and errors="strict".
+        TrainingError: A file does not exist, the vocabulary is too small for the bytes and special
+            tokens, or the separator is empty or can overlap itself.
+        InvalidUtf8Error: Invalid UTF-8, with errors="strict".
 
     Warns:
-        UserWarning: the text is too small for the vocabulary; fewer merges were made.
+        UserWarning: The text is too small for the vocabulary; fewer merges were made.
 
     Example:
         vocab, merges = train_bpe("corpus.txt", 32_000, ["<|endoftext|>"])
@@ -212,34 +213,34 @@ def train_from_counts(
     base: BPETokenizer | None = None,
     progress: Progress = False,
 ) -> TrainingResult | list[TrainingResult]:
-    """Learns merges from counted pre-tokens.
+    """Learn merges from counted pre-tokens.
 
-    The most frequent pair of adjacent tokens is merged, again and again; pairs are counted with
-    overlap (`aaa` has two) in 64 bits. Among ordinary tokens there is one id per byte sequence: a
-    merge that makes bytes which have an id already is recorded and reuses that id.
+    The most frequent pair of adjacent tokens is merged, repeatedly. Pairs are counted with overlap
+    (`aaa` has two) in 64 bits. No two ordinary tokens have the same bytes: a merge whose result
+    already has an id is recorded and reuses that id.
 
     Source of the algorithm: Gage 1994 (byte-pair encoding), Sennrich, Haddow and Birch 2016 (on
     words), Radford et al. 2019 (on bytes). `bpe_core.reference.learn_merges` is it in plain Python.
 
     Args:
-        counts: pre-tokens with their counts.
-        vocab_size: the number of ids to reach, or several sizes: then the results are of one
-            training, each a prefix of the next.
-        special_tokens: they get the first ids, in the order given.
-        tie_break: as in `train_bpe`; `first_seen` needs the text.
-        min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, progress: as in
+        counts: Pre-tokens with their counts.
+        vocab_size: The number of ids to reach, or several sizes: then the results belong to one
+            training, and each is a prefix of the next.
+        special_tokens: They get the first ids, in the order given.
+        tie_break: See `train_bpe`; `first_seen` needs the text.
+        min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, progress: See
             `train_bpe`.
-        base: a tokenizer to extend. It keeps its ids and merges, which come first; pre-tokens begin
-            as what it makes of them. Special tokens that it lacks and new tokens get ids after its
-            largest. `vocab_size` counts its ids too.
+        base: A tokenizer to extend. It keeps its ids and merges, which come first. Each pre-token
+            starts as the tokens into which it encodes the pre-token. Special tokens that it lacks
+            and new tokens get ids after its largest. `vocab_size` includes its ids.
 
     Raises:
-        TrainingError: a vocabulary too small for the bytes and special tokens, counts by another
-            pattern or normalization than base's, or an unusable argument.
-        CountOverflowError: a pair's count does not fit 64 bits.
+        TrainingError: The vocabulary is too small for the bytes and special tokens, the counts were
+            made with another pattern or normalization than base's, or an argument is unusable.
+        CountOverflowError: A pair's count does not fit into 64 bits.
 
     Warns:
-        UserWarning: the counts say that they were made without one of `special_tokens`.
+        UserWarning: The counts were made without one of `special_tokens`.
 
     Example:
         >>> counts = PretokenCounts.from_mapping({b"low": 5, b"lower": 2})
@@ -276,7 +277,8 @@ def _warn_of_uncut_tokens(specials: tuple[str, ...], counts: PretokenCounts) -> 
     if missing := [token for token in specials if token not in cut_out]:
         warnings.warn(
             f"special_tokens: expected counts of text that was cut at them, found counts made "
-            f"without {missing}; if the text has them, merges are learned from them: count it "
+            f"without {missing}; if the text contains them, merges are learned from them: count "
+            "the text "
             "with the same special_tokens",
             stacklevel=3,
         )
@@ -339,7 +341,7 @@ class _Options:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What the tokenizer's files say of them, beside the tie-break."""
+        """Return the options for the tokenizer's files, except for the tie-break."""
         base = self.base
         return {
             "min_frequency": self.min_frequency,
@@ -365,7 +367,7 @@ def _to_json(token: bytes) -> str | dict[str, str]:
 
 
 def _make_start(specials: tuple[str, ...], counted: Mapping[str, str]) -> TokenizerModel:
-    """What a new tokenizer has before the first merge; `counted` says how text was counted."""
+    """Return the tokenizer before the first merge; `counted` describes how text was counted."""
     first = len(specials)
     normalizer = counted.get("normalizer")
     model = TokenizerModel.from_tokens(
@@ -412,7 +414,7 @@ def _check_separator(separator: str | bytes | None) -> str | None:
     if separator is None:
         return None
     try:
-        # To bytes and back: a lone surrogate is no UTF-8 either.
+        # Encode and decode: text with a lone surrogate is invalid, too.
         encoded = separator.encode() if isinstance(separator, str) else separator
         text = encoded.decode()
         problem = separator_problem(encoded)
@@ -447,7 +449,7 @@ def _check_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
 
 
 def _learn(learner: MergeLearner, first: int, wanted: int, show: Callable[[int], None]) -> None:
-    """Learns up to so many new tokens; `first` is the number of those that there were."""
+    """Learn up to a number of new tokens; `first` is the number of existing ones."""
     goes_on = True
     while goes_on:
         goes_on = learner.learn(first + wanted, _MERGES_A_STEP)
@@ -499,7 +501,7 @@ def _get_merge_counts(model: TokenizerModel) -> NDArray[np.int64]:
 
 @contextmanager
 def report_progress(progress: Progress, wanted: int) -> Iterator[Callable[[int], None]]:
-    """Tells `progress` of the merges made, or shows a bar, or does nothing."""
+    """Yield a function that reports the number of merges to `progress`, or to a progress bar."""
     if callable(progress):
         yield lambda made: progress(made, wanted)
     elif not progress:

@@ -133,7 +133,7 @@ class DocumentBatch:
         if record_id is not None:
             return f"the element with the id {record_id!r}"
         what = f"part {self.part} of an element, which" if self.part else "an element that"
-        return f"{what} begins {self.document(index)[: FIRST_BYTES // 2]!r}"
+        return f"{what} starts with {self.document(index)[: FIRST_BYTES // 2]!r}"
 
     def select(self, kept: NDArray[np.bool_]) -> DocumentBatch:
         """Return the batch with only some of its documents; `empty` and `rejects` stay.

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from pipelines.config import BuildConfig
+from pipelines.manifest.stage import COUNT, ENCODE
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
 from pipelines.stages.count import count as count_stage
@@ -44,7 +45,14 @@ def count(
 ) -> BuildSummary:
     """Count the pre-tokens of the corpus."""
     check_trains(config)
-    context = BuildContext.of(config, "count", beam_args, no_wait=no_wait, take_over=take_over)
+    context = BuildContext.of(
+        config,
+        "count",
+        beam_args,
+        no_wait=no_wait,
+        take_over=take_over,
+        redone=(COUNT,) if restart else (),
+    )
     return _run_stage(context, count_stage, [discard_counts] if restart else [])
 
 
@@ -56,7 +64,7 @@ def train(
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
-    """Train the tokenizer; count first if that is not finished."""
+    """Train the tokenizer; count first if necessary."""
     check_trains(config)
     context = BuildContext.of(config, "train", beam_args, no_wait=no_wait, take_over=take_over)
     return _run_stage(context, train_stage, [discard_tokenizer] if restart else [])
@@ -70,8 +78,15 @@ def encode(
     take_over: bool = False,
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
-    """Encode the corpus; count and train first if that is not finished."""
-    context = BuildContext.of(config, "encode", beam_args, no_wait=no_wait, take_over=take_over)
+    """Encode the corpus; count and train first if necessary."""
+    context = BuildContext.of(
+        config,
+        "encode",
+        beam_args,
+        no_wait=no_wait,
+        take_over=take_over,
+        redone=(ENCODE,) if restart else (),
+    )
     return _run_stage(context, encode_stage, [discard_tokens, discard_imported] if restart else [])
 
 
@@ -84,7 +99,14 @@ def build(
     beam_args: Sequence[str] = (),
 ) -> BuildSummary:
     """Count, train and encode; what is finished is not repeated."""
-    context = BuildContext.of(config, "build", beam_args, no_wait=no_wait, take_over=take_over)
+    context = BuildContext.of(
+        config,
+        "build",
+        beam_args,
+        no_wait=no_wait,
+        take_over=take_over,
+        redone=(COUNT, ENCODE) if restart else (),
+    )
     trains = config.tokenizer.path is None
     trained = [discard_tokenizer, discard_counts] if trains else [discard_imported]
     discards = [discard_tokens, *trained]
@@ -94,7 +116,7 @@ def build(
 def replay(
     config: BuildConfig, repaired: Mapping[str, str] | None = None, *, beam_args: Sequence[str] = ()
 ) -> BuildSummary:
-    """Encode rejected documents after all, by a changed policy or from repaired files.
+    """Encode documents that a build rejected, by a changed policy or from repaired files.
 
     Args:
         config: of the dataset; only what decides which documents are rejected may differ.

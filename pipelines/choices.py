@@ -19,5 +19,7 @@ ExportFormat: TypeAlias = Literal[
 IdType: TypeAlias = Literal["uint16", "uint32", "int32"]
 Packing: TypeAlias = Literal["concatenate", "best-fit"]
 # As `bpe_core.formats` has them, whose package takes long to import.
-WrittenTokenizerFormat: TypeAlias = Literal["arrow", "huggingface", "gpt2", "tiktoken", "minbpe"]
+WrittenTokenizerFormat: TypeAlias = Literal[
+    "arrow", "huggingface", "gpt2", "tiktoken", "minbpe", "sentencepiece"
+]
 TokenizerFormat: TypeAlias = Literal[WrittenTokenizerFormat, "tekken"]

@@ -1,10 +1,10 @@
 """Character-level byte-pair encoding: `CharBPETokenizer`.
 
 ==============  ===========================================================================
-settings.py     what a tokenizer does apart from its vocabulary; how text becomes words
+settings.py     behaviour apart from the vocabulary; conversion of text to words
 training.py     words → alphabet and merges, by the native learner
 encoder.py      merges as rules over bytes, for the native encoder
-vocabulary.py   tokens and merges, and what encodes with them
+vocabulary.py   tokens and merges, and their encoders
 tokenizer.py    the class
 files.py        its files
 ==============  ===========================================================================

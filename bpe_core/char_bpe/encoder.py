@@ -1,17 +1,17 @@
 """Encoding by merges: a character-level vocabulary as rules over the bytes of UTF-8.
 
-The native encoder merges bytes. Here its first rules build characters: for each character of the
-vocabulary (first byte, second byte) → its first two bytes, then that and the third byte, and so on.
-In UTF-8 a byte that begins a character never continues one, and every left side of these rules
-begins with a first byte and every right side is a continuation. So they apply inside of characters
-alone, and having the lowest ranks they apply before all others: afterwards the symbols are
+The native encoder merges bytes. Here, its first rules build characters: for each character of the
+vocabulary, (first byte, second byte) → its first two bytes, then this and the third byte, and so
+on. In UTF-8, a byte that starts a character never continues one. The left side of each of these
+rules starts with a first byte, and the right side is a continuation byte. So they only apply inside
+characters. They have the lowest ranks, so they apply before all others: afterwards the symbols are
 characters, and the vocabulary's own merges follow in their order.
 
-The end of a word is the byte 0xFF, which UTF-8 never has. Where it is a suffix, rules after those
-of the characters attach it to the last one, whether that makes a token or something unknown.
+The end of a word is the byte 0xFF, which does not occur in UTF-8. If it is a suffix, further rules
+attach it to the last character, whether the result is a token or unknown.
 
-What is left of a character that is not in the vocabulary is one symbol that begins it, which
-becomes the unknown, and continuations, which are dropped.
+A character that is not in the vocabulary leaves one symbol that starts it, which becomes the
+unknown token, and continuation bytes, which are dropped.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Rule = tuple[int, int, int]
 
 
 class MergeEncoder:
-    """Encodes marked words by merges; threads may share it.
+    """Encoder of marked words by merges, which threads may share.
 
     Args:
-        settings: of the tokenizer.
-        vocab: token to id.
-        merges: pairs of tokens in order of rank; of a pair given twice the last place counts.
+        settings: Settings of the tokenizer.
+        vocab: Token to id.
+        merges: Pairs of tokens in order of rank. Of a pair that occurs twice, the last rank counts.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class MergeEncoder:
         append: Iterable[int] = (),
         num_threads: int = 1,
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """(ids, offsets) of documents of marked words; UNKNOWN for a character without an id.
+        """Return (ids, offsets) of documents of marked words; unknown characters become UNKNOWN.
 
-        prepend, append: ids of special tokens.
+        `prepend` and `append` are ids of special tokens.
         """
         symbols, offsets = self._encoder.encode_documents(
             marked,
@@ -116,18 +116,18 @@ class _Symbols:
             self._add_suffixes(sorted(characters), suffix)
 
     def new(self, token_id: int) -> int:
-        """A new symbol with this final id."""
+        """Add a symbol with this final id, and return it."""
         self.ids.append(token_id)
         return len(self.ids) - 1
 
     def of_token(self, token: str) -> int:
-        """The symbol of a token of the vocabulary."""
+        """Return the symbol of a token of the vocabulary."""
         if token not in self._symbols:
             self._symbols[token] = self.new(self._vocab[token])
         return self._symbols[token]
 
     def merge_rules(self, merges: Iterable[tuple[str, str]]) -> Iterable[Rule]:
-        """The rules of the vocabulary's merges."""
+        """Yield the rules of the vocabulary's merges."""
         for left, right in reversed(dict.fromkeys(reversed(list(merges)))):
             result = self.of_token(left + right)
             for a in self._variants(left):
@@ -135,7 +135,7 @@ class _Symbols:
                     yield a, b, result
 
     def _variants(self, token: str) -> list[int]:
-        """Symbols of a token: an end of word that is one character is two symbols with one id."""
+        """Return a token's symbols: two if it is one character and the end of word."""
         symbols = [self.of_token(token)]
         if token == self._marker and len(token) == 1:
             symbols.append(self._characters[token])

@@ -1,8 +1,8 @@
-"""Files of character-level tokenizers: char_bpe.json, and the pair that Hugging Face's class reads.
+"""Files of character-level tokenizers: char_bpe.json, and the two that Hugging Face's class reads.
 
-char_bpe.json is one JSON object: `format`, `format_version`, `fingerprint` (of all that decides
-ids), `settings` (the arguments of `CharBPETokenizer`), and `vocabulary`: `vocab` (token to id),
-`merges` (pairs in order of rank), `merge_counts`, `longest_first` (ids), `stop_reason` and
+char_bpe.json is one JSON object: `format`, `format_version`, `fingerprint` (of everything that
+determines ids), `settings` (the arguments of `CharBPETokenizer`), and `vocabulary`: `vocab` (token
+to id), `merges` (pairs in order of rank), `merge_counts`, `longest_first` (ids), `stop_reason` and
 `tie_break`.
 """
 
@@ -39,12 +39,12 @@ _DECIDES_IDS = ("vocab", "merges", "longest_first")
 _KEYS = ("vocab", "merges", "merge_counts", "longest_first", "stop_reason", "tie_break")
 _PAIR = ("vocab.json", "merges.txt")
 _BYTE_LEVEL = ("tokenizer.arrow", "tokenizer.json", "tokenizer.tiktoken")
-_REASON = "it holds byte-level tokenizers, and this one's smallest tokens are characters"
+_REASON = "it is for byte-level tokenizers, and this one's smallest tokens are characters"
 _VERSION_LINE = "#version: 0.2"
 
 
 def fingerprint(settings: Settings, vocabulary: Mapping[str, Any]) -> str:
-    """XXH3-128, in hex, of all that decides ids."""
+    """Return the XXH3-128, in hex, of everything that determines ids."""
     deciding = {key: vocabulary[key] for key in _DECIDES_IDS}
     text = json.dumps([settings.as_json(), deciding], sort_keys=True)
     return xxhash.xxh3_128_hexdigest(text.encode())
@@ -57,7 +57,7 @@ def write(
     found: str,
     training: Mapping[str, object] | None,
 ) -> dict[str, str]:
-    """Writes what `CharBPETokenizer.save` says; `found` is the fingerprint."""
+    """Write the files of `CharBPETokenizer.save`; `found` is the fingerprint."""
     not_written = dict.fromkeys(_BYTE_LEVEL, _REASON)
     contents: dict[str, bytes] = {}
     try:
@@ -99,11 +99,11 @@ def write(
 
 
 def read(directory: Location) -> dict[str, Any]:
-    """The content of char_bpe.json, its parts checked by type.
+    """Return the content of char_bpe.json, with the types of its parts checked.
 
     Raises:
-        FormatError: it is malformed.
-        OSError: as opening it does.
+        FormatError: It is malformed.
+        OSError: It cannot be opened.
     """
     location = join(directory, FILE_NAME)
     content = read_json_object(location)
@@ -141,7 +141,7 @@ def read(directory: Location) -> dict[str, Any]:
 
 
 def check_fingerprint(directory: Location, content: Mapping[str, Any], found: str) -> None:
-    """Raises FormatError if the content is not what its fingerprint says."""
+    """Raise FormatError if the content does not match its fingerprint."""
     if content.get("fingerprint") != found:
         raise malformed(
             join(directory, FILE_NAME),
@@ -153,7 +153,7 @@ def check_fingerprint(directory: Location, content: Mapping[str, Any], found: st
 
 @contextmanager
 def named(location: Location) -> Iterator[None]:
-    """Makes contradictions that are found in a file's content FormatErrors naming the file."""
+    """Turn contradictions in a file's content into a FormatError that names the file."""
     try:
         yield
     except (InvalidTokenizerError, SpecialTokenError, TypeError) as error:
@@ -161,10 +161,10 @@ def named(location: Location) -> Iterator[None]:
 
 
 def huggingface_bytes(settings: Settings, vocabulary: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """vocab.json and merges.txt.
+    """Return the bytes of vocab.json and merges.txt.
 
     Raises:
-        CannotHoldError: `tokenizers.CharBPETokenizer` would not encode as this tokenizer does.
+        CannotHoldError: `tokenizers.CharBPETokenizer` would not encode like this tokenizer.
     """
     if settings.word_end != "suffix" or settings.words == "whole_text":
         raise CannotHoldError(
@@ -172,11 +172,11 @@ def huggingface_bytes(settings: Settings, vocabulary: Mapping[str, Any]) -> tupl
             "needs end_of_word_as='suffix', and words"
         )
     if settings.method != "merges":
-        raise CannotHoldError(f"it is read by encoders that merge, not {settings.method}")
+        raise CannotHoldError(f"its readers encode by merges, not by {settings.method}")
     lines = [_VERSION_LINE]
     for left, right in vocabulary["merges"]:
         if any(" " in token or "\n" in token for token in (left, right)):
-            raise CannotHoldError(f"merges.txt has no way to write {left!r} + {right!r}")
+            raise CannotHoldError(f"merges.txt cannot represent {left!r} + {right!r}")
         lines.append(f"{left} {right}")
     return dump_json(vocabulary["vocab"]), ("\n".join(lines) + "\n").encode()
 
@@ -184,11 +184,11 @@ def huggingface_bytes(settings: Settings, vocabulary: Mapping[str, Any]) -> tupl
 def read_huggingface(
     vocab_filepath: Location, merges_filepath: Location
 ) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Vocabulary and merges of vocab.json and merges.txt.
+    """Return the vocabulary and merges in vocab.json and merges.txt.
 
     Raises:
-        FormatError: a file that is not what it should be.
-        OSError: as opening it does.
+        FormatError: A file is invalid.
+        OSError: A file cannot be opened.
     """
     vocab = read_json_object(vocab_filepath)
     for token, token_id in vocab.items():

@@ -1,4 +1,4 @@
-"""What a character-level tokenizer does apart from its vocabulary, and how it makes words."""
+"""Settings of a character-level tokenizer apart from its vocabulary, and conversion to words."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _FORMS: dict[UnicodeNormalizer, Literal["NFC", "NFD", "NFKC", "NFKD"]] = {
     "nfkd": "NFKD",
 }
 
-# Bytes that UTF-8 never has stand for the end of a word and for special tokens; see native/words.
+# Bytes that never occur in UTF-8 mark the end of a word and special tokens; see native/words.
 WORD_END = 0xFF
 SPECIAL_MARK = 0xFE
 _SPECIAL_INDEX_BYTES = 3
 
-# Capitals of Unicode 15 to 17, which Python may not know yet; Hugging Face's library does.
+# Capitals of Unicode 15 to 17, which Python may not know yet, but Hugging Face's library does.
 _NEW_LOWER_CASE = {
     0x1C89: 0x1C8A,
     0xA7CB: 0x264,
@@ -41,18 +41,18 @@ _NEW_LOWER_CASE = {
     0xA7DC: 0x19B,
     **{capital: capital + 0x20 for capital in range(0x10D50, 0x10D66)},
     **{capital: capital + 0x1B for capital in range(0x16EA0, 0x16EB9)},
-    # Every capital sigma alike, also at the end of a word: characters are lowered one by one.
+    # Capital sigma is the same at the end of a word: characters are lowered one by one.
     0x3A3: 0x3C3,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The arguments of `CharBPETokenizer`, checked.
+    """Checked arguments of `CharBPETokenizer`.
 
     Raises:
-        InvalidTokenizerError: an argument that makes no sense.
-        SpecialTokenError: special tokens that are empty or given twice.
+        InvalidTokenizerError: An argument is invalid.
+        SpecialTokenError: A special token is empty or given twice.
     """
 
     unk_token: str | None
@@ -76,12 +76,12 @@ class Settings:
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or not _is_word(text)):
                 raise InvalidTokenizerError(
-                    f"{name}: expected a text without white space, or None, found {text!r}"
+                    f"{name}: expected a text without whitespace, or None, found {text!r}"
                 )
         object.__setattr__(self, "special_tokens", check_special_tokens(self.special_tokens))
         if self.end_of_word in (*self.special_tokens, self.unk_token) and self.end_of_word:
             raise InvalidTokenizerError(
-                f"end_of_word: expected another text than special tokens and unk_token, found "
+                f"end_of_word: expected a text different from special tokens and unk_token, found "
                 f"{self.end_of_word!r}"
             )
         object.__setattr__(self, "_specials", special_set(self.special_tokens))
@@ -99,27 +99,27 @@ class Settings:
     )
 
     def as_json(self) -> dict[str, Any]:
-        """The attributes by name."""
+        """Return the attributes by name."""
         values = {name: getattr(self, name) for name in self.NAMES}
         return {**values, "special_tokens": list(self.special_tokens)}
 
     @property
     def word_end(self) -> Literal["gap", "symbol", "suffix"]:
-        """What the byte at the end of a word is to the native encoders."""
+        """Return how native encoders treat the byte at the end of a word."""
         return "gap" if self.end_of_word is None else self.end_of_word_as
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """The tokens with the first ids: special tokens, and the one for the unknown."""
+        """Return the tokens with the first ids: special tokens and the unknown token."""
         return tuple(dict.fromkeys([*self.special_tokens, *filter(None, [self.unk_token])]))
 
     @property
     def normalizes(self) -> bool:
-        """Whether `normalized` may change a text."""
+        """Return True if `normalized` may change a text."""
         return self.lowercase or self.unicode_normalizer is not None
 
     def normalized(self, text: str) -> str:
-        """The text as words are made of it."""
+        """Return the text from which words are made."""
         if self.unicode_normalizer is not None:
             text = unicodedata.normalize(_FORMS[self.unicode_normalizer], text)
         if self.lowercase:
@@ -134,11 +134,11 @@ class Settings:
         *,
         find_specials: bool = True,
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The words of documents data[starts[i]:ends[i]], which must be UTF-8.
+        """Return the words of documents data[starts[i]:ends[i]], which must be UTF-8.
 
         Returns:
-            (marked, offsets int64[n + 1]): document i is marked[offsets[i]:offsets[i + 1]], each
-            word followed by WORD_END, special tokens as `special_marks` has them.
+            (marked, offsets int64[n + 1]): document i is marked[offsets[i]:offsets[i + 1]], with
+            each word followed by WORD_END, and special tokens in the form of `special_marks`.
         """
         specials = self._specials if find_specials else self._no_specials
         if not self.normalizes:
@@ -167,7 +167,7 @@ class Settings:
 
     @cached_property
     def special_marks(self) -> dict[str, bytes]:
-        """How special tokens stand among marked words."""
+        """Return the form of special tokens among marked words."""
         return {
             token: bytes([SPECIAL_MARK]) + i.to_bytes(_SPECIAL_INDEX_BYTES, "big")
             for i, token in enumerate(self.special_tokens)
@@ -175,7 +175,7 @@ class Settings:
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raises InvalidTokenizerError for a value that is none of the choices."""
+    """Raise InvalidTokenizerError for a value that is not one of the choices."""
     if value not in choices:
         listed = ", ".join(map(repr, choices))
         raise InvalidTokenizerError(f"{name}: expected one of {listed}, found {value!r}")

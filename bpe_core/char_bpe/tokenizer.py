@@ -48,36 +48,36 @@ __all__ = ["CharBPETokenizer"]
 _BATCH_BYTES = 4 << 20
 _STOP_REASONS = {
     **STOP_REASONS,
-    "max_merges_reached": "there are as many merges as asked for",
+    "max_merges_reached": "the requested number of merges is reached",
 }
 
 
 class CharBPETokenizer:
-    """A tokenizer that merges characters, as BPE was first used on words.
+    """Tokenizer that merges characters, as BPE was first used on words.
 
-    A new one knows no token: `train` it, or make one with `from_vocab`, `from_huggingface` or
-    `load`. Three published tokenizers that differ in every step are at hand by name:
+    A new one has no tokens: `train` it, or make one with `from_vocab`, `from_huggingface` or
+    `load`. Three published tokenizers, which differ in every step, are available by name:
     `words_longest_first`, `text_left_to_right`, `huggingface`.
 
     Args:
-        unk_token: the token of characters that have no id; None: their id is -1.
-        end_of_word: what marks the end of each word; None: nothing does, and decoding puts words
-            together without a space.
-        end_of_word_as: "symbol": the mark is a token of its own that merges like any other;
+        unk_token: The token of characters that have no id; None: their id is -1.
+        end_of_word: The marker for the end of each word; None: no marker, and decoding joins words
+            without a space.
+        end_of_word_as: "symbol": the marker is a separate token that merges like any other;
             "suffix": it belongs to the last character, so that `w` and `w</w>` are two characters.
-        words: "whitespace": a word is what `str.split` gives; "bert": as Hugging Face's BERT
+        words: "whitespace": words as `str.split` returns them; "bert": as Hugging Face's BERT
             normalizer and pre-tokenizer together (punctuation and Chinese characters are words,
-            control characters vanish); "whole_text": a text is one word.
-        lowercase: whether text is lowered before anything else, character by character.
+            control characters are removed); "whole_text": a text is one word.
+        lowercase: Convert text to lower case before anything else, character by character.
         unicode_normalizer: "nfc", "nfd", "nfkc", "nfkd" (of the installed Python's Unicode) or
             None.
-        special_tokens: texts that are found in text before everything else and become their ids,
+        special_tokens: Texts that are found in text before everything else and become their ids,
             the first of the vocabulary.
-        method: how `encode` works unless it is told.
+        method: The default method of `encode`.
 
     Raises:
-        InvalidTokenizerError: an argument that makes no sense.
-        SpecialTokenError: special tokens that are empty or given twice.
+        InvalidTokenizerError: An argument is invalid.
+        SpecialTokenError: A special token is empty or given twice.
 
     Source: R. Sennrich, B. Haddow, A. Birch, Neural Machine Translation of Rare Words with Subword
     Units, 2016.
@@ -121,17 +121,20 @@ class CharBPETokenizer:
 
     @classmethod
     def words_longest_first(cls) -> CharBPETokenizer:
-        """Words end with the symbol `</w>`; encoding looks for the globally longest token first.
+        """Return a tokenizer with `</w>` as a symbol, which replaces the longest tokens first.
 
-        Of each word the longest token that occurs in it is taken wherever it stands, then the next
-        in what is left; of equally long ones the more frequent. Only tokens that the training words
-        still consist of take part. What is left is `<unk>`.
+        In each word, the longest token that occurs anywhere in it is replaced first, then the
+        longest in the rest, and so on; of equally long ones, the more frequent. Only tokens that
+        remain in the training words take part. The rest is `<unk>`.
         """
         return cls(method="longest_first")
 
     @classmethod
     def text_left_to_right(cls) -> CharBPETokenizer:
-        """A text is one sequence; encoding takes the longest token at each place. Unknown: -1."""
+        """Return a tokenizer of whole texts that takes the longest token at each position.
+
+        The id of an unknown character is -1.
+        """
         return cls(unk_token=None, end_of_word=None, words="whole_text", method="left_to_right")
 
     @classmethod
@@ -141,7 +144,7 @@ class CharBPETokenizer:
         lowercase: bool = False,
         unicode_normalizer: UnicodeNormalizer | None = None,
     ) -> CharBPETokenizer:
-        """As `tokenizers.CharBPETokenizer`: `</w>` belongs to the last character; BERT's words."""
+        """Return a tokenizer like `tokenizers.CharBPETokenizer`: suffix `</w>`, BERT's words."""
         return cls(
             end_of_word_as="suffix",
             words="bert",
@@ -159,15 +162,16 @@ class CharBPETokenizer:
         merges: Iterable[tuple[str, str]],
         **settings: Any,
     ) -> CharBPETokenizer:
-        """From tokens with their ids, and merges in order of rank.
+        """Return a tokenizer with these tokens and ids, and merges in order of rank.
 
         Args:
-            vocab: token to id; has `unk_token` and all special tokens.
-            merges: pairs of tokens; of a pair given twice the last place counts.
-            settings: the arguments of the class.
+            vocab: Token to id; includes `unk_token` and all special tokens.
+            merges: Pairs of tokens. Of a pair that occurs twice, the last rank counts.
+            settings: The arguments of the class.
 
         Raises:
-            InvalidTokenizerError: ids given twice, merges of tokens that the vocabulary lacks.
+            InvalidTokenizerError: An id occurs twice, or a merge has tokens outside of the
+                vocabulary.
         """
         tokenizer = cls(**settings)
         tokenizer._state = Vocabulary(
@@ -182,18 +186,18 @@ class CharBPETokenizer:
         merges_filepath: str | os.PathLike[str],
         **settings: Any,
     ) -> CharBPETokenizer:
-        """From the files that `tokenizers.CharBPETokenizer` writes; ids equal that class's.
+        """Return the tokenizer in files of `tokenizers.CharBPETokenizer`, with the same ids.
 
         Args:
             vocab_filepath: vocab.json, token to id.
-            merges_filepath: merges.txt, a pair in a line.
-            settings: arguments of the class that differ from those of `huggingface`, such as
+            merges_filepath: merges.txt, one pair per line.
+            settings: Arguments of the class that differ from those of `huggingface`, such as
                 lowercase=True, words="whitespace" (its `split_on_whitespace_only` without
                 `bert_normalizer`), end_of_word="</s>" (its `suffix`).
 
         Raises:
-            FormatError: a file that is not what it should be.
-            OSError: a file that cannot be read.
+            FormatError: A file is invalid.
+            OSError: A file cannot be read.
         """
         unk_token = settings.get("unk_token", "<unk>")
         defaults = {
@@ -211,11 +215,11 @@ class CharBPETokenizer:
 
     @classmethod
     def load(cls, directory: Location) -> CharBPETokenizer:
-        """From a directory that `save` or a build wrote.
+        """Load a tokenizer from a directory that `save` or a build wrote.
 
         Raises:
-            FormatError: a file that is not what it should be.
-            OSError: a file that cannot be read.
+            FormatError: A file is invalid.
+            OSError: A file cannot be read.
         """
         content = files.read(directory)
         with files.named(directory):
@@ -227,16 +231,16 @@ class CharBPETokenizer:
     def save(
         self, directory: Location, training: Mapping[str, object] | None = None
     ) -> dict[str, str]:
-        """Writes char_bpe.json, and the pair of files that Hugging Face's class reads if it can.
+        """Write char_bpe.json and, if possible, the two files that Hugging Face's class reads.
 
-        Files that another tokenizer left there are removed, one of bytes too.
+        Files of another tokenizer in the directory are removed, also those of a byte-level one.
 
         Args:
-            directory: where to; made if it does not exist.
-            training: what training.json is to say besides; without it none is written.
+            directory: The directory, which is made if it does not exist.
+            training: Additional content of training.json, which is only written if this is given.
 
         Returns:
-            For each format of tokenizers that is not written, by its files' names, the reason.
+            The reasons why formats were not written, by the names of their files.
         """
         return files.write(
             directory, self._settings, self._trained().as_json(), self.fingerprint, training
@@ -255,24 +259,23 @@ class CharBPETokenizer:
         tie_break: CharTieBreak = "first_seen",
         verbose: bool = False,
     ) -> None:
-        """Learns a vocabulary; what was there before is replaced.
+        """Learn a vocabulary, and replace the existing one.
 
         Args:
-            texts: one text or several. No merge goes from one to another.
-            vocab_size: number of tokens at which to stop: special tokens, `unk_token`, the
-                alphabet, the end of a word (as a suffix: every character that words end with, once
-                more), merges.
-            min_frequency: stop when the most frequent pair occurs less often.
-            max_merges: stop after so many merges.
-            limit_alphabet: keep only so many characters, the most frequent ones.
-            tie_break: of equally frequent pairs "first_seen": the one that comes first in the words
-                as they are, in the order in which they first occurred; "lexicographic": the
-                greatest; "first_id": the one of the smallest ids.
-            verbose: print each merge.
+            texts: One text or several. No merge crosses from one to another.
+            vocab_size: The number of tokens at which to stop: special tokens, `unk_token`, the
+                alphabet, the end of a word (as a suffix: every character that words end with, a
+                second time), merges.
+            min_frequency: Stop when the most frequent pair occurs less often.
+            max_merges: Stop after this many merges.
+            limit_alphabet: Keep only this many characters, the most frequent ones.
+            tie_break: The choice among equally frequent pairs. "first_seen": the pair that occurs
+                first in the words as merged so far, in the order in which the words first occurred;
+                "lexicographic": the greatest; "first_id": the one with the smallest ids.
+            verbose: Print each merge.
 
         Raises:
-            TrainingError: an argument that makes no sense, or a vocabulary that is too small for
-                the alphabet.
+            TrainingError: An argument is invalid, or the vocabulary is too small for the alphabet.
         """
         options = Options(
             vocab_size=vocab_size,
@@ -308,18 +311,19 @@ class CharBPETokenizer:
         verbose: bool = False,
         progress: Progress = False,
     ) -> None:
-        """As `train`, from words that were counted before with the pattern "whitespace_words".
+        """Learn a vocabulary, like `train`, from counts with the pattern "whitespace_words".
 
         Args:
-            counts: of `count_pretokens`; white space among the pre-tokens is passed over.
+            counts: Result of `count_pretokens`; whitespace among the pre-tokens is ignored.
             tie_break: "lexicographic" or "first_id": counts do not keep the order of the text.
-            max_token_bytes: merges that would make a longer token are passed over; the end of a
-                word has the bytes of its text.
-            forbidden_tokens: merges that would make one of these are passed over.
-            progress: show progress; or a function called with (merges made, merges wanted).
+            max_token_bytes: Skip merges that would make a longer token; the end of a word counts
+                with the bytes of its text.
+            forbidden_tokens: Skip merges that would make one of these tokens.
+            progress: True to show progress, or a function called with (merges made, merges wanted).
 
         Raises:
-            TrainingError: as `train`; counts of another pattern; the tie-break "first_seen".
+            TrainingError: See `train`; or the counts have another pattern, or the tie-break is
+                "first_seen".
         """
         if tie_break == "first_seen":
             raise TrainingError(
@@ -329,7 +333,7 @@ class CharBPETokenizer:
         pattern = counts.metadata.get("pattern", WHITESPACE_WORDS)
         if pattern != WHITESPACE_WORDS or self._settings.words != "whitespace":
             raise TrainingError(
-                f"counts: expected those of white-space words (pattern {WHITESPACE_WORDS!r}) for "
+                f"counts: expected counts of whitespace words (pattern {WHITESPACE_WORDS!r}) for "
                 f"a tokenizer with words='whitespace', found pattern {pattern!r} and "
                 f"words={self._settings.words!r}"
             )
@@ -338,11 +342,12 @@ class CharBPETokenizer:
         )
         if self._settings.normalizes or normalized:
             raise TrainingError(
-                "counts: expected those of text as it is, for a tokenizer that takes it so, found "
+                "counts: expected counts of unchanged text, for a tokenizer that does not change "
+                "text, found "
                 + (
                     "counts of normalized text"
                     if normalized
-                    else "one that lowers or normalizes it"
+                    else "a tokenizer that lowers or normalizes it"
                 )
             )
         options = Options(
@@ -357,7 +362,7 @@ class CharBPETokenizer:
         self._learn(words_of_counts(counts), options, verbose, progress)
 
     def _segments(self, texts: Iterable[str]) -> Iterator[list[bytes]]:
-        """What stands between special tokens, in batches of some MB."""
+        """Yield the text between special tokens, in batches of a few MB."""
         batch: list[bytes] = []
         size = 0
         for text in texts:
@@ -403,79 +408,79 @@ class CharBPETokenizer:
 
     @property
     def vocab(self) -> dict[str, int]:
-        """Token to id."""
+        """Return token to id."""
         return dict(self._trained().vocab)
 
     @property
     def merges(self) -> list[tuple[str, str]]:
-        """Pairs of tokens in order of rank."""
+        """Return pairs of tokens in order of rank."""
         return list(self._trained().merges)
 
     @property
     def merge_counts(self) -> list[int] | None:
-        """How often each merge's pair occurred when it was learned; None if that is not known."""
+        """Return how often each merge's pair occurred when it was learned, or None if unknown."""
         counts = self._trained().merge_counts
         return None if counts is None else list(counts)
 
     @property
     def stop_reason(self) -> str | None:
-        """Why training stopped; None if that is not known.
+        """Return why training stopped, or None if unknown.
 
         "vocab_size_reached", "max_merges_reached", "below_min_frequency" or "no_pairs_left".
         """
         return None if self._state is None else self._state.stop_reason
 
     def explain_stop(self) -> str:
-        """Why training stopped, in words."""
+        """Return why training stopped, as a phrase."""
         reason = self._trained().stop_reason
-        return "it is not known" if reason is None else _STOP_REASONS[reason]
+        return "unknown" if reason is None else _STOP_REASONS[reason]
 
     @property
     def pattern(self) -> str:
-        """The pattern that splits text where words end; "none" where no pattern does."""
+        """Return the pattern that splits text into words, or "none"."""
         return WHITESPACE_WORDS if self._settings.words == "whitespace" else "none"
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """The special tokens' ids."""
+        """Return the special tokens' ids."""
         vocab = self._trained().vocab
         return {token: vocab[token] for token in self._settings.special_tokens}
 
     @property
     def unk_token(self) -> str | None:
-        """The token of characters without an id."""
+        """Return the token of characters without an id."""
         return self._settings.unk_token
 
     @property
     def end_of_word(self) -> str | None:
-        """What marks the end of a word."""
+        """Return the marker for the end of a word."""
         return self._settings.end_of_word
 
     @property
     def method(self) -> Method:
-        """How `encode` works unless it is told."""
+        """Return the default method of `encode`."""
         return self._settings.method
 
     @property
     def max_id(self) -> int:
-        """The largest id, -1 if there is no token."""
+        """Return the largest id, or -1 if there are no tokens."""
         return self._trained().max_id
 
     @property
     def fingerprint(self) -> str:
-        """XXH3-128, in hex, of all that decides ids."""
+        """Return the XXH3-128, in hex, of everything that determines ids."""
         return files.fingerprint(self._settings, self._trained().as_json())
 
     def token_to_id(self, token: str) -> int | None:
-        """The id of a token; None if there is no such token."""
+        """Return the id of a token, or None if there is no such token."""
         return self._trained().vocab.get(token)
 
     def id_to_token(self, token_id: int) -> str | None:
-        """The token of an id; None if there is no such id."""
+        """Return the token of an id, or None if there is no such id."""
         return self._trained().token_of.get(token_id)
 
     def __len__(self) -> int:
-        """The number of tokens."""
+        """Return the number of tokens."""
         return 0 if self._state is None else len(self._state.vocab)
 
     def __eq__(self, other: object) -> bool:
@@ -486,7 +491,7 @@ class CharBPETokenizer:
     __hash__ = None  # type: ignore[assignment]  # `train` changes it
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Native tables are made anew where it is unpickled, in another process for example.
+        # Native tables are rebuilt when it is unpickled, for example in another process.
         content = None if self._state is None else self._state.as_json()
         return functools.partial(_rebuilt, type(self)), (self._settings.as_json(), content)
 
@@ -498,23 +503,24 @@ class CharBPETokenizer:
     # --- encoding
 
     def encode(self, text: str, *, method: Method | None = None) -> list[int]:
-        """The ids of a text.
+        """Return the ids of a text.
 
-        The end of a word is not looked for in the text: where a text has the very characters of
-        `end_of_word`, they are characters like others. Tokens are told apart by their text alone,
-        so if training merged such characters, that token is the end of a word's.
+        The marker for the end of a word is not searched in the text: if a text contains the
+        characters of `end_of_word`, they are ordinary characters. Tokens are distinguished only by
+        their text, so if training merged such characters, the result is the same token as an end of
+        a word.
 
         Args:
-            text: any text; lone surrogates become U+FFFD.
-            method: "merges": those of training, in their order; "longest_first": in each word the
-                longest token first, wherever it stands; "left_to_right": at each place the longest
-                token. None: the tokenizer's own.
+            text: Any text; lone surrogates become U+FFFD.
+            method: "merges": apply the merges of training in order; "longest_first": in each word,
+                use the longest token first, wherever it occurs; "left_to_right": at each position,
+                use the longest token. None: the tokenizer's default.
 
         Returns:
-            Ids; of a character without one the id of `unk_token`, or -1.
+            Ids; for a character without one, the id of `unk_token`, or -1.
 
         Raises:
-            InvalidTokenizerError: a method of another name; a tokenizer without a vocabulary.
+            InvalidTokenizerError: The method is unknown, or the tokenizer has no vocabulary.
         """
         data = to_utf8(text)
         bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
@@ -533,21 +539,21 @@ class CharBPETokenizer:
         dtype: type[np.uint16] | type[np.uint32] = np.uint32,
         num_threads: int = 1,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of documents data[starts[i]:ends[i]], which must be UTF-8.
+        """Return the ids of documents data[starts[i]:ends[i]], which must be UTF-8.
 
         Args:
-            data: one buffer.
+            data: One buffer.
             starts, ends: int64[n].
-            allowed_special: "all", or "none": special tokens are ordinary text.
-            prepend, append: ids of special tokens put before and after each document.
-            dtype: of the ids; uint16 needs all of them below 65,536.
-            num_threads: for encoding by merges; 0 for all cores.
+            allowed_special: "all", or "none" to treat special tokens as ordinary text.
+            prepend, append: Ids of special tokens put before and after each document.
+            dtype: Type of the ids; uint16 needs all of them below 65,536.
+            num_threads: Number of threads for encoding by merges; 0 for all cores.
 
         Returns:
             (ids dtype[m], offsets int64[n + 1]).
 
         Raises:
-            UnknownCharacterError: a character without an id, if `unk_token` is None.
+            UnknownCharacterError: A character has no id, and `unk_token` is None.
             InvalidTokenizerError: uint16 with larger ids.
             ValueError: `num_threads` is negative.
         """
@@ -574,7 +580,7 @@ class CharBPETokenizer:
             found = self._unknown_among(segments)
             raise UnknownCharacterError(
                 f"document {document}: expected characters of this vocabulary, found {found}; "
-                "give an unk_token, or train on text that has it",
+                "give an unk_token, or train on text that contains the character",
                 found,
                 document,
             )
@@ -607,7 +613,7 @@ class CharBPETokenizer:
         )
 
     def _unknown_among(self, segments: Sequence[bytes]) -> str:
-        """The first character without an id, and its word, in words."""
+        """Describe the first character without an id, and its word."""
         data, offsets = concatenate(segments)
         marked, _ = self._settings.marked(data, offsets[:-1], offsets[1:], find_specials=False)
         for word in marked.tobytes().split(bytes([WORD_END])):
@@ -632,17 +638,18 @@ class CharBPETokenizer:
         return found
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], unknown: str = "error") -> str:
-        """The text of ids. Each end of a word becomes a space, but for one at the end of the text.
+        """Decode ids to text. Each end of a word becomes a space, except at the end of the text.
 
-        The white space between words is not in the ids, so it is not restored. A token whose text
-        ends as `end_of_word` does is the end of a word.
+        The whitespace between words is not in the ids, so it is not restored. A token whose text
+        ends with `end_of_word` is the end of a word.
 
         Args:
-            ids: any iterable of int, or a numpy array.
-            unknown: "error", or "skip": what ids that the vocabulary lacks do, -1 among them.
+            ids: Any iterable of int, or a numpy array.
+            unknown: "error" to raise an error, or "skip" to ignore ids that are not in the
+                vocabulary, such as -1.
 
         Raises:
-            UnknownTokenError: an id that the vocabulary lacks, with "error".
+            UnknownTokenError: An id is not in the vocabulary, with "error".
         """
         if unknown not in ("error", "skip"):
             raise ValueError(f"unknown: expected 'error' or 'skip', found {unknown!r}")
@@ -655,7 +662,7 @@ class CharBPETokenizer:
         except KeyError as error:
             raise UnknownTokenError(
                 f"id {error.args[0]!r}: expected an id of this vocabulary ({len(self)} tokens, "
-                f"the largest id is {self.max_id}); unknown='skip' passes it over"
+                f"the largest id is {self.max_id}); unknown='skip' ignores it"
             ) from None
         return text if self._settings.end_of_word is None else text.removesuffix(" ")
 

@@ -24,10 +24,10 @@ StopReason: TypeAlias = Literal[
 CharTieBreak: TypeAlias = Literal["first_seen", "lexicographic", "first_id"]
 
 _MERGES_A_STEP = 256
-_MOST_TOKEN_BYTES = 1 << 27  # of all tokens together; their file must not be larger than that
+_MOST_TOKEN_BYTES = 1 << 27  # limit for all tokens together, and so for the size of their file
 _CHUNK_BYTES = 1 << 20
 _CODE_POINTS = 0x110000
-# As str.split has it, in the syntax of Arrow's regular expressions.
+# The whitespace of str.split, in the syntax of Arrow's regular expressions.
 _BEGINS_WITH_WHITE_SPACE = (
     r"^[\t-\r\x1c- \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
 )
@@ -35,10 +35,10 @@ _BEGINS_WITH_WHITE_SPACE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The arguments of `CharBPETokenizer.train`, checked.
+    """Checked arguments of `CharBPETokenizer.train`.
 
     Raises:
-        TrainingError: an argument that makes no sense.
+        TrainingError: An argument is invalid.
     """
 
     vocab_size: int
@@ -75,8 +75,8 @@ class CountedWords:
     """Distinct words with their counts, in the order of first occurrence.
 
     Attributes:
-        text: the words in UTF-8, one after another.
-        offsets: int64[n + 1] into it.
+        text: The concatenated words in UTF-8.
+        offsets: int64[n + 1] of words in the text.
         counts: int64[n].
     """
 
@@ -87,7 +87,7 @@ class CountedWords:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What training found; tokens are texts, ids are their places."""
+    """Result of training; tokens are texts, and ids are their indices."""
 
     vocab: dict[str, int]
     merges: list[tuple[str, str]]
@@ -102,21 +102,21 @@ def learn(
     on_merge: Callable[[str, str, int, int], None] | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Learned:
-    """Merges the most frequent pair of adjacent tokens, again and again.
+    """Merge the most frequent pair of adjacent tokens, repeatedly.
 
     Ids: reserved tokens, the alphabet by code point, the end of a word (as a suffix: each character
-    with it), merges in order. Of a word that has a character outside of the alphabet, the parts
-    before and after it are looked at.
+    with it), merges in order. Of a word with a character outside of the alphabet, the parts before
+    and after this character are used.
 
     Args:
-        words: what to learn from.
-        settings: of the tokenizer.
-        options: of the training.
-        on_merge: called with (left, right, count of the pair, number of tokens) of each merge.
-        on_step: called with the number of merges now and then.
+        words: Words to learn from.
+        settings: Settings of the tokenizer.
+        options: Options of the training.
+        on_merge: Called for each merge with (left, right, count of the pair, number of tokens).
+        on_step: Called with the number of merges from time to time.
 
     Raises:
-        TrainingError: the vocabulary is smaller than what comes before the merges.
+        TrainingError: The vocabulary is smaller than the tokens that precede the merges.
     """
     alphabet = _Alphabet(words, settings, options.limit_alphabet)
     symbols = alphabet.symbols
@@ -124,8 +124,8 @@ def learn(
     first = len(reserved)
     if options.vocab_size < first + len(symbols):
         raise TrainingError(
-            f"vocab_size: expected at least {first + len(symbols)} ({first} special tokens and "
-            f"unknowns, {len(symbols)} characters and ends of words), found {options.vocab_size}; "
+            f"vocab_size: expected at least {first + len(symbols)} ({first} special and unknown "
+            f"tokens, {len(symbols)} characters and ends of words), found {options.vocab_size}; "
             "raise it, or limit the alphabet with limit_alphabet"
         )
     learner = MergeLearner.from_symbols(
@@ -178,7 +178,7 @@ def _stopped(learned: Learned, stop_reason: str) -> Learned:
 
 
 class _Alphabet:
-    """The symbols that words begin with, and words as these symbols."""
+    """Initial symbols of words, and words as sequences of these symbols."""
 
     def __init__(self, words: CountedWords, settings: Settings, limit: int | None) -> None:
         self._words = words
@@ -193,7 +193,7 @@ class _Alphabet:
                 self.symbols.append(marker)
             self._marker = self.symbols.index(marker)
         elif self._word_end == "suffix":
-            last = np.zeros(len(characters) + 1, bool)  # the last entry for -1
+            last = np.zeros(len(characters) + 1, bool)  # the last entry is for -1
             for code_points, bounds in _chunks(words):
                 last[self._symbol_of[code_points[bounds[1:] - 1]]] = True
             kinds = np.flatnonzero(last[:-1])
@@ -202,9 +202,9 @@ class _Alphabet:
             self.symbols += [f"{self.symbols[kind]}{marker}" for kind in kinds.tolist()]
 
     def sequences(self) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
-        """(symbols of all words, offsets, counts).
+        """Return (symbols of all words, offsets, counts).
 
-        A word with unknown characters is the parts between them.
+        A word with unknown characters becomes the parts between them.
         """
         sequences = [np.zeros(0, np.uint32)]
         lengths = [np.zeros(0, np.int64)]
@@ -226,7 +226,7 @@ class _Alphabet:
     def _sequence(
         self, code_points: NDArray[np.uint32], bounds: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Words as symbols, -1 for the unknown, with their ends."""
+        """Return words as symbols, with -1 for unknown characters, and the words' ends."""
         sequence = self._symbol_of[code_points]
         if self._word_end == "symbol":
             with_ends = np.insert(sequence, bounds[1:], self._marker)
@@ -238,7 +238,7 @@ class _Alphabet:
 
 
 def _chunks(words: CountedWords) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64]]]:
-    """(code points, bounds of words in them) of some MB of words at a time."""
+    """Yield (code points, bounds of words in them) for a few MB of words at a time."""
     first = 0
     while first < len(words.counts):
         end = int(np.searchsorted(words.offsets, words.offsets[first] + _CHUNK_BYTES, "right")) - 1
@@ -255,7 +255,7 @@ def _chunks(words: CountedWords) -> Iterator[tuple[NDArray[np.uint32], NDArray[n
 
 
 def _alphabet(words: CountedWords, settings: Settings, limit: int | None) -> NDArray[np.int64]:
-    """The characters that words may have, by code point; of `limit` the most frequent ones."""
+    """Return the code points of the alphabet: of `limit` characters, the most frequent ones."""
     frequencies = np.zeros(_CODE_POINTS, np.int64)
     done = 0
     for code_points, bounds in _chunks(words):
@@ -273,10 +273,10 @@ def _alphabet(words: CountedWords, settings: Settings, limit: int | None) -> NDA
 def _parts(
     sequence: NDArray[np.int32], bounds: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Words as parts without unknown characters (-1): (symbols, bounds, counts)."""
+    """Return words as parts without unknown characters (-1): (symbols, bounds, counts)."""
     word_of = np.repeat(np.arange(len(counts)), np.diff(bounds))
     known = sequence >= 0
-    # A part begins where a word begins, and after each unknown character.
+    # A part starts where a word starts, and after each unknown character.
     part_of = (word_of + np.cumsum(~known))[known]
     _, first, lengths = np.unique(part_of, return_index=True, return_counts=True)
     part_bounds = np.zeros(len(lengths) + 1, np.int64)
@@ -290,16 +290,16 @@ def longest_first_order(
     ids: NDArray[np.int32],
     counts: NDArray[np.int64],
 ) -> list[int]:
-    """The order in which the longest tokens are looked for: ids of those that words consist of.
+    """Return the order in which encoding searches the longest tokens: ids that occur in words.
 
-    The longest comes first, the end of a word counting as one character; of equally long ones the
-    most frequent; of these the one that comes first in the words.
+    The longest comes first, with the end of a word counting as one character; of equally long ones,
+    the most frequent; of these, the first in the words.
 
     Args:
-        vocab: token to id.
-        marker: the end of a word.
-        ids: of the training words, by merges, one after another; -1 for what has no id.
-        counts: how often each of them occurs.
+        vocab: Token to id.
+        marker: Marker for the end of a word.
+        ids: Concatenated ids of the training words, encoded by merges; -1 for unknown characters.
+        counts: How often each of them occurs.
     """
     token_of = {i: token for token, i in vocab.items()}
     known = ids >= 0
@@ -314,7 +314,7 @@ def longest_first_order(
 
 
 def token_length(token: str, marker: str | None) -> int:
-    """The length of a token in characters; the end of a word is one.
+    """Return the length of a token in characters; the end of a word is one.
 
     Example:
         >>> token_length("est</w>", "</w>")
@@ -326,29 +326,29 @@ def token_length(token: str, marker: str | None) -> int:
 
 
 class WordCounter:
-    """Counts the words of texts that `Settings.marked` gave, in the order of first occurrence."""
+    """Counter of the words in results of `Settings.marked`, in the order of first occurrence."""
 
     def __init__(self) -> None:
         self._words = OrderedPretokens("marked_words")
 
     def add(self, marked: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
-        """Counts the words of documents marked[offsets[i]:offsets[i + 1]]."""
+        """Count the words of documents marked[offsets[i]:offsets[i + 1]]."""
         self._words.add_documents(marked, offsets[:-1], offsets[1:])
 
     def counted(self) -> CountedWords:
-        """What was counted."""
+        """Return the counted words."""
         keys, offsets, counts = self._words.columns()
         return CountedWords(
-            text=keys[keys != WORD_END].tobytes(),  # each word had one, at its end
+            text=keys[keys != WORD_END].tobytes(),  # each word has one, at its end
             offsets=offsets - np.arange(len(offsets)),
             counts=counts,
         )
 
 
 def words_of_counts(counts: PretokenCounts) -> CountedWords:
-    """The words among counted pre-tokens, sorted; white space is none."""
+    """Return the words among counted pre-tokens, sorted and without whitespace."""
     table = counts.to_arrow()
-    # A pre-token is all white space or has none, so its first character tells.
+    # A pre-token is either all whitespace or has none, so its first character is enough.
     texts = table["pretoken"].cast(pa.large_string())
     is_word = pc.invert(pc.match_substring_regex(texts, _BEGINS_WITH_WHITE_SPACE))
     keys, offsets, numbers = PretokenCounts(table.filter(is_word)).columns()

@@ -1,4 +1,4 @@
-"""A character-level vocabulary, and what encodes with it."""
+"""Character-level vocabulary and its encoders."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bpe_core.model import MAX_ID
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """A vocabulary, and what encodes with it.
+    """Vocabulary and its encoders.
 
     Attributes:
-        longest_first: ids in the order in which `longest_first` looks for them; None: all tokens,
-            the longest first, of these the smallest id.
+        longest_first: Ids in the order in which the method `longest_first` searches them; None for
+            all tokens, the longest first, then the smallest id.
     """
 
     settings: Settings = field(compare=False)
@@ -45,7 +45,7 @@ class Vocabulary:
         _check(self)
 
     def as_json(self) -> dict[str, Any]:
-        """The attributes but the settings, as `Vocabulary` takes them."""
+        """Return the attributes except for the settings, as arguments of `Vocabulary`."""
         return {
             "vocab": dict(self.vocab),
             "merges": list(self.merges),
@@ -57,17 +57,17 @@ class Vocabulary:
 
     @cached_property
     def token_of(self) -> dict[int, str]:
-        """Id to token."""
+        """Return id to token."""
         return {token_id: token for token, token_id in self.vocab.items()}
 
     @cached_property
     def max_id(self) -> int:
-        """The largest id, -1 if there is no token."""
+        """Return the largest id, or -1 if there are no tokens."""
         return max(self.vocab.values(), default=-1)
 
     @cached_property
     def text_of(self) -> dict[int, str]:
-        """Id to what it is decoded to: the end of a word is a space."""
+        """Return id to decoded text, with a space for the end of a word."""
         marker = self.settings.end_of_word
         if marker is None:
             return self.token_of
@@ -103,16 +103,16 @@ class Vocabulary:
         return LongestMatcher(keys, offsets, ids, self.settings.word_end)
 
     def _marked_token(self, token: str) -> bytes:
-        """The bytes of a token as they stand in marked words."""
+        """Return the bytes of a token in marked words."""
         marker = self.settings.end_of_word
         if marker is None or not token.endswith(marker):
             return token.encode()
         if token == marker and self.settings.end_of_word_as == "suffix":
-            return token.encode()  # there is no character that the mark could belong to
+            return token.encode()  # there is no character to which the marker could belong
         return token.removesuffix(marker).encode() + bytes([WORD_END])
 
     def with_longest_first(self, words: CountedWords) -> Vocabulary:
-        """The same with the order of tokens by their frequencies in the training words."""
+        """Return the vocabulary with tokens ordered by their frequencies in the training words."""
         marked = np.insert(np.frombuffer(words.text, np.uint8), words.offsets[1:], WORD_END)
         bounds = words.offsets + np.arange(len(words.offsets))
         ids, offsets = self._merge_encoder.encode(marked, bounds[:-1], bounds[1:], num_threads=0)
@@ -130,7 +130,7 @@ class Vocabulary:
         append: Sequence[int],
         num_threads: int,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """(ids, offsets) of documents of marked words; unknown ones as the settings say."""
+        """Return (ids, offsets) of documents of marked words, unknown characters as configured."""
         starts, ends = bounds[:-1], bounds[1:]
         ids: NDArray[Any]
         if method == "merges":
@@ -156,7 +156,7 @@ def _with_affixes(
     if not prepend and not append:
         return ids, offsets
     n = len(offsets) - 1
-    # What ends a document comes before what begins the next.
+    # The ids after a document precede those before the next.
     edges = np.stack([offsets[:-1], offsets[1:]], axis=1).ravel()
     places = np.repeat(edges, np.tile([len(prepend), len(append)], n))
     with_affixes = np.insert(ids, places, np.tile([*prepend, *append], n))
@@ -185,7 +185,7 @@ def _check(state: Vocabulary) -> None:
         if token not in vocab:
             raise InvalidTokenizerError(
                 f"{token!r}: expected unk_token and special tokens in the vocabulary, found no id "
-                "for it; add it, or give others (unk_token=None: the unknown is -1)"
+                "for it; add it, or choose others (unk_token=None: unknown characters become -1)"
             )
     for rank, merge in enumerate(state.merges):
         for token in (*merge, "".join(merge)):

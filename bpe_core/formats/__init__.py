@@ -11,6 +11,7 @@ merges.txt
 tokenizer.tiktoken  ranks of ordinary tokens                        tiktoken
 tekken.json         ranks, special tokens, pattern (only read)      mistral-common
 *.model, *.vocab    ids, merges, special tokens, pattern            minbpe (the .vocab: people)
+*.model             ids, merges, special tokens                     SentencePiece
 training.json       what a person wants to know                     people
 ==================  ==============================================  ===========================
 
@@ -36,6 +37,7 @@ from bpe_core.formats.gpt2 import read_vocab_merges, write_vocab_merges
 from bpe_core.formats.huggingface import read_huggingface, write_huggingface
 from bpe_core.formats.minbpe import minbpe_bytes, read_minbpe, write_minbpe
 from bpe_core.formats.ranks import read_tiktoken, write_tiktoken
+from bpe_core.formats.sentencepiece import read_sentencepiece, write_sentencepiece
 from bpe_core.formats.tekken import read_tekken
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "read_arrow",
     "read_huggingface",
     "read_minbpe",
+    "read_sentencepiece",
     "read_tekken",
     "read_tiktoken",
     "read_vocab_merges",
@@ -59,6 +62,7 @@ __all__ = [
     "write_arrow",
     "write_huggingface",
     "write_minbpe",
+    "write_sentencepiece",
     "write_tiktoken",
     "write_vocab_merges",
 ]

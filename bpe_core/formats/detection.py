@@ -26,6 +26,7 @@ from bpe_core.formats.files import (
     read_json_object,
 )
 from bpe_core.formats.ranks_config import CONFIG
+from bpe_core.formats.sentencepiece import is_sentencepiece
 from bpe_core.formats.tekken import is_tekken
 
 __all__ = [
@@ -38,7 +39,9 @@ __all__ = [
     "names_of_tokenizer",
 ]
 
-WrittenFormat: TypeAlias = Literal["arrow", "huggingface", "gpt2", "tiktoken", "minbpe"]
+WrittenFormat: TypeAlias = Literal[
+    "arrow", "huggingface", "gpt2", "tiktoken", "minbpe", "sentencepiece"
+]
 FormatName: TypeAlias = Literal[WrittenFormat, "tekken"]
 WRITTEN_FORMATS: tuple[WrittenFormat, ...] = get_args(WrittenFormat)
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
@@ -151,13 +154,15 @@ def _format_of(location: Location) -> FormatName:
         return "arrow"
     if data.startswith(b"minbpe "):
         return "minbpe"
+    if is_sentencepiece(data):
+        return "sentencepiece"
     if data.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         return _format_of_json(location)
     if _RANK.match(data):
         return "tiktoken"
     raise FormatError(
         f"{os.fspath(location)}: expected tokenizer.arrow, tokenizer.json, tekken.json, "
-        f"vocab.json, ranks in base64 or minbpe's .model, found {_shown(data)}"
+        f"vocab.json, ranks in base64 or a .model, found {_shown(data)}"
     )
 
 
@@ -194,5 +199,5 @@ def _shown(data: bytes) -> str:
     if data.startswith(b"#version") or regex.match(rb"\S+ \S+\r?\n", data):
         return "what may be a merges.txt; name the vocab.json beside it, or their directory"
     if b"<unk>" in data[:64]:
-        return "what may be a SentencePiece model, which is not byte-level BPE"
+        return "what may be a SentencePiece model, damaged or cut off"
     return quoted(data[:40]) if data else "an empty file"

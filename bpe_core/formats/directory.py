@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from bpe_core.formats.arrow import arrow_bytes, read_arrow
 from bpe_core.formats.files import CannotHoldError, Location, dump_json, join, remove, write_files
 from bpe_core.formats.gpt2 import vocab_merges_bytes
 from bpe_core.formats.huggingface import huggingface_bytes, tokenizer_config_bytes
 from bpe_core.formats.ranks import tiktoken_bytes
+from bpe_core.formats.sentencepiece import sentencepiece_bytes
 from bpe_core.formats.tiktoken_call import call_name, tiktoken_call
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
@@ -21,7 +23,7 @@ _ARROW = "tokenizer.arrow"
 def save_tokenizer(
     model: TokenizerModel, directory: Location, training: Mapping[str, object] | None = None
 ) -> dict[str, str]:
-    """Writes a tokenizer in every format that can hold it.
+    """Writes a tokenizer in every format of its kind that can hold it.
 
     tokenizer.arrow, from which `load_tokenizer` reads, is written last. Files of formats that
     cannot hold this tokenizer are removed if an earlier one left them, one of characters too.
@@ -45,7 +47,7 @@ def save_tokenizer(
     """
     contents: dict[str, bytes] = {}
     not_written: dict[str, str] = {}
-    for names, encode in _OTHERS.items():
+    for names, encode in (_OF_BYTES if model.characters is None else _OF_CHARACTERS).items():
         try:
             contents |= zip(names, encode(model), strict=True)
         except CannotHoldError as error:
@@ -82,10 +84,16 @@ def load_tokenizer(directory: Location) -> TokenizerModel:
     return read_arrow(join(directory, _ARROW))
 
 
-_OTHERS: dict[tuple[str, ...], Callable[[TokenizerModel], tuple[bytes, ...]]] = {
-    ("tokenizer.json",): lambda model: (huggingface_bytes(model),),
+_Encoders: TypeAlias = "dict[tuple[str, ...], Callable[[TokenizerModel], tuple[bytes, ...]]]"
+_HUGGINGFACE: _Encoders = {("tokenizer.json",): lambda model: (huggingface_bytes(model),)}
+_OF_BYTES: _Encoders = {
+    **_HUGGINGFACE,
     ("vocab.json", "merges.txt"): vocab_merges_bytes,
     ("tokenizer.tiktoken",): lambda model: (tiktoken_bytes(model),),
+}
+_OF_CHARACTERS: _Encoders = {
+    **_HUGGINGFACE,
+    ("tokenizer.model",): lambda model: (sentencepiece_bytes(model),),
 }
 
 # What libraries want beside the file of a format.
@@ -99,7 +107,7 @@ _COMPANIONS: dict[str, tuple[str, Callable[[TokenizerModel], bytes]]] = {
 # All that a tokenizer's directory may have, of bytes or of characters.
 TOKENIZER_FILES = frozenset(
     {_ARROW, "char_bpe.json", "training.json"}
-    | {name for names in _OTHERS for name in names}
+    | {name for names in (_OF_BYTES | _OF_CHARACTERS) for name in names}
     | {name for name, _ in _COMPANIONS.values()}
 )
 

@@ -86,7 +86,6 @@ def write_huggingface(model: TokenizerModel, location: Location) -> None:
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
     """The contents of tokenizer.json."""
-    hidden = frozenset() if model.characters is None else model.characters.hidden_tokens
     steps = _characters_json(model, model.characters) if model.characters else _bytes_json(model)
     texts = {i: text for text, i in steps["model"]["vocab"].items()}
     return dump_json(
@@ -98,8 +97,7 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
                 _added_token(
                     text, i, text not in model.nonspecial_tokens, model.token_flags.get(text, ())
                 )
-                for text, i in model.special_tokens.items()
-                if text not in hidden
+                for text, i in model.specials_in_text.items()
             ],
             "normalizer": None,
             "pre_tokenizer": None,
@@ -132,7 +130,7 @@ def _bytes_json(model: TokenizerModel) -> dict[str, Any]:
 
 def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, Any]:
     texts = entries_of_characters(model, rules)
-    found = model.special_tokens.keys() - rules.hidden_tokens
+    found = model.specials_in_text
     return {
         "normalizer": _normalizer_json([*_unicode_steps(model), *space_steps(rules, found)]),
         "pre_tokenizer": pre_tokenizer_of_characters(rules, found),

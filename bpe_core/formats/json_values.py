@@ -1,4 +1,4 @@
-"""Values of a JSON file, checked against what is expected of them."""
+"""Checks of values in a JSON file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from bpe_core.formats.files import Location, malformed, quoted
 
 
 def object_of(location: Location, where: str, value: Any) -> dict[str, Any]:
-    """The value, which must be an object.
+    """Return the value, which must be an object.
 
     Raises:
-        FormatError: it is not.
+        FormatError: It is not.
     """
     if not isinstance(value, dict):
         raise malformed(location, where, "an object", quoted(value))
@@ -19,10 +19,10 @@ def object_of(location: Location, where: str, value: Any) -> dict[str, Any]:
 
 
 def list_of(location: Location, where: str, value: Any) -> list[Any]:
-    """The value, which must be a list.
+    """Return the value, which must be a list.
 
     Raises:
-        FormatError: it is not.
+        FormatError: It is not.
     """
     if not isinstance(value, list):
         raise malformed(location, where, "a list", quoted(value))
@@ -30,8 +30,8 @@ def list_of(location: Location, where: str, value: Any) -> list[Any]:
 
 
 def expect(location: Location, where: str, value: Any, *expected: Any) -> None:
-    """Raises FormatError if the value, of JSON, is none of those expected."""
-    # 1 == True, but the library takes no number for a flag.
+    """Raise FormatError if a JSON value is not one of the expected ones."""
+    # 1 == True in Python, but the library does not accept a number as a flag.
     if any(type(value) is type(one) and value == one for one in expected):
         return
     names = {None: "null", True: "true", False: "false"}
@@ -40,10 +40,10 @@ def expect(location: Location, where: str, value: Any, *expected: Any) -> None:
 
 
 def steps_of(location: Location, where: str, value: Any, members: str) -> list[dict[str, Any]]:
-    """The parts of a `Sequence`, also of nested ones, or the value alone if it is none.
+    """Return the steps of a `Sequence`, including nested ones, or a list of the value itself.
 
     Raises:
-        FormatError: a part is no object, or a sequence has no list of them.
+        FormatError: A step is not an object, or a sequence contains no list of steps.
     """
     steps: list[dict[str, Any]] = []
     waiting = [value]

@@ -1,4 +1,4 @@
-// Byte-string keys for the hash tables of this package: keys of up to 16 bytes are held in two
+// Byte-string keys for the hash tables of this package: keys of up to 16 bytes are stored in two
 // words, longer ones elsewhere; both are hashed by folded 64x64-bit multiplication.
 #pragma once
 
@@ -38,8 +38,9 @@ inline constexpr auto kKeyMasks = [] {
   return masks;
 }();
 
-// Loads `length` (1 to 16) bytes. `readable` bytes may be read from `bytes` on: with 16 or more,
-// two unconditional loads are masked; at the end of a buffer the bytes are copied instead.
+// Loads `length` (1 to 16) bytes. `readable` is the number of bytes that may be read from `bytes`
+// on: with 16 or more, two unconditional loads are masked; at the end of a buffer, bytes are
+// copied.
 inline ShortKey load_short_key(const uint8_t* bytes, size_t length, size_t readable) {
   if (readable >= kShortKeyBytes) [[likely]] {
     const ShortKey& mask = kKeyMasks[length];
@@ -67,7 +68,7 @@ inline uint64_t hash_long_key(const uint8_t* bytes, size_t length) {
     hash = fold_multiply(load_u64(bytes + at) ^ hash ^ 0x9E3779B97F4A7C15u,
                          load_u64(bytes + at + 8) ^ 0xD1B54A32D192ED03u);
   }
-  // The last 16 bytes, overlapping those before: every long key has as many.
+  // The last 16 bytes, overlapping those before: every long key has at least 16.
   const uint8_t* tail = bytes + length - 16;
   return fold_multiply(load_u64(tail) ^ hash ^ 0x2545F4914F6CDD1Du,
                        load_u64(tail + 8) ^ 0xD1B54A32D192ED03u);

@@ -20,14 +20,14 @@ namespace bpe {
 // Packs the given entries of a table, which must be in order.
 std::string pack_section(const PretokenTable& table, const std::vector<uint32_t>& entries);
 
-// Rows in columns: keys[offsets[i], offsets[i + 1]) has counts[i].
+// Rows as columns: keys[offsets[i], offsets[i + 1]) has counts[i].
 struct CountColumns {
   std::vector<uint8_t> keys;
   std::vector<int64_t> offsets = {0};
   std::vector<int64_t> counts;
 };
 
-// Merges packed sections; equal keys are added up. Memory: one chunk a source.
+// Merges packed sections, adding up the counts of equal keys. Memory: one chunk per source.
 class CountMerger {
  public:
   // Replaces `chunk` by the next bytes of a source; an empty chunk is its end.
@@ -35,9 +35,9 @@ class CountMerger {
 
   CountMerger(size_t sources, Refill refill);
 
-  // Appends rows until there are max_rows, or their keys have max_bytes or more, or all is merged.
-  // The rows of a call depend on the merged sequence alone, not on the sources' chunks.
-  // std::invalid_argument for a section that is damaged, std::overflow_error for a sum past 64
+  // Appends rows until there are max_rows, or their keys have max_bytes or more, or everything is
+  // merged. The rows of a call depend on the merged sequence alone, not on the sources' chunks.
+  // Throws std::invalid_argument for a damaged section, std::overflow_error for a sum above 64
   // bits.
   CountColumns read(size_t max_rows, size_t max_bytes);
 

@@ -1,5 +1,5 @@
-// The loop that counts: pre-tokens are looked up together, so that the memory of all is asked for
-// before any is needed.
+// The counting loop. Pre-tokens are looked up in batches: the memory of all is prefetched before
+// any is needed.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace bpe {
 
-// Keys: see PortableKeys; besides, Keys::find(keys, key) gives the slot of a key among three, or 3.
+// Keys: see PortableKeys. In addition, Keys::find(keys, key) returns the slot of a key among three,
+// or 3.
 template <class Keys>
 struct SegmentCounter {
   static constexpr size_t kBatch = 256;

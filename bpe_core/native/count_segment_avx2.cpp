@@ -10,7 +10,7 @@ namespace bpe {
 namespace {
 
 struct Avx2CountKeys : Avx2Keys {
-  // The slot of a key, by which halves of three keys are equal to its own.
+  // The slot of a key, from the halves of three keys that equal its own.
   static constexpr auto kSlotOf = [] {
     std::array<uint8_t, 64> slots{};
     for (size_t halves = 0; halves < 64; ++halves) {

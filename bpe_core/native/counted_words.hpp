@@ -20,21 +20,21 @@ struct CountedWords {
   size_t length(size_t i) const { return static_cast<size_t>(offsets[i + 1] - offsets[i]); }
   const uint8_t* begin(size_t i) const { return keys + offsets[i]; }
 
-  // Throws std::invalid_argument for descending offsets or counts below 1. To be called first.
+  // Throws std::invalid_argument for descending offsets or counts below 1. Must be called first.
   void check() const;
 
-  // Of the pair of bytes (a, b), at 256 * a + b. Throws std::overflow_error if a count exceeds
-  // 2^63 - 1. If none does, no pair of longer tokens does: each of its occurrences is one of the
-  // two bytes at its seam.
+  // Counts of the pair of bytes (a, b), at 256 * a + b. Throws std::overflow_error if a count
+  // exceeds 2^63 - 1. If none does, no pair of longer tokens does: each of its occurrences contains
+  // one of the pair of bytes at its seam.
   std::vector<PairTally> count_byte_pairs() const;
 
-  // The words of two bytes and more, those of equal count together, the most frequent first.
+  // The words of two bytes and more, grouped by equal counts, the most frequent first.
   std::vector<size_t> by_count() const;
 
-  // The words of two bytes and more as they are given.
+  // The words of two bytes and more, in the given order.
   std::vector<size_t> in_order() const;
 
-  // The slots that these words take, each with a boundary after it, and one boundary before all.
+  // The slots that these words need: a boundary before all of them, and one after each.
   size_t num_slots() const;
 };
 
@@ -55,11 +55,11 @@ struct WordSymbols {
   const uint32_t* end(size_t i) const { return words + offsets[i + 1]; }
 
   // Throws std::invalid_argument for descending offsets, symbols without bytes, and numbers that
-  // are no symbol.
+  // are not symbols.
   WordBytes to_bytes() const;
 };
 
-// How often the word at a position occurs. Words of equal count stand together.
+// The count of the word at a position. Words of equal count are adjacent.
 template <typename Position>
 class PositionCounts {
  public:

@@ -21,9 +21,9 @@ struct DocumentHistogram {
   }
 };
 
-// Adds n documents, whose tokens and bytes are not negative. `lengths`: bucket 0 has those of no
-// token, bucket b those of 2^(b - 1) to 2^b - 1 tokens. `ratios`: bucket b has those of b / steps
-// to (b + 1) / steps bytes per token, the last all above.
+// Adds n documents, with tokens and bytes of 0 or more. `lengths`: bucket 0 has the documents
+// without tokens, bucket b those of 2^(b - 1) to 2^b - 1 tokens. `ratios`: bucket b has those of b
+// / steps to (b + 1) / steps bytes per token, the last bucket all above.
 inline void add_document_sums(const int64_t* tokens, const int64_t* bytes, size_t n,
                               const DocumentHistogram& lengths, const DocumentHistogram& ratios,
                               uint64_t steps) {

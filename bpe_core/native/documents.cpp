@@ -142,9 +142,11 @@ bool may_split(const uint8_t* text, size_t size, size_t place, const Normalizer&
   if (continues_character(text[place])) return false;
   const uint32_t next = decode_utf8(text + place, size - place).code_point;
   const uint32_t previous = character_before(text, place);
+  // Bytes that are not UTF-8 may be replaced later.
+  if (previous == kInvalidCodePoint || next == kInvalidCodePoint) return false;
   if (!splitter.may_cut(previous, next)) return false;
-  return !normalizer.is_active() || (previous != kInvalidCodePoint && takes_no_marks(next) &&
-                                     normalizer.is_fixed(previous) && normalizer.is_fixed(next));
+  return !normalizer.is_active() ||
+         (takes_no_marks(next) && normalizer.is_fixed(previous) && normalizer.is_fixed(next));
 }
 
 // Whether the rule of characters allows a cut at `place`; 0 < place < size.

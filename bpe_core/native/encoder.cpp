@@ -116,7 +116,7 @@ void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& docume
           normalizer_.normalized({source, to - from}, workspace.normalized);
       const bool is_source = part.data() == source;
       size_t done = 0;
-      if (has_space_prefix(part, from, continues)) {
+      if (length > 0 && has_space_prefix(part, from, continues)) {
         done = encode_prefixed(encode, parts, workspace, part, ids);
       }
       const auto* const bytes = reinterpret_cast<const uint8_t*>(part.data());

@@ -1,7 +1,7 @@
-"""Generate bert_classes.hpp: what Hugging Face's BERT normalizer and pre-tokenizer do.
+"""Generate bert_classes.hpp: the effect of Hugging Face's BERT normalizer and pre-tokenizer.
 
-Every code point is put between two letters and given to both, since the tables in that library are
-of an older Unicode than its documentation tells. Run it from the repository's root::
+Every code point is put between two letters and passed to both, since the tables in that library
+have an older version of Unicode than its documentation claims. Run it from the repository's root::
 
     python bpe_core/native/generate_bert_classes.py
 
@@ -20,7 +20,7 @@ KINDS = ("letter", "removed", "space", "alone")
 
 
 def kind_of(character: str, normalizer: object, pre_tokenizer: object) -> str:
-    """What becomes of a character that stands in a word."""
+    """Return the effect on a character inside a word."""
     text = normalizer.normalize_str(f"a{character}b")  # type: ignore[attr-defined]
     words = [word for word, _ in pre_tokenizer.pre_tokenize_str(text)]  # type: ignore[attr-defined]
     found = {

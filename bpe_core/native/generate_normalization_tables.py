@@ -1,11 +1,11 @@
-"""Generate normalization_tables.cpp, what normalizer.cpp needs of Unicode 16.0.
+"""Generate normalization_tables.cpp, the data of Unicode 16.0 for normalizer.cpp.
 
 The data come from the package ``unicodedata2`` at version 16.0.0 and not from Python's own
 ``unicodedata``, whose version depends on the interpreter. Run it from the repository's root::
 
     python bpe_core/native/generate_normalization_tables.py
 
-``--output`` writes to another file. The same tables come out on every machine.
+``--output`` writes to another file. The result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ COMPOSES = 32
 QUOTE = 64
 
 HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
-# Vowels and final consonants, which syllables are composed of by arithmetic.
+# Vowels and final consonants, from which syllables are composed by arithmetic.
 HANGUL_SECONDS = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
-# The characters with the property Quotation_Mark of PropList.txt, without the brackets of East
-# Asian text and the two that are ASCII already.
+# Characters with the property Quotation_Mark of PropList.txt, without the brackets of East Asian
+# text and the two ASCII ones.
 QUOTES = dict.fromkeys("‘’‚‛‹›＇", "'") | dict.fromkeys("“”„‟«»⹂〝〞〟＂", '"')
 
 
 class Record(NamedTuple):
-    """What is known of a code point: a row of kNormalizationRecords."""
+    """Properties of a code point: a row of kNormalizationRecords."""
 
     canonical: tuple[int, ...]
     compatible: tuple[int, ...]
@@ -67,7 +67,7 @@ def collect() -> tuple[list[Record], dict[tuple[int, int], int]]:
     for code_point in range(NUM_CODE_POINTS):
         character = chr(code_point)
         parts = unicodedata2.decomposition(character).split()
-        # Those excluded from composition are not what they are normalized to.
+        # Composition exclusions differ from their normalized form.
         is_composed = unicodedata2.normalize("NFC", character) == character
         if len(parts) == 2 and not parts[0].startswith("<") and is_composed:
             composites[int(parts[0], 16), int(parts[1], 16)] = code_point
@@ -106,7 +106,7 @@ def collect() -> tuple[list[Record], dict[tuple[int, int], int]]:
 
 
 def growth(records: list[Record], which: str) -> int:
-    """Return how many bytes a byte of UTF-8 becomes at most, rounded up."""
+    """Return the maximum number of bytes that a byte of UTF-8 becomes, rounded up."""
     most = 1
     for code_point, record in enumerate(records):
         if parts := getattr(record, which):

@@ -1,11 +1,12 @@
-"""Generate unicode_tables.cpp, the character classes that the scanners need, for Unicode 16.0.
+"""Generate unicode_tables.cpp, the character classes for the scanners, for Unicode 16.0.
 
-The classes come from the package ``unicodedata2`` at version 16.0.0 and not from Python's own
-``unicodedata``, whose version depends on the interpreter. Run it from the repository's root::
+Unicode 16.0 is the version of tiktoken 0.14 and tokenizers 0.23. The classes come from the package
+``unicodedata2`` at version 16.0.0 and not from Python's own ``unicodedata``, whose version depends
+on the interpreter. Run it from the repository's root::
 
     python bpe_core/native/generate_unicode_tables.py
 
-``--output`` writes to another file. The same table comes out on every machine.
+``--output`` writes to another file. The result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ WORD_HEAD = 8
 WORD_TAIL = 16
 NON_ASCII = 128
 
-# The property White_Space of PropList.txt. It is stable, and unicodedata does not offer it:
-# str.isspace() also holds for U+001C to U+001F, which have a bidirectional class of separators.
+# The property White_Space of PropList.txt. It is stable, and unicodedata does not provide it:
+# str.isspace() also accepts U+001C to U+001F, whose bidirectional class is a separator.
 WHITE_SPACE_CODE_POINTS = frozenset(
     map(ord, "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000")
 ) | frozenset(range(0x2000, 0x200B))
@@ -120,7 +121,7 @@ const uint8_t kClassBlocks[][kClassBlockSize] = {{
 def write(
     generate: Callable[[], str], default_output: Path, arguments: list[str] | None = None
 ) -> None:
-    """Write what is generated to the file that the command line names."""
+    """Write the generated text to the file that the command line names."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", type=Path, default=default_output)
     options = parser.parse_args(arguments)

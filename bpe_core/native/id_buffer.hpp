@@ -29,8 +29,8 @@ class IdBuffer {
     give_memory(block_);
   }
 
-  // Makes room for `more` ids; they are written through end() and counted by advance(). What is not
-  // written to costs no memory.
+  // Makes room for `more` ids; they are written through end() and counted by advance(). Memory that
+  // is not written to costs nothing.
   void reserve_more(size_t more) {
     const size_t capacity = block_.bytes / sizeof(Id);
     if (size_ + more > capacity) [[unlikely]]

@@ -1,4 +1,5 @@
-// A cache of bounded size from pre-token to ids.
+// A cache of bounded size from pre-token to ids. A line of the cache holds two pre-tokens of up to
+// 15 bytes with their ids, so that most lookups cost one memory access.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,8 @@
 
 namespace bpe {
 
-// Ids in the 16 bytes of a value: up to 7 of 16 bits, or 5 of 24, and in the last byte their
-// number. What writes them out writes all, and as many of them count as there are.
+// Ids in the 16 bytes of a value: up to 7 of 16 bits, or 5 of 24, and their number in the last
+// byte. All are always written out; the number determines how many of them count.
 struct Ids16 {
   static constexpr size_t kIds = 7;
   static constexpr uint32_t kLargestId = 0xFFFF;
@@ -42,7 +43,7 @@ struct Ids24 {
   static void store(uint32_t id, uint8_t* value, size_t i) { std::memcpy(value + 3 * i, &id, 3); }
 };
 
-// Ids somewhere else; none were found if data is nullptr.
+// Ids stored elsewhere; data is nullptr if none were found.
 struct IdsView {
   const uint32_t* data = nullptr;
   size_t size = 0;
@@ -51,17 +52,17 @@ struct IdsView {
 class IdCache {
  public:
   static constexpr size_t kLongestPretoken = 256;  // longer ones are not cached
-  static constexpr size_t kMostWritten = 8;        // ids that a value may be written out as
+  static constexpr size_t kMostWritten = 8;        // ids as which a value may be written out
 
-  // Two pre-tokens and their ids. If these are in the ring, and so not in the value, kTableKey is
-  // set in the key: it is not equal to one looked up.
+  // Two pre-tokens and their ids. If the ids are in the ring and not in the value, kTableKey is set
+  // in the key, so that it does not equal a key that is looked up.
   struct alignas(64) Line {
     ShortKey keys[2];  // all zero: free
     uint8_t values[2][16];
   };
 
-  // Begins small and grows up to `most_entries`, in place. What it begins with is written to here,
-  // so that later no memory need be found; where there are no addresses for so much, it is smaller.
+  // Starts small and grows up to `most_entries`, in place. The initial memory is written to here,
+  // so that no memory is needed later; it is smaller if there are not enough addresses.
   explicit IdCache(size_t most_entries) {
     size_t most_lines = kLeastLines;
     while (most_lines * 2 < most_entries) most_lines *= 2;
@@ -72,16 +73,16 @@ class IdCache {
   }
 
   Line* lines() { return lines_.data(); }
-  // The place of a hash's line among the bytes of lines().
+  // The offset of a hash's line among the bytes of lines().
   size_t offset_mask() const { return (used_lines_ - 1) * sizeof(Line); }
 
-  // Whether the cache would be faster if it grew, and can have up to most_lines.
+  // True if the cache would be faster if it grew, and may grow to most_lines.
   bool is_crowded(size_t most_lines) const {
     return entries_ * 2 > used_lines_ && used_lines_ < std::min(most_lines, lines_.size());
   }
 
-  // Makes use of twice as many lines. What two lines side by side hold finds room in those and in
-  // the two as far behind them as there were lines. hash: of a short key.
+  // Doubles the number of used lines. The content of two adjacent lines is divided among these and
+  // the two lines at the same distance beyond the old end. hash: of a short key.
   template <class Hash>
   void grow(const Hash& hash) {
     const size_t old_lines = used_lines_;
@@ -103,13 +104,13 @@ class IdCache {
     }
   }
 
-  // Whether the line has the ids of a key in place.
+  // True if the ids of a key are in the value of its line.
   static bool is_in(const Line& line, const ShortKey& key) {
     return line.keys[0] == key || line.keys[1] == key;
   }
 
-  // The ids of a pre-token that are not in place in its line: they are in the ring, or in the line
-  // beside. Valid until the next call.
+  // The ids of a pre-token that are not in its line: they are in the ring, or in the adjacent line.
+  // Valid until the next call.
   template <class Inline>
   IdsView find_elsewhere(Line* line, const ShortKey& key, const uint8_t* bytes, size_t length) {
     for (ShortKey& found : line->keys) {
@@ -117,7 +118,7 @@ class IdCache {
       const IdsView ids = ids_in_ring(line->values[&found - line->keys], key, bytes, length);
       if (ids.data != nullptr) return ids;
     }
-    if (has_room(*line)) return {};  // so nothing had to go beside
+    if (has_room(*line)) return {};  // if the line has room, nothing was put into the adjacent one
     Line* const other = beside(line);
     for (size_t k = 0; k < 2; ++k) {
       IdsView ids;
@@ -128,7 +129,7 @@ class IdCache {
         ids = ids_in_ring(other->values[k], key, bytes, length);
       }
       if (ids.data == nullptr) continue;
-      // It was looked up again: it moves to where it is found sooner.
+      // It was looked up again: it moves to where it is found faster.
       std::swap(other->keys[k], line->keys[1]);
       std::swap(other->values[k], line->values[1]);
       return ids;
@@ -160,29 +161,30 @@ class IdCache {
   }
 
  private:
-  static constexpr size_t kLeastLines = 2;  // so that there is a line beside
+  static constexpr size_t kLeastLines = 2;  // so that there is an adjacent line
   static constexpr size_t kFirstLines = size_t{1} << 13;
   static constexpr size_t kRingWords = 4;  // for each line
   static constexpr size_t kLeastRing = 1024;
 
-  // Where ids and bytes are that a line has no room for. The newest overwrite the oldest.
+  // Ring of the ids and bytes for which a line has no room. The newest overwrite the oldest.
   class Ring {
    public:
     Ring() = default;
-    // So many words at most; room for `first` of them is in small pages.
+    // `most` words at most; the memory of the `first` ones is in small pages.
     Ring(size_t most_words, size_t first) : words_(most_words, first * sizeof(uint32_t)) {}
 
-    // Makes use of so many words, a power of two: none before, or half as many.
+    // Uses this many words, a power of two: before, none or half as many were used.
     void use(size_t words) {
       if (words == used_) return;
       if (next_ > used_) {
-        // What is held was written around the end: now each word is wherever its place may be.
+        // The content was written around the end; now each word goes to where its new offset may
+        // be.
         std::memcpy(words_.data() + used_, words_.data(), used_ * sizeof(uint32_t));
         first_ = std::max(first_, next_ - used_);
       }
       used_ = words;
     }
-    // Returns the place of n words to write, at most kLeastRing.
+    // Returns the offset of n words to write, at most kLeastRing.
     uint64_t append(size_t n) {
       const uint64_t left = used_ - (next_ & (used_ - 1));
       if (left < n) next_ += left;
@@ -197,7 +199,7 @@ class IdCache {
     ZeroedArray<uint32_t> words_;
     uint64_t used_ = 0;
     uint64_t next_ = 0;
-    uint64_t first_ = 0;  // what was written before is lost
+    uint64_t first_ = 0;  // everything written before is lost
   };
 
   struct RingPlace {
@@ -206,7 +208,7 @@ class IdCache {
   };
   static_assert(sizeof(RingPlace) == sizeof(Line::values[0]));
 
-  // Whether there are addresses for so many lines; std::bad_alloc if not even for the least.
+  // The number of lines for which there are addresses; throws std::bad_alloc below the minimum.
   bool reserve(size_t most_lines) {
     try {
       const size_t first = std::min(most_lines, kFirstLines);
@@ -250,7 +252,8 @@ class IdCache {
         return;
       }
     }
-    // What came first in a line is mostly what is frequent: it stays, but for one time in sixteen.
+    // The first entry of a line is usually a frequent one: it stays, except for one time in
+    // sixteen.
     const size_t turn = turn_++;
     set((turn & 1) != 0 ? other : line, (turn & 30) != 0 ? 1 : 0);
   }

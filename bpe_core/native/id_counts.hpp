@@ -6,8 +6,8 @@
 
 namespace bpe {
 
-// Adds 1 to counts[id] for each of n ids. Gives the place of the first id that is not below `size`,
-// or n; what stands before that place is counted.
+// Adds 1 to counts[id] for each of n ids. Returns the index of the first id that is not below
+// `size`, or n; the ids before that index are counted.
 template <class Id>
 size_t add_id_counts(const Id* ids, size_t n, int64_t* counts, size_t size) {
   for (size_t i = 0; i < n; ++i) {

@@ -61,7 +61,7 @@ auto fastest_find_special(bool portable) {
 
 constexpr uint32_t kNoHex = 0xFFFFFFFF;
 
-// The number that four hexadecimal digits are, or kNoHex.
+// The number written by four hexadecimal digits, or kNoHex.
 uint32_t four_hex_digits(const uint8_t* text) {
   uint32_t number = 0;
   for (size_t i = 0; i < 4; ++i) {
@@ -78,7 +78,7 @@ uint32_t four_hex_digits(const uint8_t* text) {
   return number;
 }
 
-// What the byte after a backslash stands for; 0 if nothing, or "u".
+// The character for the byte after a backslash; 0 if there is none, or "u".
 uint8_t simple_escape(uint8_t byte) {
   switch (byte) {
     case '"':
@@ -101,12 +101,12 @@ uint8_t simple_escape(uint8_t byte) {
 }
 
 struct Escape {
-  uint32_t code_point;  // kNoHex if it is no escape
+  uint32_t code_point;  // kNoHex if it is not an escape
   uint32_t size;        // in bytes, with the backslash
   bool is_half;         // of a surrogate pair
 };
 
-// The escape that begins with the backslash at text[0].
+// The escape that starts with the backslash at text[0].
 Escape read_escape(const uint8_t* text, const uint8_t* end) {
   constexpr Escape kNone = {kNoHex, 0, false};
   if (end - text < 2) return kNone;
@@ -124,7 +124,7 @@ Escape read_escape(const uint8_t* text, const uint8_t* end) {
   return {first, 6, true};
 }
 
-// The text with its escapes replaced, written to `target`, which may be `text`; its end.
+// Writes the text with its escapes replaced to `target`, which may be `text`. Returns its end.
 uint8_t* unescape(const uint8_t* text, const uint8_t* end, uint8_t* target) {
   while (text != end) {
     const auto* const found =
@@ -146,8 +146,8 @@ uint8_t* unescape(const uint8_t* text, const uint8_t* end, uint8_t* target) {
 
 }  // namespace
 
-// Reads one line from its front. Every function moves `at_` over what it reads, and gives false
-// where that is not what it should be.
+// Reads one line from its start. Every function moves `at_` past what it reads, and returns false
+// if the text is invalid.
 class JsonLine {
  public:
   JsonLine(const JsonFields& fields, std::vector<uint64_t>& open, std::vector<size_t>& met_in,
@@ -160,7 +160,7 @@ class JsonLine {
         line_(line),
         num_lines_(num_lines) {}
 
-  // Whether the line is an object and nothing else, all of which is understood.
+  // True if the line is an object and nothing else, and every part of it is understood.
   bool read(const uint8_t* begin, const uint8_t* end) {
     at_ = begin;
     end_ = end;
@@ -268,12 +268,12 @@ class JsonLine {
     return skip(':');
   }
 
-  // Objects and arrays may be nested as deeply as memory allows: of each open one a bit says
-  // whether it is an object.
+  // Objects and arrays may be nested as deeply as memory allows: one bit for each open one shows if
+  // it is an object.
   bool skip_value() {
     size_t depth = 0;
     while (true) {
-      // At a value.
+      // Before a value.
       skip_white_space();
       if (at_ == end_) return false;
       if (*at_ == '{' || *at_ == '[') {
@@ -287,7 +287,7 @@ class JsonLine {
       } else if (!skip_scalar()) {
         return false;
       }
-      // Behind a value.
+      // After a value.
       while (true) {
         if (depth == 0) return true;
         const bool is_object = (open_[(depth - 1) / 64] >> ((depth - 1) % 64) & 1) != 0;
@@ -328,7 +328,7 @@ class JsonLine {
     }
   }
 
-  // The node of a key in the object of `node`; 0 if it is in no path.
+  // The node of a key in the object of `node`; 0 if it is not part of a path.
   size_t child_of(size_t node, const String& key) {
     const uint8_t* begin = key.begin;
     auto size = static_cast<size_t>(key.end - key.begin);
@@ -383,7 +383,7 @@ class JsonLine {
 
   const JsonFields& fields_;
   std::vector<uint64_t>& open_;
-  std::vector<size_t>& met_in_;  // by node, the last line that had it
+  std::vector<size_t>& met_in_;  // by node, the last line that contained it
   JsonSpans& spans_;
   const uint8_t* const data_;
   const size_t line_;

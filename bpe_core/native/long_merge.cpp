@@ -8,33 +8,36 @@
 #include <emmintrin.h>
 #endif
 
-// A pre-token is merged in windows, so that what is worked on stays small. This is exact for any
-// rules. Merges inside a stretch of text come in the order in which they come for the stretch
-// alone, until one crosses an edge of it. So:
+// A pre-token is merged in windows, so that the working set stays small. The result is exact for
+// any rules. Inside a stretch of text, merges happen in the same order as if the stretch were
+// alone, until a merge crosses one of its ends. It follows that:
 //
-// - The result for a text, parted between two of its symbols, gives the results for the parts:
-//   nothing has crossed the place. Symbols that stand side by side in any result do so for their
-//   own bytes.
+// - If the result for a text is divided between two of its symbols, the parts are the results for
+// the parts of the text, since no merge crossed that position. In particular, two adjacent symbols
+// of any result stay apart when only their own bytes are merged.
+//
 // - The results for two adjacent texts, joined, are the result for both if the two symbols at the
-//   seam stay apart when only their bytes are merged. For the first merge that crosses the seam
-//   joins what lies within these two symbols, and would come for their bytes alone as well.
+// seam stay apart when only their bytes are merged: the first merge across the seam would join
+// parts of these two symbols, and so would happen for their bytes alone, too.
 //
-// The last symbols of a window may depend on what follows. So the next one begins inside it, or
-// where the last symbol taken ends:
+// The last symbols of a window may depend on the text after it. So the next window begins inside
+// it, or at the end of the last accepted symbol:
 //
-// - Several windows of one size are merged side by side, each beginning inside the one before.
-//   Where two have a symbol in common they are joined: the one up to it, the other from there on.
-// - Between what is done and the first of them the seam is checked. Where it does not hold, and
-//   where symbols are so long that too little of a window can be taken, a larger one is tried; for
-//   the seam's sake it begins earlier too. Those tried in vain are small beside the one that does,
-//   so all windows together are as long as a small multiple of the text.
+// - Several windows of the same size are merged side by side, each beginning inside the previous
+// one. If two have a symbol in common, they are joined there: the first one up to the symbol, the
+// second one from there on.
+//
+// - Between the finished text and the first of these windows, the seam is checked. If the check
+// fails, or if symbols are so long that too little of a window can be accepted, a larger window is
+// tried, which also begins earlier because of the seam. The failed windows are small compared with
+// the successful one, so the total length of all windows is a small multiple of the text.
 
 namespace bpe {
 namespace {
 
 constexpr uint32_t kNoRank = std::numeric_limits<int32_t>::max();  // ranks compare as signed
 constexpr size_t kFanOut = 16;
-constexpr size_t kMostWindows = 4;  // that are merged side by side
+constexpr size_t kMostWindows = 4;  // merged side by side
 
 #if defined(__SSE2__)
 
@@ -56,7 +59,7 @@ uint32_t lowest(const uint32_t* ranks) {
   return static_cast<uint32_t>(_mm_cvtsi128_si32(low));
 }
 
-// The first place of a rank that is among the 16.
+// The first position of a rank that is among the 16.
 size_t place_of(uint32_t rank, const uint32_t* ranks) {
   const __m128i wanted = _mm_set1_epi32(static_cast<int>(rank));
   const auto equal4 = [&](size_t i) { return _mm_cmpeq_epi32(load4(ranks + i), wanted); };
@@ -76,11 +79,11 @@ size_t place_of(uint32_t rank, const uint32_t* ranks) {
 
 #endif
 
-// The ranks of the pairs in a text, as leaves of a tree in which every node is the lowest of the 16
-// below it.
+// The ranks of the pairs in a text, as leaves of a tree in which every node is the minimum of the
+// 16 nodes below it.
 class RankTree {
  public:
-  // Room for as many leaves; to be filled, then finished.
+  // Makes room for this many leaves, which must be filled before finish().
   uint32_t* resize(size_t size);
   void finish(size_t size);
 
@@ -97,7 +100,7 @@ class RankTree {
 
   uint32_t* leaves() { return nodes_.data(); }
 
-  // To be called after changes of leaves, for one of each 16.
+  // Must be called after changes of leaves, for one of each 16.
   void update(size_t at) {
     for (size_t level = 0; level + 1 < num_levels_; ++level) {
       at /= kFanOut;
@@ -111,9 +114,10 @@ class RankTree {
  private:
   static constexpr size_t kMaxLevels = 8;  // for 2^32 leaves
 
-  // Level by level from the leaves on, each filled up to a multiple of 16 nodes, the last to 16.
+  // Level by level, starting with the leaves; each is padded to a multiple of 16 nodes, the last to
+  // 16.
   std::vector<uint32_t> nodes_;
-  size_t levels_[kMaxLevels + 1];  // where each begins
+  size_t levels_[kMaxLevels + 1];  // the start of each
   size_t num_levels_ = 0;
 };
 
@@ -142,11 +146,11 @@ void RankTree::finish(size_t size) {
   std::fill(end, nodes_.data() + levels_[num_levels_], kNoRank);
 }
 
-// A text being merged. A symbol stands where it begins.
+// A text being merged. A symbol is stored at the position where it begins.
 class Merging {
  public:
   void begin(const MergeRules& rules, const uint8_t* bytes, size_t length);
-  // One merge, in two steps; the first is false when there is none left.
+  // One merge, in two steps; the first returns false when there is none left.
   bool merge_lowest(const MergeRules& rules);
   void rank_neighbours(const MergeRules& rules);
 
@@ -156,9 +160,9 @@ class Merging {
 
  private:
   std::vector<uint32_t> symbols_;
-  std::vector<uint32_t> lengths_;  // of each symbol where it begins, and also at its last byte
-  RankTree ranks_;                 // of the pair that begins at each place
-  // Of the merge at hand: the symbols' places.
+  std::vector<uint32_t> lengths_;  // of each symbol, stored at its first and its last byte
+  RankTree ranks_;                 // of the pair that begins at each position
+  // Positions of the symbols of the current merge.
   size_t before_, at_, middle_, after_;
 };
 
@@ -208,7 +212,8 @@ inline void Merging::rank_neighbours(const MergeRules& rules) {
   if (before_ / kFanOut != at_ / kFanOut) ranks_.update(before_);
 }
 
-// Merges texts side by side: what one waits for comes while others go on. Reorders them.
+// Merges texts side by side, so that the memory latency of one overlaps with work on others.
+// Reorders them.
 void merge_all(const MergeRules& rules, Merging** texts, size_t n) {
   while (n > 0) {
     for (size_t i = 0; i < n;) {
@@ -251,7 +256,7 @@ class Symbols {
 
  private:
   std::vector<uint32_t>& symbols_;
-  std::vector<uint64_t> begins_;  // a bit for each byte
+  std::vector<uint64_t> begins_;  // one bit per byte
   size_t end_ = 0;
 };
 
@@ -278,7 +283,7 @@ class LongMerge {
   static constexpr size_t kOverlap = 32;
   static constexpr size_t kGrowth = 16;  // one level more
   static constexpr size_t kRoundsAlone = 16;
-  // Shares of a window: its end, and what must be left of it for a larger one to be tried.
+  // Shares of a window: its end, and the remainder below which a larger one is tried.
   static constexpr size_t kUnreliable = 16;
   static constexpr size_t kTooMuch = 8;
 
@@ -293,9 +298,9 @@ class LongMerge {
   const uint8_t* const bytes_;
   const size_t length_;
   Symbols done_;
-  size_t expected_ = 0;  // length of the symbol that followed where the last one taken comes from
+  size_t expected_ = 0;  // length of the symbol that followed the last accepted one in its window
   size_t size_ = kSize;
-  size_t rounds_alone_ = 0;  // in which there is one window only
+  size_t rounds_alone_ = 0;  // rounds with only one window
   size_t num_windows_ = 0;
   Window windows_[kMostWindows];
   Merging seam_;
@@ -342,8 +347,8 @@ void LongMerge::merge_windows() {
   merge_all(rules_, texts, num_windows_);
 }
 
-// Between what is done and the first window: if the symbol comes that was expected, the two have
-// been seen side by side.
+// Between the finished text and the first window: if the expected symbol comes, the two have
+// already been adjacent in a result.
 bool LongMerge::seam_holds() {
   const size_t end = windows_[0].end_of_symbol(done_.end());
   if (end - done_.end() == expected_) return true;
@@ -360,7 +365,8 @@ void LongMerge::give_back(size_t bytes) {
   expected_ = 0;
 }
 
-// Where a symbol begins that both windows have, after what is done; the text's end if none does.
+// Position of the first symbol after the finished text that both windows contain; the end of the
+// text if there is none.
 size_t LongMerge::joint(const Window& window, const Window& next) const {
   size_t a = done_.end();
   size_t b = next.begin;
@@ -379,7 +385,7 @@ size_t LongMerge::joint(const Window& window, const Window& next) const {
   return length_;
 }
 
-// The last symbols would depend on what follows.
+// The last symbols may depend on the text after the window.
 size_t LongMerge::reliable_end(const Window& window) const {
   if (window.end == length_) return length_;
   const size_t limit = window.end - (window.end - window.begin) / kUnreliable;

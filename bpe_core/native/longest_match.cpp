@@ -58,7 +58,7 @@ LongestMatcher::LongestMatcher(const uint8_t* keys, const int64_t* offsets, cons
     }
     if (token_[node] == kNone) token_[node] = static_cast<uint32_t>(i);
   }
-  // Shallow nodes first: what a node fails to is shallower.
+  // Shallow nodes first: the failure link of a node leads to a shallower one.
   std::vector<uint32_t> order(token_.size());
   std::vector<uint32_t> begins(longest_ + 2, 0);
   for (uint32_t depth : depths) ++begins[depth + 1];
@@ -96,8 +96,9 @@ uint32_t LongestMatcher::step(uint32_t node, uint8_t byte) const {
   }
 }
 
-// The longest match at each place of [begin, end), at its place less begin; reading begins at
-// `from` >= end, which must be the text's end or beyond all tokens that begin before `end`.
+// The longest match at each position of [begin, end), stored at its position minus begin; reading
+// starts at `from` >= end, which must be the end of the text or beyond all tokens that begin before
+// `end`.
 void LongestMatcher::find_matches(const uint8_t* text, size_t begin, size_t end, size_t from,
                                   std::vector<uint32_t>& matches) const {
   matches.resize(end - begin);
@@ -108,7 +109,7 @@ void LongestMatcher::find_matches(const uint8_t* text, size_t begin, size_t end,
   }
 }
 
-// The longest of these matches that does not part a character from its suffix.
+// The longest of these matches that does not separate a character from its suffix.
 uint32_t LongestMatcher::allowed_match(const uint8_t* text, size_t pos, uint32_t match,
                                        size_t size) const {
   if (word_end_ != WordEndMeaning::suffix) return match;
@@ -168,16 +169,16 @@ constexpr uint8_t kCovered = 1;
 constexpr uint8_t kTaken = 2;
 
 struct LongestMatcher::LongestFirstScratch {
-  // Place in the order above place in the word: what is least comes first.
+  // Rank in the order in the upper bits, position in the word in the lower: the least comes first.
   static constexpr int kPlaceBits = 40;
 
   std::vector<uint32_t> matches;
   std::vector<uint64_t> heap;
-  std::vector<uint8_t> covered;  // 0, kCovered, or kTaken where a match that was taken begins
+  std::vector<uint8_t> covered;  // 0, kCovered, or kTaken at the start of an accepted match
 };
 
-// A match is taken if nothing of it is covered. Where it begins uncovered, it is enough to look at
-// its last byte: what was taken before has as many characters or more, so it is not inside.
+// A match is accepted if none of it is covered. If its start is not covered, checking its last byte
+// is enough: earlier matches have at least as many characters, so none is inside it.
 void LongestMatcher::encode_word(const uint8_t* word, size_t size, LongestFirstScratch& scratch,
                                  std::vector<int64_t>& ids) const {
   if (size >> LongestFirstScratch::kPlaceBits != 0) {
@@ -221,7 +222,7 @@ void LongestMatcher::encode_word(const uint8_t* word, size_t size, LongestFirstS
       ids.push_back(ids_[token_[matches[pos]]]);
       pos += lengths_[token_[matches[pos]]];
     } else {
-      // Where tokens are no whole characters, one may begin inside of this one.
+      // If tokens are not whole characters, one may begin inside this one.
       size_t end = pos;
       add_unknown(word, end, size, ids);
       do {

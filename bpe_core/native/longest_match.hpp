@@ -1,4 +1,4 @@
-// Encoding by the longest tokens, from left to right or the longest of all first.
+// Encoding by the longest tokens, either from left to right or the longest of all first.
 #pragma once
 
 #include <cstddef>
@@ -7,34 +7,34 @@
 
 namespace bpe {
 
-// What the byte kWordEnd is: a gap between words, a symbol of its own that tokens may end with, or
-// a part of the character before it.
+// The role of the byte kWordEnd: a gap between words, a separate symbol with which tokens may end,
+// or a part of the character before it.
 enum class WordEndMeaning { gap, symbol, suffix };
 
-// The tokens that begin at a place of a text are found by an automaton of Aho and Corasick over the
-// reversed tokens, which reads the text backwards. Source: A. Aho, M. Corasick, Efficient String
-// Matching: An Aid to Bibliographic Search, 1975.
+// The tokens that begin at a position of a text are found by an automaton of Aho and Corasick over
+// the reversed tokens, which reads the text backwards. Source: A. Aho, M. Corasick, Efficient
+// String Matching: An Aid to Bibliographic Search, 1975.
 class LongestMatcher {
  public:
   static constexpr int64_t kUnknown = -1;
 
-  // Token i is keys[offsets[i], offsets[i + 1]), of whole characters, with kWordEnd nowhere but at
-  // its end; of equal ones the first counts. Their order is that of longest_first, and must be by
+  // Token i is keys[offsets[i], offsets[i + 1]), of whole characters, with kWordEnd only at its
+  // end; of equal tokens, the first counts. Their order is that of longest_first, and must be by
   // number of characters (kWordEnd counts as one), the longest first.
   LongestMatcher(const uint8_t* keys, const int64_t* offsets, const int64_t* ids, size_t n,
                  WordEndMeaning word_end);
 
-  // Both take text as mark_words gives it and append the ids of its documents
-  // text[starts[i], ends[i]), which follow one another; ends_ids[i] becomes the number of ids after
-  // document i. special_ids: by index. A character that no token begins with or covers is kUnknown.
+  // Both take text in the form of mark_words and append the ids of its documents text[starts[i],
+  // ends[i]), which are adjacent; ends_ids[i] becomes the number of ids after document i.
+  // special_ids: by index. A character that no token covers is kUnknown.
 
-  // At each place the longest token. Time is linear in the size of the text.
+  // The longest token at each position. Time is linear in the size of the text.
   void left_to_right(const uint8_t* text, const int64_t* starts, const int64_t* ends,
                      size_t num_documents, const std::vector<int64_t>& special_ids,
                      std::vector<int64_t>& ids, int64_t* ends_ids) const;
 
-  // In each word the first token of the order that occurs in it, wherever it does, leftmost first;
-  // then the next in what is left of it, and so on.
+  // In each word, the first token of the order that occurs anywhere in it, leftmost first; then the
+  // next one in the rest of the word, and so on.
   void longest_first(const uint8_t* text, const int64_t* starts, const int64_t* ends,
                      size_t num_documents, const std::vector<int64_t>& special_ids,
                      std::vector<int64_t>& ids, int64_t* ends_ids) const;
@@ -68,7 +68,7 @@ class LongestMatcher {
   // Of each node; matches are nodes that end a reversed token, kRoot for none.
   std::vector<uint32_t> fail_;
   std::vector<uint32_t> match_;  // the longest token that is a suffix of the node's string
-  std::vector<uint32_t> token_;  // that the node ends, or kNone
+  std::vector<uint32_t> token_;  // the token that ends at the node, or kNone
   // Of each token.
   std::vector<uint32_t> lengths_;
   std::vector<int64_t> ids_;

@@ -1,4 +1,4 @@
-// Merging several pre-tokens at the same time, so that none waits for memory alone.
+// Merging of several pre-tokens at the same time, so that their waits for memory overlap.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct BatchItem {
 
   const uint8_t* bytes;
   size_t length;
-  size_t readable;  // bytes that may be read, of which `length` count
+  size_t readable;  // bytes that may be read; `length` of them belong to the pre-token
   size_t count;     // of the ids
   uint32_t ids[kMostBytes];
 };
@@ -23,7 +23,7 @@ struct BatchItem {
 using BatchMerger = void (*)(const MergeRules& rules, BatchItem* items, size_t n);
 
 void merge_batch_portable(const MergeRules& rules, BatchItem* items, size_t n);
-// nullptr where it was not compiled. May be called only where cpu_has_avx2().
+// nullptr if it was not compiled. May be called only if cpu_has_avx2().
 BatchMerger avx2_batch_merger();
 
 }  // namespace bpe

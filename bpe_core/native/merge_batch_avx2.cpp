@@ -1,6 +1,6 @@
 // A lane holds a pre-token that is being merged. Each round takes one step in every lane: find the
-// lowest rank, merge there, look up the two new pairs. What one lane waits for from memory, and for
-// its own stores, passes while the others take theirs; no branch depends on the pre-token's length.
+// lowest rank, merge there, look up the two new pairs. While one lane waits for memory, or for its
+// own stores, the others take their steps; no branch depends on the pre-token's length.
 
 #include "merge_batch.hpp"
 
@@ -19,8 +19,8 @@ namespace {
 constexpr uint32_t kFirst = 8;  // slot of the first symbol; what stands before it is in the last
                                 // slot below, so that vectors of symbols are aligned
 constexpr int kSlotBits = 8;
-// A pair's key is its rank and its slot, so the least key is that of the leftmost lowest rank.
-// Those above are of pairs that don't merge.
+// A pair's key is its rank and its slot, so the smallest key is that of the leftmost pair with the
+// lowest rank. Larger keys are those of pairs that do not merge.
 constexpr uint32_t kLargestKey = static_cast<uint32_t>(MergeRules::kFieldMask + 1) << kSlotBits;
 constexpr uint32_t kNoSymbol = static_cast<uint32_t>(MergeRules::kFieldMask);
 
@@ -30,9 +30,9 @@ template <size_t kBytes>
 struct alignas(32) Lane {
   uint32_t keys[kFirst + kBytes + 8];  // of the pair that begins at a slot
   uint32_t symbols[kFirst + kBytes + 8];
-  uint8_t next[kFirst + kBytes + 24];  // slots of the symbols beside
+  uint8_t next[kFirst + kBytes + 24];  // slots of the neighbouring symbols
   uint8_t before[kFirst + kBytes + 24];
-  // The two pairs to look up, by the slot where they begin.
+  // The two pairs to look up, by the slots where they begin.
   uint32_t slots[2];
   uint64_t pairs[2];
   size_t hashes[2];
@@ -98,7 +98,7 @@ BPE_AVX2 inline uint32_t lowest_key(const Lane<kBytes>& lane) {
   return static_cast<uint32_t>(_mm_cvtsi128_si32(half));
 }
 
-// Merges the pair of the key, and begins to look up the pairs that this makes.
+// Merges the pair of the key, and starts looking up the pairs that this creates.
 template <size_t kBytes>
 BPE_AVX2 inline void merge_pair(const MergeRules& rules, uint32_t key, Lane<kBytes>& lane) {
   const uint32_t at = key & ((1 << kSlotBits) - 1);

@@ -1,4 +1,4 @@
-// Learning the merges of byte-pair encoding from counted words (pre-tokens).
+// Learning of byte-pair merges from counted words (pre-tokens).
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace bpe {
 
-// Which of equally frequent pairs is merged first.
+// The choice among equally frequent pairs.
 enum class TieBreak {
   lexicographic,  // the greatest (bytes of left, bytes of right)
   first_id,       // the smallest (left symbol, right symbol)
-  huggingface,    // as first_id, single bytes first, ordered by GPT-2's printable stand-ins
-  first_seen,     // the one that comes first in the words as they are then, in the order given
+  huggingface,    // like first_id, with single bytes first, ordered by GPT-2's printable stand-ins
+  first_seen,     // the first occurrence in the words as merged so far, in the given order
 };
 
 enum class StopReason { vocab_size_reached, below_min_frequency, no_pairs_left };
@@ -24,20 +24,20 @@ struct MergeLearnerOptions {
   int64_t min_frequency = 1;   // of a pair; a pair of count 0 is never merged
   size_t max_token_bytes = 0;  // 0: no limit
   std::vector<std::string> forbidden_tokens;
-  bool forbid_whitespace_tokens = false;  // results of white space and control characters alone
-  bool always_new = false;  // a merge makes a new symbol although there is one of these bytes
+  bool forbid_whitespace_tokens = false;  // results of only whitespace and control characters
+  bool always_new = false;  // a merge makes a new symbol even if there is one with these bytes
 };
 
-// Symbols are numbered: first the initial ones, then new ones in the order they were made.
+// Symbols are numbered: first the initial ones, then new ones in the order of their creation.
 struct LearnedMerge {
   uint32_t left, right, result;
   int64_t count;  // of the pair when it was merged, overlapping occurrences included
 };
 
-// Merges the most frequent adjacent pair again and again. Pairs whose result would be longer than
-// max_token_bytes or is forbidden are passed over. A result whose bytes are a symbol
-// already is that symbol (the first, of several): the merge is recorded and adds none. That
-// happens only with initial symbols that are made of others.
+// Merges the most frequent adjacent pair, repeatedly. Pairs whose result would be longer than
+// max_token_bytes or is forbidden are skipped. If the bytes of a result already are a symbol, the
+// result is that symbol (the first, of several): the merge is recorded and adds none. This only
+// happens if initial symbols consist of others.
 class MergeLearner {
  public:
   // The initial symbols are the 256 bytes. Word i is keys[offsets[i], offsets[i + 1]) and occurs
@@ -48,8 +48,8 @@ class MergeLearner {
                MergeLearnerOptions options);
 
   // The initial symbols have these bytes, at least one each. Word i is the symbols
-  // words[offsets[i], offsets[i + 1]); offsets begin at 0. Throws std::invalid_argument also for
-  // numbers that are no symbol and for symbols without bytes.
+  // words[offsets[i], offsets[i + 1]); offsets start at 0. Throws std::invalid_argument also for
+  // numbers that are not symbols and for symbols without bytes.
   static MergeLearner from_symbols(const std::vector<std::string>& symbols, const uint32_t* words,
                                    const int64_t* offsets, const int64_t* counts, size_t n,
                                    MergeLearnerOptions options);
@@ -58,8 +58,8 @@ class MergeLearner {
   MergeLearner(MergeLearner&&) noexcept;
   MergeLearner& operator=(MergeLearner&&) noexcept;
 
-  // Learns until `symbols` symbols exist or `max_steps` merges were made in this call. False when
-  // nothing more can be learned for this number of symbols; stop_reason says why.
+  // Learns until `symbols` symbols exist or `max_steps` merges were made in this call. Returns
+  // false when nothing more can be learned for this number of symbols; see stop_reason.
   bool learn(size_t symbols, size_t max_steps);
 
   const std::vector<LearnedMerge>& merges() const;

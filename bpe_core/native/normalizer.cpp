@@ -21,10 +21,10 @@ constexpr uint32_t kVowels = 0x1161;
 constexpr uint32_t kBeforeTails = 0x11A7;
 constexpr uint32_t kNumLeads = 19;
 constexpr uint32_t kNumVowels = 21;
-constexpr uint32_t kNumTails = 28;  // none is one
+constexpr uint32_t kNumTails = 28;  // none is one of them
 constexpr uint32_t kNumSyllables = kNumLeads * kNumVowels * kNumTails;
 
-// A character while it is put into order: its combining class above its code point.
+// A character while it is being ordered: its combining class above its code point.
 constexpr unsigned kClassShift = 24;
 constexpr uint32_t kCodePointMask = (uint32_t{1} << kClassShift) - 1;
 
@@ -75,7 +75,7 @@ uint32_t ascii_quote(uint32_t code_point) {
   return found != end && found->quote == code_point ? found->ascii : code_point;
 }
 
-// Puts the marks of each run into the order of their classes; those of one class stay in order.
+// Sorts the marks of each run by their classes; marks of one class keep their order.
 void order(std::vector<uint32_t>& characters) {
   const auto class_of = [](uint32_t character) { return character >> kClassShift; };
   const auto is_before = [&](uint32_t a, uint32_t b) { return class_of(a) < class_of(b); };
@@ -94,7 +94,7 @@ void order(std::vector<uint32_t>& characters) {
   }
 }
 
-// Composes each starter with what follows it, as long as nothing blocks it.
+// Composes each starter with the following characters, as long as nothing blocks it.
 void compose_all(std::vector<uint32_t>& characters) {
   constexpr size_t kNone = SIZE_MAX;
   size_t starter = kNone;
@@ -140,7 +140,7 @@ size_t Normalizer::growth() const {
 Normalizer::Stretch Normalizer::find_change(const uint8_t* text, size_t size, size_t from) const {
   size_t settled = from;
   uint32_t starter = 0;      // the last one, 0 if there is none since `from` or an invalid byte
-  bool is_composed = false;  // whether marks could come between its parts
+  bool is_composed = false;  // true if marks could come between its parts
   uint8_t last_class = 0;
   for (size_t pos = from; pos < size;) {
     const size_t run_end = ascii_run_end(text, size, pos);
@@ -212,7 +212,7 @@ std::string_view Normalizer::normalized(std::string_view text, std::string& buff
   return buffer;
 }
 
-// `found`: what find_change gives for the beginning of the text.
+// `found`: the result of find_change for the start of the text.
 void Normalizer::normalize_from(Stretch found, const uint8_t* text, size_t size,
                                 std::string& out) const {
   std::vector<uint32_t> scratch;
@@ -225,7 +225,7 @@ void Normalizer::normalize_from(Stretch found, const uint8_t* text, size_t size,
   }
 }
 
-// The text is valid, and begins and ends at boundaries or ends of the whole.
+// The text is valid, and each end is a boundary or an end of the whole text.
 void Normalizer::normalize_stretch(const uint8_t* text, size_t size, std::vector<uint32_t>& scratch,
                                    std::string& out) const {
   scratch.clear();

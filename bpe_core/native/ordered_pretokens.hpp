@@ -1,4 +1,4 @@
-// Counting pre-tokens in the order in which they first occur.
+// Counting of pre-tokens in the order in which they first occur.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace bpe {
 
-// Distinct byte strings with counts. What is added later comes later.
+// Distinct byte strings with counts, in the order of their first addition.
 class OrderedPretokens {
  public:
   // Counts the pre-tokens of text[0, size), cut at special tokens and normalized between them.
@@ -30,10 +30,10 @@ class OrderedPretokens {
   size_t memory_bytes() const;
 
  private:
-  // Of a hash table with open addressing; entry 0 is a free place, entry i + 1 is key i.
+  // Slot of a hash table with open addressing; entry 0 means a free slot, entry i + 1 key i.
   struct Place {
     uint32_t entry = 0;
-    uint32_t tag = 0;  // of the hash, the bits that do not choose the place
+    uint32_t tag = 0;  // of the hash, bits that do not choose the slot
   };
 
   bool is_key(size_t i, const uint8_t* key, size_t length) const;

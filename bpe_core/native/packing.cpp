@@ -15,7 +15,7 @@ size_t best_fit_rows(const int64_t* lengths, size_t n, int64_t capacity, int64_t
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
-  std::set<std::pair<int64_t, int64_t>> open;  // (room, row), the full rows left out
+  std::set<std::pair<int64_t, int64_t>> open;  // (free space, row), without full rows
   int64_t begun = 0;
   for (const size_t piece : order) {
     const auto fitting = open.lower_bound({lengths[piece], 0});

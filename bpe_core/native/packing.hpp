@@ -1,4 +1,4 @@
-// Packing: which pieces share a row, and copying pieces of ids to where they belong.
+// Packing: assignment of pieces to rows, and copying of their ids.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 namespace bpe {
 
 // Best fit decreasing (Johnson 1973): the pieces from the longest to the shortest, equally long
-// ones in their order; each into the row with the least room that it fits into, of several the one
-// that was begun first, else into a new row. Then rows are numbered by their first piece. All
+// ones in their order; each into the row with the least sufficient space, of several the one that
+// was started first, otherwise into a new row. Then rows are numbered by their first piece. All
 // lengths are in [1, capacity]. Writes the row of each piece; returns the number of rows. O(n log
 // n).
 size_t best_fit_rows(const int64_t* lengths, size_t n, int64_t capacity, int64_t* rows);

@@ -1,4 +1,4 @@
-// Pairs of symbols with their counts and places.
+// Pairs of symbols with their counts and positions.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@ inline uint64_t pair_key(uint32_t left, uint32_t right) { return uint64_t{left} 
 inline uint32_t left_of(uint64_t key) { return static_cast<uint32_t>(key >> 32); }
 inline uint32_t right_of(uint64_t key) { return static_cast<uint32_t>(key); }
 
-// What is summed up of a pair before it is known whether it is kept.
+// Sums for a pair before it is known if the pair is kept.
 struct PairTally {
-  uint64_t count = 0;        // how often it occurs, with the counts of the words
-  uint64_t occurrences = 0;  // in how many places
-  uint64_t list = 0;         // its first place; then where the next place is to be written
+  uint64_t count = 0;        // number of occurrences, weighted by the counts of the words
+  uint64_t occurrences = 0;  // number of positions
+  uint64_t list = 0;         // its first position; later, where the next position is to be written
 };
 
 struct PairRecord {
   uint64_t key = 0;
   int64_t count = 0;
-  uint64_t list = 0;  // its places are entries list, ..., list + list_size - 1 of the arena
+  uint64_t list = 0;  // its positions are entries list, ..., list + list_size - 1 of the arena
   uint64_t list_size = 0;
 };
 

@@ -1,8 +1,8 @@
 // Keys of pre-tokens in hash tables whose lines are searched by comparing 16 bytes.
 //
-// The last byte tells what a key is: 1 to 15, a pre-token of so many bytes, with zeros up to there;
-// 0x10 to 0x7E, a pre-token of 16 bytes whose last one this is; 0x7F, the hash and the length of a
-// longer one, to look up; 0x80 and above, what only a table writes; 0, a free place.
+// The last byte shows the type of a key: 1 to 15, a pre-token with this many bytes, padded with
+// zeros; 0x10 to 0x7E, a pre-token of 16 bytes, of which this is the last; 0x7F, the hash and
+// length of a longer one, for lookups; 0x80 and above, written by tables only; 0, a free slot.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ inline constexpr uint64_t kLongKey = uint64_t{0x7F} << 56;
 inline constexpr uint64_t kTableKey = uint64_t{0x80} << 56;
 
 inline bool is_free(const ShortKey& key) { return key.high == 0; }
-// Also of a key that a table has made of a long one by setting kTableKey.
+// Also for a key that a table has made of a long one by setting kTableKey.
 inline bool is_long(const ShortKey& key) { return (key.high & kLongKey) == kLongKey; }
 
-// Whether the key of a pre-token is its bytes.
+// True if the key of a pre-token is its bytes.
 inline bool has_short_key(const uint8_t* bytes, size_t length) {
   if (length < kShortKeyBytes) [[likely]]
     return true;
@@ -39,7 +39,7 @@ inline uint64_t make_long_key(const uint8_t* bytes, size_t length, ShortKey& key
   return key.low;
 }
 
-// The key of any pre-token; returns its hash. Keys: as PortableKeys.
+// The key of any pre-token; returns its hash. Keys: see PortableKeys.
 template <class Keys>
 BPE_ALWAYS_INLINE uint64_t make_key(const uint8_t* bytes, size_t length, size_t readable,
                                     ShortKey& key) {
@@ -48,7 +48,7 @@ BPE_ALWAYS_INLINE uint64_t make_key(const uint8_t* bytes, size_t length, size_t 
   return make_long_key(bytes, length, key);
 }
 
-// How short keys are made and hashed. `readable` bytes may be read, of which `length` count.
+// Construction and hashing of short keys. `readable` bytes may be read, of which `length` count.
 struct PortableKeys {
   static uint64_t hash(const ShortKey& key) { return hash_short_key(key, 0); }
 

@@ -1,4 +1,4 @@
-// PortableKeys for CPUs with AVX2 and AES; to be included where __x86_64__ is defined.
+// PortableKeys for CPUs with AVX2 and AES; include only if __x86_64__ is defined.
 #pragma once
 
 #include <immintrin.h>
@@ -15,7 +15,7 @@ namespace bpe {
 #define BPE_AVX2_AES __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,aes")))
 
 struct Avx2Keys {
-  // By a key's number of bytes: which of 16 are its own, and what stands in the last byte.
+  // By a key's number of bytes: a mask of its bytes among 16, and the content of the last byte.
   struct alignas(16) Shape {
     uint8_t own[16];
     uint8_t number[16];
@@ -33,7 +33,7 @@ struct Avx2Keys {
   BPE_AVX2_AES static inline uint64_t hash_of(__m128i key) {
     const __m128i mix = _mm_set_epi64x(static_cast<int64_t>(0x9E3779B97F4A7C15u),
                                        static_cast<int64_t>(0xD1B54A32D192ED03u));
-    // After two rounds every bit of the key has a part in all of the state.
+    // After two rounds every bit of the key affects the whole state.
     return static_cast<uint64_t>(
         _mm_cvtsi128_si64(_mm_aesenc_si128(_mm_aesenc_si128(key, mix), mix)));
   }
@@ -58,7 +58,7 @@ struct Avx2Keys {
     return hash_of(loaded);
   }
 
-  // Which halves of two keys that stand together are equal to those of the key looked for.
+  // Finds the halves of two adjacent keys that equal those of a key.
   BPE_AVX2_AES static inline unsigned equal_halves(const ShortKey* two, const ShortKey& key) {
     const __m256i wanted =
         _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(&key)));

@@ -87,7 +87,7 @@ void PretokenTable::grow() {
   }
 }
 
-// Keeps some places free after n more keys.
+// Leaves some slots free after n more keys.
 void PretokenTable::reserve_batch(size_t n) {
   while (size_ + n > lines_.size() * kEntriesOfLine) grow();
 }
@@ -112,8 +112,7 @@ bool PretokenTable::is_at(const Line& line, size_t slot, const Lookup& wanted) c
   return length == wanted.length && std::memcmp(bytes, wanted.bytes, length) == 0;
 }
 
-// The low bits of a key's count; a key that is not there yet is added, for which there must be
-// room.
+// The low bits of a key's count. A missing key is added, for which there must be room.
 uint32_t& PretokenTable::count_of(const Lookup& wanted) {
   Line* line = &line_of(wanted.hash);
   for (;; line = &after(*line)) {
@@ -135,7 +134,7 @@ uint32_t& PretokenTable::count_of(const Lookup& wanted) {
   return line->counts[slot];
 }
 
-// After the low bits of a count have become 0.
+// Called after the low bits of a count have become 0.
 void PretokenTable::carry(const uint8_t* key, size_t length) {
   high_counts_[to_string(key, length)] += int64_t{1} << kLowCountBits;
 }
@@ -181,7 +180,7 @@ void PretokenTable::add_table(const PretokenTable& other) {
 
 // While the table or the arena grows, the old and the twice as large new one exist together.
 bool PretokenTable::is_full(size_t memory_limit) const {
-  // With less than a small table needs, each document would fill it.
+  // With less than the memory of a small table, each document would fill it.
   const size_t limit = std::max(memory_limit, 2 * kFirstLines * sizeof(Line));
   const bool table_grows = size_ * 9 > lines_.size() * kEntriesOfLine * 8;
   const bool arena_grows = arena_.size() * 9 > arena_.capacity() * 8;
@@ -257,7 +256,7 @@ std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) c
       result[shard].push_back(entry);
     }
   }
-  // Two big-endian words order the first 16 bytes as memcmp does; only longer keys go on.
+  // Two big-endian words order the first 16 bytes like memcmp; only longer keys need more.
   struct Sortable {
     uint64_t first;
     uint64_t second;

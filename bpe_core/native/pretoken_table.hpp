@@ -15,10 +15,10 @@
 
 namespace bpe {
 
-// Where a pre-token longer than the limit stands: it is not counted.
+// Position of a pre-token that is longer than the limit, and is not counted.
 struct LongPretoken {
   size_t document;
-  size_t begin;  // in the document; of normalized text, counted from where its segment begins
+  size_t begin;  // in the document; for normalized text, relative to the start of its segment
   size_t length;
 };
 
@@ -31,36 +31,36 @@ class PretokenTable {
   struct Segment {
     const uint8_t* text;
     size_t size;
-    size_t readable;  // bytes that may be read, of which `size` count
+    size_t readable;  // bytes that may be read; `size` of them belong to the segment
     size_t document;
     size_t begin;  // in the document
   };
 
-  // What is done in different ways on different CPUs.
+  // Functions with different versions for different CPUs.
   struct Kernel {
     void (*add_segment)(PretokenTable& table, const Segment& segment, const Scanner& scanner,
                         size_t max_pretoken_bytes, std::vector<LongPretoken>& too_long);
     uint64_t (*hash)(const ShortKey& key);  // of a short key
   };
 
-  // portable: without what only some CPUs can do.
+  // portable: without instructions that only some CPUs have.
   explicit PretokenTable(bool portable = false);
 
   // Counts the pre-tokens of documents data[starts[i], ends[i]), cut at special tokens and
   // normalized between them, from document `first` on, until `memory_limit` (0: none) would be
-  // passed. Returns the number of the first document not counted; `n` when all are. At least one
-  // document is counted a call. `size` bytes of data may be read. Pre-tokens above
-  // max_pretoken_bytes (0: no limit) are left out and told in `too_long`.
+  // exceeded. Returns the number of the first document not counted; `n` when all are. At least one
+  // document is counted per call. `size` bytes of data may be read. Pre-tokens above
+  // max_pretoken_bytes (0: no limit) are not counted but listed in `too_long`.
   size_t add_documents(const uint8_t* data, size_t size, const int64_t* starts, const int64_t* ends,
                        size_t n, size_t first, const Scanner& scanner, const Normalizer& normalizer,
                        const SpecialMatcher& specials, size_t memory_limit,
                        size_t max_pretoken_bytes, std::vector<LongPretoken>& too_long);
 
-  // Adds `count` to a key. std::overflow_error when the sum passes 64 bits.
+  // Adds `count` to a key. Throws std::overflow_error if the sum exceeds 64 bits.
   void add(const uint8_t* key, size_t length, int64_t count);
   void add_table(const PretokenTable& other);
 
-  void clear();  // keeps nothing, gives memory back
+  void clear();  // removes everything and releases memory
 
   size_t size() const { return size_; }
   int64_t total() const;
@@ -83,16 +83,16 @@ class PretokenTable {
 
   static constexpr size_t kSlots = 3;
 
-  // A cache line of entries, filled from the front; what finds its line full goes into the next.
-  // The key of a long pre-token holds its hash and, with kTableKey and kLongKey, its place in the
-  // arena. What a count has above 32 bits is in high_counts_.
+  // A cache line of entries, filled from the front; if it is full, entries go to the next line. The
+  // key of a long pre-token contains its hash and, with kTableKey and kLongKey, its offset in the
+  // arena. The bits of a count above 32 are in high_counts_.
   struct alignas(64) Line {
     ShortKey keys[kSlots];
     uint32_t counts[kSlots];
     uint32_t used;
   };
 
-  // What a key is hashed and compared as.
+  // The form in which a key is hashed and compared.
   struct Lookup {
     ShortKey key;
     uint64_t hash;
@@ -116,12 +116,11 @@ class PretokenTable {
   ZeroedArray<Line> lines_;
   size_t mask_ = 0;
   size_t size_ = 0;
-  std::vector<uint8_t> arena_;  // of each long pre-token the length, in 8 bytes, and the bytes
+  std::vector<uint8_t> arena_;  // for each long pre-token, the length in 8 bytes, then the bytes
   std::unordered_map<std::string, int64_t> high_counts_;  // multiples of 2^32
 };
 
-// Its functions are nullptr where it was not compiled. May be used only where
-// cpu_has_avx2_and_aes().
+// Its functions are nullptr if it was not compiled. May be used only if cpu_has_avx2_and_aes().
 PretokenTable::Kernel avx2_count_kernel();
 
 }  // namespace bpe

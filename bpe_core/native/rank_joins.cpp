@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-// Token bytes to rank, by open addressing; of two bytes, which are asked for most, by a table.
+// Token bytes to rank, by open addressing; for two bytes, the most frequent request, by a table.
 class RankTable {
  public:
   RankTable(const uint8_t* data, const int64_t* offsets, size_t tokens)
@@ -32,7 +32,7 @@ class RankTable {
     }
   }
 
-  // The bytes must be of a token: memory after them is read.
+  // The bytes must belong to a token: memory after them is read.
   uint32_t find(const uint8_t* bytes, size_t length) {
     if (length == 2) return pairs_[bytes[0] << 8 | bytes[1]];
     return slot_of(bytes, length, hash_of(bytes, length)).rank;
@@ -73,7 +73,7 @@ class RankTable {
   std::vector<uint32_t> pairs_;
 };
 
-// Two neighbours that make a token: its rank, where it begins, and its length.
+// Two adjacent parts that make a token: its rank, start and length.
 struct Join {
   uint32_t rank;
   uint32_t begin;
@@ -103,7 +103,7 @@ class Joiner {
       std::pop_heap(joins_.begin(), joins_.end());
       const Join join = joins_.back();
       joins_.pop_back();
-      if (joined_length(join.begin, length) != join.length) continue;  // a part was joined since
+      if (joined_length(join.begin, length) != join.length) continue;  // a part has changed
       const size_t second = join.begin + length_of_[join.begin];
       length_of_[second] = 0;
       length_of_[join.begin] = join.length;
@@ -119,7 +119,7 @@ class Joiner {
   }
 
  private:
-  // Of the part at `begin` and the one after it; 0 if one of them is none.
+  // Joins of the part at `begin` and the one after it; 0 if there is none.
   size_t joined_length(size_t begin, size_t length) const {
     const size_t second = begin + length_of_[begin];
     return length_of_[begin] == 0 || second >= length ? 0 : length_of_[begin] + length_of_[second];
@@ -135,7 +135,7 @@ class Joiner {
 
   RankTable& ranks_;
   std::vector<uint32_t> length_of_;  // of the part that begins here; 0 inside a part
-  std::vector<uint32_t> before_;     // where the part before this one begins
+  std::vector<uint32_t> before_;     // start of the part before this one
   std::vector<Join> joins_;
 };
 

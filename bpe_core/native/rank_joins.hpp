@@ -1,4 +1,4 @@
-// What ranks mean as merges: the last join of every token's own bytes.
+// Merges that follow from ranks: the last join of every token's own bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace bpe {
 
-// Token i is data[offsets[i], offsets[i + 1]), not empty; its rank is i. Where joining the bytes of
+// Token i is data[offsets[i], offsets[i + 1]), not empty; its rank is i. If joining the bytes of
 // token i, lowest rank first and of equal ranks the leftmost, ends with two parts that are tokens,
-// left[i] and right[i] are these; otherwise both are -1. Of equal tokens the first counts.
+// left[i] and right[i] are these; otherwise both are -1. Of equal tokens, the first counts.
 struct LastJoins {
   std::vector<int64_t> left;
   std::vector<int64_t> right;

@@ -10,9 +10,9 @@
 namespace bpe {
 namespace {
 
-constexpr size_t kLeastKept = size_t{1} << 20;      // malloc has its own way with smaller ones
+constexpr size_t kLeastKept = size_t{1} << 20;      // malloc handles smaller ones well
 constexpr size_t kMostTouched = size_t{128} << 20;  // kept in one block
-constexpr size_t kMostLarger = 4;                   // times what is asked for
+constexpr size_t kMostLarger = 4;                   // times the requested size
 
 std::mutex mutex;
 std::array<MemoryBlock, 2> spares;

@@ -20,8 +20,8 @@ class Splitter {
                       size_t capacity) const = 0;
 
   // Whether every text may be split in two between these adjacent characters, whatever surrounds
-  // them: the two parts must have the pre-tokens of the whole. kInvalidCodePoint stands for a byte
-  // that is not UTF-8. A splitter that can't know returns false.
+  // them: the two parts must have the pre-tokens of the whole. A splitter that can't know returns
+  // false.
   virtual bool may_cut(uint32_t previous, uint32_t next) const = 0;
 
   // Whether text may be cut between a special token and what follows it.

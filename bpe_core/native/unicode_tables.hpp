@@ -6,14 +6,14 @@
 
 namespace bpe {
 
-// Bits of a code point's class. A mark is in kWordHead and kWordTail and is no letter.
+// Bits of a code point's class. A mark is in kWordHead and kWordTail, but is not a letter.
 enum CharClass : uint8_t {
   kLetter = 1,      // \p{L}
   kNumber = 2,      // \p{N}
   kWhiteSpace = 4,  // \s, the property White_Space
-  kWordHead = 8,    // \p{Lu} \p{Lt} \p{Lm} \p{Lo} \p{M}: what o200k lets a word begin with
-  kWordTail = 16,   // \p{Ll} \p{Lm} \p{Lo} \p{M}: what o200k lets a word end with
-  kNonAscii = 128,  // in kByteClasses alone: the byte belongs to a longer character
+  kWordHead = 8,    // \p{Lu} \p{Lt} \p{Lm} \p{Lo} \p{M}: o200k's first characters of a word
+  kWordTail = 16,   // \p{Ll} \p{Lm} \p{Lo} \p{M}: o200k's last characters of a word
+  kNonAscii = 128,  // only in kByteClasses: the byte belongs to a longer character
 };
 
 inline constexpr size_t kClassBlockSize = 64;

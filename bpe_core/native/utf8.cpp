@@ -21,7 +21,7 @@ size_t ascii_prefix(const uint8_t* text, size_t size) {
   return i;
 }
 
-// The same as utf8_valid_prefix where text[0, begin) is known to be valid and whole.
+// The same if text[0, begin) is known to be valid and complete.
 size_t valid_prefix_from(const uint8_t* text, size_t size, size_t begin) {
   size_t i = begin;
   while (i < size) {
@@ -43,10 +43,10 @@ size_t valid_prefix_portable(const uint8_t* text, size_t size) {
 
 #if defined(__x86_64__)
 
-// Validation by table look-up, after Keiser and Lemire, "Validating UTF-8 in less than one
-// instruction per byte" (2020). Every mistake but a missing third or fourth byte shows in two bytes
-// next to each other, and there in three of their four halves: each half looks up the mistakes it
-// allows, and what all three allow is one.
+// Validation by table lookup, after Keiser and Lemire, "Validating UTF-8 in less than one
+// instruction per byte" (2020). Every error except a missing third or fourth byte shows in two
+// adjacent bytes, in three of their four halves: each half looks up the errors that it allows, and
+// an error that all three allow is one.
 struct Mistake {
   uint8_t bit;
   uint16_t first_high;  // sets of half bytes, a bit for each
@@ -61,7 +61,7 @@ constexpr uint16_t halves(unsigned from, unsigned to) {
 constexpr uint16_t kAnyHalf = halves(0, 15);
 constexpr uint16_t kContinuation = halves(8, 11);
 
-// Not a mistake where a third or fourth byte is due.
+// Not an error if a third or fourth byte is due.
 constexpr uint8_t kTwoContinuations = 0x80;
 
 constexpr Mistake kMistakes[] = {
@@ -98,7 +98,7 @@ BPE_AVX2 inline __m256i look_up(const HalfTable& table, const __m256i& half_byte
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(entries), half_bytes);
 }
 
-// Not zero where a byte is wrong, given the 32 bytes before these.
+// Not zero if a byte is wrong, given the 32 bytes before these.
 BPE_AVX2 inline __m256i find_mistakes(const __m256i& bytes, const __m256i& before) {
   const __m256i low_half = _mm256_set1_epi8(0x0F);
   const __m256i straddling = _mm256_permute2x128_si256(before, bytes, 0x21);
@@ -133,7 +133,7 @@ BPE_AVX2 size_t valid_prefix_avx2(const uint8_t* text, size_t size) {
     }
     before = high;
   }
-  // What is before i is valid but for a character that goes on there.
+  // The text before i is valid, except for a character that continues there.
   size_t begin = i;
   for (size_t back = 1; back <= 3 && back <= i; ++back) {
     if ((text[i - back] & 0xC0) == 0x80) continue;

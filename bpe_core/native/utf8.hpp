@@ -1,4 +1,4 @@
-// UTF-8 as RFC 3629 defines it, and the classes of characters that the cut rule asks for.
+// UTF-8 as defined by RFC 3629, and the character classes that the cut rule needs.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace bpe {
 // incomplete character at the end is not valid.
 size_t utf8_valid_prefix(const uint8_t* text, size_t size);
 
-// What decode_utf8 gives for bytes that are no character.
+// Result of decode_utf8 for bytes that are not a character.
 inline constexpr uint32_t kInvalidCodePoint = 0xFFFFFFFF;
 
 struct DecodedCharacter {
-  uint32_t code_point;  // kInvalidCodePoint where the bytes are not UTF-8
+  uint32_t code_point;  // kInvalidCodePoint if the bytes are not UTF-8
   uint32_t size;        // in bytes; 1 for an invalid byte
 };
 
@@ -76,7 +76,7 @@ inline bool is_blank_character(uint32_t code_point) {
   return code_point < 0x110000 && (class_of_code_point(code_point) & kWhiteSpace) != 0;
 }
 
-// Whether all of the text is such characters. Bytes that are not whole UTF-8 are none.
+// True if the text consists of such characters. Incomplete UTF-8 does not.
 inline bool is_blank(std::string_view text) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(text.data());
   for (size_t at = 0; at < text.size();) {

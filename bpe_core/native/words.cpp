@@ -15,7 +15,7 @@
 namespace bpe {
 namespace {
 
-// The classes of all code points in pages, from the ranges.
+// The classes of all code points in pages, made from the ranges.
 class BertClasses {
  public:
   BertClasses() {
@@ -34,7 +34,7 @@ const BertClasses& bert_classes() {
   return classes;
 }
 
-// Copies text[pos, end), of which short pieces may write up to kSlack bytes.
+// Copies text[pos, end); for short pieces, up to kSlack more bytes may be written.
 constexpr size_t kSlack = 16;
 uint8_t* copy_piece(const uint8_t* text, size_t size, size_t pos, size_t end, uint8_t* out) {
   if (end - pos <= kSlack && size - pos >= kSlack) {
@@ -103,12 +103,12 @@ void mark_segment(const uint8_t* text, size_t size, WordRule rule, ByteBuffer& m
   marked.advance(static_cast<size_t>(out - begin));
 }
 
-// End of the run of printable ASCII from pos, as far as it is seen 16 bytes at a time.
+// End of the run of printable ASCII from pos, as far as 16 bytes at a time show it.
 size_t skip_ascii(const uint8_t* text, size_t size, size_t pos) {
 #if defined(__SSE2__)
   while (pos + 16 <= size) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text + pos));
-    // As signed bytes, those above ASCII are below the space too.
+    // As signed bytes, those above ASCII are also below the space.
     const __m128i stops = _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x21));
     const uint32_t mask = static_cast<uint32_t>(_mm_movemask_epi8(stops));
     if (mask != 0) return pos + static_cast<size_t>(__builtin_ctz(mask));

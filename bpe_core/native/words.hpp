@@ -1,4 +1,4 @@
-// Words of character-level tokenizers: text becomes words that each end with a byte of their own.
+// Words of character-level tokenizers: text becomes words, each followed by a special byte.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +12,23 @@ namespace bpe {
 
 using ByteBuffer = IdBuffer<uint8_t>;
 
-// Neither byte is ever part of UTF-8. A special token is kSpecialMark and its index in 3 bytes.
+// Neither byte occurs in UTF-8. A special token is kSpecialMark and its index in 3 bytes.
 inline constexpr uint8_t kWordEnd = 0xFF;
 inline constexpr uint8_t kSpecialMark = 0xFE;
 inline constexpr size_t kSpecialMarkBytes = 4;
 
-// whitespace: what stands between white space, as Python's str.split has it.
-// bert: as Hugging Face's BertNormalizer (without lower case) and BertPreTokenizer together:
-//   control characters vanish, punctuation and Chinese characters are words of their own.
-// whole: all of it.
+// whitespace: the text between whitespace, like Python's str.split.
+// bert: like Hugging Face's BertNormalizer (without lower case) and BertPreTokenizer together:
+//   control characters vanish, punctuation and Chinese characters are separate words.
+// whole: the whole text.
 enum class WordRule { whitespace, bert, whole };
 
-// White space to str.split: the property White_Space, and U+001C to U+001F.
+// Whitespace for str.split: the property White_Space, and U+001C to U+001F.
 inline bool is_word_space(uint8_t char_class, uint8_t first_byte) {
   return (char_class & kWhiteSpace) != 0 || (first_byte >= 0x1C && first_byte <= 0x1F);
 }
 
-// End of the run from pos of characters that are white space, or of those that are none; pos <
-// size.
+// End of the run from pos of characters that are whitespace, or of those that are not; pos < size.
 size_t word_space_end(const uint8_t* text, size_t size, size_t pos);
 size_t word_end(const uint8_t* text, size_t size, size_t pos);
 
@@ -38,7 +37,7 @@ size_t word_or_space_end(const uint8_t* text, size_t size, size_t pos);
 size_t marked_word_end(const uint8_t* text, size_t size, size_t pos);
 
 // Appends the words of text[0, size), each followed by kWordEnd, and the special tokens in it. No
-// word is empty, and none reaches over a special token.
+// word is empty, and none extends over a special token.
 void mark_words(const uint8_t* text, size_t size, WordRule rule, const SpecialMatcher& specials,
                 ByteBuffer& marked);
 

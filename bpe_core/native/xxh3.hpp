@@ -12,8 +12,8 @@ struct Hash128 {
   uint64_t low;
 };
 
-// The hash of data[0, size). The code for long inputs is chosen by the CPU; the result is the same
-// on all.
+// The hash of data[0, size). The CPU determines the code for long inputs; the result is always the
+// same.
 Hash128 xxh3_128(const uint8_t* data, size_t size);
 
 }  // namespace bpe

@@ -1,5 +1,5 @@
-// A large array of zeros that costs no memory until it is written to, in huge pages where the
-// system has them.
+// A large array of zeros that costs no memory until it is written to, in huge pages if the system
+// has them.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ template <class T>
 class ZeroedArray {
  public:
   ZeroedArray() = default;
-  // small_pages: so many bytes at the beginning may be all that is used.
+  // small_pages: use small pages for this many bytes at the start, which may be all that is used.
   explicit ZeroedArray(size_t size, [[maybe_unused]] size_t small_pages = 0) : size_(size) {
     const size_t bytes = size * sizeof(T);
 #if defined(__linux__)
@@ -35,7 +35,7 @@ class ZeroedArray {
       return;
     }
 #endif
-    // A multiple of the alignment, and not nothing.
+    // A multiple of the alignment, and not zero.
     const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
     data_ = static_cast<T*>(std::aligned_alloc(kAlignment, rounded));
     if (data_ == nullptr) throw std::bad_alloc();

@@ -59,9 +59,9 @@ def _root(
 
 _STAGES: dict[BuildCommand, str] = {
     "count": "Count the pre-tokens of the corpus.",
-    "train": "Train the tokenizer; count first if that is not finished.",
-    "encode": "Encode the corpus; count and train first if that is not finished.",
-    "build": "Count, train and encode. What is finished is not repeated.",
+    "train": "Train the tokenizer; count first if necessary.",
+    "encode": "Encode the corpus; count and train first if necessary.",
+    "build": "Count, train and encode. Finished work is not repeated.",
 }
 
 app.command()(build_commands.plan)

@@ -40,7 +40,7 @@ _NEXT: Final[Mapping[BuildCommand, BuildCommand]] = {"count": "train", "train": 
 
 
 def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> None:
-    """Show what a build would read, do and write, or why it would refuse, without running it."""
+    """Show the files, tasks and output of a build, or why it would be refused. Write nothing."""
     with report_errors(debug):
         loaded = load(config, overrides)
         from rich.console import Console
@@ -99,7 +99,7 @@ def replay(
     overrides: Overrides = None,
     debug: Debug = False,
 ) -> None:
-    """Encode rejected documents after all, by a changed policy or from repaired files."""
+    """Encode documents that a build rejected, by a changed policy or from repaired files."""
     repaired = dict(_name_and_path(text) for text in source or ())
     _run("replay", context, config, beam_options, overrides, debug, repaired=repaired)
 

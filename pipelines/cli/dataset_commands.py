@@ -41,7 +41,11 @@ def export(
     ],
     destination: Annotated[
         str,
-        typer.Argument(metavar="DEST", help="A directory: a path or URL.", show_default=False),
+        typer.Argument(
+            metavar="DEST",
+            help="A directory: a path or URL; or hf://datasets/ORG/NAME on the Hugging Face Hub.",
+            show_default=False,
+        ),
     ],
     to: Annotated[
         ExportFormat, typer.Option("--to", help="The format to write.", show_default=False)
@@ -57,7 +61,8 @@ def export(
         ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="llm.c: most ids in a file.", show_default="100000000")
+        int | None,
+        typer.Option(help="llm.c: maximum number of ids in a file.", show_default="100000000"),
     ] = None,
     sequence_length: Annotated[
         int | None,
@@ -67,7 +72,8 @@ def export(
         ),
     ] = None,
     shard_bytes: Annotated[
-        int | None, typer.Option(help="mds: most bytes in a shard.", show_default="67108864")
+        int | None,
+        typer.Option(help="mds: maximum size of a shard, in bytes.", show_default="67108864"),
     ] = None,
     packing: Annotated[
         Packing | None,
@@ -79,11 +85,13 @@ def export(
     ] = None,
     packing_window: Annotated[
         int | None,
-        typer.Option(help="best-fit: documents to choose from.", show_default="4096"),
+        typer.Option(
+            help="best-fit: number of documents to combine at a time.", show_default="4096"
+        ),
     ] = None,
     pad_id: Annotated[
         int | None,
-        typer.Option(help="packed: id that fills rows up.", show_default="rows may be shorter"),
+        typer.Option(help="packed: id to fill rows with.", show_default="rows may be shorter"),
     ] = None,
     position_ids: Annotated[
         bool | None,
@@ -138,7 +146,7 @@ def export(
         enter_child(context, debug)
         silence_apitools_warning()
         from pipelines.config import BeamConfig
-        from pipelines.exports.export import export_dataset
+        from pipelines.exports.destinations import export_dataset
         from pipelines.exports.formats import ExportOptions
 
         given = {field.name: context.params[field.name] for field in fields(ExportOptions)}
@@ -211,7 +219,7 @@ def inspect(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Show the document at LABEL:OFFSET of an input file, or with this id.",
+            help="Show the document with this id, or at LABEL:OFFSET of an input file.",
             show_default=False,
         ),
     ] = None,
@@ -225,8 +233,10 @@ def inspect(
         OneSplit,
         typer.Option(help="The split of --row; its rows are numbered in the order of the dataset."),
     ] = "train",
-    tokens: Annotated[int, typer.Option(min=1, help="Most tokens to show of a document.")] = 1000,
-    limit: Annotated[int, typer.Option(min=0, help="Most matches to show with --grep.")] = 20,
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens to show.")] = 1000,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Maximum number of matches to show with --grep.")
+    ] = 20,
     tokenizer: TokenizerOfOutput = None,
     storage_options: StorageOptions = None,
     debug: Debug = False,

@@ -29,15 +29,16 @@ NoWait = Annotated[
     bool,
     typer.Option(
         "--no-wait",
-        help="Submit the first pipeline that is needed, and exit. Run the same command without it "
-        "later to go on.",
+        help="Submit the first pipeline that is needed, and exit. To continue later, run the "
+        "command without it.",
     ),
 ]
 TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Go on even if a job of --no-wait has not finished; the job cannot write any more.",
+        help="Take the output over from an unfinished job of --no-wait, which can then write no "
+        "more.",
     ),
 ]
 Output = Annotated[
@@ -51,8 +52,8 @@ ConfigOfInputs = Annotated[
     typer.Option(
         "--config",
         metavar="CONFIG",
-        help="The configuration, which has the locations of the input files and the options to "
-        "read them.",
+        help="The configuration of the build, for the locations of the input files and their "
+        "options.",
         show_default="where the build found them",
     ),
 ]
@@ -61,7 +62,7 @@ TokenizerOfOutput = Annotated[
     typer.Option(
         "--tokenizer",
         metavar="DIR",
-        help="The tokenizer that encoded, if it is not in OUTPUT.",
+        help="Directory of the tokenizer that encoded the dataset, if it is not in OUTPUT.",
         show_default="where the build found it",
     ),
 ]
@@ -79,7 +80,7 @@ BeamOptions = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="BEAM_OPTIONS",
-        help="After --: options of Beam pipelines, over those in beam.options.",
+        help="After --: Beam pipeline options, which override beam.options.",
         show_default=False,
     ),
 ]

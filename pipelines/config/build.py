@@ -33,6 +33,7 @@ from pipelines.config.values import (
     Text,
     is_url,
     options_key,
+    protocol_of,
     size_key,
 )
 from pipelines.config.yaml_document import Problem, YamlDocument, describe_value, raise_problems
@@ -175,6 +176,16 @@ class BuildConfig(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         problems = [*self._source_name_problems(), *self._special_token_problems()]
+        if protocol_of(self.output) == "hf":
+            problems.append(
+                Problem(
+                    ("output",),
+                    expected="a directory, or the URL of a storage that builds can write to",
+                    found=describe_value(self.output),
+                    hint="Build elsewhere, and upload the result: `beam-bpe export OUTPUT "
+                    "hf://datasets/ORG/NAME --to documents`.",
+                )
+            )
         trained = self.tokenizer.path is None
         if trained and self.encode.id_type == "uint16" and self.tokenizer.vocab_size > UINT16_IDS:
             problems.append(

@@ -1,5 +1,8 @@
 """Counting: tasks or documents → sorted runs → shards of counts.
 
+Counts go through files, not through a Beam shuffle, which the local runner keeps in memory: tables
+and runs bound the memory, and only small descriptors are shuffled.
+
 `table` counts into runs; `commits` makes repeating the tasks of a build safe; `documents` counts
 the documents of a user's pipeline; `shards` checks and merges the runs of both; `load` reads shards
 for training.

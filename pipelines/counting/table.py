@@ -35,12 +35,12 @@ class PretokenCounter:
         self._rules = rules
         self._meter = meter or Meter()
         pattern = resolve_pattern(rules.pattern)
-        self._custom = pattern.regex if pattern.native is None else None
+        self._custom = pattern.regex if pattern.scanner is None else None
         tokens = [token.encode() for token in rules.special_tokens]
         self._specials = special_set(rules.special_tokens)
         self._normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
         self._table = PretokenTable(
-            pattern.native, tokens, rules.max_pretoken_bytes, normalizer=self._normalizer
+            pattern.scanner, tokens, rules.max_pretoken_bytes, normalizer=self._normalizer
         )
         self.start()
         MemoryShare.join(self)

@@ -106,7 +106,7 @@ def export(
     _check_pipeline_options(options, files, dataset)
     _check_destination(dataset, directory)
     resolved = options.resolve(dataset.dtype.name)
-    identity = _identity(dataset, options, resolved)
+    identity = export_identity(dataset, options, resolved)
     _check_no_other_files(directory)
     with OutputLock(directory) as lock:
         manifest = None if restart else _finished(directory, identity)
@@ -137,40 +137,13 @@ def export(
     )
 
 
-def export_dataset(
-    output: str,
-    destination: str,
-    options: ExportOptions,
-    storage_options: str | None = None,
-    *,
-    restart: bool = False,
-    beam: BeamConfig | None = None,
-    beam_args: Sequence[str] = (),
-) -> str:
-    """Export the output of a build, given by its path or URL. Return the text for the terminal.
-
-    Args:
-        output: The output.
-        destination: The directory to write to.
-        options: Splits, format and options of the format.
-        storage_options: Options of the file system of both, as JSON. A local one has none.
-        restart, beam, beam_args: See `export`.
-    """
-    remote = _storage_options(storage_options)
-    local = [protocol_of(url) in LOCAL for url in (output, destination)]
-    dataset = TokenDataset.open(output, {} if local[0] else remote)
-    directory = Directory(url=destination, storage_options={} if local[1] else remote)
-    exported = export(dataset, directory, options, restart=restart, beam=beam, beam_args=beam_args)
-    return format_export(exported)
-
-
 def output_directory(output: str, storage_options: str | None) -> Directory:
     """Return the output of a build, by its path or URL and its file system's options as JSON.
 
     Raises:
         ConfigError: The options cannot be parsed, or the output is a file.
     """
-    options = _storage_options(storage_options)
+    options = read_storage_options(storage_options)
     is_local = protocol_of(output) in LOCAL
     if is_local and Directory(url=output).local_path("").is_file():
         raise ConfigError(
@@ -338,9 +311,16 @@ def _warnings_of_boundaries(dataset: TokenDataset, options: ExportOptions) -> tu
     )
 
 
-def _identity(
+def export_identity(
     dataset: TokenDataset, options: ExportOptions, resolved: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return all that decides the bytes of an export.
+
+    Args:
+        dataset: The dataset.
+        options: What to export, and how.
+        resolved: The options of the format, each with a value.
+    """
     configuration = dataset.configuration
     return {
         "format": _FORMAT_VERSION,
@@ -485,7 +465,8 @@ def _check_complete(dataset: TokenDataset, split: str, written: Written) -> None
         )
 
 
-def _storage_options(given: str | None) -> dict[str, Any]:
+def read_storage_options(given: str | None) -> dict[str, Any]:
+    """Return the options of a file system, given as JSON."""
     if given is None:
         return {}
     try:

@@ -724,6 +724,7 @@ class StagePlan(Record):
     marks: dict[str, str] = {}
     limits: dict[str, Any] = {}
     tasks: Number | None = None
+    commits: dict[str, str] = {}
 
     @property
     def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
@@ -784,6 +785,10 @@ class RunRecord(Record):
     ] = None
     limits: Annotated[
         dict[str, Any], Field(description="Places in files at which the limits of sources end.")
+    ] = {}
+    commits: Annotated[
+        dict[str, str],
+        Field(description="Commit of each repository of the Hugging Face Hub, by its URL."),
     ] = {}
     repaired_marks: Annotated[
         dict[str, str], Field(description="`marks` of repaired files, by the label of the input.")

@@ -15,7 +15,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -52,6 +52,7 @@ from pipelines.manifest.models import (
 from pipelines.manifest.names import MANIFEST, PLAN, RUN, STATISTICS_FILE
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import split_chain
+from pipelines.storage.hub import is_repository
 from pipelines.storage.parquet import is_of_a_build
 from pipelines.tasks.plan import Plan
 from pipelines.tokenizers.files import counts_fingerprint
@@ -259,6 +260,7 @@ def begin_stage(
     identity: Identity,
     limits: Mapping[str, Any] | None = None,
     tasks: int | None = None,
+    commits: Mapping[str, str] | None = None,
 ) -> None:
     """Record what a stage is about to make, before it makes anything.
 
@@ -268,6 +270,7 @@ def begin_stage(
         limits: where the limits of sources end, for `read_limits`; None: it has no limits.
         tasks: number of its tasks, which names its files when they are discarded; None: it has no
             tasks.
+        commits: of the repositories of the Hub that it reads, for `read_commits`.
     """
     directory.create()
     plan = StagePlan(
@@ -277,6 +280,7 @@ def begin_stage(
         marks=dict(identity.marks),
         limits=dict(limits or {}),
         tasks=tasks,
+        commits=dict(commits or {}),
     )
     directory.write_json(PLAN, plan.to_json())
 
@@ -293,6 +297,25 @@ def read_limits(output: Directory) -> dict[str, Any]:
         for found in _intact_records(stage, output / stage.directory):
             limits.update(found.limits)
     return limits
+
+
+def read_commits(output: Directory, redone: Collection[Stage[Any]] = ()) -> dict[str, str]:
+    """Return the commits that an unfinished build reads, by the URLs of repositories of the Hub.
+
+    The inputs of a finished one may have grown: it reads their branches again.
+
+    Args:
+        output: of the build.
+        redone: stages that are about to be discarded.
+    """
+    if ENCODE not in redone and MANIFEST in (output / ENCODE.directory).sizes():
+        return {}
+    commits: dict[str, str] = {}
+    stages: tuple[Stage[Any], ...] = (COUNT, ENCODE)
+    for stage in (stage for stage in stages if stage not in redone):
+        for found in _intact_records(stage, output / stage.directory):
+            commits.update(found.commits)
+    return commits
 
 
 def _intact_records(stage: Stage[Any], directory: Directory) -> Iterator[StagePlan | RunRecord]:
@@ -671,6 +694,8 @@ def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
 
 def _may_hold_credentials(url: str) -> bool:
     storage = split_chain(url)[-1]  # that of an archive, whose files have any names
+    if is_repository(storage):  # @ is before the revision
+        return False
     return is_url(storage) and ("?" in storage or "@" in storage)
 
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from bpe_core import _native
 from bpe_core.normalization import native_normalizer
+from bpe_core.patterns import WHITESPACE_WORDS, resolve_pattern
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.errors import BadFileError, DamagedFileError, InputError
 from pipelines.readers.long_documents import (
@@ -127,6 +128,7 @@ class BatchMaker:
         self._file = file
         self._options = options
         self._specials = _specials(options.special_tokens)
+        self._scanner = resolve_pattern(options.pattern).scanner or "none"
         self._normalizer = _normalizer(options.normalizer, options.normalize_quotes)
 
     def where(self, offset: int, byte: int = 0) -> str:
@@ -496,7 +498,7 @@ class BatchMaker:
                 limit,
                 self._specials.matcher,
                 self._normalizer,
-                "whitespace_words" if self._options.cut_before_white_space else "gpt2",
+                self._scanner,
             )
             if cut is not None:
                 return text, left, cut
@@ -538,11 +540,14 @@ class BatchMaker:
     def no_cut_error(self, offset: int, byte: int = 0) -> LongDocumentError:
         """Return the error for a long document that has no safe cut within the limit."""
         most = f"{self._options.max_document_bytes:,} bytes (input.max_document_bytes)"
-        before_white_space = self._options.cut_before_white_space
+        of_letters = isinstance(self._scanner, str) and self._scanner != WHITESPACE_WORDS
         return LongDocumentError(
             "A long document cannot be cut.",
-            expected="a letter followed by "
-            + ("white space" if before_white_space else "a character that is not a letter")
+            expected=(
+                "a letter followed by a character that is not a letter"
+                if of_letters
+                else "a place where the pattern always splits"
+            )
             + f" within {most}",
             found="none",
             where=self.where(offset, byte),

@@ -75,9 +75,9 @@ class ReadOptions:
         invalid_utf8: "reject" (into `DocumentBatch.rejects`), "replace" (by U+FFFD, as Python's
             `errors="replace"` does) or "error".
         special_tokens: tokens that no cut may split.
-        cut: long documents may be cut into chunks. False for the pattern `none` and for custom
-            patterns, which have no known safe cut: documents are read completely.
-        cut_before_white_space: cut only before white space, for whitespace-delimited words.
+        cut: long documents may be cut into chunks. False for the pattern `none` and others that
+            have no known safe cut: documents are read completely.
+        pattern: split pattern, which defines where they may be cut.
         normalizer, normalize_quotes: normalization that follows; documents are cut only where the
             normalized text can be cut too.
         cutting: identity of these cutting rules, from `hash_cutting_rules`.
@@ -100,7 +100,7 @@ class ReadOptions:
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"
     special_tokens: tuple[bytes, ...] = ()
     cut: bool = True
-    cut_before_white_space: bool = False
+    pattern: str = "gpt2"
     normalizer: str | None = None
     normalize_quotes: bool = False
     cutting: str = ""

@@ -26,6 +26,7 @@ def _defaults(config: BeamConfig, beam_args: Sequence[str]) -> dict[str, Any]:
     said = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     said.add_argument("--direct_running_mode", nargs="?")
     asked = said.parse_known_args(beam_args)[0].direct_running_mode
+    # Native code releases the global lock, so threads use all cores, and share tables and caches.
     mode = asked or config.options.get("direct_running_mode", "multi_threading")
     workers = config.workers or (1 if mode == "in_memory" else usable_cores())
     # Worker processes would log their start and their end between the lines of progress.

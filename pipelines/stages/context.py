@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
+from pipelines.manifest.stage import Stage
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.output import Output
 from pipelines.stages.report import Report
@@ -62,6 +63,7 @@ class BuildContext:
         no_wait: bool = False,
         take_over: bool = False,
         repaired: Sequence[str] = (),
+        redone: Sequence[Stage[Any]] = (),
     ) -> Self:
         """Return the context of a command. Nothing is read or written yet.
 
@@ -72,13 +74,14 @@ class BuildContext:
             no_wait: Submit the first required pipeline, and end.
             take_over: Take the lock even from a job that has not reported its end.
             repaired: Paths or URLs of repaired files for a replay.
+            redone: Stages that are discarded before the command begins.
         """
         root = Directory(url=config.output_path, storage_options=config.output_storage_options)
         lock = OutputLock(root, take_over=take_over)
         output = Output.of(config, lock.guard)
         return cls(
             config=config,
-            inputs=Inputs(config, output.root),
+            inputs=Inputs(config, output.root, tuple(redone)),
             output=output,
             lock=lock,
             command=command,

@@ -41,7 +41,7 @@ def count(context: BuildContext) -> CountsManifest:
     if manifest is None:
         limits = inputs.limits
         started = time.monotonic()
-        begin_stage(output.counts, identity, limits, len(inputs.plan.tasks))
+        begin_stage(output.counts, identity, limits, len(inputs.plan.tasks), inputs.commits)
         manifest, result = _count_tasks(context, identity)
         finish(context, COUNT, identity, manifest, result, started)
     context.report.add_warnings(remove_scratch(output.counts / RUNS, RUN_FILES, context.lock))
@@ -112,6 +112,6 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
         measured=measured,
         # `discard_count_rejects` needs the number of tasks, which is part of the names of reject
         # files.
-        run={"limits": inputs.limits, "tasks": len(works)},
+        run={"limits": inputs.limits, "commits": inputs.commits, "tasks": len(works)},
     )
     return manifest, result

@@ -63,7 +63,7 @@ def encode(context: BuildContext) -> None:
         started = time.monotonic()
         earlier = load_manifest(ENCODE, output.tokens)
         if earlier is None:
-            begin_stage(output.tokens, identity, limits, len(inputs.plan.tasks))
+            begin_stage(output.tokens, identity, limits, len(inputs.plan.tasks), inputs.commits)
         manifest, result = _encode_generation(context, identity, model, earlier)
         if trained is not None:
             _check_corpus(output, manifest, trained.configuration["corpus"])
@@ -136,7 +136,11 @@ def _encode_generation(
     names = [file.name for file in manifest.files.rejects]
     check_thresholds(config, output.rejects, manifest, names)
     check_accounts(manifest.to_json())
-    run = {"limits": inputs.limits, "tokenizer": job.tokenizer.url}
+    run = {
+        "limits": inputs.limits,
+        "commits": inputs.commits,
+        "tokenizer": job.tokenizer.url,
+    }
     return manifest, replace(result, run=run)
 
 

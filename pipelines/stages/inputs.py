@@ -11,7 +11,7 @@ from pipelines.accounting import planned_bytes_of_sources
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError
 from pipelines.manifest.models import TokensManifest
-from pipelines.manifest.stage import read_limits
+from pipelines.manifest.stage import Stage, read_commits, read_limits
 from pipelines.readers.source_limits import limit_files
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import InputFile, leave_out_output, list_files
@@ -24,16 +24,24 @@ class Inputs:
 
     Attributes:
         config: Configuration of the build.
-        output: Output of the build, whose stages may have recorded where limits of sources end.
+        output: Output of the build, whose stages may have recorded where limits of sources end,
+            and the commits of repositories of the Hub.
+        redone: Stages that are discarded before the command begins.
     """
 
     config: BuildConfig
     output: Directory
+    redone: tuple[Stage[Any], ...] = ()
 
     @cached_property
     def listed(self) -> Plan:
         """Return the plan without the limits of sources."""
         return plan_tasks(self._found[0], self.config.input)
+
+    @cached_property
+    def commits(self) -> dict[str, str]:
+        """Commit of each repository of the Hub that is read; those of an unfinished build."""
+        return read_commits(self.output, self.redone)
 
     @property
     def skipped(self) -> int:
@@ -47,7 +55,9 @@ class Inputs:
         files = [
             file
             for i, source in enumerate(sources)
-            for file in list_files(source, index=i, resolve=self.config.resolve_glob)
+            for file in list_files(
+                source, index=i, resolve=self.config.resolve_glob, commits=self.commits
+            )
         ]
         return leave_out_output(files, sources, self.output)
 

@@ -40,7 +40,7 @@ def train(context: BuildContext) -> TokenizerManifest:
     manifest = find_finished(context, TRAIN, identity)
     if manifest is None:
         started = time.monotonic()
-        begin_stage(output.tokenizer, identity)
+        begin_stage(output.tokenizer, identity, commits=context.inputs.commits)
         content, resumed = _train_where_configured(context, counted, configuration)
         manifest = TokenizerManifest.seal(
             configuration, inputs=dict(identity.inputs), **content.fields()

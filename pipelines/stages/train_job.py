@@ -128,9 +128,9 @@ class TrainJob:
         directory = output.of_stage(stage)
         finished = find_finished_manifest(stage, directory, identity)
         if finished is None and stage == ENCODE:
-            begin_stage(directory, identity, self.limits, self.tasks)
+            begin_stage(directory, identity, self.limits, self.tasks, begun.commits)
         elif finished is None:
-            begin_stage(directory, identity)
+            begin_stage(directory, identity, commits=begun.commits)
         return finished
 
 

@@ -27,9 +27,10 @@ _EXTRAS: Final = {
     **dict.fromkeys(("gs", "gcs"), ("gcs", "gcsfs")),
     **dict.fromkeys(("az", "abfs", "abfss", "adl"), ("azure", "adlfs")),
     **dict.fromkeys(("http", "https"), ("http", "aiohttp")),
+    "hf": ("hub", "huggingface_hub"),
 }
 LOCAL: Final = frozenset({"file", "local"})
-OBJECT_STORES: Final = frozenset({*_EXTRAS} - {"http", "https"})
+OBJECT_STORES: Final = frozenset({*_EXTRAS} - {"http", "https", "hf"})
 
 # fsspec's options for local files; it silently accepts any other option, too.
 _LOCAL_OPTIONS: Final = frozenset(
@@ -48,6 +49,7 @@ _SERVICE: Final = ("endpoint_url", "account_name", "host", "project")
 # File systems' names for a value that changes with a file's content, the most reliable first.
 _VERSION_KEYS: Final = (
     "ETag",
+    "blob_id",  # of the Hub
     "etag",
     "md5Hash",
     "md5",
@@ -203,6 +205,7 @@ def _http_options(options: dict[str, Any]) -> dict[str, Any]:
 _DEFAULTS: Final[dict[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     **dict.fromkeys(("s3", "s3a"), _s3_options),
     **dict.fromkeys(("http", "https"), _http_options),
+    "hf": dict,  # files at a commit never change, so their listings may be kept
 }
 
 

@@ -7,15 +7,18 @@ user's token and its own cache. No message repeats an address that it asked, whi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final, Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
 
-from pipelines.errors import ConfigError, InputError, PipelineError
+from pipelines.config.credentials import expanded
+from pipelines.errors import ConfigError, InputError, OutputError, PipelineError
 from pipelines.redaction import remember
+from pipelines.storage.filesystems import split_chain
+from pipelines.storage.retries import status_of
 
 SCHEME: Final = "hf://"
 RepositoryKind: TypeAlias = Literal["model", "dataset"]
@@ -35,6 +38,11 @@ _FORMS: Final[dict[RepositoryKind, str]] = {
 def is_hub(url: str) -> bool:
     """Return True for the URL of a repository of the Hub."""
     return url.startswith(SCHEME)
+
+
+def is_repository(url: str) -> bool:
+    """Return True for the URL of files of the Hub, which contains no credentials."""
+    return _URL.fullmatch(url) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +129,16 @@ def hub_library() -> ModuleType:
 
 
 @contextmanager
-def hub_errors(repository: Repository) -> Iterator[None]:
-    """Raise errors of the library as `InputError`, in words and without addresses."""
+def hub_errors(
+    repository: Repository, kind: type[InputError | OutputError] = InputError
+) -> Iterator[None]:
+    """Raise errors of the library as errors of this kind, in words and without addresses."""
     try:
         yield
     except PipelineError:
         raise
     except Exception as error:  # the library raises those of its HTTP client, too
-        raise _described(error, repository) from None
+        raise _described(error, repository, kind) from None
 
 
 def is_offline() -> bool:
@@ -136,63 +146,90 @@ def is_offline() -> bool:
     return bool(hub_library().constants.is_offline_mode())
 
 
-def resolve_commit(repository: Repository) -> str:
-    """Return the commit of a repository's revision.
+def read_info(repository: Repository, options: Mapping[str, Any] | None = None) -> Any:
+    """Return the library's description of a repository at its revision: `sha` and `siblings`.
+
+    Args:
+        repository: to describe.
+        options: of the file system: `token` and `endpoint`.
 
     Raises:
         InputError: the repository or revision is missing, not permitted or unreachable.
     """
-    return str(read_info(repository).sha)
-
-
-def read_info(repository: Repository) -> Any:
-    """Return the library's description of a repository at its revision: `sha` and `siblings`.
-
-    Raises:
-        InputError: see `resolve_commit`.
-    """
     library = hub_library()
+    given = expanded(options or {})
     with hub_errors(repository):
-        return library.HfApi().repo_info(
+        api = library.HfApi(endpoint=given.get("endpoint"), token=given.get("token"))
+        return api.repo_info(
             repository.name, repo_type=repository.kind, revision=repository.revision
         )
 
 
-def _described(error: Exception, repository: Repository) -> InputError:
+def pin(url: str, options: Mapping[str, Any], commits: dict[str, str]) -> str:
+    """Return the URL of files of the Hub at a commit; other URLs as they are.
+
+    A branch may move while it is read, and before an interrupted build goes on.
+
+    Args:
+        url: of files, perhaps in an archive, or with wildcards.
+        options: of the file system: `token` and `endpoint`.
+        commits: commit of each repository at a revision, by its URL; new ones are added.
+
+    Raises:
+        InputError: the repository or revision is missing, not permitted or unreachable.
+    """
+    *before, link = split_chain(url)
+    found = _URL.fullmatch(link)
+    if found is None:
+        return url
+    kind: RepositoryKind = "dataset" if found["dataset"] else "model"
+    repository = Repository.parse(link, kind)
+    if repository.is_pinned:
+        return url
+    root = str(replace(repository, path=""))
+    if root not in commits:
+        commits[root] = str(read_info(repository, options).sha)
+    pinned = f"{replace(repository, path='').at(commits[root])}/{found['path'] or ''}"
+    return "::".join([*before, pinned])
+
+
+def _described(
+    error: Exception, repository: Repository, kind: type[InputError | OutputError]
+) -> PipelineError:
     errors = hub_library().errors
-    name, kind = repository.name, repository.kind
+    name = repository.name
     revision = repository.revision or "the default branch"
     where = str(repository)
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    status = status_of(error)
     if isinstance(error, errors.GatedRepoError) or status == 403:
-        return InputError(
-            "The repository may not be read with this token.",
-            expected=f"permission to read the {kind} {name}",
+        return kind(
+            "The repository may not be used with this token.",
+            expected=f"permission for the {repository.kind} {name}",
             found="a gated repository" if isinstance(error, errors.GatedRepoError) else "HTTP 403",
             where=where,
             hint="Accept the conditions on the repository's page, and log in with a token that may "
             "read it: `hf auth login`, or HF_TOKEN.",
         )
     if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
-        return InputError(
+        return kind(
             "The repository was not found.",
-            expected=f"the {kind} {name}",
+            expected=f"the {repository.kind} {name}",
             found="no such repository, or a private one that this token may not read",
             where=where,
             hint="Check the name; for a private repository, log in: `hf auth login`, or HF_TOKEN.",
         )
     if isinstance(error, errors.RevisionNotFoundError):
-        return InputError(
+        return kind(
             "The revision was not found.",
-            expected=f"a branch, tag or commit of the {kind} {name}",
+            expected=f"a branch, tag or commit of the {repository.kind} {name}",
             found=f"none called {revision}",
             where=where,
             hint="Check the revision after @.",
         )
     if isinstance(error, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-        return _unreachable(error, repository)
+        return _unreachable(error, repository, kind)
     if isinstance(error, errors.EntryNotFoundError):
-        return InputError(
+        return kind(
             "The file was not found in the repository.",
             expected=repository.path or "a file of the repository",
             found=f"none in {name} at {revision}",
@@ -200,18 +237,20 @@ def _described(error: Exception, repository: Repository) -> InputError:
             hint="Check the path.",
         )
     if status is not None:
-        return InputError(
+        return kind(
             "The Hub answered with an error.",
             found=f"HTTP {status}",
             where=where,
             hint="Try again later.",
         )
-    return _unreachable(error, repository)
+    return _unreachable(error, repository, kind)
 
 
-def _unreachable(error: Exception, repository: Repository) -> InputError:
+def _unreachable(
+    error: Exception, repository: Repository, kind: type[InputError | OutputError]
+) -> PipelineError:
     if is_offline():
-        return InputError(
+        return kind(
             "The files are not in the cache of the Hub's library.",
             expected="files that were downloaded before, as HF_HUB_OFFLINE is set",
             found="none at " + (repository.revision or "the default branch"),
@@ -220,7 +259,7 @@ def _unreachable(error: Exception, repository: Repository) -> InputError:
             "revision that is in the cache.",
         )
     cause = error.__cause__ or error
-    return InputError(
+    return kind(
         "The Hub can't be reached.",
         found=type(cause).__name__,
         where=str(repository),

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import fsspec
 from fsspec.asyn import sync
 
-from pipelines.storage.filesystems import is_local, locate, plain_path, version_tag_of
+from pipelines.storage.filesystems import is_local, locate, plain_path, protocols, version_tag_of
 from pipelines.storage.retries import TruncatedError, persistently, status_of
 
 # Of one request at most: transferring this many bytes takes several times the latency.
@@ -94,8 +94,11 @@ def open_stored(
                 url, options, size=int(info["size"]), version_tag=version_tag_of(info)
             )
 
+        # The Hub's file system would read ahead.
+        exactly = {"cache_type": "none"} if "hf" in protocols(filesystem) else {}
+
         def fetch(start: int, end: int) -> bytes:
-            data: bytes = filesystem.cat_file(path, start=start, end=end)
+            data: bytes = filesystem.cat_file(path, start=start, end=end, **exactly)
             return data
 
     return _RemoteFile(fetch, size)

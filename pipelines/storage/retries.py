@@ -180,5 +180,9 @@ def _status(error: BaseException) -> int | None:
         found = getattr(error, name, None)
         if isinstance(found, int) and 300 <= found < 600:
             return found
+    response = getattr(error, "response", None)  # of the Hub's library
+    found = getattr(response, "status_code", None)
+    if isinstance(found, int):
+        return found
     found = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return found if isinstance(found, int) else None

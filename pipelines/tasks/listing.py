@@ -29,6 +29,7 @@ from pipelines.storage.filesystems import (
     split_chain,
     version_tag_of,
 )
+from pipelines.storage.hub import pin
 from pipelines.storage.locks import FINISHED, LOCK
 from pipelines.storage.remote_files import local_version_tag
 from pipelines.storage.retries import describe, persistently
@@ -92,7 +93,11 @@ class InputFile:
 
 
 def list_files(
-    source: SourceConfig, *, index: int = 0, resolve: Callable[[str], str] = str
+    source: SourceConfig,
+    *,
+    index: int = 0,
+    resolve: Callable[[str], str] = str,
+    commits: dict[str, str] | None = None,
 ) -> list[InputFile]:
     """Return the files that match the patterns of a source, sorted by path, each once.
 
@@ -103,6 +108,7 @@ def list_files(
         source: Source of the configuration.
         index: Its index there, for messages and for `InputFile.source`.
         resolve: Function that makes a pattern absolute.
+        commits: Commit of each repository of the Hub (`hub.pin`). New ones are added.
 
     Raises:
         NoInputError: A pattern matches no file, or `include` and `exclude` exclude all of them.
@@ -111,9 +117,11 @@ def list_files(
     """
     found: dict[str, InputFile] = {}
     same_name: dict[str, Sequence[archives.Member]] = {}
-    for number, pattern in enumerate(source.files):
+    commits = {} if commits is None else commits
+    for number, text in enumerate(source.files):
         where = f"input[{index}].files[{number}]"
-        for entry in _list_pattern(resolve(pattern), source.storage_options, where):
+        pattern = pin(resolve(text), source.storage_options, commits)
+        for entry in _list_pattern(pattern, source.storage_options, where):
             same_name[entry.url] = entry.same_name
             found[entry.url] = InputFile(
                 source=index,

@@ -21,6 +21,7 @@ from bpe_core.formats.files import join, names_in, read_bytes, read_text, write_
 from bpe_core.formats.gpt2 import vocab_merges_bytes
 from bpe_core.formats.huggingface import huggingface_bytes, tokenizer_config_bytes
 from bpe_core.formats.ranks import tiktoken_bytes
+from bpe_core.formats.sentencepiece import sentencepiece_bytes
 from bpe_core.formats.tiktoken_call import call_name, tiktoken_call
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
@@ -162,6 +163,7 @@ _ENDINGS: dict[WrittenFormat, str] = {
     "huggingface": ".json",
     "tiktoken": ".tiktoken",
     "minbpe": ".model",
+    "sentencepiece": ".model",
 }
 # Extensions of tokenizer files: nobody means a directory by such a name.
 _FILE_ENDINGS = (*_ENDINGS.values(), ".txt", ".vocab", ".py")
@@ -225,6 +227,8 @@ def _make_contents(
     if to == "minbpe":
         names = [name, name.removesuffix(".model") + ".vocab"]
         return dict(zip(names, formats.minbpe_bytes(model), strict=True)), names
+    if to == "sentencepiece":
+        return {name: sentencepiece_bytes(model)}, [name]
     if resolve_pattern(model.pattern).name != "gpt2":
         raise CannotHoldError(
             "readers of vocab.json and merges.txt always split text with GPT-2's pattern, but this "
@@ -243,6 +247,7 @@ def _check_read_back(
         "arrow": lambda: formats.read_arrow(paths[0]),
         "huggingface": lambda: formats.read_huggingface(paths[0]),
         "minbpe": lambda: formats.read_minbpe(paths[0]),
+        "sentencepiece": lambda: formats.read_sentencepiece(paths[0]),
         "gpt2": lambda: formats.read_vocab_merges(
             paths[0], paths[1], list(specials), pattern=model.pattern
         ),
@@ -268,7 +273,7 @@ def _encodes_equally(a: TokenizerModel, b: TokenizerModel) -> bool:
     """
     return (
         a.vocab == b.vocab
-        and a.special_tokens == b.special_tokens
+        and a.specials_in_text == b.specials_in_text
         and (a.normalizer, a.normalize_quotes) == (b.normalizer, b.normalize_quotes)
         and resolve_pattern(a.pattern) == resolve_pattern(b.pattern)
     )

@@ -90,11 +90,16 @@ def cutting_rules(model: Model) -> dict[str, Any]:
     return {
         # How far the white space goes that a special token takes is not known within a document.
         "pattern": "none" if getattr(model, "token_flags", None) else model.pattern,
-        "special_tokens": tuple(model.special_tokens),
+        "special_tokens": tuple(specials_in_text(model)),
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
     }
+
+
+def specials_in_text(model: Model) -> Mapping[str, int]:
+    """Return the special tokens that a tokenizer finds in text, with their ids."""
+    return model.special_tokens if isinstance(model, CharBPETokenizer) else model.specials_in_text
 
 
 def tokenizer_class(model: Model) -> str:

@@ -142,6 +142,11 @@ def _minbpe(library: Any, paths: list[Path], model: TokenizerModel) -> Encode:
     return lambda text: list(tokenizer.encode(text, *arguments))
 
 
+def _sentencepiece(library: Any, paths: list[Path], model: TokenizerModel) -> Encode:
+    processor = library.SentencePieceProcessor(model_file=str(paths[0]))
+    return lambda text: list(processor.encode(text))
+
+
 def _tekken(library: Any, paths: list[Path], model: TokenizerModel) -> Encode:
     tokenizer = library.Tekkenizer.from_file(paths[0])
     # It does not find special tokens in a text: their ids are compared one by one.
@@ -157,6 +162,7 @@ _LIBRARIES: dict[FormatName, str] = {
     "gpt2": "tokenizers",
     "tiktoken": "tiktoken",
     "minbpe": "minbpe",
+    "sentencepiece": "sentencepiece",
     "tekken": "mistral_common.tokens.tokenizers.tekken",
 }
 # Libraries that do not find special tokens in a text.
@@ -166,6 +172,7 @@ _ENCODERS: dict[FormatName, Callable[[Any, list[Path], TokenizerModel], Encode]]
     "gpt2": _gpt2,
     "tiktoken": _tiktoken,
     "minbpe": _minbpe,
+    "sentencepiece": _sentencepiece,
     "tekken": _tekken,
 }
 

@@ -343,6 +343,7 @@ def _read(
         "arrow": lambda: formats.read_arrow(file.location),
         "huggingface": lambda: formats.read_huggingface(file.location),
         "minbpe": lambda: formats.read_minbpe(file.location),
+        "sentencepiece": lambda: formats.read_sentencepiece(file.location),
         "tekken": lambda: formats.read_tekken(file.location),
         "gpt2": lambda: formats.read_vocab_merges(
             file.location, _find_merges(file, options), specials, pattern=options.pattern or "gpt2"

@@ -236,13 +236,14 @@ class _Rules:
         tokenizer = sources._tokenizer
         self._restores = (
             isinstance(tokenizer, BPETokenizer)
-            and len(np.flatnonzero(tokenizer.model.byte_ids >= 0)) == 256
+            and tokenizer.model.characters is None
             and not tokenizer.model.token_flags
+            and len(np.flatnonzero(tokenizer.model.byte_ids >= 0)) == 256
         )
         rules = cutting_rules(model)
         self._normalizer = native_normalizer(rules["normalizer"], rules["normalize_quotes"])
         splits = encode["special_tokens_in_text"] == "split"
-        self._specials = special_set(list(model.special_tokens) if splits else [])
+        self._specials = special_set(list(rules["special_tokens"]) if splits else [])
 
     def differing(self, batch: DocumentBatch, rows: _RowsOfBatch) -> int | None:
         """Return the first document of a batch whose ids differ from those of its row, if any."""

@@ -15,7 +15,13 @@ from pipelines.batches import DocumentBatch
 from pipelines.errors import DifferentConfigurationError, InputError
 from pipelines.readers.tasks import refuse_special_tokens
 from pipelines.storage.directory import Directory
-from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
+from pipelines.tokenizers.files import (
+    Model,
+    Tokenizer,
+    load_model,
+    make_tokenizer,
+    specials_in_text,
+)
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.jobs import EncodeJob
 from pipelines.writing.rows import TokenRows
@@ -48,7 +54,7 @@ class DocumentEncoder:
         self._policy = special_tokens_in_text
         self._dtype = dtype
         special_tokens = tokenizer.special_tokens
-        self._specials = special_set(list(special_tokens))
+        self._specials = special_set(list(specials_in_text(self._model)))
         self._allowed: Literal["all", "none"] = (
             "all" if special_tokens_in_text == "split" else "none"
         )
@@ -67,10 +73,14 @@ class DocumentEncoder:
         )
 
     @property
+    def _model(self) -> Model:
+        tokenizer = self._tokenizer
+        return tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
+
+    @property
     def vocabulary(self) -> Vocabulary:
         """Return the ids that encoding can produce."""
-        tokenizer = self._tokenizer
-        return Vocabulary(tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer)
+        return Vocabulary(self._model)
 
     def refuse(self, batch: DocumentBatch) -> DocumentBatch:
         """Return the batch without the documents that the policy on special tokens rejects."""
@@ -82,6 +92,8 @@ class DocumentEncoder:
         Raises:
             InputError: A character has no id, and the tokenizer has no unknown token.
         """
+        # What a character-level tokenizer does at the beginning of a text, it does at every word.
+        later = {"continues": batch.part > 0} if isinstance(self._tokenizer, BPETokenizer) else {}
         try:
             ids, offsets = self._tokenizer.encode_documents(
                 batch.data,
@@ -91,6 +103,7 @@ class DocumentEncoder:
                 prepend=self._prepend if batch.part == 0 else (),
                 append=self._append if batch.last else (),
                 dtype=self._dtype,
+                **later,
             )
         except UnknownCharacterError as error:
             raise InputError(

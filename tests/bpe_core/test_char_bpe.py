@@ -481,9 +481,9 @@ def test_long_texts_are_cut_between_words(text: str, limit: int) -> None:
     [
         ({"words": "lines"}, "words: expected one of 'whitespace', 'bert', 'whole_text'"),
         ({"end_of_word_as": "prefix"}, "end_of_word_as: expected one of 'symbol', 'suffix'"),
-        ({"end_of_word": ""}, "end_of_word: expected a text without white space, or None"),
-        ({"unk_token": "a b"}, "unk_token: expected a text without white space, or None"),
-        ({"unk_token": "</w>"}, "expected another text than special tokens and unk_token"),
+        ({"end_of_word": ""}, "end_of_word: expected a text without whitespace, or None"),
+        ({"unk_token": "a b"}, "unk_token: expected a text without whitespace, or None"),
+        ({"unk_token": "</w>"}, "expected a text different from special tokens and unk_token"),
         ({"unicode_normalizer": "nfx"}, "unicode_normalizer: expected one of 'nfc'"),
         ({"method": "greedy"}, "method: expected one of 'merges', 'longest_first'"),
     ],
@@ -500,7 +500,7 @@ def test_settings_that_make_no_sense_are_refused(arguments: Any, message: str) -
     [
         (
             {"vocab_size": 5},
-            r"vocab_size: expected at least \d+ \(1 special tokens and unk",
+            r"vocab_size: expected at least \d+ \(1 special and unknown",
         ),
         ({"vocab_size": "5"}, "vocab_size: expected an integer from 1, found '5'"),
         ({"min_frequency": 0}, "min_frequency: expected an integer from 1, found 0"),
@@ -597,10 +597,10 @@ def test_ties_are_broken_as_asked_for() -> None:
 
 
 def test_counts_of_other_words_are_refused() -> None:
-    with pytest.raises(TrainingError, match="expected those of white-space words"):
+    with pytest.raises(TrainingError, match="expected counts of whitespace words"):
         CharBPETokenizer().train_from_counts(count_pretokens(["a"]), 10)
     counts = count_pretokens(["a"], pattern=WHITESPACE_WORDS)
-    with pytest.raises(TrainingError, match="expected those of white-space words"):
+    with pytest.raises(TrainingError, match="expected counts of whitespace words"):
         CharBPETokenizer.huggingface().train_from_counts(counts, 10)
     with pytest.raises(TrainingError, match="first_seen needs the order of the text"):
         CharBPETokenizer().train_from_counts(counts, 10, tie_break="first_seen")

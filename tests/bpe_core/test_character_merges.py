@@ -195,7 +195,7 @@ def test_decoding_leaves_out_the_space_that_encoding_put_first() -> None:
 def test_files_that_are_written_mean_the_same(steps: str, fallback: str, tmp_path: Path) -> None:
     ours, theirs = peers(steps, fallback)
     not_written = ours.save(tmp_path)
-    assert set(not_written) == {"vocab.json + merges.txt", "tokenizer.tiktoken"}
+    assert set(not_written) == {"tokenizer.model"}  # its special tokens are never found in text
     assert BPETokenizer.load(tmp_path) == ours
     assert BPETokenizer.from_huggingface(tmp_path / "tokenizer.json") == ours
     written = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

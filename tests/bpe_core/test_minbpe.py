@@ -246,8 +246,8 @@ def test_training_again_replaces_what_was_learned() -> None:
         ("abab", 255, "vocab_size: expected at least 256, the number of bytes, found 255"),
         ("abab", "300", "vocab_size: expected an integer, found '300'"),
         ("abab", True, "vocab_size: expected an integer, found True"),
-        ("abab", 300, "vocab_size: expected at most 258, as .* after 2 merges, found 300"),
-        ("", 257, "vocab_size: expected at most 256, as .* after 0 merges, found 257"),
+        ("abab", 300, "vocab_size: expected at most 258, because .* after 2 merges, found 300"),
+        ("", 257, "vocab_size: expected at most 256, because .* after 0 merges, found 257"),
     ],
 )
 def test_a_vocabulary_that_cannot_be_is_refused(
@@ -363,7 +363,7 @@ def test_registering_replaces_the_special_tokens(llama: RegexTokenizer) -> None:
 @pytest.mark.parametrize(
     ("special_tokens", "message"),
     [
-        ({"<s>": 5}, "'<s>': expected an id that no byte or merge has, 320 or above, found 5"),
+        ({"<s>": 5}, "'<s>': expected an id that no byte or merge has: 320 or above, found 5"),
         ({"<s>": 319}, "320 or above, found 319"),
         ({"<s>": 400, "<t>": 400}, "found 400 twice"),
         ({"<s>": -1}, "found -1"),

@@ -449,11 +449,20 @@ def test_rewritten_forms_split_as_the_pattern_they_resolve_to(rewritten: str, na
         assert found.tolist() == [0, *split_pretokens(name, text.encode()).tolist()], text
 
 
-def test_another_expression_is_custom_and_records_the_version_of_regex() -> None:
+def test_another_expression_is_compiled_over_the_same_unicode() -> None:
     pattern = resolve_pattern(r"\w+|\W+")
     assert pattern.name is None
     assert pattern.native is None
     assert pattern.regex == r"\w+|\W+"
+    assert pattern.tier == "automaton"
+    assert pattern.unicode_version == UNICODE_VERSION
+
+
+def test_an_expression_that_is_not_compiled_records_the_version_of_regex() -> None:
+    pattern = resolve_pattern(r"(\w)\1|.")
+    assert pattern.tier == "regex"
+    assert pattern.obstacle == "an escape, \\1"
+    assert pattern.scanner is None
     assert regex.__version__ in pattern.unicode_version
 
 
@@ -534,14 +543,15 @@ def pieces(pattern: str, text: str) -> list[str]:
         (r"\d+", "año 2024, мир", ["año ", "2024", ", мир"]),
         (r"\w+", "one two", ["one", " ", "two"]),
         (r"x*", "axxb", ["a", "xx", "b"]),
-        (r"", "abc", ["abc"]),
-        (r"(?=b)", "abc", ["abc"]),
+        (r"", "abc", ["a", "b", "c"]),
+        (r"(?=b)", "abc", ["a", "bc"]),
+        (r"b|", "abc", ["a", "b", "c"]),
         (r".", "a\nb", ["a", "\n", "b"]),
         (r"a", "", []),
         (r"q", "😀漢", ["😀漢"]),
     ],
 )
-def test_unmatched_text_is_a_pretoken_and_empty_matches_are_not(
+def test_unmatched_text_is_a_pretoken_and_empty_matches_cut(
     pattern: str, text: str, expected: list[str]
 ) -> None:
     assert pieces(pattern, text) == expected

@@ -531,7 +531,9 @@ def test_invalid_utf8_is_encoded_byte_by_byte_or_refused() -> None:
     assert ours.encode(data) == [97, 255, 195, 256, 237, 160, 128]
     assert ours.decode_bytes(ours.encode(data)) == data
     with pytest.raises(InvalidUtf8Error, match=r"byte 1 .* 0xFF"):
-        BPETokenizer(BYTES, [], ["<s>"], pattern=r"\w+").encode(data)
+        BPETokenizer(BYTES, [], ["<s>"], pattern=r"(\w)\1").encode(data)
+    compiled = BPETokenizer(BYTES, [], ["<s>"], pattern=r"\w+")
+    assert compiled.encode(data) == ours.encode(data)
 
 
 def test_what_is_no_text_is_refused(either: BPETokenizer) -> None:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+import yaml
 
 TOKEN = "hf_token-of-the-tests"
 _REPOSITORY = r"(?P<name>[\w.-]+/[\w.-]+)"
@@ -150,8 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_GET
 
     def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        self.body = self.rfile.read(length)
+        self.body = self._read_body()
         parts = urlsplit(self.path)
         self.query = parse_qs(parts.query)
         path = parts.path
@@ -168,6 +168,16 @@ class _Handler(BaseHTTPRequestHandler):
                 getattr(self, f"_{method}")(**parts_of_path)
                 return
         self._send(404, b"no such endpoint")
+
+    def _read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b""
+        while length := int(self.rfile.readline(), 16):
+            body += self.rfile.read(length)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
 
     # --- answers
 
@@ -336,6 +346,11 @@ class _Handler(BaseHTTPRequestHandler):
         repository.private = bool(asked.get("private")) or asked.get("visibility") == "private"
         self._send_json({"url": f"{self.hub.url}/{kind}/{name}", "name": name, "id": "0"})
 
+    def _validate(self) -> None:
+        card = json.loads(self.body)
+        assert card["repoType"] == "dataset" and yaml.safe_load(card["content"].split("---")[1])
+        self._send_json({"errors": [], "warnings": []})
+
     def _preupload(self, kind: str, name: str, revision: str) -> None:
         if not self._may_write() or self._files(kind, name, revision) is None:
             return
@@ -410,6 +425,7 @@ _ROUTES: list[tuple[str, str]] = [
     (rf"POST {_API}/preupload/(?P<revision>[^/]+)", "preupload"),
     (rf"POST {_API}/commit/(?P<revision>[^/]+)", "commit"),
     (r"POST /api/repos/create", "create"),
+    (r"POST /api/validate-yaml", "validate"),
     (rf"POST /(?P<kind>datasets/)?{_REPOSITORY}\.git/info/lfs/objects/batch", "batch"),
     (r"PUT /lfs/(?P<oid>[0-9a-f]{64})", "object"),
     (rf"(?:GET|HEAD) {_RESOLVE}", "resolve"),

@@ -1,5 +1,5 @@
-// Arguments and results that the bindings share, which alone know Python. Every long call runs
-// without the interpreter lock.
+// Arguments and results shared by the bindings, which are the only code here that knows Python.
+// Every long call releases the interpreter lock.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -85,7 +85,7 @@ inline void check_key_offsets(const BytesView& data, const Int64Array& offsets, 
   }
 }
 
-// An array that owns the vector it is made from: nothing is copied.
+// An array that owns the vector from which it is made: nothing is copied.
 template <class T>
 py::array_t<T> to_array(std::vector<T>&& values) {
   auto* owned = new std::vector<T>(std::move(values));
@@ -126,7 +126,7 @@ inline Scanner scanner_from_name(const std::string& name, bool portable = false)
   return portable ? portable_scanner_for(pattern) : scanner_for(pattern);
 }
 
-// How Python names a way of splitting: a native scanner, or a splitter made at run time.
+// Python's name for a way of splitting: a native scanner, or a splitter made at run time.
 using PatternArgument = std::variant<std::string, std::shared_ptr<Splitter>>;
 
 inline Scanner scanner_from_argument(const PatternArgument& pattern, bool portable = false) {
@@ -145,7 +145,7 @@ inline Normalizer normalizer_or_none(const Normalizer* normalizer) {
   return normalizer != nullptr ? *normalizer : Normalizer();
 }
 
-// Special tokens with the ids they are encoded as.
+// Special tokens with the ids as which they are encoded.
 class SpecialSet {
  public:
   using Matches = std::vector<std::tuple<size_t, size_t, uint32_t>>;
@@ -226,6 +226,7 @@ class SpecialSet {
 
 // Each adds the functions and classes of one file to the module.
 void bind_text(py::module_& m);
+void bind_patterns(py::module_& m);
 void bind_documents(py::module_& m);
 void bind_counting(py::module_& m);
 void bind_learning(py::module_& m);

@@ -1,4 +1,4 @@
-// Documents: where they begin and end, fields of JSON, statistics, and packing into rows.
+// Documents: their positions, fields of JSON, statistics, and packing into rows.
 #include "documents.hpp"
 
 #include <cstdint>

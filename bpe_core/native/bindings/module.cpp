@@ -1,5 +1,5 @@
-// The extension bpe_core._native. The parts are compiled here together: pybind11 costs each file
-// that includes it as much as all of the parts' own code.
+// The extension bpe_core._native. All parts are compiled as one file, since including pybind11
+// takes as long to compile as all of the parts' own code.
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -11,6 +11,7 @@
 #include "encoding.cpp"
 #include "learning.cpp"
 #include "merge_rules.hpp"
+#include "patterns.cpp"
 #include "splitting.cpp"
 #include "text.cpp"
 #include "tokenizer_files.cpp"
@@ -44,6 +45,7 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "The native core of bpe_core; see the modules that use it.";
   py::register_exception_translator(&bpe::translate_exception);
   bpe::bind_text(m);
+  bpe::bind_patterns(m);
   bpe::bind_splitting(m);
   bpe::bind_documents(m);
   bpe::bind_counting(m);

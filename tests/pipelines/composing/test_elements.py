@@ -139,7 +139,7 @@ def test_a_reject_says_at_which_byte_of_which_document() -> None:
 
 @pytest.mark.parametrize(
     ("element", "says"),
-    [(b"ab\xff", "begins b'ab"), ({"text": b"ab\xff", "key": "k1"}, "the id 'k1'")],
+    [(b"ab\xff", "starts with b'ab"), ({"text": b"ab\xff", "key": "k1"}, "the id 'k1'")],
 )
 def test_invalid_text_may_be_an_error_that_says_where(element: Any, says: str) -> None:
     options = element_options("gpt2", [], invalid_utf8="error")

@@ -98,7 +98,8 @@ def test_task_hashes_tell_all_tasks_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "cut"), [("gpt2", True), ("o200k", True), ("none", False), (r"\w+", False)]
+    ("pattern", "cut"),
+    [("gpt2", True), ("o200k", True), ("none", False), (r"\w+", True), (r"(\w)\1", False)],
 )
 def test_long_documents_are_cut_only_where_the_pattern_has_safe_places(
     pattern: str, cut: bool, tmp_path: Path

@@ -313,7 +313,7 @@ def test_what_the_hub_refuses_is_said_in_words(hub: HubServer, published: bytes)
     for url, message in {
         "hf://org/nothing": "The repository was not found",
         "hf://org/model@nothing": "none called nothing",
-        "hf://org/gated": "may not be read with this token",
+        "hf://org/gated": "may not be used with this token",
         "hf://org/broken": "HTTP 400",
     }.items():
         with pytest.raises(InputError, match=message) as raised:

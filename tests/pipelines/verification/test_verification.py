@@ -20,7 +20,7 @@ from pipelines import build
 from pipelines.config import load_config
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError, NotWholeError
-from pipelines.exports.export import export_dataset
+from pipelines.exports.destinations import export_dataset
 from pipelines.exports.formats import ExportOptions
 from pipelines.manifest.models import sealed
 from pipelines.storage.directory import Directory, json_bytes

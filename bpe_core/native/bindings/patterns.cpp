@@ -1,0 +1,63 @@
+// Split patterns that were compiled at run time.
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "arguments.hpp"
+#include "pattern_automaton.hpp"
+
+namespace bpe {
+namespace {
+
+using CodeArray = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+
+PatternCode code_from_array(const CodeArray& array) {
+  if (array.ndim() != 2 || array.shape(1) != 3) {
+    throw std::invalid_argument("a program must have three columns");
+  }
+  PatternCode code;
+  for (py::ssize_t i = 0; i < array.shape(0); ++i) {
+    code.push_back({array.at(i, 0), array.at(i, 1), array.at(i, 2)});
+  }
+  return code;
+}
+
+// starts and classes: see CharacterClasses; sets: uint8[sets, classes + 1], see SetMatrix.
+std::shared_ptr<PatternStep> make_step(
+    const CodeArray& code, const std::vector<std::pair<bool, CodeArray>>& scouts,
+    const py::array_t<uint8_t, py::array::c_style | py::array::forcecast>& sets,
+    const std::vector<uint32_t>& starts, const std::vector<uint8_t>& classes) {
+  if (sets.ndim() != 2) throw std::invalid_argument("sets must have two dimensions");
+  SetMatrix matrix{{sets.data(), sets.data() + sets.size()}, static_cast<size_t>(sets.shape(1))};
+  const PatternCode main_code = code_from_array(code);
+  std::vector<PatternScout> all_scouts;
+  for (const auto& [ahead, scout] : scouts) all_scouts.push_back({ahead, code_from_array(scout)});
+  py::gil_scoped_release release;
+  CharacterClasses character_classes(starts, classes);
+  if (matrix.columns != character_classes.size() + 1) {
+    throw std::invalid_argument("sets must have a column for each class and one for the edge");
+  }
+  return std::make_shared<PatternStep>(std::move(character_classes), std::move(matrix), main_code,
+                                       all_scouts);
+}
+
+}  // namespace
+
+void bind_patterns(py::module_& m) {
+  py::class_<PatternStep, std::shared_ptr<PatternStep>>(m, "PatternStep")
+      .def(py::init(&make_step), "code"_a, "scouts"_a, "sets"_a, "starts"_a, "classes"_a)
+      .def_property_readonly("states", &PatternStep::states)
+      .def_property_readonly("matches_everything", &PatternStep::matches_everything);
+  py::class_<PatternSplitter, Splitter, std::shared_ptr<PatternSplitter>>(m, "PatternSplitter")
+      .def(py::init([](const std::vector<std::shared_ptr<PatternStep>>& steps) {
+             py::gil_scoped_release release;
+             return std::make_shared<PatternSplitter>(
+                 std::vector<std::shared_ptr<const PatternStep>>(steps.begin(), steps.end()));
+           }),
+           "steps"_a)
+      .def("may_cut", &PatternSplitter::may_cut, "previous"_a, "next"_a);
+}
+
+}  // namespace bpe

@@ -1,0 +1,1 @@
+"""Split patterns read in their dialects and compiled to native automata."""

@@ -1,0 +1,108 @@
+"""Split patterns as native automata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe_core._native import PatternSplitter, PatternStep
+from bpe_core.split_patterns.parser import Dialect, parse
+from bpe_core.split_patterns.program import Instruction, Place, assemble
+from bpe_core.split_patterns.syntax import Node, UnsupportedPatternError
+
+__all__ = ["Compiled", "compile_node", "compile_steps"]
+
+_MOST_CLASSES = 255
+_END = 0x110000
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A chain of patterns, compiled.
+
+    Attributes:
+        splitter: What splits text.
+        looks_far: True if a pattern looks further than one character, which takes a second pass.
+    """
+
+    splitter: PatternSplitter
+    looks_far: bool
+
+
+@lru_cache(maxsize=64)
+def compile_steps(steps: tuple[str, ...], dialect: Dialect = "regex") -> Compiled:
+    """Compile a chain of patterns.
+
+    Raises:
+        UnsupportedPatternError: one cannot be compiled; the message names the construct.
+    """
+    compiled = [compile_node(parse(step, dialect)) for step in steps]
+    looks_far = any(step.looks_far for step in compiled)
+    return Compiled(PatternSplitter([step.step for step in compiled]), looks_far)
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """One pattern of a chain."""
+
+    step: PatternStep
+    looks_far: bool
+
+
+def compile_node(node: Node) -> CompiledStep:
+    """Compile one pattern.
+
+    Raises:
+        UnsupportedPatternError: it cannot be compiled; the message names the construct.
+    """
+    program = assemble(node)
+    starts, classes, sets = _classify(program.sets)
+    try:
+        step = PatternStep(
+            _to_array(program.code),
+            [(scout.ahead, _to_array(scout.code)) for scout in program.scouts],
+            sets,
+            starts,
+            classes,
+        )
+    except ValueError as error:  # too many states
+        raise UnsupportedPatternError(f"an automaton of {error}") from None
+    return CompiledStep(step, bool(program.scouts))
+
+
+def _to_array(code: Sequence[Instruction]) -> NDArray[np.int32]:
+    rows = [(instruction.op, instruction.first, instruction.second) for instruction in code]
+    return np.array(rows, np.int32)
+
+
+def _classify(places: list[Place]) -> tuple[list[int], list[int], NDArray[np.uint8]]:
+    """Divide all characters into classes that no set tells apart.
+
+    Returns:
+        The ascending starts of ranges, the class of each, and for each set whether it contains
+        each class; the last column tells of the edge of the text.
+    """
+    changes: dict[int, int] = {0: 0}
+    for number, place in enumerate(places):
+        for bound in place.bounds:
+            changes[bound] = changes.get(bound, 0) ^ (1 << number)
+    changes.pop(_END, None)
+    starts = sorted(changes)
+    numbers: dict[int, int] = {}
+    classes = []
+    members = 0
+    for start in starts:
+        members ^= changes[start]
+        classes.append(numbers.setdefault(members, len(numbers)))
+    if len(numbers) > _MOST_CLASSES:
+        raise UnsupportedPatternError(f"{len(numbers)} classes of characters")
+    sets = np.zeros((len(places), len(numbers) + 1), np.uint8)
+    for members, column in numbers.items():
+        for number, place in enumerate(places):
+            sets[number, column] = members >> number & 1
+            sets[number, -1] = place.or_edge
+    return starts, classes, sets

@@ -1,0 +1,53 @@
+"""Builds with finished tokenizers that merge characters, as SentencePiece's BPE does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from character_support import TEXT, character_json
+
+from bpe_core import BPETokenizer
+from pipelines import build
+from pipelines.config import BuildConfig
+from pipelines.storage.directory import Directory
+from pipelines.verification.verify import verify
+
+DOCUMENTS = [*TEXT.splitlines(), " the <s> earth", "</s>the", "日本語 Ω", "the\n\nearth"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["split", "text"])
+def test_rows_have_the_ids_of_their_documents(policy: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(character_json("llama")))
+    tokenizer = BPETokenizer.from_huggingface(tmp_path)
+    tokenizer.save(tmp_path / "mine")
+    (tmp_path / "data").mkdir()
+    records = "".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS)
+    (tmp_path / "data" / "a").write_text(records)
+    config = BuildConfig.model_validate(
+        {
+            "output": str(tmp_path / "out"),
+            "input": {"files": [str(tmp_path / "data/*")], "format": "jsonl"},
+            "tokenizer": {"path": str(tmp_path / "mine")},
+            "encode": {"prepend": "<s>", "append": "</s>", "special_tokens_in_text": policy},
+            "beam": {"workers": 1},
+        }
+    )
+    build.build(config)
+    output = Directory(url=config.output_path)
+    rows = [
+        row
+        for path in sorted(Path(config.output_path, "tokens").glob("train-*"))
+        for row in pq.read_table(path)["input_ids"].to_pylist()
+    ]
+    first, last = tokenizer.special_tokens["<s>"], tokenizer.special_tokens["</s>"]
+    allowed = "all" if policy == "split" else "none"
+    assert rows == [
+        [first, *tokenizer.encode(text, allowed), last] for text in filter(None, DOCUMENTS)
+    ]
+    for options in ({"sample": 5}, {"sources": True}):
+        found = verify(output, **options)  # type: ignore[arg-type]
+        assert not found.problems, str(found)
