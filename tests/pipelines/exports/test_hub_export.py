@@ -105,6 +105,9 @@ def test_an_interrupted_upload_is_continued(
     with pytest.raises(OutputError, match="may not be used with this token"):
         export(output, **options)
     assert "_export.json" in repository(hub).files()
+    hub.fail[r"PUT /lfs/"] = 400
+    with pytest.raises(OutputError, match="The same command continues an upload"):
+        export(output, **options)
     hub.fail.clear()
     commit = hub_exports._Remote.commit
     calls = []
