@@ -309,7 +309,7 @@ class TokenizerModel:
 
     @cached_property
     def max_id(self) -> int:
-        """The largest id, `unknown_id` included; -1 if there is none."""
+        """The largest id, including `unknown_id`; -1 without any ids."""
         ordinary = int(self.token_ids[-1]) if len(self.token_ids) else -1
         unknown = -1 if self.unknown_id is None else self.unknown_id
         return max(ordinary, unknown, *self.special_tokens.values(), -1)

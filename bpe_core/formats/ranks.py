@@ -42,6 +42,7 @@ from bpe_core.formats.files import (
     write_file,
 )
 from bpe_core.model import MAX_ID, TokenizerModel, byte_ids_of
+from bpe_core.patterns import pattern_of_tiktoken
 
 # Joining takes time quadratic in the length of a token. The longest published one has 128 bytes.
 MAX_TOKEN_BYTES = 4096
@@ -63,7 +64,11 @@ def read_tiktoken(
     """
     ids, tokens = _read_ranks(location)
     return model_of_ranks(
-        location, ids, tokens, pattern=pattern, special_tokens=special_tokens or {}
+        location,
+        ids,
+        tokens,
+        pattern=pattern_of_tiktoken(pattern),
+        special_tokens=special_tokens or {},
     )
 
 

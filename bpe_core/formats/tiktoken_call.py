@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from bpe_core.formats.files import CannotHoldError
-from bpe_core.formats.oniguruma import first_difference
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
+from bpe_core.split_patterns.parser import parse
+from bpe_core.split_patterns.program import may_be_empty
+from bpe_core.split_patterns.syntax import UnsupportedPatternError
+from bpe_core.split_patterns.translation import translate
 
 
 def call_name(ranks_name: str) -> str:
@@ -80,10 +83,13 @@ def pat_str(pattern: str) -> str:
         return resolved.regex
     if len(resolved.steps) > 1:
         raise CannotHoldError("the pattern is a chain of several, and tiktoken takes one")
-    # Constructs on which two engines agree mean the same to the third.
-    if (difference := first_difference(pattern)) is not None:
+    try:
+        if may_be_empty(parse(pattern, "regex")):
+            raise CannotHoldError("the pattern may match nothing, which tiktoken cannot encode")
+        translated = translate(pattern, "regex", "fancy_regex")
+    except UnsupportedPatternError as error:
         raise CannotHoldError(
-            f"the custom pattern may mean something else to tiktoken, from {difference!r} on"
-        )
+            f"the custom pattern may mean something else to tiktoken: {error}"
+        ) from None
     # tiktoken drops unmatched text; here it is a separate pre-token.
-    return rf"{pattern}|(?:(?!{pattern})[\s\S])+"
+    return rf"{translated}|(?:(?!{translated})[\s\S])+"

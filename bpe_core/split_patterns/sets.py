@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -25,8 +25,7 @@ __all__ = [
     "Named",
     "Span",
     "Union",
-    "expands_to",
-    "expansions",
+    "expanding",
     "find_property",
     "resolve",
 ]
@@ -139,14 +138,9 @@ def _fold(bounds: Bounds, dotted: bool) -> Bounds:
     return _combine([bounds, *spans], 1) if spans else bounds
 
 
-def expands_to(code_point: int) -> tuple[int, ...] | None:
-    """Return the characters that full case folding makes of one; None for most characters."""
-    return _tables().expansions.get(code_point)
-
-
-def expansions() -> Iterable[tuple[int, ...]]:
-    """Return the characters that full case folding turns into several, by the result."""
-    return set(_tables().expansions.values())
+def expanding() -> Mapping[int, tuple[int, ...]]:
+    """Return the characters that full case folding turns into several, and the results."""
+    return _tables().expansions
 
 
 # Sets that consist of others.
@@ -258,7 +252,7 @@ _POSIX = {"cntrl", "digit", "punct"}
 
 
 def find_property(name: str, *, blocks: str | None = None) -> Named | None:
-    r"""Return the set of ``\p{name}``, or None if there is none of this name.
+    r"""Return the set of ``\p{name}``, or None for an unknown name.
 
     Args:
         name: ``Lu``, ``Letter``, ``Han``, ``Script=Han``, …; case, spaces, hyphens and underscores

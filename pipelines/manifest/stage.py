@@ -161,7 +161,7 @@ def find_finished_manifest(
 def load_manifest(
     stage: Stage[_M], directory: Directory, *, command: str | None = None
 ) -> _M | None:
-    """Return the manifest in a stage's directory, or None if there is none.
+    """Return the manifest in a stage's directory, or None.
 
     Raises:
         DifferentConfigurationError: the manifest has another format.
@@ -406,7 +406,7 @@ class Remains(Generic[_M]):
     """Record of a stage that is being discarded, which shows the files that belong to the stage.
 
     Attributes:
-        declared: plan or manifest, or None if there is none that this version can read.
+        declared: plan or manifest, or None if this version can read neither.
         is_recorded: True if there is a record, even a damaged one.
     """
 
