@@ -34,15 +34,15 @@ class CharacterRules:
     special tokens is a segment.
 
     Attributes:
-        byte_ids: ids of the 256 tokens that stand for single bytes (`<0x00>` … `<0xFF>`), -1 where
-            there is none: the bytes of a character that the vocabulary lacks become these. Empty:
-            such a character becomes the model's `unknown_id`.
-        fuse_unknown: characters in a row that become the `unknown_id` become it once.
-        prefix: where a space is put before the text: before no segment, before one that begins the
-            text, before every segment, or before the text even if a special token begins it.
-        prefix_before_space: put it there too if the text begins with a space.
-        split_spaces: a space begins a pre-token, so that no token has one behind another character.
-        strip_prefix: decoding leaves out one space at the beginning of the text.
+        byte_ids: ids of the 256 tokens for single bytes (`<0x00>` … `<0xFF>`), or -1 for a missing
+            one: a character that the vocabulary lacks becomes those of its bytes. If empty, such a
+            character becomes the model's `unknown_id`.
+        fuse_unknown: adjacent characters that become the `unknown_id` become a single one.
+        prefix: segments that get a space in front: none, the one at the start of the text, every
+            segment, or the start of the text even if a special token is there.
+        prefix_before_space: add this space even if the text starts with a space.
+        split_spaces: a space starts a pre-token, so that tokens contain spaces only at their start.
+        strip_prefix: decoding removes one space at the start of the text.
         hidden_tokens: special tokens that text never becomes, such as SentencePiece's control
             symbols.
     """
@@ -54,6 +54,19 @@ class CharacterRules:
     split_spaces: bool = False
     strip_prefix: bool = False
     hidden_tokens: frozenset[str] = frozenset()
+
+    def puts_space_before(self, segment: bytes, *, at_start: bool) -> bool:
+        """Return true if a space is put before a segment of a text that is not empty.
+
+        Args:
+            segment: what stands between two special tokens; may be empty.
+            at_start: the segment begins the text.
+        """
+        if self.prefix == "never" or not (at_start or self.prefix == "always"):
+            return False
+        if not segment:
+            return self.prefix == "document"
+        return self.prefix_before_space or not segment.startswith((b" ", SPACE_SIGN.encode()))
 
     def to_json(self) -> dict[str, Any]:
         """Return the rules as a JSON object; `from_json` reads it."""
@@ -115,11 +128,20 @@ class CharacterRules:
                 "byte_ids: expected a token for each byte that characters without one consist of, "
                 f"found none for 0x{missing[0]:02X}"
             )
-        if not self.byte_ids and model.unknown_id is None:
+        if self.byte_ids:
+            return
+        if model.unknown_id is None:
             raise InvalidTokenizerError(
                 "character rules: expected byte_ids or an unknown_id for characters that have no "
                 "token, found neither"
             )
+        if model.unknown_id in model.token_ids:
+            (token,) = model.bytes_of(np.array([model.unknown_id])).to_pylist()
+            if len(token.decode()) == 1 or model.unknown_id in model.merges[:, 2]:
+                raise InvalidTokenizerError(
+                    f"unknown_id: expected an id that text does not get otherwise, found "
+                    f"{model.unknown_id}, which is {token.decode()!r}"
+                )
 
     def _check_byte_ids(self, model: TokenizerModel) -> None:
         if not self.byte_ids:

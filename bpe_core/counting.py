@@ -187,7 +187,7 @@ def _count(
 
 
 class _Counter:
-    """Counts batches in threads that share nothing: each has a table, added up at the end."""
+    """Counter of batches in threads that share nothing: each has a table, added up at the end."""
 
     def __init__(
         self,

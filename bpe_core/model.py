@@ -305,7 +305,7 @@ class TokenizerModel:
     @property
     def vocab(self) -> dict[int, bytes]:
         """Id to bytes of all tokens, special tokens included, ascending by id."""
-        specials = {i: self._bytes_of_special(text) for text, i in self.special_tokens.items()}
+        specials = {i: self.bytes_of_special(text) for text, i in self.special_tokens.items()}
         return dict(sorted({**specials, **dict(self.tokens)}.items()))
 
     @property
@@ -316,7 +316,7 @@ class TokenizerModel:
 
     @cached_property
     def max_id(self) -> int:
-        """The largest id, `unknown_id` included; -1 if there is none."""
+        """The largest id, including `unknown_id`; -1 without any ids."""
         ordinary = int(self.token_ids[-1]) if len(self.token_ids) else -1
         unknown = -1 if self.unknown_id is None else self.unknown_id
         return max(ordinary, unknown, *self.special_tokens.values(), -1)
@@ -391,7 +391,8 @@ class TokenizerModel:
             len(self.token_ids) + len(special_ids) - int(np.isin(special_ids, self.token_ids).sum())
         )
 
-    def _bytes_of_special(self, text: str) -> bytes:
+    def bytes_of_special(self, text: str) -> bytes:
+        """Return the bytes that a special token decodes to."""
         return (text if self.characters is None else text.replace(SPACE_SIGN, " ")).encode()
 
     def _fingerprint_parts(self) -> Iterator[bytes | memoryview]:

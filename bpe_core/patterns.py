@@ -52,6 +52,7 @@ from bpe_core.custom_patterns import compile_custom_pattern
 from bpe_core.errors import InvalidPatternError
 from bpe_core.split_patterns.compiler import compile_steps
 from bpe_core.split_patterns.syntax import UnsupportedPatternError
+from bpe_core.split_patterns.translation import translate
 
 __all__ = [
     "GPT2_SPLIT_PATTERN",
@@ -61,6 +62,7 @@ __all__ = [
     "UNICODE_VERSION",
     "Pattern",
     "Tier",
+    "pattern_of_tiktoken",
     "pattern_with_rules",
     "resolve_pattern",
     "split_custom",
@@ -257,9 +259,9 @@ class Pattern:
         native: The name of its own native scanner, rules included; None if it has none.
         unicode_version: The version of Unicode that defines letters: ``16.0.0``, or ``regex`` and
             its version if that package splits.
-        tier: How the pattern is run.
-        splitter: What native code splits by, if not by `native`.
-        obstacle: The construct because of which `regex` splits; None if it does not.
+        tier: How the pattern is executed.
+        splitter: Native splitter of a compiled regular expression, or None.
+        obstacle: The construct because of which `regex` splits, or None.
     """
 
     name: str | None
@@ -272,7 +274,7 @@ class Pattern:
 
     @property
     def scanner(self) -> str | Splitter | None:
-        """What native functions take as their pattern; None if ``split_custom`` splits."""
+        """Return the pattern argument of native functions, or None if ``split_custom`` splits."""
         return self.splitter if self.native is None else self.native
 
     @property
@@ -336,9 +338,23 @@ def warn_of_slow_pattern(pattern: Pattern) -> None:
     if pattern.obstacle is not None:
         warnings.warn(
             f"the split pattern {_shorten(pattern.regex)} has {pattern.obstacle}, which is not "
-            "compiled: the package regex splits text by it, at about 2 MB/s a core",
+            "compiled: the package regex splits text by it, at 2 to 5 MB/s a core",
             stacklevel=3,
         )
+
+
+def pattern_of_tiktoken(pattern: str) -> str:
+    """Return the pattern that splits as tiktoken does, which reads it with Rust's fancy-regex.
+
+    ``&&`` within a class intersects there, and ``$`` is the end of the text. A pattern that only
+    `regex` can read is meant as that reads it.
+    """
+    if _find_name(pattern) is not None or _find_native(pattern) is not None:
+        return pattern
+    try:
+        return translate(pattern, "fancy_regex", "regex")
+    except UnsupportedPatternError:
+        return pattern
 
 
 def _find_name(pattern: str) -> str | None:

@@ -25,13 +25,14 @@ _STREAM_BYTES = 1 << 12  # of the text (of str: characters) that are encoded at 
 
 
 class TextStream:
-    """Encodes a text that comes in parts.
+    """Encoder of a text that comes in parts.
 
     Args:
         encoder: native encoder.
         specials: special tokens that become their ids.
         normalizer: native normalizer, or None.
-        cut_by: what the encoder splits text by; None if text may be cut after special tokens alone.
+        cut_by: rules for safe cuts of the encoder's splitter; None if text may be cut only after
+            special tokens.
         encode_custom: returns the ids of a chunk of text by a pattern that is not compiled; None if
             the encoder splits text itself.
     """

@@ -24,7 +24,7 @@ class TokenLengths:
         specials = model.special_tokens
         ids = np.concatenate([model.token_ids, np.fromiter(specials.values(), np.int64)])
         ordinary = pc.binary_length(model.token_bytes).to_numpy().astype(np.int64)
-        special = np.fromiter((len(text.encode()) for text in specials), np.int64)
+        special = np.fromiter((len(model.bytes_of_special(text)) for text in specials), np.int64)
         lengths = np.concatenate([ordinary, special])
         order = np.argsort(ids)
         self._ids, self._lengths = ids[order], lengths[order]

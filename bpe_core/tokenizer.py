@@ -17,8 +17,10 @@ from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import flatten, to_utf8
 from bpe_core.character_encoding import (
     set_space_prefix,
+    spaced_text,
     vocabulary_splitter,
     with_building_rules,
+    with_unknown_lengths,
 )
 from bpe_core.cores import check_num_threads
 from bpe_core.documents import Documents, check_spans, to_buffer
@@ -486,7 +488,7 @@ class BPETokenizer:
         data = to_utf8(text)
         self._check_normalized(data)
         ids = self._marking.encode_to_numpy(data, allowed_special)
-        bounds = self._find_bounds(ids)
+        bounds = self._find_bounds(ids, data, self._specials(allowed_special))
         if (unknown_id := self.unknown_id) is not None:
             ids = np.where(ids == self._marking.unknown_id, unknown_id, ids)
             ids = ids.astype(np.uint32)
@@ -527,7 +529,7 @@ class BPETokenizer:
         ids = list(islice(self._marking._stream(specials).encode([text]), max_tokens + 1))
         if len(ids) <= max_tokens:
             return text
-        bounds = self._find_bounds(np.array(ids[:max_tokens], np.int64))
+        bounds = self._find_bounds(np.array(ids[:max_tokens], np.int64), to_utf8(text), specials)
         head = text[: bounds[-1] + 1]  # a character has at least one byte
         data = to_utf8(head)
         between = (np.frombuffer(data, np.uint8)[bounds] & 0xC0) != 0x80
@@ -547,12 +549,16 @@ class BPETokenizer:
             'fine<ﬁ>'
         """
         data = to_utf8(text).decode("utf-8", "replace").encode()
+        texts = {token_id: special for special, token_id in self._model.special_tokens.items()}
         parts: list[str] = []
         for part, special_id in self._segments(data, self._all_specials):
             parts.append(part)
             if special_id is not None:
-                parts.append(self._bytes_by_id[special_id].decode())
-        return "".join(parts)
+                parts.append(texts[special_id])
+        if (rules := self._model.characters) is None:
+            return "".join(parts)
+        spaced = spaced_text("".join(parts).encode(), self._all_specials, rules).data.decode()
+        return spaced.removeprefix(" ") if rules.strip_prefix else spaced
 
     def count_tokens(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> int:
         """Return the number of ids of a text; arguments and errors are those of `encode`."""
@@ -671,9 +677,24 @@ class BPETokenizer:
         free = next(i for i in count() if i not in self._bytes_by_id)
         return BPETokenizer.from_model(self._model, unknown_id=free)
 
-    def _find_bounds(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return int64[n + 1], byte offsets at which tokens encoded by `_marking` begin and end."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths.look_up(ids))])
+    def _find_bounds(
+        self, ids: NDArray[np.integer], data: bytes, specials: SpecialSet
+    ) -> NDArray[np.int64]:
+        """Return int64[n + 1], offsets in a text at which its first tokens begin and end.
+
+        Args:
+            ids: n ids by `_marking`.
+            data: the text.
+            specials: special tokens that were found in it.
+        """
+        lengths = self._lengths.look_up(ids)
+        if (rules := self._model.characters) is None:
+            return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        text = spaced_text(data, specials, rules)
+        is_unknown = ids == self._marking.unknown_id
+        lengths = with_unknown_lengths(text, lengths, is_unknown, self._model)
+        bounds: NDArray[np.int64] = text.places[np.concatenate([[0], np.cumsum(lengths)])]
+        return bounds
 
     def _set_model(self, model: TokenizerModel) -> None:
         self._model = model
@@ -681,14 +702,11 @@ class BPETokenizer:
         resolved = resolve_pattern(model.pattern)
         warn_of_slow_pattern(resolved)
         self._split_regex = None if resolved.scanner is not None else resolved.regex
-        self._cut_by = resolved.scanner if resolved.has_safe_cuts else None
-        scanner = resolved.scanner
-        byte_ids, merges = model.byte_ids, model.merges
-        if model.characters is not None:
-            splitter = vocabulary_splitter(model, model.characters)
-            self._cut_by = splitter if splitter.has_cuts else None
-            scanner = splitter
-            byte_ids, merges = with_building_rules(model, model.characters)
+        splitter = vocabulary_splitter(model)
+        has_cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
+        scanner = splitter or resolved.scanner
+        self._cut_by = scanner if has_cuts else None
+        byte_ids, merges = with_building_rules(model)
         left, right, result = (merges[:, i].astype(np.uint32) for i in range(3))
         self._encoder = Encoder(
             byte_ids,
@@ -698,7 +716,7 @@ class BPETokenizer:
             -1 if model.unknown_id is None else model.unknown_id,
             scanner,
             normalizer=self._normalizer,
-            join_unknown=model.characters is not None,
+            join_unknown=model.characters is not None and not model.characters.byte_ids,
         )
         if model.characters is not None:
             set_space_prefix(self._encoder, model.characters)

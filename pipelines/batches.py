@@ -62,7 +62,7 @@ class DocumentBatch:
         last: True for the last chunk of a document, and for complete documents.
         whole_bytes: for a chunk, the bytes of its complete document; None for complete documents.
         special_at: for a chunk, the position of the first special token in the source text of the
-            complete document; None if there is none, and for complete documents.
+            complete document, or None.
         cutting: for a chunk, the rules by which its document was cut (`ReadOptions.cutting`); ""
             for complete documents.
         empty: number of empty documents that were skipped.
@@ -102,7 +102,7 @@ class DocumentBatch:
     rejects: tuple[Reject, ...] = field(default=())
 
     def __len__(self) -> int:
-        """Number of documents."""
+        """Return the number of documents."""
         return len(self.starts)
 
     @property

@@ -1,9 +1,9 @@
-"""The commands of a build as functions: plan, count, train, encode, build, replay.
+"""Commands of a build as functions: plan, count, train, encode, build, replay.
 
-A stage that is finished is not repeated: a command does what is missing and writes the manifest of
-each stage last. With `no_wait` the first pipeline that is needed is submitted and the command ends;
-the next command goes on from what the job has made by then. With `take_over` it goes on even if
-such a job has not reported that it has finished.
+A finished stage is not repeated: a command does the missing work and writes the manifest of each
+    stage last. With `no_wait`, the first required pipeline is submitted and the command ends; the
+    next command continues from the results of the job. With `take_over`, it continues even if such
+    a job has not reported its end.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def replay(
     """Encode documents that a build rejected, by a changed policy or from repaired files.
 
     Args:
-        config: of the dataset; only what decides which documents are rejected may differ.
+        config: configuration of the dataset; only keys that determine rejects may differ.
         repaired: path or URL of a repaired file, by the name of the file in the column `source`.
-        beam_args: options of Beam.
+        beam_args: Beam options.
     """
     files = repaired or {}
     context = BuildContext.of(config, "replay", beam_args, repaired=tuple(files.values()))
@@ -133,12 +133,12 @@ def _run_stage(
     run: Callable[[BuildContext], object],
     discards: Sequence[Callable[[Output, OutputLock], Sequence[str]]],
 ) -> BuildSummary:
-    """Check the inputs, discard what the user asked to make again, run a stage; return the summary.
+    """Check the inputs, discard what the user wants to redo, and run a stage. Return the summary.
 
     Args:
-        context: of the command.
-        run: the last stage of the command, which runs those before it.
-        discards: remove what stages have written, and return warnings.
+        context: context of the command.
+        run: function of the last stage of the command, which runs the earlier ones.
+        discards: functions that remove the files of stages, and return warnings.
     """
     context.check()
     with suppress(Submitted), context.lock:

@@ -50,8 +50,8 @@ class Meter:
     """Meter of the work of one thread. It reports counters per batch and times per task.
 
     Args:
-        report: function of the name of a metric and an amount: what to add to a counter, or one
-            value of a distribution.
+        report: function that is called with the name of a metric and an amount: an increment of a
+            counter, or one value of a distribution.
 
     >>> reported = []
     >>> meter = Meter(lambda name, value: reported.append(name))

@@ -1,7 +1,7 @@
-"""Files of tokenizers: reading and writing them, and what each format can hold.
+"""Files of tokenizers: reading and writing them, and the content of each format.
 
 ==================  ==============================================  ===========================
-file                holds                                           read by
+file                contains                                        read by
 ==================  ==============================================  ===========================
 tokenizer.arrow     everything                                      this package
 tokenizer.json      ids, merges, special tokens, pattern,           Hugging Face tokenizers,
@@ -12,12 +12,12 @@ tokenizer.tiktoken  ranks of ordinary tokens                        tiktoken
 tekken.json         ranks, special tokens, pattern (only read)      mistral-common
 *.model, *.vocab    ids, merges, special tokens, pattern            minbpe (the .vocab: people)
 *.model             ids, merges, special tokens                     SentencePiece
-training.json       what a person wants to know                     people
+training.json       a summary                                       people
 ==================  ==============================================  ===========================
 
-Every reader raises `FormatError` for a file that is not what it should be, naming the file, the
-line or row, what was expected and what was found. Every writer raises `CannotHoldError` where the
-format cannot hold the tokenizer, with the reason. Paths are local ones or fsspec URLs.
+Every reader raises `FormatError` for an invalid file, with the file, the line or row, the expected
+value and the value found. Every writer raises `CannotHoldError` with the reason if the format
+cannot represent the tokenizer. Paths are local ones or fsspec URLs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""tokenizer.arrow: an Arrow IPC file that holds everything a tokenizer is.
+"""tokenizer.arrow: an Arrow IPC file that contains all parts of a tokenizer.
 
-Columns: id uint32, bytes binary, left uint32, right uint32 (null where no merge made the token),
+Columns: id uint32, bytes binary, left uint32, right uint32 (null if no merge made the token),
 special bool, count int64 (how often the merge's pair occurred; null if unknown). Rows: special
 tokens by id, then tokens that no merge makes by id, then merges in order of rank. A merge whose
-result exists already is a row of its own with the same id and bytes.
+result already exists is a separate row with the same id and bytes.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _TEXTS = ("tie_break", "stop_reason", "counts_fingerprint", "normalizer")
 
 
 def write_arrow(model: TokenizerModel, location: Location) -> None:
-    """Writes tokenizer.arrow. The same model gives the same bytes with the same pyarrow."""
+    """Write tokenizer.arrow. The same model gives the same bytes with the same pyarrow."""
     write_file(location, arrow_bytes(model))
 
 
 def arrow_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer.arrow."""
+    """Return the contents of tokenizer.arrow."""
     specials = list(model.special_tokens.items())
     plain = ~np.isin(model.token_ids, model.merges[:, 2])
     unmerged = len(specials) + int(plain.sum())
@@ -97,12 +97,12 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
 
 
 def read_arrow(location: Location) -> TokenizerModel:
-    """Reads tokenizer.arrow.
+    """Read tokenizer.arrow.
 
     Raises:
-        FormatError: the file is not a tokenizer.arrow, or its rows contradict each other or its
+        FormatError: The file is not a tokenizer.arrow, or its rows contradict each other or its
             fingerprint.
-        OSError: as opening it does.
+        OSError: The file cannot be opened.
     """
     table = _read_table(location)
     metadata = {
@@ -124,7 +124,7 @@ def _read_table(location: Location) -> pa.Table:
     data = read_bytes(location)
     try:
         table = pa.ipc.open_file(data).read_all()
-        table.validate(full=True)  # a malformed file must not lead to reads beyond its buffers
+        table.validate(full=True)  # a malformed file must not cause reads beyond its buffers
         table = table.combine_chunks()
         found = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # names that are not UTF-8
@@ -222,7 +222,7 @@ def _specials_of(rows: pa.Table, location: Location) -> dict[str, int]:
 
 
 def _lists_of(model: TokenizerModel) -> dict[str, list[int] | list[str]]:
-    """What the metadata has as JSON lists, where they are not empty."""
+    """Return the metadata that are JSON lists and not empty."""
     return {
         "prepend": list(model.prepend),
         "append": list(model.append),
@@ -280,7 +280,7 @@ def _text(metadata: dict[str, str], key: str, location: Location) -> str:
 
 
 def _object(metadata: dict[str, str], key: str, location: Location) -> dict[str, Any] | None:
-    """The JSON object of a key; None if there is no such key."""
+    """Return the JSON object of a key, or None if the key is missing."""
     text = metadata.get(key)
     if text is None:
         return None

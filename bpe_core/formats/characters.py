@@ -252,7 +252,7 @@ def _prefix_of_segments(rules: CharacterRules, specials: Iterable[str]) -> Prefi
 def _metaspace_of(
     location: Location, pre_tokenizer: Any, *, has_no_spaces: bool
 ) -> tuple[Prefix, bool] | None:
-    """Return where `Metaspace` puts a space, and its `split`; None if there is no Metaspace."""
+    """Return the prefix of `Metaspace` and its `split`, or None if there is no Metaspace."""
     steps = (
         []
         if pre_tokenizer is None

@@ -46,29 +46,29 @@ FormatName: TypeAlias = Literal[WrittenFormat, "tekken"]
 WRITTEN_FORMATS: tuple[WrittenFormat, ...] = get_args(WrittenFormat)
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 
-# Names of the files that contain a tokenizer, all of them needed.
+# Names of the files of each format; all of them are needed.
 _NAMED: dict[FormatName, tuple[str, ...]] = {
     "arrow": ("tokenizer.arrow",),
     "huggingface": ("tokenizer.json",),
     "tekken": ("tekken.json",),
     "gpt2": ("vocab.json", "merges.txt"),
 }
-# If a directory has one of these, files of other formats beside it do not count.
+# If a directory contains one of these, files of other formats beside it are ignored.
 _PREFERRED: tuple[FormatName, ...] = ("arrow", "huggingface", "tekken")
-# Files with these endings are of the format that their contents show.
+# The format of files with these endings is determined by their contents.
 _ENDINGS = (".tiktoken", ".model")
-# Of a character tokenizer, which is none of the formats.
+# A character tokenizer's file, which is not one of the formats.
 _CHARACTERS = "char_bpe.json"
 _RANK = regex.compile(rb"\s*[A-Za-z0-9+/]+={0,2} \d+\r?(?:\n|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerFile:
-    """A file that holds a tokenizer.
+    """File that contains a tokenizer.
 
     Attributes:
-        format: of `FORMATS`.
-        location: the file; of gpt2 its vocab.json.
+        format: One of `FORMATS`.
+        location: The file; for gpt2, its vocab.json.
     """
 
     format: FormatName

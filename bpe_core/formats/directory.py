@@ -1,4 +1,4 @@
-"""The tokenizer directory: every format that can hold the tokenizer, and training.json."""
+"""Tokenizer directory: every format that can represent the tokenizer, and training.json."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _ARROW = "tokenizer.arrow"
 def save_tokenizer(
     model: TokenizerModel, directory: Location, training: Mapping[str, object] | None = None
 ) -> dict[str, str]:
-    """Writes a tokenizer in every format of its kind that can hold it.
+    """Write a tokenizer in every format of its kind that can represent it.
 
-    tokenizer.arrow, from which `load_tokenizer` reads, is written last. Files of formats that
-    cannot hold this tokenizer are removed if an earlier one left them, one of characters too.
+    tokenizer.arrow, which `load_tokenizer` reads, is written last. Files of formats that cannot
+    represent this tokenizer are removed if another tokenizer left them, also a character-level one.
 
     Args:
-        model: the tokenizer.
-        directory: where to; made if it does not exist.
-        training: what else training.json is to say, JSON values by key; its keys `tokenizer`,
-            `files` and `not_written` are this function's.
+        model: The tokenizer.
+        directory: The directory, which is made if it does not exist.
+        training: Additional content of training.json, JSON values by key; the keys `tokenizer`,
+            `files` and `not_written` are reserved.
 
     Returns:
-        For each format not written, by its files' names, the reason.
+        The reasons why formats were not written, by the names of their files.
 
     Raises:
-        OSError: as writing does.
+        OSError: A file cannot be written.
 
     Example:
         >>> model = TokenizerModel.from_tokens([(0, b"a"), (1, b"b"), (2, b"ab")], [(0, 1, 2)])
@@ -75,11 +75,11 @@ def save_tokenizer(
 
 
 def load_tokenizer(directory: Location) -> TokenizerModel:
-    """Reads the tokenizer that `save_tokenizer` wrote.
+    """Read the tokenizer that `save_tokenizer` wrote.
 
     Raises:
-        FormatError: its tokenizer.arrow is malformed.
-        FileNotFoundError: there is none.
+        FormatError: Its tokenizer.arrow is malformed.
+        FileNotFoundError: There is none.
     """
     return read_arrow(join(directory, _ARROW))
 
@@ -96,7 +96,7 @@ _OF_CHARACTERS: _Encoders = {
     ("tokenizer.model",): lambda model: (sentencepiece_bytes(model),),
 }
 
-# What libraries want beside the file of a format.
+# Files that libraries require beside the file of a format.
 _COMPANIONS: dict[str, tuple[str, Callable[[TokenizerModel], bytes]]] = {
     "tokenizer.json": ("tokenizer_config.json", tokenizer_config_bytes),
     "tokenizer.tiktoken": (
@@ -104,7 +104,7 @@ _COMPANIONS: dict[str, tuple[str, Callable[[TokenizerModel], bytes]]] = {
         lambda model: tiktoken_call(model, "tokenizer.tiktoken"),
     ),
 }
-# All that a tokenizer's directory may have, of bytes or of characters.
+# All possible files of a tokenizer directory, byte-level or character-level.
 TOKENIZER_FILES = frozenset(
     {_ARROW, "char_bpe.json", "training.json"}
     | {name for names in (_OF_BYTES | _OF_CHARACTERS) for name in names}

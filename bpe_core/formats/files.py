@@ -1,4 +1,4 @@
-"""Bytes from and to local paths and fsspec URLs, and the errors of malformed files."""
+"""Files at local paths and fsspec URLs as bytes, and the errors of malformed files."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ _URL = re.compile(r"([A-Za-z][\w+-]*::)*[A-Za-z][\w+-]*://")
 
 
 class CannotHoldError(BpeError, ValueError):
-    """A format that cannot hold this tokenizer; the message is the reason."""
+    """A format cannot represent this tokenizer; the message contains the reason."""
 
 
 def refuse_normalization(model: TokenizerModel) -> None:
-    """For formats of byte-level tokenizers without a normalizer and flags of special tokens.
+    """Check, for a format without normalizers and token flags, that the model has none.
 
     Raises:
-        CannotHoldError: the tokenizer normalizes, merges characters or has such flags.
+        CannotHoldError: The tokenizer normalizes, merges characters, or has special tokens with
+            flags.
     """
     for text, flags in model.token_flags.items():
         raise CannotHoldError(
@@ -52,16 +53,16 @@ def refuse_normalization(model: TokenizerModel) -> None:
 
 
 def join(directory: Location, name: str) -> str:
-    """The location of a file in a directory."""
+    """Return the location of a file in a directory."""
     return f"{os.fspath(directory).rstrip('/')}/{name}"
 
 
 def read_bytes(location: Location) -> bytes:
-    """The contents of a file of at most MAX_FILE_BYTES.
+    """Return the contents of a file of at most MAX_FILE_BYTES.
 
     Raises:
-        FormatError: the file is larger.
-        OSError: as opening it does.
+        FormatError: The file is larger.
+        OSError: The file cannot be opened.
     """
     local = _local_path(location)
     with local.open("rb") if local else fsspec.open(os.fspath(location), "rb") as file:
@@ -75,10 +76,10 @@ def read_bytes(location: Location) -> bytes:
 
 
 def names_in(location: Location) -> list[str] | None:
-    """The names of the files in a directory; None if the location is no directory.
+    """Return the names of the files in a directory, or None if the location is not a directory.
 
     Raises:
-        OSError: as listing it does.
+        OSError: The directory cannot be listed.
     """
     local = _local_path(location)
     if local is not None:
@@ -90,10 +91,10 @@ def names_in(location: Location) -> list[str] | None:
 
 
 def write_files(directory: Location, contents: dict[str, bytes]) -> None:
-    """Writes files so that each appears whole, in the order given.
+    """Write files so that each appears atomically, in the given order.
 
-    On local disk, all are first written under temporary names beginning with `.`, so that a full
-    disk leaves what was there.
+    On local disk, all are first written under temporary names that start with `.`, so that a full
+    disk does not change the existing files.
     """
     local = _local_path(directory)
     if local is None:
@@ -115,13 +116,13 @@ def write_files(directory: Location, contents: dict[str, bytes]) -> None:
 
 
 def write_file(location: Location, data: bytes) -> None:
-    """Writes one file so that it appears whole."""
+    """Write one file so that it appears atomically."""
     directory, _, name = os.fspath(location).rpartition("/")
     write_files(directory or ".", {name: data})
 
 
 def remove(location: Location) -> None:
-    """Removes a file if it exists."""
+    """Remove a file if it exists."""
     local = _local_path(location)
     if local is not None:
         local.unlink(missing_ok=True)
@@ -132,29 +133,29 @@ def remove(location: Location) -> None:
 
 
 def quoted(value: object) -> str:
-    """A value from a file for a message, shortened."""
+    """Return a value from a file for a message, shortened."""
     text = repr(value)
     return text if len(text) <= 120 else f"{text[:100]}... ({len(text)} characters)"
 
 
 def malformed(location: Location, where: str, expected: str, found: str) -> FormatError:
-    """The error for a malformed file."""
+    """Return the error for a malformed file."""
     place = f"{os.fspath(location)}: {where}" if where else os.fspath(location)
     return FormatError(f"{place}: expected {expected}, found {found}")
 
 
 def read_text(location: Location) -> str:
-    """The contents of a UTF-8 file; a byte-order mark at its start is left out."""
+    """Return the contents of a UTF-8 file without a byte-order mark at its start."""
     return _decode(location, read_bytes(location))
 
 
 def read_json_object(location: Location) -> dict[str, Any]:
-    """The object that a JSON file holds; a key given twice is an error."""
+    """Return the object in a JSON file. A duplicate key is an error."""
     return parse_json_object(location, read_bytes(location))
 
 
 def parse_json_object(location: Location, data: bytes) -> dict[str, Any]:
-    """The object that the contents of a JSON file hold; a key given twice is an error."""
+    """Return the object in the contents of a JSON file. A duplicate key is an error."""
     text = _decode(location, data)
     try:
         value = json.loads(text, object_pairs_hook=_object_of)
@@ -166,8 +167,8 @@ def parse_json_object(location: Location, data: bytes) -> dict[str, Any]:
             f"a mistake at column {error.colno}: {error.msg}" if text.strip() else "nothing",
         ) from None
     except RecursionError:
-        raise malformed(location, "", "JSON of little depth", "it nested too deeply") from None
-    except ValueError as error:  # a key twice, or a number of thousands of digits
+        raise malformed(location, "", "JSON of limited depth", "values nested too deeply") from None
+    except ValueError as error:  # a duplicate key, or a number of thousands of digits
         raise malformed(location, "", "a tokenizer's JSON", str(error)) from None
     if not isinstance(value, dict):
         raise malformed(location, "", "a JSON object", quoted(value))
@@ -175,12 +176,12 @@ def parse_json_object(location: Location, data: bytes) -> dict[str, Any]:
 
 
 def dump_json(value: object, *, indent: int | None = None) -> bytes:
-    """JSON as UTF-8, with a line break at its end."""
+    """Return JSON as UTF-8, with a line break at its end."""
     return (json.dumps(value, ensure_ascii=False, indent=indent) + "\n").encode()
 
 
 def built(location: Location, build: Callable[[], Built]) -> Built:
-    """What `build` returns; contradictions that it finds become a FormatError naming the file."""
+    """Return the result of `build`. Turn contradictions into a FormatError that names the file."""
     try:
         return build()
     except (InvalidPatternError, InvalidTokenizerError) as error:

@@ -1,7 +1,7 @@
 """vocab.json and merges.txt: GPT-2's two files, in printable stand-ins.
 
-vocab.json maps each token to its id; merges.txt lists the merges in order of rank, one a line,
-after a line `#version: 0.2`. The pair holds neither the pattern nor which entries are special.
+vocab.json maps each token to its id; merges.txt lists the merges in order of rank, one per line,
+after the line `#version: 0.2`. They contain neither the pattern nor which entries are special.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def read_vocab_merges(
     *,
     pattern: str = "gpt2",
 ) -> TokenizerModel:
-    """Reads vocab.json and merges.txt.
+    """Read vocab.json and merges.txt.
 
     Args:
         vocab_location: vocab.json.
         merges_location: merges.txt, with or without its version line.
-        special_tokens: the texts that are special. One that vocab.json has, other than as a byte
-            or as the result of a merge, keeps the id it has there; the others get max(id) + 1, …
-            in the order given. A mapping states ids.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression; the files do not say.
+        special_tokens: The texts that are special. If vocab.json contains one, other than as a byte
+            or as the result of a merge, it keeps its id; the others get max(id) + 1, … in the order
+            given. A mapping contains ids.
+        pattern: A name in `bpe_core.PATTERNS`, or a regular expression; the files contain none.
 
     Raises:
-        FormatError: a file is malformed, or the two contradict each other.
-        OSError: as opening them does.
+        FormatError: A file is malformed, or the two contradict each other.
+        OSError: A file cannot be opened.
     """
     entries = read_json_object(vocab_location)
     lines = _merge_lines(read_text(merges_location))
@@ -81,10 +81,10 @@ def read_vocab_merges(
 def write_vocab_merges(
     model: TokenizerModel, vocab_location: Location, merges_location: Location
 ) -> None:
-    """Writes vocab.json and merges.txt.
+    """Write vocab.json and merges.txt.
 
     Raises:
-        CannotHoldError: the files would mean another tokenizer; the message says why.
+        CannotHoldError: The files would define another tokenizer; the message contains the reason.
     """
     vocab, merges = vocab_merges_bytes(model)
     write_file(vocab_location, vocab)
@@ -92,7 +92,7 @@ def write_vocab_merges(
 
 
 def vocab_merges_bytes(model: TokenizerModel) -> tuple[bytes, bytes]:
-    """The contents of vocab.json and of merges.txt."""
+    """Return the contents of vocab.json and of merges.txt."""
     refuse_normalization(model)
     if model.gives_unknown_id:
         raise CannotHoldError(
@@ -110,10 +110,10 @@ def vocab_merges_bytes(model: TokenizerModel) -> tuple[bytes, bytes]:
 
 
 def entries_of(model: TokenizerModel) -> dict[str, int]:
-    """All tokens by their text, ordinary ones in stand-ins, special ones as they are; by id.
+    """Return all tokens by text, in order of id: ordinary ones as stand-ins, special ones as is.
 
     Raises:
-        CannotHoldError: a special token's text is also the stand-ins of an ordinary token, or two
+        CannotHoldError: A special token's text equals the stand-ins of an ordinary token, or two
             ordinary tokens have the same bytes.
     """
     if model.equal_ids is not None:
@@ -136,28 +136,28 @@ def entries_of(model: TokenizerModel) -> dict[str, int]:
 
 
 def merges_of(model: TokenizerModel) -> list[tuple[str, str]]:
-    """The two sides of each merge in stand-ins, in order of rank."""
+    """Return the two sides of each merge in stand-ins, in order of rank."""
     texts = _texts_of(model)
     return [(texts[left], texts[right]) for left, right, _ in model.merges.tolist()]
 
 
 def _texts_of(model: TokenizerModel) -> dict[int, str]:
-    """The ordinary tokens in stand-ins, by id."""
+    """Return the ordinary tokens in stand-ins, by id."""
     tokens = model.tokens
-    text = to_stand_ins(b"".join(token for _, token in tokens))  # a character a byte
+    text = to_stand_ins(b"".join(token for _, token in tokens))  # one character per byte
     ends = itertools.accumulate(len(token) for _, token in tokens)
     return {i: text[end - len(token) : end] for (i, token), end in zip(tokens, ends, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrdinaryTokens:
-    """The entries of a vocabulary in stand-ins that are not special tokens.
+    """Entries of a vocabulary in stand-ins that are not special tokens.
 
     Attributes:
         ids: int64[n], ascending.
-        tokens: their bytes, n values.
-        entries: the entries that they were made of.
-        specials: those of the entries that are left out.
+        tokens: The tokens' bytes, n values.
+        entries: The entries from which they were made.
+        specials: Special tokens among the entries, which are left out.
     """
 
     ids: NDArray[np.int64]
@@ -167,12 +167,26 @@ class OrdinaryTokens:
 
     @classmethod
     def of_entries(
-        cls, location: Location, where: str, entries: Mapping[str, Any], specials: Collection[str]
+        cls,
+        location: Location,
+        where: str,
+        entries: Mapping[str, Any],
+        specials: Collection[str],
+        *,
+        leave_out_others: bool = False,
     ) -> OrdinaryTokens:
-        """The entries of a file, without those of special tokens.
+        """Return the entries of a file, without those of special tokens.
+
+        Args:
+            location: the file, for errors.
+            where: the place in it.
+            entries: text to id.
+            specials: texts of special tokens.
+            leave_out_others: leave out texts that are not of stand-ins, which no text becomes.
 
         Raises:
-            FormatError: a value that is no id, an id given twice, a key that is not of stand-ins.
+            FormatError: A value is not an id, an id occurs twice, or a key is not made of
+                stand-ins.
         """
         columns = entries_in_stand_ins(dict(entries), specials, MAX_ID)
         if columns is not None:
@@ -180,6 +194,13 @@ class OrdinaryTokens:
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
             tokens = pa.BinaryArray.from_buffers(pa.binary(), len(ids), buffers)
             return cls(ids=ids, tokens=tokens, entries=entries, specials=specials)
+        if leave_out_others:
+            kept = {
+                text: token_id
+                for text, token_id in entries.items()
+                if text in specials or from_stand_ins(text) is not None
+            }
+            return cls.of_entries(location, where, kept, specials)
         raise cls._first_wrong_entry(location, where, entries, specials)
 
     @staticmethod
@@ -217,13 +238,14 @@ class OrdinaryTokens:
     def merges_of(
         self, location: Location, merges: Sequence[list[Any]], where: Callable[[int], str]
     ) -> NDArray[np.int64]:
-        """The ids (left, right, result) of merges, each a list of its two sides.
+        """Return the ids (left, right, result) of merges, each a list of its two sides.
 
-        Of a pair given twice the last place counts, as in GPT-2's and Hugging Face's encoders.
+        Of a pair that occurs twice, the last rank counts, as in GPT-2's and Hugging Face's
+        encoders.
 
         Raises:
-            FormatError: one that is not two texts of stand-ins, or whose sides or result are no
-                ordinary tokens; `where` says where it stands in the file.
+            FormatError: A merge is not two texts of stand-ins, or a side or the result is not an
+                ordinary token; `where` returns its position in the file.
         """
         ids = self.by_text
         texts = (text for left, right in merges for text in (left, right, left + right))
@@ -258,7 +280,7 @@ class OrdinaryTokens:
 
 
 def _merge_lines(text: str) -> list[tuple[int, str]]:
-    """The lines that are merges, with their numbers from 1."""
+    """Return the lines that are merges, with their numbers from 1."""
     # Not splitlines: only \n and \r\n end a line here.
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return [
@@ -292,5 +314,5 @@ def _special_ids(
 
 
 def is_ordinary(text: str, made: Collection[str]) -> bool:
-    """Whether an entry of this text is a byte or the result of a merge, of those made."""
+    """Return True if an entry with this text is a byte or the result of one of the merges."""
     return text in made or (len(text) == 1 and from_stand_ins(text) is not None)

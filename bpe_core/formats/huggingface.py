@@ -50,7 +50,7 @@ from bpe_core.special_tokens import TOKEN_FLAGS
 
 _END_OF_TEXT = "<|endoftext|>"
 _NORMALIZERS = {"NFC": "nfc", "NFKC": "nfkc"}
-# What `normalize_quotes` does, in the library's steps.
+# The effect of `normalize_quotes` as the library's steps.
 _QUOTE_STEPS: list[dict[str, Any]] = [
     {
         "type": "Replace",
@@ -59,7 +59,7 @@ _QUOTE_STEPS: list[dict[str, Any]] = [
     }
     for target in ("'", '"')
 ]
-# Added tokens are compared in time that is the sum of the squares of their lengths.
+# Comparing added tokens takes time proportional to the sum of the squares of their lengths.
 _MOST_COMPARED = 20_000_000
 
 
@@ -76,16 +76,16 @@ _MODEL: dict[str, Any] = {
 
 
 def write_huggingface(model: TokenizerModel, location: Location) -> None:
-    """Writes tokenizer.json.
+    """Write tokenizer.json.
 
     Raises:
-        CannotHoldError: the library would give other ids; the message says why.
+        CannotHoldError: The library would give other ids; the message contains the reason.
     """
     write_file(location, huggingface_bytes(model))
 
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer.json."""
+    """Return the contents of tokenizer.json."""
     steps = _characters_json(model, model.characters) if model.characters else _bytes_json(model)
     texts = {i: text for text, i in steps["model"]["vocab"].items()}
     return dump_json(
@@ -147,15 +147,15 @@ def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, 
 
 
 def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer_config.json, where `transformers` finds what it calls bos and eos.
+    """Return the contents of tokenizer_config.json, where `transformers` finds bos and eos.
 
-    They are the token that is put before, and the one that is put after a text. Where none is put
-    after it, `<|endoftext|>` is the eos if there is such a special token.
+    They are the tokens that are put before and after a text. If none is put after it,
+    `<|endoftext|>` is the eos if there is such a special token.
     """
     texts = {i: text for text, i in model.special_tokens.items()}
     config: dict[str, object] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,  # true leaves out spaces when decoding
+        "clean_up_tokenization_spaces": False,  # true would remove spaces when decoding
     }
     if len(model.prepend) == 1 and (bos := texts.get(model.prepend[0])):
         config["bos_token"] = bos
@@ -167,17 +167,17 @@ def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
 
 
 def read_huggingface(location: Location) -> TokenizerModel:
-    """Reads a tokenizer.json of a BPE tokenizer, of bytes or of characters.
+    """Read a tokenizer.json of a BPE tokenizer, of bytes or of characters.
 
     All added tokens become special tokens; those with `"special": false` are the model's
-    `nonspecial_tokens`. What a template puts around a text is its `prepend` and `append`, which
-    encoding leaves out: ids are those of `encode(text, add_special_tokens=False)`.
+    `nonspecial_tokens`. The tokens that a template puts around a text are its `prepend` and
+    `append`, which encoding leaves out: ids are those of `encode(text, add_special_tokens=False)`.
 
     Raises:
-        FormatError: the file is malformed, or has something that would change ids and that this
-            package does not do: another normalizer than NFC and NFKC, another model than BPE,
-            dropout, truncation, ….
-        OSError: as opening it does.
+        FormatError: The file is malformed, or contains something that would change ids and that
+            this package does not support: another normalizer than NFC and NFKC, another model than
+            BPE, dropout, truncation, ….
+        OSError: The file cannot be opened.
     """
     root, merges = read_tokenizer_json(location)
     for key, instead in (("truncation", "cut"), ("padding", "pad")):
@@ -197,7 +197,10 @@ def read_huggingface(location: Location) -> TokenizerModel:
     parts = read(location, root, model, vocab, specials, merges)
     known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
     parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
-    parts["token_flags"] = _flags_of(location, added, root.get("normalizer"), "characters" in parts)
+    normalizer = root.get("normalizer")
+    if normalizer is not None and not steps_of(location, "normalizer", normalizer, "normalizers"):
+        normalizer = None
+    parts["token_flags"] = _flags_of(location, added, normalizer, "characters" in parts)
     parts["nonspecial_tokens"] = frozenset(
         token["content"] for token in added if not token.get("special", False)
     )
@@ -218,7 +221,9 @@ def _read_bytes(
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
     _check_apart(location, specials, vocab, ())
-    tokens = OrdinaryTokens.of_entries(location, "model.vocab, ", vocab, specials)
+    tokens = OrdinaryTokens.of_entries(
+        location, "model.vocab, ", vocab, specials, leave_out_others=True
+    )
     rows = merges.find_rows(*flatten(tokens.tokens), tokens.ids, stand_ins=True)
     if rows is None:
         _check_apart(location, specials, vocab, merges.sides)
@@ -295,7 +300,7 @@ def _normalizer_json(steps: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, bool]:
-    """The Unicode normalization form, and whether `normalize_quotes` follows it."""
+    """Return the Unicode normalization form, and True if `normalize_quotes` follows it."""
     if normalizer is None:
         return None, False
     steps = steps_of(location, "normalizer", normalizer, "normalizers")
@@ -311,7 +316,7 @@ def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, boo
 def _flags_of(
     location: Location, added: list[Any], normalizer: Any, merges_characters: bool
 ) -> dict[str, frozenset[str]]:
-    """The flags of added tokens; `normalized` where it shows.
+    """Return the flags of added tokens, `normalized` only where it makes a difference.
 
     The library looks for normalized tokens in normalized text, after the others.
     """
@@ -338,7 +343,10 @@ def _flags_of(
 
 
 def _check_whole_pretokens(model: TokenizerModel) -> None:
-    """Refuses a special token that a whole pre-token of other bytes would be taken for."""
+    """Refuse a special token whose text equals the stand-ins of other bytes.
+
+    With `ignore_merges`, Hugging Face would give its id to a pre-token of these bytes.
+    """
     if not model.ignore_merges:
         return
     for text in model.special_tokens:
@@ -350,7 +358,7 @@ def _check_whole_pretokens(model: TokenizerModel) -> None:
 
 
 def _check_decoder(location: Location, decoder: Any) -> None:
-    """Decoding is of bytes here, so a file may leave it out, but not ask for something else."""
+    """Check that a decoder, which may be missing, only decodes bytes."""
     if decoder is not None:
         for step in steps_of(location, "decoder", decoder, "decoders"):
             expect(location, "decoder.type", step.get("type"), "ByteLevel")
@@ -377,7 +385,7 @@ def _check_model(location: Location, model: dict[str, Any]) -> None:
 def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
     missing = [byte for byte in range(256) if to_stand_ins(bytes([byte])) not in vocab]
     if missing:
-        # Hugging Face would fall back to unk_token or <0x..> tokens, or leave the byte out.
+        # Hugging Face would fall back to unk_token or <0x..> tokens, or drop the byte.
         raise malformed(
             location,
             "model.vocab",
@@ -387,7 +395,7 @@ def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
 
 
 def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any]) -> dict[str, int]:
-    """The added tokens with the ids that the library gives them, checked against the stated."""
+    """Return the added tokens with the library's ids, checked against the file's."""
     specials: dict[str, int] = {}
     largest = len(vocab) - 1
     for i, entry in enumerate(added):
@@ -412,7 +420,7 @@ def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any])
 
 
 def _overlap(plain: list[str], normalized: list[str]) -> bool:
-    """Whether texts of the two lists can overlap; true if they are too many to say."""
+    """Return true if texts of the two lists can overlap, or are too many to compare."""
     if not plain or not normalized:
         return False
     if sum(len(text) ** 2 for text in plain + normalized) > _MOST_COMPARED:
@@ -431,13 +439,13 @@ def _overlap(plain: list[str], normalized: list[str]) -> bool:
 def _check_apart(
     location: Location, specials: Mapping[str, int], vocab: Mapping[str, Any], merges: Sequence[Any]
 ) -> None:
-    """Refuses an added token that is also what ordinary text becomes."""
+    """Refuse an added token that ordinary text can also become."""
     # Only these can be the result of a merge.
     asked = {text for text in specials if text in vocab and from_stand_ins(text) is not None}
     try:
         made = asked.intersection(map("".join, merges))
     except TypeError:
-        made = set()  # a merge that is not of texts, which is reported where merges are read
+        made = set()  # a merge without texts is reported where merges are read
     for text in asked:
         if is_ordinary(text, made):
             raise malformed(

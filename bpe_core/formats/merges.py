@@ -1,4 +1,4 @@
-"""tokenizer.json as an object, and its merges apart from it."""
+"""tokenizer.json as an object, with its merges read separately."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["FileMerges", "read_tokenizer_json"]
 
 @dataclass(frozen=True)
 class FileMerges:
-    """The array model.merges of a tokenizer.json.
+    """Array model.merges of a tokenizer.json.
 
     Attributes:
         location: the file.
-        data: its contents.
-        texts: the merges as native code reads them; None if they are not written as usual.
+        data: contents of the file.
+        texts: the merges as native code reads them, or None if they have an unusual form.
     """
 
     location: Location
@@ -41,7 +41,7 @@ class FileMerges:
     ) -> NDArray[np.int64] | None:
         """Return int64[m, 3], the ids (left, right, result) of the merges, in order of rank.
 
-        Of a pair given twice the last place counts, as in Hugging Face's encoder.
+        Of a pair that occurs twice, the last rank counts, as in Hugging Face's encoder.
 
         Args:
             keys, offsets: bytes of the tokens: token i is keys[offsets[i]:offsets[i + 1]].
@@ -55,7 +55,7 @@ class FileMerges:
 
     @cached_property
     def sides(self) -> list[list[Any]]:
-        """The sides of each merge, from "a b" or a list.
+        """Return the sides of each merge, from "a b" or a list.
 
         Raises:
             FormatError: model.merges is not a list.

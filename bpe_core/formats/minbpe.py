@@ -1,4 +1,4 @@
-r"""minbpe's two files: `.model`, which holds the tokenizer, and `.vocab`, which people read.
+r"""minbpe's two files: `.model`, which contains the tokenizer, and `.vocab`, for people.
 
 A `.model` has the lines
 
@@ -9,7 +9,7 @@ A `.model` has the lines
     one line for each merge, in order: the ids of its left and right side
 
 Ids 0 to 255 are the bytes; merge i makes id 256 + i. `.vocab` shows the bytes of every id, control
-characters as `\u000a`; what is not UTF-8 in them is shown as U+FFFD, so it cannot be read back.
+characters as `\u000a` and bytes that are not UTF-8 as U+FFFD, so it cannot be read back.
 
 Source: https://github.com/karpathy/minbpe, `Tokenizer.save` and `Tokenizer.load`.
 """
@@ -45,12 +45,12 @@ _FORMS = {"gpt2": GPT2_SPLIT_PATTERN, "cl100k": GPT4_SPLIT_PATTERN}
 
 @dataclass(frozen=True, kw_only=True)
 class MinbpeModel:
-    """What a `.model` file holds, in its order.
+    """Content of a `.model` file, in its order.
 
     Attributes:
-        pattern: a regular expression, or "" for none.
-        special_tokens: text to id.
-        merges: the ids of both sides; merge i makes id 256 + i.
+        pattern: A regular expression, or "" for none.
+        special_tokens: Text to id.
+        merges: The ids of both sides; merge i makes id 256 + i.
     """
 
     pattern: str
@@ -59,32 +59,33 @@ class MinbpeModel:
 
 
 def read_minbpe(location: Location) -> TokenizerModel:
-    """Reads a `.model` file.
+    """Read a `.model` file.
 
     Raises:
-        FormatError: the file is malformed, or its ids contradict each other.
-        OSError: as opening it does.
+        FormatError: The file is malformed, or its ids contradict each other.
+        OSError: The file cannot be opened.
     """
     found = read_model_file(location)
     return built(location, lambda: model_of(found))
 
 
 def write_minbpe(model: TokenizerModel, prefix: Location) -> None:
-    """Writes `prefix` + ".model" and `prefix` + ".vocab".
+    """Write `prefix` + ".model" and `prefix` + ".vocab".
 
     Raises:
-        CannotHoldError: minbpe would make another tokenizer of them; the message says why.
+        CannotHoldError: minbpe would read another tokenizer from them; the message contains the
+            reason.
     """
     write_both(prefix, *minbpe_bytes(model))
 
 
 def minbpe_bytes(model: TokenizerModel) -> tuple[bytes, bytes]:
-    """The contents of `.model` and of `.vocab`, special tokens in order of id.
+    """Return the contents of `.model` and of `.vocab`, with special tokens in order of id.
 
-    A named pattern is written as minbpe has it, or in its published form; `none` as an empty line.
+    A named pattern is written in minbpe's or its published form, and `none` as an empty line.
 
     Raises:
-        CannotHoldError: the tokenizer is not one that minbpe could have.
+        CannotHoldError: minbpe cannot represent the tokenizer.
     """
     found = minbpe_model(model)
     merges = {pair: 256 + rank for rank, pair in enumerate(found.merges)}
@@ -92,12 +93,12 @@ def minbpe_bytes(model: TokenizerModel) -> tuple[bytes, bytes]:
 
 
 def minbpe_model(model: TokenizerModel) -> MinbpeModel:
-    """A tokenizer as minbpe has it.
+    """Return a tokenizer in minbpe's form.
 
     Raises:
-        CannotHoldError: minbpe's ids are the bytes in order and then merges in order, each of
-            earlier ids and with an id of its own, and this tokenizer's are not; or it has a
-            normalizer, a chain of patterns or `ignore_merges`.
+        CannotHoldError: The ids are not the bytes in order and then merges in order, each of
+            earlier ids and with a separate id; or the tokenizer has a normalizer, a chain of
+            patterns or `ignore_merges`.
     """
     refuse_normalization(model)
     if len(resolve_pattern(model.pattern).steps) > 1:
@@ -134,10 +135,10 @@ def minbpe_model(model: TokenizerModel) -> MinbpeModel:
 
 
 def model_of(found: MinbpeModel) -> TokenizerModel:
-    """The tokenizer that minbpe makes of these values.
+    """Return the tokenizer that minbpe makes of these values.
 
     Raises:
-        InvalidPatternError, InvalidTokenizerError: they contradict each other.
+        InvalidPatternError, InvalidTokenizerError: They contradict each other.
     """
     _check_size(found.merges)
     tokens = [bytes([byte]) for byte in range(256)]
@@ -154,7 +155,7 @@ def model_of(found: MinbpeModel) -> TokenizerModel:
 
 
 def _check_size(merges: list[Pair]) -> None:
-    """A few lines of a file, each doubling a token, would fill any memory."""
+    """Check the total size of tokens: a few lines, each doubling a token, could fill any memory."""
     lengths = [1] * 256
     total = len(lengths)
     for rank, (left, right) in enumerate(merges):
@@ -168,10 +169,10 @@ def _check_size(merges: list[Pair]) -> None:
 
 
 def split_pattern(pattern: str) -> str:
-    """A pattern as minbpe has it: of a name its own form or the published one, else as it is.
+    """Return a pattern in minbpe's form: its own or the published one of a name, others unchanged.
 
     Raises:
-        InvalidPatternError: it is no name and does not compile.
+        InvalidPatternError: It is not a name and does not compile.
 
     Example:
         >>> split_pattern("gpt2") == GPT2_SPLIT_PATTERN, split_pattern("[a-z]+")
@@ -184,11 +185,11 @@ def split_pattern(pattern: str) -> str:
 
 
 def read_model_file(location: Location) -> MinbpeModel:
-    """Reads a `.model` file as it is.
+    """Read a `.model` file without interpreting it.
 
     Raises:
-        FormatError: a line is not what it should be.
-        OSError: as opening it does.
+        FormatError: A line is invalid.
+        OSError: The file cannot be opened.
     """
     lines = _lines(read_text(location))
 
@@ -232,11 +233,11 @@ def _merges_of(location: Location, first_line: int, lines: list[str]) -> list[Pa
 
 
 def model_file_bytes(values: MinbpeModel) -> bytes:
-    """The contents of a `.model` file.
+    """Return the contents of a `.model` file.
 
     Raises:
-        CannotHoldError: minbpe would read something else: white space in a special token or around
-            the pattern, a line break in it, or a chain of patterns.
+        CannotHoldError: minbpe would read something else: whitespace in a special token or around
+            the pattern, a line break in the pattern, or a chain of patterns.
     """
     pattern = values.pattern
     if pattern and len(resolve_pattern(pattern).steps) > 1:
@@ -265,11 +266,11 @@ def model_file_bytes(values: MinbpeModel) -> bytes:
 
 
 def vocab_file_bytes(vocab: Mapping[int, bytes], merges: Mapping[Pair, int]) -> bytes:
-    """The contents of a `.vocab` file: a line for each id, with the parts it is merged from.
+    """Return the contents of a `.vocab` file: one line per id, with the parts of its merge.
 
     Args:
-        vocab: id to bytes, in the order of the lines.
-        merges: pair of ids to the id that it makes.
+        vocab: Id to bytes, in the order of the lines.
+        merges: Pair of ids to the resulting id.
     """
     shown = {i: render_token(token) for i, token in vocab.items()}
     pairs = {i: pair for pair, i in merges.items()}
@@ -284,13 +285,13 @@ def vocab_file_bytes(vocab: Mapping[int, bytes], merges: Mapping[Pair, int]) -> 
 
 
 def write_both(prefix: Location, model_file: bytes, vocab_file: bytes) -> None:
-    """Writes `prefix` + ".model" and `prefix` + ".vocab"."""
+    """Write `prefix` + ".model" and `prefix` + ".vocab"."""
     write_file(f"{os.fspath(prefix)}.model", model_file)
     write_file(f"{os.fspath(prefix)}.vocab", vocab_file)
 
 
 def replace_control_characters(text: str) -> str:
-    r"""The text with its control characters, and others without a glyph, as `\u` and their number.
+    r"""Return the text with control characters and others without a glyph as `\u` escapes.
 
     These are the characters of Unicode's category C, in the version of Python's `unicodedata`.
 
@@ -298,7 +299,7 @@ def replace_control_characters(text: str) -> str:
         >>> print(replace_control_characters("a\nb"))
         a\u000ab
     """
-    if text.isprintable():  # spares most tokens the look at each character
+    if text.isprintable():  # most tokens need no look at each character
         return text
     return "".join(
         f"\\u{ord(character):04x}" if unicodedata.category(character)[0] == "C" else character
@@ -307,7 +308,7 @@ def replace_control_characters(text: str) -> str:
 
 
 def render_token(token: bytes) -> str:
-    r"""A token to be read by people: control characters escaped, what is not UTF-8 as U+FFFD.
+    r"""Return a token for people: control characters escaped, bytes that are not UTF-8 as U+FFFD.
 
     Example:
         >>> print(render_token(b" end\r\n"), render_token("é".encode()[:1]))
@@ -317,7 +318,7 @@ def render_token(token: bytes) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text; other than for `splitlines`, only line feeds and returns end one."""
+    """Return the lines of a text. Unlike `splitlines`, only line feeds and returns end a line."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 

@@ -1,27 +1,30 @@
 r"""The pre_tokenizer of tokenizer.json: how text is split before merges apply.
 
-Read are chains of `Split` and `Digits` that end in `ByteLevel`, as published byte-level tokenizers
-have them:
+The reader accepts chains of `Split`, `Digits` and `Punctuation` that end in `ByteLevel`, as in
+published byte-level tokenizers:
 
 - GPT-2: `ByteLevel` with its own pattern;
 - Llama 3, Qwen, gpt-oss: one `Split`, then `ByteLevel` without a pattern;
 - SmolLM, StarCoder: `Digits`, then `ByteLevel` with its own pattern;
 - DeepSeek: several `Split`, then `ByteLevel`.
 
-More than one splitting step is a chain of patterns (`bpe_core.patterns`). What joins or drops
-pieces (`Removed`, `MergedWithNext`, …) is refused, and so is any other pre-tokenizer.
+More than one splitting step is a chain of patterns (`bpe_core.patterns`). Expressions are read as
+Oniguruma reads them, and written in the syntax of `regex` where the two differ; what a behavior
+makes of matches is part of the expression. What drops text is refused, and so is any other
+pre-tokenizer.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import regex
+from typing import Any, get_args
 
 from bpe_core.formats.files import CannotHoldError, Location, malformed, quoted
 from bpe_core.formats.json_values import expect, object_of, steps_of
-from bpe_core.formats.oniguruma import first_difference
 from bpe_core.patterns import PATTERNS, THEN, resolve_pattern
+from bpe_core.split_patterns.parser import parse
+from bpe_core.split_patterns.sets import Named, Span, Union
+from bpe_core.split_patterns.syntax import Character, Node, Sequence, UnsupportedPatternError
+from bpe_core.split_patterns.translation import Behavior, isolate, translate, write
 
 BYTE_LEVEL = {
     "type": "ByteLevel",
@@ -29,54 +32,55 @@ BYTE_LEVEL = {
     "trim_offsets": True,
     "use_regex": False,
 }
+_PUNCTUATION = Character(
+    Union((Span(33, 47), Span(58, 64), Span(91, 96), Span(123, 126), Named("gc=P")))
+)
 _NAMES = {regex: name for name, regex in reversed(PATTERNS.items())}
 
 
 def pre_tokenizer_of(pattern: str) -> dict[str, object]:
-    """The pre_tokenizer that splits as the pattern does.
+    """Return the pre_tokenizer that splits like the pattern.
 
     Raises:
-        CannotHoldError: a custom pattern that the library may read differently.
+        CannotHoldError: The library may read a custom pattern differently.
     """
     resolved = resolve_pattern(pattern)
     if resolved.name == "none":
         return dict(BYTE_LEVEL)
     if resolved.name == "gpt2":
         return {**BYTE_LEVEL, "use_regex": True}
-    for step in resolved.steps:
-        if (difference := _difference(step)) is not None:
-            raise CannotHoldError(
-                "the custom pattern may mean something else to Hugging Face's regex engine, from "
-                f"{difference!r} on"
-            )
+    try:
+        steps = [translate(step, "regex", "oniguruma") for step in resolved.steps]
+    except UnsupportedPatternError as error:
+        raise CannotHoldError(
+            f"the custom pattern may mean something else to Hugging Face's regex engine: {error}"
+        ) from None
     splits = [
         {"type": "Split", "pattern": {"Regex": step}, "behavior": "Isolated", "invert": False}
-        for step in resolved.steps
+        for step in steps
     ]
     return {"type": "Sequence", "pretokenizers": [*splits, dict(BYTE_LEVEL)]}
 
 
 def pattern_of(location: Location, pre_tokenizer: Any) -> str:
-    """The pattern that splits as a pre_tokenizer does.
+    """Return the pattern that splits like a pre_tokenizer.
 
     Raises:
-        FormatError: there is none; the message names the step.
+        FormatError: There is none; the message names the step.
     """
     steps = steps_of(location, "pre_tokenizer", pre_tokenizer, "pretokenizers")
     types = [step.get("type") for step in steps]
-    # Not a set: the types of a damaged file need not be hashable.
-    known = all(type_ in ("Split", "Digits") for type_ in types[:-1])
+    # Not a set: the types in a damaged file may not be hashable.
+    known = all(type_ in ("Split", "Digits", "Punctuation") for type_ in types[:-1])
     if not types or types[-1] != "ByteLevel" or not known:
         raise malformed(
             location,
             "pre_tokenizer",
-            "steps of type Split or Digits, and ByteLevel as the last",
+            "steps of type Split, Digits or Punctuation, and ByteLevel as the last",
             quoted(types),
         )
-    expressions = [
-        _split_pattern(location, step) if step["type"] == "Split" else _digits(location, step)
-        for step in steps[:-1]
-    ]
+    readers = {"Split": _split, "Digits": _digits, "Punctuation": _punctuation}
+    expressions = [readers[step["type"]](location, step) for step in steps[:-1]]
     byte_level = steps[-1]
     expect(location, "ByteLevel.add_prefix_space", byte_level.get("add_prefix_space", True), False)
     use_regex = byte_level.get("use_regex", True)
@@ -89,28 +93,42 @@ def pattern_of(location: Location, pre_tokenizer: Any) -> str:
     return _NAMES.get(pattern, pattern)
 
 
-def _split_pattern(location: Location, split: dict[str, Any]) -> str:
+def _split(location: Location, split: dict[str, Any]) -> str:
     pattern = object_of(location, "Split.pattern", split.get("pattern"))
-    expression = pattern.get("Regex")
-    if expression is None and isinstance(pattern.get("String"), str):
-        expression = regex.escape(pattern["String"], special_only=True)
-    if not isinstance(expression, str) or not expression or len(pattern) != 1:
+    expression, literal = pattern.get("Regex"), pattern.get("String")
+    found = literal if expression is None else expression
+    if not isinstance(found, str) or not found or len(pattern) != 1:
         raise malformed(
             location, "Split.pattern", '{"Regex": ...} or {"String": ...}', quoted(pattern)
         )
-    behavior = split.get("behavior"), split.get("invert", False)
-    # To remove what does not match is to isolate matches, if the pattern matches everything.
-    isolates = behavior == ("Removed", True) and expression in _NAMES
-    if behavior[0] != "Isolated" and not isolates:
-        raise malformed(location, "Split.behavior and Split.invert", '"Isolated"', quoted(behavior))
-    if (difference := _difference(expression)) is not None:
+    invert = split.get("invert", False)
+    expect(location, "Split.invert", invert, True, False)
+    behavior = _behavior(location, "Split.behavior", split.get("behavior"))
+    try:
+        if expression is not None and behavior == "Isolated":
+            return translate(expression, "oniguruma", "regex")
+        node: Node
+        if expression is None:
+            node = Sequence(tuple(Character(Span(ord(c), ord(c))) for c in found))
+        else:
+            node = parse(expression, "oniguruma")
+        isolated = isolate(node, behavior, invert=invert)
+        if isolated is node and expression is not None:
+            return translate(expression, "oniguruma", "regex")
+        return write(isolated, "regex")
+    except UnsupportedPatternError as error:
         raise malformed(
             location,
-            "Split.pattern",
-            "a known pattern, or one that this package's regex engine reads as Hugging Face's does",
-            f"one that may differ from {difference!r} on",
-        )
-    return expression
+            "Split.pattern and Split.behavior",
+            "what a pattern of this package can mean",
+            str(error),
+        ) from None
+
+
+def _behavior(location: Location, where: str, value: Any) -> Behavior:
+    expect(location, where, value, *get_args(Behavior))
+    behavior: Behavior = value
+    return behavior
 
 
 def _digits(location: Location, step: dict[str, Any]) -> str:
@@ -119,5 +137,10 @@ def _digits(location: Location, step: dict[str, Any]) -> str:
     return r"\p{N}" if individual else r"\p{N}+"
 
 
-def _difference(expression: str) -> str | None:
-    return None if expression in _NAMES else first_difference(expression)
+def _punctuation(location: Location, step: dict[str, Any]) -> str:
+    where = "Punctuation.behavior"
+    behavior = _behavior(location, where, step.get("behavior", "Isolated"))
+    try:
+        return write(isolate(_PUNCTUATION, behavior, invert=False), "regex")
+    except UnsupportedPatternError as error:
+        raise malformed(location, where, "one that drops no text", str(error)) from None

@@ -1,7 +1,7 @@
-"""The wire format of Protocol Buffers: reading and writing the fields of a message.
+"""Wire format of Protocol Buffers: reading and writing the fields of a message.
 
-Of the format there is what SentencePiece's `.model` has: numbers, 32-bit and 64-bit values, and
-byte strings, of which one may be a message. Groups are refused, which nobody writes any more.
+Only the parts that SentencePiece's `.model` needs: numbers, 32-bit and 64-bit values, and byte
+strings, which may be messages. Groups, which are obsolete, are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_VARINT_BYTES = 10
 
 
 class WireError(ValueError):
-    """Bytes that are not a message; the message says where and why."""
+    """Bytes that are not a message; the error contains the position and the reason."""
 
 
 def fields_of(data: bytes) -> Iterator[Field]:

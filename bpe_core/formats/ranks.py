@@ -1,21 +1,21 @@
-"""tokenizer.tiktoken: one line a token, its bytes in base64 and its rank, which is its id.
+"""tokenizer.tiktoken: one line per token, its bytes in base64 and its rank, which is its id.
 
-tiktoken has no list of merges. It joins, again and again, the two neighbours whose bytes together
-have the lowest rank, the leftmost such place first; and a pre-token that has a rank is one token
-at once. This module turns ranks into merges, and tells when merges are the same as ranks.
+tiktoken has no list of merges. It repeatedly joins the two neighbours whose joined bytes have the
+lowest rank, at the leftmost such position; and a pre-token that has a rank becomes that token at
+once. This module converts ranks to merges, and determines when merges are equivalent to ranks.
 
-**Why merges can say what ranks say.** Take any text and a moment when tiktoken joins `p` and `q`
-into `t`. Nothing was ever joined across the two ends of this place, and of the joins within it,
-each was the lowest and leftmost there. So they are the joins, in the same order, that the bytes of
-`t` alone go through. There is one such course, so there is one `(p, q)`: each token has at most one
-last join, whatever stands around it. The merges `(p, q) -> t`, in order of rank, therefore do
-what the ranks do; and other ways to split `t` that are listed beside it, at the same rank, never
-apply. A token that its own bytes do not reach is never made by joining; tiktoken gives it only to
-a pre-token of exactly its bytes (`ignore_merges`).
+**Merges can express ranks.** Take any text and the moment when tiktoken joins `p` and `q` into `t`.
+No earlier join crossed either end of this part of the text, and each join inside it was the lowest
+and leftmost there. So they are the joins, in the same order, that the bytes of `t` alone go
+through. There is only one such sequence, so there is one `(p, q)`: each token has at most one last
+join, whatever text surrounds it. Therefore the merges `(p, q) -> t`, in order of rank, have the
+same effect as the ranks; and other ways to split `t` that are listed with the same rank never
+apply. A token that its own bytes do not merge into is never made by joining; tiktoken only gives it
+to a pre-token of exactly its bytes (`ignore_merges`).
 
-The same holds of merges by pairs: of several merges that make the same bytes only one ever
-applies. So a tokenizer trained here, whose merges make each byte sequence from bytes that reach
-it, has in its ids the ranks that mean the same; that is checked for every tokenizer, not assumed.
+The same applies to merges by pairs: of several merges that make the same bytes only one ever
+applies. So a tokenizer trained here, whose merges make each byte sequence from bytes that merge
+into it, has ids that are the equivalent ranks; this is checked for every tokenizer, not assumed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from bpe_core.formats.files import (
     write_file,
 )
 from bpe_core.model import MAX_ID, TokenizerModel, byte_ids_of
+from bpe_core.patterns import pattern_of_tiktoken
 
 # Joining takes time quadratic in the length of a token. The longest published one has 128 bytes.
 MAX_TOKEN_BYTES = 4096
@@ -50,20 +51,24 @@ MAX_TOKEN_BYTES = 4096
 def read_tiktoken(
     location: Location, *, pattern: str, special_tokens: Mapping[str, int] | None = None
 ) -> TokenizerModel:
-    """Reads a .tiktoken file.
+    """Read a .tiktoken file.
 
     Args:
-        location: the file.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression; the file does not say.
-        special_tokens: text to id; the file holds none.
+        location: The file.
+        pattern: A name in `bpe_core.PATTERNS`, or a regular expression; the file contains none.
+        special_tokens: Text to id; the file contains none.
 
     Raises:
-        FormatError: a line is not a token and a rank, or the tokens contradict each other.
-        OSError: as opening it does.
+        FormatError: A line is not a token and a rank, or the tokens contradict each other.
+        OSError: The file cannot be opened.
     """
     ids, tokens = _read_ranks(location)
     return model_of_ranks(
-        location, ids, tokens, pattern=pattern, special_tokens=special_tokens or {}
+        location,
+        ids,
+        tokens,
+        pattern=pattern_of_tiktoken(pattern),
+        special_tokens=special_tokens or {},
     )
 
 
@@ -75,17 +80,17 @@ def model_of_ranks(
     pattern: str,
     special_tokens: Mapping[str, int],
 ) -> TokenizerModel:
-    """Return the tokenizer that does what ranks do.
+    """Return the tokenizer that is equivalent to ranks.
 
     Args:
-        location: the file, for errors.
+        location: The file, for errors.
         token_ids: int64[n], ascending in the order of the ranks.
-        tokens: their bytes, n values.
-        pattern: a name of `bpe_core.PATTERNS` or a regular expression.
-        special_tokens: text to id.
+        tokens: The tokens' bytes, n values.
+        pattern: A name in `bpe_core.PATTERNS`, or a regular expression.
+        special_tokens: Text to id.
 
     Raises:
-        FormatError: the tokens contradict each other.
+        FormatError: The tokens contradict each other.
     """
     merges = merges_of_ranks(token_ids, tokens)
     unreached = int(np.sum(pc.binary_length(tokens).to_numpy() > 1)) > len(merges)
@@ -103,16 +108,16 @@ def model_of_ranks(
 
 
 def write_tiktoken(model: TokenizerModel, location: Location) -> None:
-    """Writes a .tiktoken file of the ordinary tokens, lowest rank first.
+    """Write a .tiktoken file of the ordinary tokens, lowest rank first.
 
     Raises:
-        CannotHoldError: tiktoken would give other ids; the message says why.
+        CannotHoldError: tiktoken would give other ids; the message contains the reason.
     """
     write_file(location, tiktoken_bytes(model))
 
 
 def tiktoken_bytes(model: TokenizerModel) -> bytes:
-    """The contents of tokenizer.tiktoken."""
+    """Return the contents of tokenizer.tiktoken."""
     refuse_normalization(model)
     tokens = model.tokens
     missing = set(range(256)) - {token[0] for _, token in tokens if len(token) == 1}
@@ -127,10 +132,10 @@ def tiktoken_bytes(model: TokenizerModel) -> bytes:
 
 
 def why_not_ranks(model: TokenizerModel) -> str | None:
-    """Why the ids of a tokenizer are not ranks that mean the same; None if they are.
+    """Return the reason why ids are not equivalent ranks, or None if they are.
 
-    They are if no two ids have the same bytes, if the merges' results are in order of id, if every
-    last join of the ranks is among the merges, and if each token is reached by its own bytes or
+    They are if no two ids have the same bytes, the merges' results are in order of id, every last
+    join of the ranks is among the merges, and each token is the result of merging its own bytes or
     `ignore_merges` is set.
     """
     if model.equal_ids is not None:
@@ -168,11 +173,11 @@ def why_not_ranks(model: TokenizerModel) -> str | None:
 
 
 def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
-    """Whether each token above a byte is made by one merge and by merging its own bytes.
+    """Return True if each longer token has one merge, and its own bytes merge into it.
 
-    Then, results being in order of id, ranks mean the same. Of tokens in this order: as long as
-    two parts of a token's bytes are joined into an earlier token, that is its only join and its
-    only merge, in ranks and merges alike; so the last join is the token's own merge.
+    Then, if results are in order of id, ranks are equivalent. Proof by this order: as long as two
+    parts of a token's bytes are joined into an earlier token, that is its only join and its only
+    merge, for ranks and merges alike; so the last join is the token's own merge.
     """
     tokens = model.tokens
     longer = [(i, token) for i, token in tokens if len(token) > 1]
@@ -184,7 +189,7 @@ def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
 def makes_its_tokens(
     token_ids: NDArray[np.int64], tokens: pa.BinaryArray, merges: NDArray[np.int64]
 ) -> bool:
-    """Whether the merges make each token of its own bytes."""
+    """Return True if the merges make each token from its own bytes."""
     left, right, result = merges.astype(np.uint32).T.copy()
     byte_ids = byte_ids_of(token_ids, tokens)
     encoder = Encoder(byte_ids, left, right, result, MAX_ID, None, cache_entries=1)
@@ -192,11 +197,11 @@ def makes_its_tokens(
 
 
 def merges_of_ranks(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> NDArray[np.int64]:
-    """The last join of each token that its own bytes reach, by rank.
+    """Return the last join of each token that its own bytes merge into, by rank.
 
     Args:
         token_ids: int64[n], ascending: ids, which are ranks.
-        tokens: their bytes, n values.
+        tokens: The tokens' bytes, n values.
 
     Returns:
         int64[m, 3], the ids of (left, right, token): the two parts into which
@@ -213,7 +218,7 @@ def merges_of_ranks(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> NDA
 
 
 def _read_ranks(location: Location) -> tuple[NDArray[np.int64], pa.BinaryArray]:
-    """The ranks, ascending, and the tokens that have them."""
+    """Return the ranks, ascending, and their tokens."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(read_bytes(location).split(b"\n"), 1):
         try:

@@ -39,7 +39,7 @@ class _RanksClass:
     """A published class that encodes with ranks.
 
     Attributes:
-        pattern: by which it splits.
+        pattern: the pattern by which it splits.
         reserved: number of ids after the ranks that are special tokens, named in the file or not.
     """
 
@@ -55,13 +55,13 @@ _CLASSES: Final[Mapping[str, _RanksClass]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RanksConfig:
-    """What a tokenizer_config.json adds to ranks.
+    """Content of a tokenizer_config.json that ranks lack.
 
     Attributes:
-        pattern: of the class that it names; None if the class is unknown.
-        class_name: the class.
-        special_tokens: text to id, those that the file names.
-        nonspecial_tokens: those that decoding keeps.
+        pattern: pattern of the class that it names, or None if the class is unknown.
+        class_name: name of the class.
+        special_tokens: text to id of the special tokens that the file names.
+        nonspecial_tokens: special tokens that decoding keeps.
         reserved: number of ids after the ranks that are special tokens, named in the file or not.
     """
 
@@ -82,11 +82,11 @@ class RanksConfig:
 
 
 def read_ranks_config(ranks: Location) -> RanksConfig | None:
-    """Read the tokenizer_config.json beside a file of ranks; None if there is none.
+    """Read the tokenizer_config.json beside a file of ranks, or return None if there is no file.
 
     Raises:
         FormatError: the file is malformed, or a token has a flag that would change ids.
-        OSError: as opening it does.
+        OSError: a file cannot be opened.
     """
     directory = str(ranks).rpartition("/")[0] or "."
     if CONFIG not in (names_in(directory) or []):

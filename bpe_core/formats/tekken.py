@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from bpe_core.formats.files import Location, malformed, quoted, read_json_object
 from bpe_core.formats.json_values import list_of, object_of
-from bpe_core.formats.oniguruma import first_difference
 from bpe_core.formats.ranks import MAX_TOKEN_BYTES, model_of_ranks
 from bpe_core.model import MAX_ID, TokenizerModel
 from bpe_core.patterns import PATTERNS
+from bpe_core.split_patterns.syntax import UnsupportedPatternError
+from bpe_core.split_patterns.translation import translate
 
 # Special tokens of the first files, which contain none. Later versions of the format must.
 _FIRST_SPECIAL_TOKENS: Final = (
@@ -54,13 +55,12 @@ def read_tekken(location: Location) -> TokenizerModel:
     pattern = config.get("pattern")
     if not isinstance(pattern, str) or not pattern:
         raise malformed(location, "config.pattern", "a regular expression", quoted(pattern))
-    if pattern not in _NAMES and (difference := first_difference(pattern)) is not None:
+    try:
+        pattern = translate(pattern, "fancy_regex", "regex")
+    except UnsupportedPatternError as error:
         raise malformed(
-            location,
-            "config.pattern",
-            "a known pattern, or one that this package's regex engine reads as tiktoken's does",
-            f"one that may differ from {difference!r} on",
-        )
+            location, "config.pattern", "what a pattern of this package can mean", str(error)
+        ) from None
     reserved = _number(location, config, "default_num_special_tokens", _MOST_SPECIAL_TOKENS)
     size = _number(location, config, "default_vocab_size", MAX_ID + 1)
     specials, kept = _special_tokens(location, root, config.get("version"), reserved)

@@ -1,10 +1,11 @@
 """The post_processor of tokenizer.json: the special tokens around a text.
 
 A `TemplateProcessing` puts special tokens around one text (`single`), or around two (`pair`). A
-tokenizer has the ids of the first (`prepend`, `append`); another template for one text is refused.
-That for two decides no ids here, so it may be any. Written is the one that follows: each text with
-its own tokens, of type 0 and of type 1. `ByteLevel` as a post-processor moves offsets, not ids, and
-is passed over.
+tokenizer has the ids of the former (`prepend`, `append`); other templates for one text are refused.
+The template for two texts determines no ids here, so any is accepted, with any types; the writer
+derives it from `single`, with each text's own tokens, of type 0 and of type 1. `RobertaProcessing`
+and `BertProcessing` put one token before and one after a text. `ByteLevel` as a post-processor
+moves offsets, not ids, and is ignored.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from bpe_core.formats.json_values import list_of, object_of, steps_of
 from bpe_core.model import TokenizerModel
 
 Around = tuple[tuple[int, ...], tuple[int, ...]]
+# Of RobertaProcessing and BertProcessing: before and after a text.
+_PAIR_KEYS = ("cls", "sep")
 
 
 def post_processor_of(model: TokenizerModel, texts: Mapping[int, str]) -> dict[str, object] | None:
-    """The post_processor that adds what the tokenizer prepends and appends; None if nothing.
+    """Return the post_processor that adds the tokenizer's `prepend` and `append`, or None.
 
     Args:
-        model: the tokenizer.
-        texts: of the ids that it prepends and appends.
+        model: The tokenizer.
+        texts: Texts of these ids.
     """
     if not model.prepend and not model.append:
         return None
@@ -41,21 +44,29 @@ def post_processor_of(model: TokenizerModel, texts: Mapping[int, str]) -> dict[s
 
 
 def around_of(location: Location, post_processor: Any, special_ids: set[int]) -> Around:
-    """The ids that a post_processor puts before and after a text.
+    """Return the ids that a post_processor puts before and after a text.
 
     Raises:
-        FormatError: it does something else too, or adds other ids than special tokens'.
+        FormatError: It does something else, or adds ids that are not special tokens.
     """
     if post_processor is None:
         return (), ()
     steps = steps_of(location, "post_processor", post_processor, "processors")
     templates = [step for step in steps if step.get("type") != "ByteLevel"]
     types = [step.get("type") for step in templates]
-    if types not in ([], ["TemplateProcessing"]):
-        raise malformed(
-            location, "post_processor", "ByteLevel and one TemplateProcessing", quoted(types)
-        )
-    return _around(location, templates[0], special_ids) if templates else ((), ())
+    if not templates:
+        return (), ()
+    if types == ["TemplateProcessing"]:
+        return _around(location, templates[0], special_ids)
+    if types in (["RobertaProcessing"], ["BertProcessing"]):
+        before, after = (_pair_id(location, templates[0], key, special_ids) for key in _PAIR_KEYS)
+        return (before,), (after,)
+    raise malformed(
+        location,
+        "post_processor",
+        "ByteLevel and one TemplateProcessing, RobertaProcessing or BertProcessing",
+        quoted(types),
+    )
 
 
 def _template(
@@ -76,7 +87,7 @@ def _around(location: Location, template: dict[str, Any], special_ids: set[int])
     at = middle[0] if len(middle) == 1 else 0
     before, after = _names(location, single[:at]), _names(location, single[at + 1 :])
     expected = _template(before, after, "A", 0)
-    if single != expected:
+    if list(map(_without_type, single)) != expected:
         raise malformed(
             location,
             "post_processor.single",
@@ -92,6 +103,29 @@ def _around(location: Location, template: dict[str, Any], special_ids: set[int])
         return tuple(i for name in names for i in _ids(location, name, tokens, special_ids))
 
     return ids_of(before), ids_of(after)
+
+
+def _without_type(piece: Any) -> Any:
+    """Return the piece of a template with type 0."""
+    if not isinstance(piece, dict):
+        return piece
+    return {
+        kind: {**value, "type_id": 0}
+        if isinstance(value, dict) and type(value.get("type_id")) is int
+        else value
+        for kind, value in piece.items()
+    }
+
+
+def _pair_id(location: Location, processor: dict[str, Any], key: str, special_ids: set[int]) -> int:
+    """Return the id in a pair of text and id."""
+    found = list_of(location, f"post_processor.{key}", processor.get(key))
+    token_id = found[1] if len(found) == 2 else None
+    if type(token_id) is not int or token_id not in special_ids:
+        raise malformed(
+            location, f"post_processor.{key}", "an added token with its id", quoted(found)
+        )
+    return token_id
 
 
 def _check_pieces(location: Location, pair: Any) -> None:

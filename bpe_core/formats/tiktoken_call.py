@@ -1,7 +1,7 @@
-"""The call of `tiktoken.Encoding` that goes with a .tiktoken file, as a Python module.
+"""The call of `tiktoken.Encoding` that belongs to a .tiktoken file, as a Python module.
 
-Ranks alone are no tokenizer: the pattern and the special tokens stand here, ready to be imported or
-copied. Nothing in this package runs the module.
+Ranks alone are not a tokenizer: the module adds the pattern and the special tokens, to be imported
+or copied. Nothing in this package runs the module.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from bpe_core.formats.files import CannotHoldError
-from bpe_core.formats.oniguruma import first_difference
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
+from bpe_core.split_patterns.parser import parse
+from bpe_core.split_patterns.program import may_be_empty
+from bpe_core.split_patterns.syntax import UnsupportedPatternError
+from bpe_core.split_patterns.translation import translate
 
 
 def call_name(ranks_name: str) -> str:
-    """The name of the module that goes with a file of ranks.
+    """Return the name of the module that belongs to a file of ranks.
 
     Example:
         >>> call_name("tokenizer.tiktoken")
@@ -26,11 +29,11 @@ def call_name(ranks_name: str) -> str:
 
 
 def tiktoken_call(model: TokenizerModel, ranks_name: str) -> bytes:
-    """The module, to stand beside the file of ranks.
+    """Return the module, to be stored beside the file of ranks.
 
     Raises:
-        CannotHoldError: tiktoken has no pattern that splits as this tokenizer's does, or it may
-            find other special tokens.
+        CannotHoldError: tiktoken has no pattern that splits like this tokenizer's, or it may find
+            other special tokens.
     """
     _check_not_begun_by_another(model.special_tokens)
     name = ranks_name.removesuffix(".tiktoken")
@@ -59,8 +62,8 @@ encoding = tiktoken.Encoding(
 
 
 def _check_not_begun_by_another(special_tokens: Iterable[str]) -> None:
-    """Refuses a special token that begins another: tiktoken takes whichever it tries first."""
-    # In order, what begins with a text follows it.
+    """Refuse a special token that is a prefix of another: tiktoken uses the one it tries first."""
+    # In sorted order, texts with a common prefix follow that prefix.
     for text, following in pairwise(sorted(special_tokens)):
         if following.startswith(text):
             raise CannotHoldError(
@@ -70,20 +73,23 @@ def _check_not_begun_by_another(special_tokens: Iterable[str]) -> None:
 
 
 def pat_str(pattern: str) -> str:
-    """The pattern as tiktoken is to be given it.
+    """Return the pattern in the form for tiktoken.
 
     Raises:
-        CannotHoldError: it has none that splits alike.
+        CannotHoldError: There is none that splits in the same way.
     """
     resolved = resolve_pattern(pattern)
     if resolved.name is not None:
         return resolved.regex
     if len(resolved.steps) > 1:
         raise CannotHoldError("the pattern is a chain of several, and tiktoken takes one")
-    # The constructs that two engines were found to agree on mean the same to the third.
-    if (difference := first_difference(pattern)) is not None:
+    try:
+        if may_be_empty(parse(pattern, "regex")):
+            raise CannotHoldError("the pattern may match nothing, which tiktoken cannot encode")
+        translated = translate(pattern, "regex", "fancy_regex")
+    except UnsupportedPatternError as error:
         raise CannotHoldError(
-            f"the custom pattern may mean something else to tiktoken, from {difference!r} on"
-        )
-    # tiktoken drops what its pattern leaves unmatched; here that is a pre-token of its own.
-    return rf"{pattern}|(?:(?!{pattern})[\s\S])+"
+            f"the custom pattern may mean something else to tiktoken: {error}"
+        ) from None
+    # tiktoken drops unmatched text; here it is a separate pre-token.
+    return rf"{translated}|(?:(?!{translated})[\s\S])+"

@@ -1,6 +1,9 @@
 #include "vocabulary_splitter.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <stdexcept>
+#include <utility>
 
 namespace bpe {
 namespace {
@@ -56,6 +59,24 @@ VocabularySplitter::VocabularySplitter(const std::vector<uint32_t>& characters,
     const size_t bit = filter_bit(static_cast<uint32_t>(pair >> 32), static_cast<uint32_t>(pair));
     filter_[bit / 64] |= uint64_t{1} << bit % 64;
   }
+}
+
+VocabularySplitter::VocabularySplitter(State state)
+    : unknown_(state.unknown),
+      split_before_space_(state.split_before_space),
+      known_(std::move(state.known)),
+      filter_(std::move(state.filter)) {
+  const size_t bits = filter_.size() * 64;
+  if (state.parted.size() != parted_.size() || !std::has_single_bit(bits) ||
+      bits < size_t{1} << kLeastFilterBits) {
+    throw std::invalid_argument("not the state of a splitter");
+  }
+  std::copy(state.parted.begin(), state.parted.end(), parted_.begin());
+  filter_shift_ = 64 - std::countr_zero(bits);
+}
+
+VocabularySplitter::State VocabularySplitter::state() const {
+  return {unknown_, split_before_space_, known_, {parted_.begin(), parted_.end()}, filter_};
 }
 
 DecodedCharacter VocabularySplitter::read(const uint8_t* text, size_t size) {

@@ -35,10 +35,23 @@ class VocabularySplitter : public Splitter {
     size_t n;
   };
 
+  // What a splitter is made of, for one that splits alike elsewhere.
+  struct State {
+    UnknownCharacters unknown;
+    bool split_before_space;
+    std::vector<uint64_t> known;
+    std::vector<uint8_t> parted;
+    std::vector<uint64_t> filter;
+  };
+
   // characters: all of the vocabulary. tokens: those that merges make. split_before_space: a space
   // begins a pre-token whatever is before it.
   VocabularySplitter(const std::vector<uint32_t>& characters, const Tokens& tokens,
                      bool split_before_space, UnknownCharacters unknown);
+
+  // std::invalid_argument for a state that no splitter has.
+  explicit VocabularySplitter(State state);
+  State state() const;
 
   size_t scan(const uint8_t* text, size_t size, size_t pos, size_t* ends,
               size_t capacity) const override;

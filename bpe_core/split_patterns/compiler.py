@@ -1,4 +1,4 @@
-"""Split patterns as native automata."""
+"""Compilation of split patterns to native automata."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _END = 0x110000
 
 @dataclass(frozen=True)
 class Compiled:
-    """A chain of patterns, compiled.
+    """Compiled chain of patterns.
 
     Attributes:
-        splitter: What splits text.
-        looks_far: True if a pattern looks further than one character, which takes a second pass.
+        splitter: The native splitter.
+        looks_far: True if a pattern looks at more than one neighbour, which needs a second pass.
     """
 
     splitter: PatternSplitter
@@ -80,11 +80,11 @@ def _to_array(code: Sequence[Instruction]) -> NDArray[np.int32]:
 
 
 def _classify(places: list[Place]) -> tuple[list[int], list[int], NDArray[np.uint8]]:
-    """Divide all characters into classes that no set tells apart.
+    """Divide all characters into classes that no set distinguishes.
 
     Returns:
-        The ascending starts of ranges, the class of each, and for each set whether it contains
-        each class; the last column tells of the edge of the text.
+        The ascending starts of ranges, the class of each, and for each set whether it contains each
+        class; the last column is for the edge of the text.
     """
     changes: dict[int, int] = {0: 0}
     for number, place in enumerate(places):

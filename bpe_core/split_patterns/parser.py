@@ -1,4 +1,4 @@
-r"""Reading split patterns as the libraries read them that their files are for.
+"""Parser of split patterns for the dialects of the libraries that use them.
 
 Three dialects: ``regex``, the Python package, for patterns of a configuration; ``fancy_regex`` of
 Rust, for the patterns of tiktoken; ``oniguruma``, for tokenizer.json. The same text can mean
@@ -9,6 +9,7 @@ line break. What cannot be read exactly is refused by name.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -22,8 +23,7 @@ from bpe_core.split_patterns.sets import (
     Named,
     Span,
     Union,
-    expands_to,
-    expansions,
+    expanding,
     find_property,
     resolve,
 )
@@ -141,7 +141,7 @@ class _Parser:
                     spans = zip(bounds[::2], bounds[1::2], strict=True)
                     found = tuple(c for a, b in spans for c in range(a, b))
             letters.append(found)
-        for expansion in expansions():
+        for expansion in expanding().values():
             for i in range(len(letters) - len(expansion) + 1):
                 window = letters[i : i + len(expansion)]
                 if all(c in found for c, found in zip(expansion, window, strict=True)):
@@ -154,8 +154,7 @@ class _Parser:
         if self.peek("("):
             return self.group()
         if self.peek("["):
-            begin = self.at
-            return Character(self.check_case(self.bracketed(), self.text[begin : self.at]))
+            return Character(self.bracketed())
         character = self.text[self.at]
         self.at += 1
         if character == "\\":
@@ -179,21 +178,12 @@ class _Parser:
         if not self.flags.ignore_case:
             return characters
         if self.dialect == "regex" and self.flags.sets:
-            self.check_full_folding(characters)
+            raise _unsupported("ignoring case with the flag V1", self.text)
         folded = Folded(characters, dotted=self.dialect == "regex")
-        return characters if resolve(folded) == resolve(characters) else folded
-
-    def check_full_folding(self, characters: CharacterSet) -> None:
-        raise _unsupported("ignoring case with the flag V1", self.text)
-
-    def check_case(self, characters: CharacterSet, text: str) -> CharacterSet:
-        """Refuse a class that case folding makes of several characters in Oniguruma."""
-        if self.flags.ignore_case and self.dialect == "oniguruma":
-            bounds = resolve(characters)
-            for a, b in zip(bounds[::2], bounds[1::2], strict=True):
-                if b - a < 1000 and any(expands_to(c) for c in range(a, b)):
-                    raise _unsupported("a letter of several when ignoring case", text)
-        return characters
+        bounds = resolve(folded)
+        if self.dialect == "oniguruma" and any(bisect_right(bounds, c) % 2 for c in expanding()):
+            raise _unsupported("a letter of several when ignoring case", self.text)
+        return characters if bounds == resolve(characters) else folded
 
     def line_start(self) -> Node:
         if self.dialect == "oniguruma":
@@ -297,7 +287,7 @@ class _Parser:
                 least, most = counts
                 interval = True
             written = self.text[begin : self.at + 1]
-            if isinstance(body, Edge | WordBoundary | Look):
+            if not _reads(body):
                 raise _unsupported("a repeated place", written)
             if node is not body and self.dialect != "oniguruma":
                 raise _unsupported("a repeated repetition", written)
@@ -480,8 +470,6 @@ class _Parser:
                 raise _unsupported("a class of POSIX", self.text[begin:])
             if self.flags.sets:
                 return self.bracketed()
-        if self.peek("]") and self.dialect == "oniguruma" and first:
-            raise _unsupported("an empty class", self.text[begin:])
         low = self.class_character()
         if not isinstance(low, int):
             return low
@@ -518,6 +506,20 @@ class _Parser:
         self.flags = flags
         is_character = isinstance(found, Span) and found.first == found.last
         return found.first if is_character and isinstance(found, Span) else found
+
+
+def _reads(node: Node) -> bool:
+    """Return True if a character may be read, False if the node only looks at a place."""
+    match node:
+        case Character():
+            return True
+        case Sequence(parts):
+            return any(map(_reads, parts))
+        case Alternation(branches):
+            return any(map(_reads, branches))
+        case Repeat(body) | Atomic(body):
+            return _reads(body)
+    return False
 
 
 def _before(characters: CharacterSet) -> Look:

@@ -1,8 +1,8 @@
-"""Programs of split patterns: what native code makes automata of.
+"""Programs of split patterns, from which native code makes automata.
 
 A program is a list of instructions, in the order in which a backtracking engine would try them
-(Thompson's construction with priorities). Looking at one character before or after a place is an
-instruction; looking further is a program of its own, `Scout`, whose findings the main one reads.
+(Thompson's construction with priorities). A look at one character before or after a position is an
+instruction; a longer look is a separate program, `Scout`, whose results the main program reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bpe_core.split_patterns.syntax import (
     WordBoundary,
 )
 
-__all__ = ["Instruction", "Op", "Program", "Scout", "assemble"]
+__all__ = ["Instruction", "Op", "Program", "Scout", "assemble", "may_be_empty"]
 
 _MOST_INSTRUCTIONS = 20_000
 _MOST_SCOUTS = 3
@@ -54,7 +54,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Place:
-    """A condition on one neighbour: a character of the set, or (`or_edge`) none."""
+    """Condition on one neighbour: a character of the set, or (`or_edge`) no character."""
 
     bounds: Bounds
     or_edge: bool
@@ -141,8 +141,8 @@ class _Assembler:
                 self.add_look(node)
             case Edge(at):
                 self.require(Op.PREVIOUS if at == "start" else Op.NEXT, _NOTHING, True)
-            case WordBoundary(of, negative):
-                self.add_word_boundary(of, negative)
+            case WordBoundary():
+                self.add(_expand(node))
 
     def add_branches(self, branches: tuple[Node, ...]) -> None:
         joined = _as_character(Alternation(branches))
@@ -165,7 +165,7 @@ class _Assembler:
             return self.add_possessive(repeat)
         lazy = repeat.kind == "lazy"
         most = repeat.most
-        if _may_be_empty(repeat.body) and (most is None or most > 1):
+        if may_be_empty(repeat.body) and (most is None or most > 1):
             raise UnsupportedPatternError("a repetition of what may be nothing")
         for _ in range(repeat.least):
             self.add(repeat.body)
@@ -263,17 +263,17 @@ class _Assembler:
         self.program.scouts.append(Scout(look.ahead, code))
         self.emit(Op.SCOUT, len(self.program.scouts) - 1, int(not look.negative))
 
-    def add_word_boundary(self, word: CharacterSet, negative: bool) -> None:
-        inside, outside = resolve(word), resolve(Complement(word))
-        split = self.emit(Op.SPLIT)
-        self.code[split].first = len(self.code)
-        self.require(Op.PREVIOUS, inside, False)
-        self.require(Op.NEXT, inside if negative else outside, not negative)
-        end = self.emit(Op.JUMP)
-        self.code[split].second = len(self.code)
-        self.require(Op.PREVIOUS, outside, True)
-        self.require(Op.NEXT, outside if negative else inside, negative)
-        self.code[end].first = len(self.code)
+
+def _expand(boundary: WordBoundary) -> Node:
+    """Return the conditions on both neighbours that a boundary is."""
+    word = Character(boundary.of)
+    inside = Look(word, ahead=False, negative=False)
+    outside = Look(word, ahead=False, negative=True)
+    to_inside = Look(word, ahead=True, negative=False)
+    to_outside = Look(word, ahead=True, negative=True)
+    if boundary.negative:
+        return Alternation((Sequence((inside, to_inside)), Sequence((outside, to_outside))))
+    return Alternation((Sequence((inside, to_outside)), Sequence((outside, to_inside))))
 
 
 def _outside(bounds: Bounds) -> Bounds:
@@ -328,18 +328,19 @@ def _join(sets: list[Bounds]) -> Bounds:
     return tuple(result)
 
 
-def _may_be_empty(node: Node) -> bool:
+def may_be_empty(node: Node) -> bool:
+    """Return True if the node may match without a character."""
     match node:
         case Character():
             return False
         case Sequence(parts):
-            return all(map(_may_be_empty, parts))
+            return all(map(may_be_empty, parts))
         case Alternation(branches):
-            return any(map(_may_be_empty, branches))
+            return any(map(may_be_empty, branches))
         case Repeat(body, least, _, _):
-            return least == 0 or _may_be_empty(body)
+            return least == 0 or may_be_empty(body)
         case Atomic(body):
-            return _may_be_empty(body)
+            return may_be_empty(body)
     return True
 
 
@@ -360,4 +361,6 @@ def _reverse(node: Node) -> Node:
             return Look(body, not ahead, negative)
         case Edge(at):
             return Edge("end" if at == "start" else "start")
+        case WordBoundary():
+            return _reverse(_expand(node))
     return node

@@ -1,14 +1,14 @@
-"""Sets of characters, as split patterns describe them, over Unicode 16.0.
+"""Sets of characters in split patterns, over Unicode 16.0.
 
-A set is described by a small tree (`CharacterSet`), from which its code points follow: the bounds
-of its ranges, ascending, so that ``(65, 91)`` contains A to Z.
+A set is described by a small tree (`CharacterSet`), from which its code points follow: the
+ascending bounds of its ranges, so that ``(65, 91)`` contains A to Z.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -25,8 +25,7 @@ __all__ = [
     "Named",
     "Span",
     "Union",
-    "expands_to",
-    "expansions",
+    "expanding",
     "find_property",
     "resolve",
 ]
@@ -38,7 +37,7 @@ _END = 0x110000
 
 @dataclass(frozen=True)
 class Span:
-    """The characters from `first` to `last`."""
+    """Characters from `first` to `last`."""
 
     first: int
     last: int
@@ -46,35 +45,35 @@ class Span:
 
 @dataclass(frozen=True)
 class Named:
-    """A property of characters, by its key in the tables: ``gc=Lu``, ``sc=Han``, ``word``, …."""
+    """Property of characters, by its key in the tables: ``gc=Lu``, ``sc=Han``, ``word``, …."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Union:
-    """The characters in any of the sets."""
+    """Characters in any of the sets."""
 
     members: tuple[CharacterSet, ...]
 
 
 @dataclass(frozen=True)
 class Intersection:
-    """The characters in all of the sets."""
+    """Characters in all of the sets."""
 
     members: tuple[CharacterSet, ...]
 
 
 @dataclass(frozen=True)
 class Complement:
-    """The characters outside of the set."""
+    """Characters outside of the set."""
 
     of: CharacterSet
 
 
 @dataclass(frozen=True)
 class Folded:
-    """The characters in the set and their other cases.
+    """Characters in the set and their other cases.
 
     With `dotted`, i has the other case U+0130 too, as in the package ``regex``.
     """
@@ -108,7 +107,7 @@ def resolve(described: CharacterSet) -> Bounds:
 
 
 def _combine(sets: list[Bounds], least: int) -> Bounds:
-    """Return the code points that are in at least so many of the sets."""
+    """Return the code points that are in at least this number of the sets."""
     changes = [(bound, 1 - 2 * (i & 1)) for bounds in sets for i, bound in enumerate(bounds)]
     changes.sort()
     result: list[int] = []
@@ -139,14 +138,9 @@ def _fold(bounds: Bounds, dotted: bool) -> Bounds:
     return _combine([bounds, *spans], 1) if spans else bounds
 
 
-def expands_to(code_point: int) -> tuple[int, ...] | None:
-    """Return the several characters that full case folding makes of one; None for most."""
-    return _tables().expansions.get(code_point)
-
-
-def expansions() -> Iterable[tuple[int, ...]]:
-    """Return what characters become that full case folding makes several of."""
-    return set(_tables().expansions.values())
+def expanding() -> Mapping[int, tuple[int, ...]]:
+    """Return the characters that full case folding turns into several, and the results."""
+    return _tables().expansions
 
 
 # Sets that consist of others.
@@ -258,7 +252,7 @@ _POSIX = {"cntrl", "digit", "punct"}
 
 
 def find_property(name: str, *, blocks: str | None = None) -> Named | None:
-    r"""Return the set of ``\p{name}``, or None if there is none of this name.
+    r"""Return the set of ``\p{name}``, or None for an unknown name.
 
     Args:
         name: ``Lu``, ``Letter``, ``Han``, ``Script=Han``, …; case, spaces, hyphens and underscores

@@ -1,4 +1,4 @@
-"""What a split pattern consists of, whichever dialect it was written in."""
+"""Syntax trees of split patterns, independent of the dialect in which they are written."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Character:
 
 @dataclass(frozen=True)
 class Sequence:
-    """Its parts one after the other; nothing if there are none."""
+    """Consecutive nodes; the empty text if there are none."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Alternation:
-    """The first of the branches that lets the whole match."""
+    """Branches, the first of which that lets the whole pattern match is used."""
 
     branches: tuple[Node, ...]
 
@@ -58,14 +58,14 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Atomic:
-    """The body as it matches first, whatever follows."""
+    """The first match of the body, without backtracking into it."""
 
     body: Node
 
 
 @dataclass(frozen=True)
 class Look:
-    """A place before (`ahead`) or after which the body matches, or does not (`negative`)."""
+    """Position before (`ahead`) or after which the body matches, or does not (`negative`)."""
 
     body: Node
     ahead: bool
@@ -74,14 +74,14 @@ class Look:
 
 @dataclass(frozen=True)
 class Edge:
-    """The start or the end of the text."""
+    """Start or end of the text."""
 
     at: Literal["start", "end"]
 
 
 @dataclass(frozen=True)
 class WordBoundary:
-    """A place between a character of the set and one that is not, or an edge; or any other."""
+    """Position between a character of the set and one outside of it, or an edge; or any other."""
 
     of: CharacterSet
     negative: bool

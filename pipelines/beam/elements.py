@@ -20,6 +20,7 @@ from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.windowed_value import WindowedValue
 
+from bpe_core._native import VocabularySplitter
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.config import SourceConfig
@@ -61,6 +62,7 @@ def element_options(
     *,
     normalizer: str | None = None,
     normalize_quotes: bool = False,
+    splitter: VocabularySplitter | None = None,
     invalid_utf8: str = "reject",
 ) -> ReadOptions:
     """Return the options for documents that are elements, as for records of files."""
@@ -73,6 +75,7 @@ def element_options(
         special_tokens,
         normalizer=normalizer,
         normalize_quotes=normalize_quotes,
+        splitter=splitter,
     )
     return reading.options
 

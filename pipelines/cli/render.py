@@ -44,6 +44,7 @@ def show_plan(plan: BuildPlan, console: Console) -> None:
         "count files": f"{plan.shards:,}" if plan.shards else "none: nothing is trained",
         "token files": _first_to_last(plan.token_files),
         "token ids": plan.id_type,
+        "text is split": plan.splitting,
         "output": plan.output,
     }
     if plan.skipped:

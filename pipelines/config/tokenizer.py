@@ -48,7 +48,7 @@ class RulesConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """The tokenizer: how to train it, or where to find a finished one (`path`)."""
+    """The tokenizer: rules of its training, or the location of a finished one (`path`)."""
 
     path: Text | None = Field(
         default=None,

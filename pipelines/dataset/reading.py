@@ -49,16 +49,16 @@ class TokenFile:
     """A token file, as the manifest describes it.
 
     Attributes:
-        name: in the directory of the token files.
+        name: file name, in the directory of the token files.
         split: "train" or "validation".
-        generation: of its inputs: "base", "add001", ….
-        index: of the file in its split and generation.
+        generation: generation of its inputs: "base", "add001", ….
+        index: number of the file in its split and generation.
         rows: number of rows; a very long document has several.
         documents: number of rows with part 0.
         tokens: number of ids.
         text_bytes: size of the source text.
         size: size of the file in bytes.
-        xxh3_128: of the file's bytes, in hexadecimal.
+        xxh3_128: checksum of the file's bytes, in hexadecimal.
     """
 
     name: str
@@ -78,9 +78,9 @@ class TokenChunk:
     """Consecutive rows: row i has `ids[offsets[i]:offsets[i + 1]]`.
 
     Attributes:
-        file: of the rows.
+        file: file that contains the rows.
         first_row: number of the first row in the file.
-        ids: uint16 or uint32, of all rows, without gaps; read-only.
+        ids: uint16 or uint32, the ids of all rows, without gaps; read-only.
         offsets: int64, one more than rows; the first is 0.
         columns: the other requested columns of these rows.
     """
@@ -465,8 +465,9 @@ def find_model(output: Directory, fingerprint: str, tokenizer: str | None) -> Mo
 
     Args:
         output: directory of the build.
-        fingerprint: of the tokenizer.
-        tokenizer: its directory; None: `tokenizer/` in the output, else where the build found it.
+        fingerprint: fingerprint of the tokenizer.
+        tokenizer: its directory, or None for `tokenizer/` in the output, else the build's location
+            of it.
 
     Raises:
         ConfigError: there is none, or it is another one.

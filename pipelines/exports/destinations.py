@@ -25,14 +25,14 @@ def export_dataset(
     beam: BeamConfig | None = None,
     beam_args: Sequence[str] = (),
 ) -> str:
-    """Export the output of a build, by its path or URL. Return what the command prints.
+    """Export the output of a build, given by its path or URL. Return the text for the terminal.
 
     Args:
         output: The output.
         destination: The directory to write to, or `hf://datasets/ORG/NAME[@BRANCH][/FOLDER]`.
-        options: What to export, and how.
+        options: Splits, format and options of the format.
         storage_options: Options of the file system of both, as JSON. A local one has none.
-        restart, beam, beam_args: As `export` has them.
+        restart, beam, beam_args: See `export`.
     """
     remote = read_storage_options(storage_options)
     local = [protocol_of(url) in LOCAL for url in (output, destination)]

@@ -314,11 +314,11 @@ def _warnings_of_boundaries(dataset: TokenDataset, options: ExportOptions) -> tu
 def export_identity(
     dataset: TokenDataset, options: ExportOptions, resolved: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return all that decides the bytes of an export.
+    """Return everything that determines the bytes of an export.
 
     Args:
         dataset: The dataset.
-        options: What to export, and how.
+        options: Splits, format and options of the format.
         resolved: The options of the format, each with a value.
     """
     configuration = dataset.configuration

@@ -1,8 +1,8 @@
 """Exports to datasets of the Hugging Face Hub: written locally, uploaded as commits, with a card.
 
-The first commit has `_export.json`, which says what is being made; the last has `export.json` and
-the card. So an upload that was interrupted is continued: files that are there with the same content
-are not uploaded again.
+The first commit contains `_export.json`, which describes the export in progress; the last one
+contains `export.json` and the card. An interrupted upload is continued: files that are already
+there with the same content are not uploaded again.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ def export_to_hub(
     Args:
         dataset: The output of `beam-bpe encode`.
         repository: The destination, at a branch.
-        options: What to export, and how.
+        options: Splits, format and options of the format.
         storage_options: `token` and `endpoint` of the Hub, if they are not the library's own.
         restart: Replace the export in the destination.
-        beam, beam_args: As `export` has them.
+        beam, beam_args: See `export`.
 
     Raises:
         ConfigError: There is nothing to export, or the revision is a commit.
         DifferentConfigurationError: The destination has another export.
-        OutputError: The destination has other files, or can't be reached or written.
+        OutputError: The destination has other files, or cannot be reached or written.
     """
     if repository.is_pinned:
         raise ConfigError(
-            "A commit can't be changed.",
+            "A commit cannot be changed.",
             expected="a branch after @, or none",
             found=str(repository.revision),
             where=str(repository),

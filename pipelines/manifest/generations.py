@@ -118,13 +118,13 @@ def add_generation(
     """Return the manifest of an earlier dataset and a generation of new inputs.
 
     Args:
-        earlier: the manifest so far; None before the first generation.
-        content: of the generation alone.
-        name: of the generation.
+        earlier: the manifest so far, or None before the first generation.
+        content: content of the generation alone.
+        name: name of the generation.
         tasks: number of its tasks.
-        configuration: that it was made with.
+        configuration: configuration with which it was made.
         tokenizer: fingerprint of the tokenizer.
-        counts: fingerprint of the counts that the tokenizer was trained from, if it is known.
+        counts: fingerprint of the counts from which the tokenizer was trained, if known.
     """
     made = Generation(
         name=name,
@@ -168,9 +168,9 @@ def sum_content(
     Args:
         of_sources: totals of all sources, by name.
         inputs: all input files.
-        earlier: content before.
-        content: of the generation.
-        superseded: earlier files of rejects that those of the generation replace.
+        earlier: content before the generation was added.
+        content: content of the generation.
+        superseded: earlier files of rejects that are replaced by those of the generation.
     """
     totals = DocumentTotals.sum_of(of_sources.values())
     before, added = earlier.totals, content.totals
@@ -296,8 +296,8 @@ def find_unlisted(
 
     Args:
         tokens, rejects: the directories.
-        manifest: of the token files.
-        keep: names of files of finished tasks of the generation that is being made.
+        manifest: manifest of the token files.
+        keep: names of files of finished tasks of the current generation.
 
     Returns:
         Names of files by directory.

@@ -171,7 +171,7 @@ class _FirstTokensConfiguration(_StageConfiguration):
 
 
 class _Policy(Record):
-    """Rules for invalid documents: of sources by their name, and of encoding."""
+    """Rules for invalid documents, for each source by its name, and for encoding."""
 
     input: dict[str, dict[str, Any]]
     encode: dict[str, Any]
@@ -714,7 +714,7 @@ class TaskEntry(Record):
 
 
 class StagePlan(Record):
-    """`_plan.json`: what an unfinished stage was begun with."""
+    """`_plan.json`: the inputs and the configuration of an unfinished stage."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -801,7 +801,7 @@ class RunRecord(Record):
 
     @classmethod
     def load(cls, directory: Directory) -> Self | None:
-        """Return the run record in a stage's directory, or None if there is none.
+        """Return the run record in a stage's directory, or None.
 
         Raises:
             OutputError: the record is damaged.

@@ -32,7 +32,7 @@ REJECT_FILE: Final = re.compile(r"(add\d{3,}-)?\d{5,}-of-\d{5,}\.parquet")
 
 
 def token_file_name(split: str, index: int, of: int, generation: str = BASE) -> str:
-    """The token file of a task.
+    """Return the name of a task's token file.
 
     >>> token_file_name("train", 12, 480), token_file_name("train", 0, 7, "add001")
     ('train-00012-of-00480.parquet', 'train-add001-00000-of-00007.parquet')
@@ -41,7 +41,7 @@ def token_file_name(split: str, index: int, of: int, generation: str = BASE) -> 
 
 
 def task_name(index: int, of: int, generation: str = BASE) -> str:
-    """A task in the names of its files.
+    """Return the part of file names that identifies a task.
 
     >>> task_name(12, 480), task_name(0, 7, "add001")
     ('00012-of-00480', 'add001-00000-of-00007')
@@ -56,7 +56,7 @@ def new_run_name() -> str:
 
 
 def statistics_file_name(generation: str = BASE) -> str:
-    """The statistics of a generation.
+    """Return the name of a generation's file of statistics.
 
     >>> statistics_file_name(), statistics_file_name("add001")
     ('statistics.parquet', 'statistics-add001.parquet')
@@ -65,7 +65,7 @@ def statistics_file_name(generation: str = BASE) -> str:
 
 
 def source_name(label: str, names: Sequence[str | None]) -> str | None:
-    """The name of the configured source in a label; None: the only source has no name.
+    """Return the name of the configured source in a label, or None if the source has no name.
 
     >>> source_name("books/a/b.txt", ["web", "books"]), source_name("a/b.txt", [None])
     ('books', None)

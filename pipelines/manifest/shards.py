@@ -1,7 +1,7 @@
-"""The files that one transform of a user's pipeline writes, and the listing that completes them.
+"""Files that one transform of a user's pipeline writes, and the listing that completes them.
 
-Such pipelines have no plan and no manifest. A listing, written last, takes their place: it names
-the files, and says what went into the pipeline.
+Such pipelines have no plan and no manifest. A listing, written last, takes their place: it contains
+the files, and the totals of the pipeline's input.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class ShardFiles:
 
         Args:
             entries: Entries of all shards.
-            totals: What went into the pipeline. Of the numbers that entries have too, theirs must
-                add up to these.
+            totals: totals of the pipeline's input. The numbers in the entries must add up to them.
 
         Returns:
             The entries in order of name.

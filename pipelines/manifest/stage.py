@@ -132,10 +132,10 @@ def find_finished_manifest(
     """Return the manifest of a finished stage, or None if the stage is unfinished.
 
     Args:
-        stage: to look for.
-        directory: of the stage.
-        identity: that the stage must have. A stage that may grow may have fewer inputs.
-        command: that the user ran, for hints; None: that of the stage.
+        stage: the stage to look for.
+        directory: directory of the stage.
+        identity: required identity. A stage that may grow may have fewer inputs.
+        command: command that the user ran, for hints; None for that of the stage.
 
     Raises:
         DifferentConfigurationError: the stage has another configuration or other inputs.
@@ -161,7 +161,7 @@ def find_finished_manifest(
 def load_manifest(
     stage: Stage[_M], directory: Directory, *, command: str | None = None
 ) -> _M | None:
-    """Return the manifest in a stage's directory, or None if there is none.
+    """Return the manifest in a stage's directory, or None.
 
     Raises:
         DifferentConfigurationError: the manifest has another format.
@@ -181,7 +181,7 @@ def load_manifest(
 def load_plan(
     stage: Stage[_M], directory: Directory, *, command: str | None = None
 ) -> StagePlan | _M | None:
-    """Return the plan in a stage's directory, or None if there is none or it was discarded.
+    """Return the plan in a stage's directory, or None if it is missing or was discarded.
 
     While a finished stage is discarded, its manifest is the plan.
 
@@ -262,15 +262,15 @@ def begin_stage(
     tasks: int | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> None:
-    """Record what a stage is about to make, before it makes anything.
+    """Record the identity of a stage before the stage writes anything.
 
     Args:
-        directory: of the stage.
-        identity: of the stage.
-        limits: where the limits of sources end, for `read_limits`; None: it has no limits.
-        tasks: number of its tasks, which names its files when they are discarded; None: it has no
-            tasks.
-        commits: of the repositories of the Hub that it reads, for `read_commits`.
+        directory: directory of the stage.
+        identity: identity of the stage.
+        limits: positions where limits of sources end, for `read_limits`; None without limits.
+        tasks: number of its tasks, which is needed to discard files by their names; None if it has
+            no tasks.
+        commits: commits of the Hub's repositories that it reads, for `read_commits`.
     """
     directory.create()
     plan = StagePlan(
@@ -302,11 +302,11 @@ def read_limits(output: Directory) -> dict[str, Any]:
 def read_commits(output: Directory, redone: Collection[Stage[Any]] = ()) -> dict[str, str]:
     """Return the commits that an unfinished build reads, by the URLs of repositories of the Hub.
 
-    The inputs of a finished one may have grown: it reads their branches again.
+    The inputs of a finished build may have grown, so it reads their branches again.
 
     Args:
-        output: of the build.
-        redone: stages that are about to be discarded.
+        output: output of the build.
+        redone: stages that will be discarded.
     """
     if ENCODE not in redone and MANIFEST in (output / ENCODE.directory).sizes():
         return {}
@@ -340,11 +340,11 @@ def finish_stage(
     """Write `run.json`, then the manifest.
 
     Args:
-        stage: that is complete.
-        directory: of the stage.
-        identity: of the stage.
-        manifest: of the stage.
-        run: of `run.json`, besides what every one has.
+        stage: the completed stage.
+        directory: directory of the stage.
+        identity: identity of the stage.
+        manifest: manifest of the stage.
+        run: additional content of `run.json`.
 
     Raises:
         OutputError: files of the manifest are missing.
@@ -389,8 +389,9 @@ def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None
     """Remove the files of a build that was killed after it wrote the manifest.
 
     Args:
-        directory: of a finished stage.
-        may_remove: called if there are such files; returns False if another build is at work.
+        directory: directory of a finished stage.
+        may_remove: function that is called if there are such files; it returns False if another
+            build holds the lock.
     """
     if (PLAN in directory.sizes() or directory.leftovers()) and may_remove():
         directory.remove(PLAN)
@@ -399,11 +400,11 @@ def remove_remains(directory: Directory, may_remove: Callable[[], bool]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class Remains(Generic[_M]):
-    """The record of a stage that is to be discarded, which tells its files from those of others.
+    """Record of a stage that is being discarded, which shows the files that belong to the stage.
 
     Attributes:
-        declared: plan or manifest; None if there is none that this version can read.
-        is_recorded: if there is a record at all, perhaps a damaged one.
+        declared: plan or manifest, or None if this version can read neither.
+        is_recorded: True if there is a record, even a damaged one.
     """
 
     declared: StagePlan | _M | None
@@ -426,11 +427,12 @@ class Remains(Generic[_M]):
     def select(self, directory: Directory, ours: str) -> list[str]:
         """Return the names of files that builds wrote.
 
-        If the record does not tell, Parquet files do by their footers; files of a tokenizer are of
-        a build if there is a record, or if they say that they were trained from counts.
+        If the record does not show this, Parquet files are recognized by their footers; files of a
+        tokenizer belong to a build if there is a record, or if they declare that they were trained
+        from counts.
 
         Args:
-            directory: of the stage, or of rejects.
+            directory: directory of the stage, or of rejects.
             ours: a regex that matches the names of the stage's files.
         """
         names = [name for name in directory.sizes() if re.fullmatch(ours, name)]
@@ -445,7 +447,7 @@ class Remains(Generic[_M]):
 
 
 def _is_trained(directory: Directory) -> bool:
-    """Return whether a tokenizer in a directory says that it was trained from counts."""
+    """Return True if a tokenizer in a directory declares that it was trained from counts."""
     try:
         return counts_fingerprint(directory) is not None
     except DamagedOutputError:
@@ -459,8 +461,8 @@ def discard_stage(stage: Stage[_M], directory: Directory, ours: str) -> None:
     unless that was damaged before.
 
     Args:
-        stage: to discard.
-        directory: of the stage.
+        stage: stage to discard.
+        directory: directory of the stage.
         ours: a regex that matches the names of the stage's files.
     """
     remains = Remains.load(stage, directory)
@@ -504,12 +506,12 @@ def _invalid_record(
     """Return the error for a record that no build of this version wrote.
 
     Args:
-        stage: of the record.
-        directory: of the stage.
-        name: of the file.
-        data: its bytes.
+        stage: stage of the record.
+        directory: directory of the stage.
+        name: name of the file.
+        data: bytes of the file.
         problem: the first problem of the record.
-        command: that the user ran, if any.
+        command: command that the user ran, or None.
     """
     redo = f"redo this stage: {_restart_commands(stage, command)}."
     try:

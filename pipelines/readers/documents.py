@@ -68,7 +68,7 @@ class Texts:
     ids: pa.StringArray | None = None
 
     def __len__(self) -> int:
-        """Number of texts."""
+        """Return the number of texts."""
         return len(self.starts)
 
     def select(self, kept: NDArray[np.bool_]) -> Texts:
@@ -117,7 +117,7 @@ _normalizer = lru_cache(maxsize=16)(native_normalizer)
 
 
 class BatchMaker:
-    """Makes the batches of one file.
+    """Maker of the batches of one file.
 
     Args:
         file: the file that contains the texts.
@@ -128,7 +128,7 @@ class BatchMaker:
         self._file = file
         self._options = options
         self._specials = _specials(options.special_tokens)
-        self._scanner = resolve_pattern(options.pattern).scanner or "none"
+        self._scanner = options.splitter or resolve_pattern(options.pattern).scanner or "none"
         self._normalizer = _normalizer(options.normalizer, options.normalize_quotes)
 
     def where(self, offset: int, byte: int = 0) -> str:
@@ -315,7 +315,7 @@ class BatchMaker:
         head: bytes,
         record_id: str | None,
     ) -> Reject:
-        """The reject for a document with `found` at byte `valid`; an error if that is asked for."""
+        """Return the reject for a document with `found` at byte `valid`, or raise the error."""
         shown = " ".join(f"0x{byte:02x}" for byte in found)
         if self._options.invalid_utf8 == "error":
             raise InvalidDocumentError(

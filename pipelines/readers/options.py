@@ -9,6 +9,7 @@ from typing import Literal
 
 import xxhash
 
+from bpe_core._native import VocabularySplitter
 from pipelines.errors import InputError
 from pipelines.readers.selection import ALL, Selection
 
@@ -67,7 +68,7 @@ class ReadOptions:
             lines file it is always removed.
         text_fields: paths of the fields of a record that contain the text; several are joined.
         join: bytes between the values of several fields.
-        id_field: path of the field with the record's own id; None if there is none.
+        id_field: path of the field with the record's own id, or None.
         selection: rules for selecting documents. Selection comes first: a document that is not
             selected is neither rejected nor an error, except a record without readable text.
         max_documents: number of documents to read from the start of a range, including empty,
@@ -78,6 +79,7 @@ class ReadOptions:
         cut: long documents may be cut into chunks. False for the pattern `none` and others that
             have no known safe cut: documents are read completely.
         pattern: split pattern, which defines where they may be cut.
+        splitter: what defines it instead of the pattern, for a tokenizer that merges characters.
         normalizer, normalize_quotes: normalization that follows; documents are cut only where the
             normalized text can be cut too.
         cutting: identity of these cutting rules, from `hash_cutting_rules`.
@@ -101,6 +103,7 @@ class ReadOptions:
     special_tokens: tuple[bytes, ...] = ()
     cut: bool = True
     pattern: str = "gpt2"
+    splitter: VocabularySplitter | None = None
     normalizer: str | None = None
     normalize_quotes: bool = False
     cutting: str = ""

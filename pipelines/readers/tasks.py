@@ -7,6 +7,7 @@ about 15). Nothing else about the input crosses a shuffle: no text, counts or id
 from __future__ import annotations
 
 import json
+import pickle
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core._native import SpecialSet
+from bpe_core._native import SpecialSet, VocabularySplitter
 from bpe_core.patterns import resolve_pattern
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
@@ -112,10 +113,15 @@ def source_readings(
     *,
     normalizer: str | None = None,
     normalize_quotes: bool = False,
+    splitter: VocabularySplitter | None = None,
 ) -> tuple[SourceReading, ...]:
-    """Return the rules for each source; long documents are cut as pattern and normalizer allow."""
+    """Return the rules for each source.
+
+    Long documents are cut as pattern and normalizer allow, or a splitter instead of the pattern.
+    """
     resolved = resolve_pattern(pattern)
-    cutting = hash_cutting_rules(resolved.regex, special_tokens, normalizer, normalize_quotes)
+    splits = resolved.regex if splitter is None else pickle.dumps(splitter).hex()
+    cutting = hash_cutting_rules(splits, special_tokens, normalizer, normalize_quotes)
     return tuple(
         SourceReading(
             options=ReadOptions(
@@ -132,8 +138,9 @@ def source_readings(
                 ),
                 invalid_utf8=source.invalid_utf8,
                 special_tokens=tuple(token.encode() for token in special_tokens),
-                cut=resolved.has_safe_cuts,
+                cut=resolved.has_safe_cuts if splitter is None else splitter.has_cuts,
                 pattern=pattern,
+                splitter=splitter,
                 normalizer=normalizer,
                 normalize_quotes=normalize_quotes,
                 cutting=cutting,

@@ -29,7 +29,7 @@ class Known:
         rows: int64[n], ascending: documents in the dataset.
         row_bytes: int64[n]: their lengths in the source.
         rejects: int64[m], ascending: rejected documents.
-        rests: int64[k], ascending: where reading ended because the file was damaged.
+        rests: int64[k], ascending: offsets at which reading ended because the file was damaged.
         is_first: True if no repaired file has replaced it yet, so offsets are those of one file.
         reject_bytes: int64[m]: lengths of rejected documents; None if unknown.
         framing: least number of bytes between two documents.
@@ -58,7 +58,8 @@ class Located:
 
     Attributes:
         places, lengths: int64[n]: ascending offsets, and lengths.
-        more_left_out: how many more are empty or not selected than in the first file.
+        more_left_out: number of additional documents that are empty or not selected, compared with
+            the first file.
         all_places: offsets with those of documents that are not selected; None if some documents
             have become empty.
     """

@@ -25,10 +25,10 @@ def content_after(
     the file, or to the repaired file.
 
     Args:
-        earlier: the manifest before.
-        job: the replayed documents.
-        content: of the generation alone.
-        name: of the generation.
+        earlier: the manifest before the replay.
+        job: job of the replayed documents.
+        content: content of the generation alone.
+        name: name of the generation.
     """
     moved = {file.name: file for file in content.inputs}
     of_sources = {source.name: source.document_totals() for source in earlier.sources}

@@ -28,8 +28,8 @@ class ExistingDataset:
     """The dataset that the replay extends, as found on disk.
 
     Attributes:
-        tokens, rejects: its directories.
-        manifest: of the token files.
+        tokens, rejects: directories of token files and of rejects.
+        manifest: manifest of the token files.
         run: its `run.json`, if there is one.
     """
 
@@ -44,7 +44,7 @@ class Account:
     """The replayed part of an input file.
 
     Attributes:
-        file: to be read.
+        file: file to read.
         rejected, rejected_bytes: number and lengths of the rejected documents that are replayed.
         reasons: number of rejects by reason, unread ends of files included.
         whole: totals of the complete repaired file; None if the file is the same.

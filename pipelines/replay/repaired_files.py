@@ -1,4 +1,4 @@
-"""Repaired files of a replay: how they are found and aligned with the dataset."""
+"""Repaired files of a replay, found by their labels and aligned with the dataset."""
 
 from __future__ import annotations
 
@@ -159,9 +159,10 @@ def plan_repaired(
     """Add the parts of repaired files that contain the rejected documents to the job.
 
     Args:
-        job: with an account of each repaired file.
+        job: job with an account of each repaired file.
         known: by label, the offsets of rejects, the offsets of unread ends, and lengths.
-        dataset: of the replay, as `repaired`, `sources` and `readings`.
+        dataset: dataset of the replay; `repaired`, `sources` and `readings` are those of the
+            replay.
     """
     ordered = sorted(repaired.values(), key=lambda file: (file.source, file.label))
     plan = plan_tasks(ordered, sources)

@@ -1,7 +1,7 @@
-"""The stage that imports a published tokenizer: reads it, checks it, writes it into the output.
+"""Import of a published tokenizer: read it, check it, write it into the output.
 
-It is a part of encoding. An imported tokenizer is not read again: a resumed build encodes with what
-it began with, whatever the branch of a repository has become.
+It is part of encoding. An imported tokenizer is not read again: a resumed build encodes with the
+tokenizer of its start, even if the branch of the repository has changed.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from pipelines.tokenizers.sources import ReadSource, read_source
 
 
 def load_encoder(output: Output) -> Model:
-    """Return the tokenizer to encode with, from the output if it has been imported.
+    """Return the tokenizer that encodes, from the output if it has been imported.
 
     Raises:
         ConfigError: there is none.
-        InputError: it can't be read.
+        InputError: it cannot be read.
     """
     source = output.imported
     if source is None or _find_imported(output, source) is not None:
         return load_model(output.encoder)
-    return _read(source).model
+    return output.published
 
 
 def import_tokenizer(context: BuildContext) -> Model:
-    """Import the tokenizer that `tokenizer.path` names unless that is done; return it."""
+    """Import the tokenizer at `tokenizer.path` unless this is already done. Return it."""
     output = context.output
     source = output.imported
     if source is None:
@@ -89,7 +89,7 @@ def import_tokenizer(context: BuildContext) -> Model:
 
 
 def discard_imported(output: Output, lock: OutputLock) -> list[str]:
-    """Remove an imported tokenizer from the output; return warnings.
+    """Remove an imported tokenizer from the output. Return warnings.
 
     Raises:
         DifferentConfigurationError: the output has a trained tokenizer.
@@ -108,7 +108,7 @@ def _read(source: Directory) -> ReadSource:
 
 
 def _check_fits(context: BuildContext, model: Model) -> None:
-    """Check that the output can get the tokenizer, before anything is written."""
+    """Check that the output can store the tokenizer, before anything is written."""
     check_affixes(context.config.encode, model)
     identity = Identity.of(encode_configuration(context.config, model), context.inputs.listed)
     find_finished_manifest(ENCODE, context.output.tokens, identity, command=context.command)
@@ -134,7 +134,7 @@ def _find_imported(output: Output, source: Directory) -> ImportedManifest | None
 
 
 def _checksum(source: Directory, name: str) -> str | None:
-    """Return the checksum of a file of a source (a directory, or the file); None if absent."""
+    """Return the checksum of a file of a source (a directory, or the file), or None."""
     folder, _, own_name = source.url.rpartition("/")
     place = (
         source
@@ -146,7 +146,7 @@ def _checksum(source: Directory, name: str) -> str | None:
 
 
 def _configuration(source: Directory, read: ReadSource) -> dict[str, Any]:
-    """Return all that decides the imported tokenizer, without paths of this machine."""
+    """Return everything that determines the imported tokenizer, without paths of this machine."""
     if read.repository is not None:
         return _configuration_of_repository(Repository.parse(source.url, "model"))
     return {"tokenizer": {"files": {file.name: file.xxh3_128 for file in read.files}}}

@@ -52,6 +52,7 @@ class BuildPlan:
         shards: Number of count files; 0 if nothing is counted.
         token_files: Names of all token files, train and validation, in order.
         id_type: "uint16" or "uint32", the type of the column `input_ids`.
+        splitting: How text is split into pre-tokens.
         output: Path or URL of the output.
         skipped: Number of files in the output that match patterns of the input.
         generation: Generation of the token files: "base", or one that extends a finished dataset.
@@ -66,6 +67,7 @@ class BuildPlan:
     shards: int
     token_files: tuple[str, ...]
     id_type: str
+    splitting: str
     output: str
     skipped: int = 0
     generation: str = BASE
@@ -112,7 +114,7 @@ class StageSummary:
 
     @property
     def megabytes_per_second(self) -> float | None:
-        """Return the rate in 10^6 bytes per second, or None if there is none."""
+        """Return the rate in 10^6 bytes per second, or None without a meaningful rate."""
         return self.rate_in(self.seconds)
 
     def rate_in(self, seconds: float) -> float | None:

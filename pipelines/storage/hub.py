@@ -1,7 +1,7 @@
-"""Repositories of the Hugging Face Hub: their names, their commits, and errors in words.
+"""Repositories of the Hugging Face Hub: names, commits, and readable errors.
 
-The library of the Hub, the extra `hub`, is imported when a repository is first named. It has the
-user's token and its own cache. No message repeats an address that it asked, which may be signed.
+The library of the Hub, the extra `hub`, is imported when a repository is first used. It has the
+user's token and its own cache. No message contains the URL of a request, which may be signed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _URL: Final = re.compile(
     re.DOTALL,
 )
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_AGAIN: Final[dict[type[PipelineError], str]] = {
+    OutputError: "The same command continues an upload where it stopped."
+}
 _FORMS: Final[dict[RepositoryKind, str]] = {
     "model": "hf://ORG/NAME or hf://ORG/NAME@REVISION",
     "dataset": "hf://datasets/ORG/NAME or hf://datasets/ORG/NAME@REVISION",
@@ -111,8 +114,11 @@ def hub_library() -> ModuleType:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
-        import huggingface_hub
+    try:  # its modules are attributes only once they are imported
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.hf_api
+        import huggingface_hub.utils
     except ImportError as error:
         raise ConfigError(
             "A package for hf:// is not installed.",
@@ -132,7 +138,7 @@ def hub_library() -> ModuleType:
 def hub_errors(
     repository: Repository, kind: type[InputError | OutputError] = InputError
 ) -> Iterator[None]:
-    """Raise errors of the library as errors of this kind, in words and without addresses."""
+    """Raise errors of the library as errors of this type, with readable texts and without URLs."""
     try:
         yield
     except PipelineError:
@@ -142,7 +148,7 @@ def hub_errors(
 
 
 def is_offline() -> bool:
-    """Return True if the library is to use its cache alone (HF_HUB_OFFLINE)."""
+    """Return True if the library may only use its cache (HF_HUB_OFFLINE)."""
     return bool(hub_library().constants.is_offline_mode())
 
 
@@ -150,8 +156,8 @@ def read_info(repository: Repository, options: Mapping[str, Any] | None = None) 
     """Return the library's description of a repository at its revision: `sha` and `siblings`.
 
     Args:
-        repository: to describe.
-        options: of the file system: `token` and `endpoint`.
+        repository: repository to describe.
+        options: options of the file system: `token` and `endpoint`.
 
     Raises:
         InputError: the repository or revision is missing, not permitted or unreachable.
@@ -166,13 +172,13 @@ def read_info(repository: Repository, options: Mapping[str, Any] | None = None) 
 
 
 def pin(url: str, options: Mapping[str, Any], commits: dict[str, str]) -> str:
-    """Return the URL of files of the Hub at a commit; other URLs as they are.
+    """Return the URL of files of the Hub at a commit; other URLs unchanged.
 
-    A branch may move while it is read, and before an interrupted build goes on.
+    A branch may change while it is read, and before an interrupted build is resumed.
 
     Args:
-        url: of files, perhaps in an archive, or with wildcards.
-        options: of the file system: `token` and `endpoint`.
+        url: URL of files, possibly in an archive, or with wildcards.
+        options: options of the file system: `token` and `endpoint`.
         commits: commit of each repository at a revision, by its URL; new ones are added.
 
     Raises:
@@ -241,7 +247,7 @@ def _described(
             "The Hub answered with an error.",
             found=f"HTTP {status}",
             where=where,
-            hint="Try again later.",
+            hint=f"Try again later. {_AGAIN.get(kind, '')}".rstrip(),
         )
     return _unreachable(error, repository, kind)
 
@@ -260,9 +266,9 @@ def _unreachable(
         )
     cause = error.__cause__ or error
     return kind(
-        "The Hub can't be reached.",
+        "The Hub cannot be reached.",
         found=type(cause).__name__,
         where=str(repository),
         hint="Check the network, its proxy and HF_ENDPOINT. With HF_HUB_OFFLINE=1, files that were "
-        "downloaded before are read from the cache.",
+        f"downloaded before are read from the cache. {_AGAIN.get(kind, '')}".rstrip(),
     )

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
+from bpe_core.character_encoding import vocabulary_splitter
 from bpe_core.model import TokenizerModel
 from pipelines.storage.directory import Directory
 
@@ -94,6 +95,7 @@ def cutting_rules(model: Model) -> dict[str, Any]:
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
+        "splitter": None if isinstance(model, CharBPETokenizer) else vocabulary_splitter(model),
     }
 
 

@@ -1,4 +1,4 @@
-"""The text that tokenizers are checked with."""
+"""Text for checks of tokenizers."""
 
 from __future__ import annotations
 

@@ -78,9 +78,9 @@ class ReadSource:
         file: the file that was read, as the user knows it.
         model: the tokenizer.
         files: all files that it was read from.
-        repository: of the Hub, at its commit; None for other sources.
+        repository: repository of the Hub, with its commit; None for other sources.
         checked: result of the check with the library that owns the format; None for this package's
-            own format.
+            own format, and if it was left out.
     """
 
     file: TokenizerFile
@@ -93,7 +93,7 @@ class ReadSource:
 def is_published(place: Directory) -> bool:
     """Return True for a tokenizer that has to be imported.
 
-    False for a directory of this package, and where there is nothing of a tokenizer.
+    Return False for a directory of this package, and if there are no tokenizer files.
     """
     if is_hub(place.url):
         return True
@@ -112,14 +112,17 @@ def read_source(
     options: SourceOptions | None = None,
     sample: str = SAMPLE,
     storage_options: Mapping[str, Any] | None = None,
+    *,
+    compare: bool = True,
 ) -> ReadSource:
     """Read a tokenizer, and check it with the library that owns its format.
 
     Args:
         location: a file, a directory, a URL of one, or `hf://ORG/NAME[@REVISION][/PATH]`.
-        options: what the files do not say.
+        options: information that the files do not contain.
         sample: text for the check.
-        storage_options: of the file system.
+        storage_options: options of the file system.
+        compare: False to leave out the check with the library.
 
     Raises:
         ConfigError: options are missing or do not apply to the format, or the URL is wrong.
@@ -135,7 +138,9 @@ def read_source(
         with input_errors(file.location if repository is None else str(repository)):
             model = _read(file, options, config)
         paths = _paths(file, options, config)
-        checked = check_with_library(file.format, paths, model, sample, is_source=True)
+        checked = None
+        if compare:
+            checked = check_with_library(file.format, paths, model, sample, is_source=True)
         entries = tuple(_describe_file(path) for path in paths)
     shown = file.location
     if local != location:
@@ -295,7 +300,7 @@ def _merges_name(name: str) -> str:
 
 
 def _read_config(file: TokenizerFile, options: SourceOptions, location: str) -> RanksConfig | None:
-    """Return what the tokenizer_config.json beside ranks says, unless the user says it."""
+    """Return the tokenizer_config.json beside ranks, or None if the user's options replace it."""
     if file.format != "tiktoken" or options.special_tokens:
         return None
     with input_errors(location):

@@ -26,14 +26,15 @@ class Problem:
 
 @dataclass(kw_only=True)
 class Verification:
-    """The result of a verification: what was checked, and the problems.
+    """Result of a verification: the extent of the checks, and the problems.
 
     Attributes:
         output: path or URL of the output.
         stages: the finished stages.
         files, bytes: number and size of the files whose checksums were computed.
         rows, tokens: numbers of rows and ids of the token files that were read.
-        documents: number of documents compared with their source; None if none was to be.
+        documents: number of documents compared with their source, or None if that was not
+            requested.
         unread_tasks: number of tasks whose sources were not read, because a repaired file has
             replaced one of them.
         problems: sorted by file.

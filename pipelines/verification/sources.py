@@ -211,7 +211,7 @@ class _Sources:
 
 
 class _Rules:
-    """The rules of a generation: how documents are refused, split and encoded."""
+    """Rules of a generation for refusing, splitting and encoding documents."""
 
     def __init__(
         self,

@@ -48,13 +48,13 @@ def verify(
     """Verify all finished stages of a build, or the files of an export.
 
     Args:
-        output: of the build, or the destination of the export.
-        against: path or URL of a copy of a manifest, which that of the same stage must equal.
-        tokenizer: directory of the tokenizer; None: `tokenizer/` in the output, else where the
-            build found it.
-        sources: compare documents with their sources, all of them unless `sample` is given.
+        output: output of the build, or destination of the export.
+        against: path or URL of a copy of a manifest, which must equal that of the same stage.
+        tokenizer: directory of the tokenizer, or None for `tokenizer/` in the output, else the
+            location known to the build.
+        sources: True to compare documents with their sources, all of them unless `sample` is given.
         sample: number of documents to compare with their sources.
-        config: names the locations of the sources; None: they are where the build found them.
+        config: configuration with the locations of the sources, or None if they have not moved.
 
     Raises:
         InputError: there is no build, `against` is not a manifest, or an input file is missing.

@@ -127,7 +127,7 @@ class Statistics:
             file: Label of the file, as in the column `source`.
             ids: uint16 or uint32, the ids of all rows.
             lengths, num_bytes, offsets: Ids, bytes of text and column `offset` of each row.
-            begins: Whether a document begins with the row.
+            begins: True for each row that starts a document.
 
         Raises:
             ValueError: An id is not in the vocabulary.

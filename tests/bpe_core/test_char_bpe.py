@@ -648,6 +648,15 @@ def test_documents_are_encoded_as_each_alone(method: Any) -> None:
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == alone
 
 
+def test_ids_too_large_for_16_bits_are_refused() -> None:
+    large = CharBPETokenizer.from_vocab({"a": 70_000, "<unk>": 1, "</w>": 2}, [])
+    bounds = np.array([0]), np.array([1])
+    with pytest.raises(InvalidTokenizerError, match="uint32 for ids up to 70000, found uint16"):
+        large.encode_documents(b"a", *bounds, dtype=np.uint16)
+    ids, _ = large.encode_documents(b"a", *bounds, dtype=np.uint32)
+    assert ids.tolist() == [70_000, 2]
+
+
 def test_an_unknown_character_without_a_token_for_it_is_an_error_that_names_it() -> None:
     tokenizer = CharBPETokenizer(unk_token=None)
     tokenizer.train("the rain", 40)

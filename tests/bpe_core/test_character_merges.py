@@ -204,6 +204,31 @@ def test_files_that_are_written_mean_the_same(steps: str, fallback: str, tmp_pat
     assert pickle.loads(pickle.dumps(ours)) == ours
 
 
+@pytest.mark.parametrize("fallback", FALLBACKS)
+@pytest.mark.parametrize("steps", [name for name in STEPS if name != "nfkc"])
+def test_tokens_are_the_slices_of_the_text_between_offsets(steps: str, fallback: str) -> None:
+    tokenizer, _ = peers(steps, fallback)
+    for text in ["", " ", "the ▁earth</s>the", "Ω日Ω\u0378<s>Ω", *random_texts(6, times(1))]:
+        ids, offsets = tokenizer.encode_with_offsets(text)
+        assert ids.tolist() == tokenizer.encode(text)
+        assert (offsets[0], offsets[-1]) == (0, len(text))
+        for token_id, begin, end in zip(ids.tolist(), offsets[:-1], offsets[1:], strict=True):
+            token = tokenizer.id_to_bytes(token_id).decode("utf-8", "replace")
+            if "\ufffd" not in token and token_id != tokenizer.unknown_id:
+                assert text[begin:end].replace("▁", " ") in (token, token.removeprefix(" "))
+        for most in range(len(ids)):
+            head = tokenizer.truncate(text, most)
+            assert text.startswith(head)
+            assert tokenizer.count_tokens(head) <= most
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_normalizing_gives_what_decoding_does(steps: str) -> None:
+    tokenizer, _ = peers(steps, "bytes")
+    for text in random_texts(7, times(4)):
+        assert tokenizer.normalize(text) == tokenizer.decode(tokenizer.encode(text))
+
+
 def test_invalid_utf8_becomes_the_tokens_of_its_bytes() -> None:
     tokenizer, _ = peers("gemma", "bytes")
     unknown, _ = peers("gemma", "unknown")
@@ -240,6 +265,8 @@ def test_ids_fit_into_16_bits_where_those_of_the_vocabulary_do() -> None:
         ({"model.ignore_merges": True}, "model.ignore_merges"),
         ({"model.dropout": 0.1}, "model.dropout"),
         ({"model.byte_fallback": False, "model.unk_token": None}, "byte_ids or an unknown_id"),
+        ({"model.byte_fallback": False, "model.unk_token": "é"}, "text does not get otherwise"),
+        ({"model.byte_fallback": False, "model.unk_token": "th"}, "text does not get otherwise"),
         ({"model.fuse_unk": 1}, "model.fuse_unk"),
         ({"model.end_of_word_suffix": "</w>"}, "model.end_of_word_suffix"),
         ({"normalizer.normalizers": [{"type": "Lowercase"}, PREPEND, REPLACE]}, "Lowercase"),
@@ -267,6 +294,13 @@ def test_what_would_change_ids_is_refused_by_name(changes: dict[str, Any], messa
         target[last] = value
     with pytest.raises(FormatError, match=message):
         _read(json.dumps(root))
+
+
+def test_an_unknown_token_that_is_also_text_is_no_matter_beside_bytes() -> None:
+    root = character_json("llama", "bytes")
+    root["model"]["unk_token"] = "a"
+    text = json.dumps(root)
+    check(_read(text), Tokenizer.from_str(text), [*FRAGMENTS, "a", "aaaa", "cat and aa", "日a"])
 
 
 def test_a_normalized_added_token_is_refused_beside_a_normalizer() -> None:

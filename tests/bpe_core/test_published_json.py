@@ -367,6 +367,37 @@ def test_the_template_for_two_texts_may_be_any(
     assert written.encode("x", "y").ids == [begin, *ours.encode("x"), begin, *ours.encode("y")]
 
 
+@pytest.mark.parametrize("kind", ["types", "roberta", "bert"])
+def test_other_templates_of_one_text_give_the_same_ids(
+    kind: str, llama3: Tokenizer, tmp_path: Path
+) -> None:
+    llama3 = Tokenizer.from_str(llama3.to_str())
+    a, b = "<|begin_of_text|>", "<|eot_id|>"
+    ids = [(name, llama3.token_to_id(name)) for name in (a, b)]
+    llama3.post_processor = {
+        "types": processors.TemplateProcessing(single=f"{a}:2 $A {b}:1", special_tokens=ids),
+        "roberta": processors.RobertaProcessing(ids[1], ids[0]),
+        "bert": processors.BertProcessing(ids[1], ids[0]),
+    }[kind]
+    ours = read(llama3, tmp_path)
+    assert [*ours.prepend, *ours.encode("In the"), *ours.append] == llama3.encode("In the").ids
+    assert rewritten(ours).encode("In the").ids == llama3.encode("In the").ids
+
+
+def test_entries_that_no_text_becomes_are_left_out(
+    trained: Callable[[str], Tokenizer], tmp_path: Path
+) -> None:
+    """Command R+ has some: they are neither of stand-ins nor added tokens."""
+    root = json.loads(trained("llama3").to_str())
+    root["model"]["vocab"] |= {"\u200d": 100_000, "the end": 100_001}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(root))
+    whole = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ours = BPETokenizer.from_huggingface(tmp_path)
+    text = "the end \u200d the end"
+    assert ours.encode(text) == whole.encode(text, add_special_tokens=False).ids
+    assert 100_000 not in ours.vocab
+
+
 def test_a_directory_with_the_file_may_be_named(llama3: Tokenizer, tmp_path: Path) -> None:
     llama3.save(str(tmp_path / "tokenizer.json"))
     for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
@@ -404,7 +435,6 @@ REFUSED: list[tuple[Any, str]] = [
     (template(ONE, ["$A"], **BOS), r"post_processor.pair: expected special tokens and texts"),
     (template(ONE, [{"Sequence": 1}], **BOS), r"post_processor.pair: .*, found {'Sequence': 1}"),
     ({**template(ONE, TWO, **BOS), "pair": None}, "post_processor.pair: expected a list"),
-    (template([piece("bos", 1), piece("A")], TWO, **BOS), "post_processor.single: expected"),
     (template([piece("bos")], TWO, **BOS), "post_processor.single: expected"),
     (template([piece("A"), piece("A")], TWO, **BOS), "post_processor.single: expected"),
     (template([piece("B")], TWO, **BOS), "post_processor.single: expected"),
@@ -415,7 +445,12 @@ REFUSED: list[tuple[Any, str]] = [
         r"special_tokens\['bos'\].ids: expected ids of added tokens, found 0",
     ),
     (template(ONE, TWO, bos={"ids": "7"}), "ids: expected a list"),
-    ({"type": "RobertaProcessing"}, r"one TemplateProcessing, found \['RobertaProcessing'\]"),
+    ({"type": "RobertaProcessing"}, r"post_processor.cls: expected a list, found None"),
+    (
+        {"type": "BertProcessing", "cls": ["a", 700], "sep": ["b", 3]},
+        "post_processor.sep: expected",
+    ),
+    ({"type": "BertProcessing", "cls": ["a"], "sep": ["b", 700]}, "post_processor.cls: expected"),
     ({"type": "Sequence", "processors": [template(ONE, TWO, **BOS)] * 2}, "one TemplateProcessing"),
     ({"type": "Sequence", "processors": None}, "post_processor.processors: expected a list"),
     ("bos", "post_processor: expected an object"),

@@ -115,8 +115,9 @@ def test_published_patterns_split_prose_as_regex_does(shared_text: object) -> No
             check(pattern, text)
 
 
+# Not [^a]: `regex` takes the wrong one of two sets that each lack one character.
 _ATOMS = [
-    *("a", "b", "é", "[ab]", "[^a]", r"\s", r"\w", r"\d", ".", r"\S", r"[^\s\w]", "[^\\d\n]"),
+    *("a", "b", "é", "[ab]", "[^ac]", r"\s", r"\w", r"\d", ".", r"\S", r"[^\s\w]", "[^\\d\n]"),
     *(r"\p{L}", r"\P{Lu}", "(?i:s)", "1"),
 ]
 _PLACES = [r"\b", r"\B", "^", r"\Z", "(?=a)", r"(?!\s)", r"(?<=a)", r"(?<!\d)", "(?!$)"]

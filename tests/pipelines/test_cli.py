@@ -180,7 +180,7 @@ def test_plan_runs_in_this_process_and_is_shown(
         files=(PlannedFile(path="/data/a.txt", bytes=9, compression="none", splittable=True,
                            ranges=2),),
         tasks=2, shards=64, token_files=("train-00000-of-00002.parquet",) * 2, id_type="uint16",
-        output="/out",
+        splitting="by a native scanner", output="/out",
     )  # fmt: skip
     code, out, err = in_child(lambda config: plan, "plan", QUICKSTART)
     assert (code, err) == (0, "")
@@ -218,7 +218,14 @@ def test_each_error_is_a_message_on_stderr_and_an_exit_code(
 def test_a_plan_that_a_build_would_refuse_is_shown_and_has_its_exit_code(in_child: Run) -> None:
     refusal = errors.DifferentConfigurationError("Other.")
     planned = BuildPlan(
-        files=(), tasks=7, shards=0, token_files=(), id_type="uint16", output="", refusal=refusal
+        files=(),
+        tasks=7,
+        shards=0,
+        token_files=(),
+        id_type="uint16",
+        splitting="by a native scanner",
+        output="",
+        refusal=refusal,
     )
     code, out, err = in_child(lambda _: planned, "plan", QUICKSTART)
     assert (code, err) == (3, "error: Other.\n")
@@ -303,7 +310,7 @@ def build(config, restart, beam_args, **others):
     ("body", "code", "message"),
     [
         ("raise InputError('No file.')", 4, r"error: No file\.\n"),
-        ("raise KeyboardInterrupt", 130, r"Interrupted\. .*again to go on\.\n"),
+        ("raise KeyboardInterrupt", 130, r"Interrupted\. .*again to continue\.\n"),
         ("raise RuntimeError('odd')", 1, r"Traceback .*RuntimeError: odd\n"),
         (
             "os.kill(os.getpid(), signal.SIGSEGV)",

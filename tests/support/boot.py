@@ -1,4 +1,4 @@
-"""What the boot program of Beam's container image does, for workers of a pool in the tests."""
+"""Replacement for the boot program of Beam's container image, for workers of a pool in tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google.protobuf import json_format
 
 
 def main() -> None:
-    """Asks for the pipeline's options and becomes the worker."""
+    """Request the pipeline's options and become the worker."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--id", required=True)
     for endpoint in ("provision", "control", "logging", "artifact"):
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 class _WorkerId(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
-    """Says with each call which worker it is."""
+    """Interceptor that adds the worker's id to each call."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker

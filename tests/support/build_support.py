@@ -1,4 +1,4 @@
-"""What tests of builds share: small corpora, configurations, checksums, jobs without Beam."""
+"""Helpers for tests of builds: small corpora, configurations, checksums, jobs without Beam."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEXT = "the cat sat on a mat and thought of 12 don't-s café 漢字 in Ünïcode
 
 
 def some_text(documents: int, words: int = 60, start: int = 0) -> list[bytes]:
-    """Different documents of words, the same at every call."""
+    """Return different documents of words, the same at every call."""
     known = TEXT.split(" ")
     return [
         " ".join(known[(d * 7 + w * (w + d)) % len(known)] for w in range(words)).encode()
@@ -50,7 +50,7 @@ def some_text(documents: int, words: int = 60, start: int = 0) -> list[bytes]:
 def write_corpus(
     directory: Path, files: Mapping[str, Iterable[bytes]], separator: str = SEPARATOR
 ) -> None:
-    """Writes each file's documents with the separator after each."""
+    """Write each file's documents, with the separator after each."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, documents in files.items():
         (directory / name).write_bytes(
@@ -59,7 +59,7 @@ def write_corpus(
 
 
 def config_for(directory: Path, **sections: Any) -> BuildConfig:
-    """A configuration that builds `directory`/data into `directory`/out; sections may override."""
+    """Return a configuration that builds `directory`/data into `directory`/out, or as given."""
     values: dict[str, Any] = {
         "output": str(directory / "out"),
         "input": {"files": [str(directory / "data" / "*")], "range_bytes": 4000},
@@ -74,7 +74,7 @@ def config_for(directory: Path, **sections: Any) -> BuildConfig:
 
 
 def checksums(directory: Path, *, but: Sequence[str] = ("run.json",)) -> dict[str, str]:
-    """SHA-256 of every file below the directory, by its path there."""
+    """Return the SHA-256 of every file below the directory, by its relative path."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
@@ -83,7 +83,7 @@ def checksums(directory: Path, *, but: Sequence[str] = ("run.json",)) -> dict[st
 
 
 def states(directory: Path) -> dict[str, tuple[int, int]]:
-    """Time of change and size of every file below the directory."""
+    """Return modification time and size of every file below the directory."""
     return {
         str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.stat().st_size)
         for path in sorted(directory.rglob("*"))
@@ -131,7 +131,7 @@ def count_job(config: BuildConfig, works: Sequence[TaskWork], plan_id: str = "pl
 
 
 def merge_all(job: CountJob, descriptors: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
-    """Merges every shard from these descriptors."""
+    """Merge every shard from these descriptors."""
     by_shard: dict[int, list[bytes]] = {shard: [] for shard in range(job.shards)}
     for shard, descriptor in descriptors:
         by_shard[shard].append(descriptor)
@@ -139,7 +139,7 @@ def merge_all(job: CountJob, descriptors: Iterable[tuple[int, bytes]]) -> list[d
 
 
 def finish_counting(job: CountJob, works: Sequence[TaskWork]) -> list[dict[str, Any]]:
-    """What a resumed build does: the commits that are there, the tasks that they lack, shards."""
+    """Finish a count like a resumed build: use existing commits, count other tasks, merge."""
     commits = list(usable_commits(job))
     done = {index for commit in commits for index in commit.tasks}
     descriptors = [d for commit in commits for d in commit.descriptors(job.shards)]
@@ -170,7 +170,7 @@ def encode_job(config: BuildConfig, tokenizer: Path, fingerprint: str, **changes
 
 
 def with_small_pieces(readings: Sequence[SourceReading], **sizes: int) -> tuple[SourceReading, ...]:
-    """The same readings with small buffers, so that documents are cut into pieces."""
+    """Return the readings with small buffers, so that documents are cut into chunks."""
     from dataclasses import replace
 
     return tuple(
@@ -246,7 +246,7 @@ def _command_here(
 def input_file(
     path: Path, stored: bytes, compression: str | None = None, source_name: str | None = None
 ) -> InputFile:
-    """Writes a file and gives it as a plan would name it."""
+    """Write a file, and return it as a plan would describe it."""
     path.write_bytes(stored)
     return InputFile(
         source=0,

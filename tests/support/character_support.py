@@ -70,7 +70,7 @@ def character_json(
         ("\n", False),
     ),
 ) -> dict[str, Any]:
-    """A tokenizer.json of these steps, trained on TEXT.
+    """Return a tokenizer.json with these steps, trained on TEXT.
 
     Args:
         steps: of STEPS.
@@ -128,7 +128,7 @@ def character_json(
 
 @cache
 def _trained() -> tuple[list[str], list[tuple[str, str]]]:
-    """Tokens and merges: all that join two tokens into one, as converters of `.model` list them."""
+    """Return tokens and all merges that join two tokens into one, like converters of `.model`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     # Runs of spaces, and one token with a space behind another character, as in Gemma 3.
@@ -153,7 +153,7 @@ def _trained() -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _words(line: str) -> list[str]:
-    """Words with the spaces before them, so that few tokens hold several."""
+    """Return words with the spaces before them, so that few tokens contain several words."""
     words = [""]
     for before, character in zip(" " + line, line, strict=False):
         if character == " " and before not in " >":

@@ -1,4 +1,4 @@
-"""What several tests of bpe_core share: random text, spans of documents, peers."""
+"""Helpers for tests of bpe_core: random text, spans of documents, peers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FRAGMENTS = [
 
 @cache
 def agrees(character: str) -> bool:
-    """Whether the installed regex classes a character as Unicode 16.0 does."""
+    """Return True if the installed regex classifies a character like Unicode 16.0."""
     category = unicodedata2.category(character)
     return regex.fullmatch(rf"\p{{{category}}}", character) is not None
 
@@ -65,14 +65,14 @@ dirty_bytes = st.lists(
 
 
 def joined(documents: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
-    """One buffer, with where the documents start and end in it."""
+    """Return one buffer, with the starts and ends of the documents in it."""
     bounds = np.zeros(len(documents) + 1, np.int64)
     np.cumsum([len(document) for document in documents], out=bounds[1:])
     return b"".join(documents), bounds[:-1], bounds[1:]
 
 
 def parts_of(ids: NDArray[np.integer], offsets: NDArray[np.int64]) -> list[list[int]]:
-    """The ids of each document."""
+    """Return the ids of each document."""
     assert offsets[0] == 0
     assert offsets[-1] == len(ids)
     return [part.tolist() for part in np.split(ids, offsets[1:-1])]
@@ -83,17 +83,17 @@ BYTES_OF_STAND_INS = {character: byte for byte, character in STAND_INS.items()}
 
 
 def stand_ins(token: bytes) -> str:
-    """A token as text-keyed vocabularies have it."""
+    """Return a token in the form of text-keyed vocabularies."""
     return "".join(STAND_INS[byte] for byte in token)
 
 
 def from_stand_ins(text: str) -> bytes:
-    """The token that a text of stand-ins stands for."""
+    """Return the token for a text of stand-ins."""
     return bytes(BYTES_OF_STAND_INS[character] for character in text)
 
 
 def huggingface_merges(documents: Iterable[str], merges: int) -> list[tuple[bytes, bytes]]:
-    """What Hugging Face's trainer learns: byte-level, GPT-2's pattern, no minimum."""
+    """Return the merges of Hugging Face's trainer: byte-level, GPT-2's pattern, no minimum."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -108,7 +108,7 @@ def huggingface_merges(documents: Iterable[str], merges: int) -> list[tuple[byte
 
 
 def minbpe_merges(chunks: Iterable[bytes], merges: int) -> list[tuple[bytes, bytes]]:
-    """What minbpe's classes learn, by their published interface.
+    """Return the merges that minbpe's classes learn, according to their published interface.
 
     `get_stats` adds up the pairs of all chunks in a dict, in the order of the text; the merge is
     `max(stats, key=stats.get)`, the first of the most frequent; `merge` goes from left to right.
@@ -145,7 +145,7 @@ def _minbpe_merge(ids: list[int], left: int, right: int, new: int) -> list[int]:
 def huggingface_tokenizer(
     vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]]
 ) -> Tokenizer:
-    """A Hugging Face tokenizer with GPT-2's pattern and no special tokens."""
+    """Return a Hugging Face tokenizer with GPT-2's pattern and no special tokens."""
     tokenizer = Tokenizer(
         models.BPE(
             {stand_ins(token): i for i, token in vocab.items()},
@@ -159,7 +159,7 @@ def huggingface_tokenizer(
 
 @cache
 def tiktoken_encoding(name: str, path: str) -> tiktoken.Encoding:
-    """tiktoken's encoding of that name, its ranks from a file instead of the network."""
+    """Return tiktoken's encoding of that name, with ranks from a file instead of the network."""
     ranks = {
         base64.b64decode(token): int(rank)
         for token, rank in map(bytes.split, Path(path).read_bytes().splitlines())
@@ -176,7 +176,7 @@ def tiktoken_encoding(name: str, path: str) -> tiktoken.Encoding:
 
 @cache
 def published_tokenizer(name: str, path: str) -> BPETokenizer:
-    """This package's tokenizer of the same ranks and special tokens."""
+    """Return this package's tokenizer of the same ranks and special tokens."""
     specials = tiktoken_encoding(name, path)._special_tokens
     return BPETokenizer.from_tiktoken(path, pattern=name, special_tokens=specials)
 

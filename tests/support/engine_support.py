@@ -1,4 +1,4 @@
-"""Engines as the tests start them: Flink (embedded and a cluster), Prism, pools of Python workers.
+"""Engines for tests: Flink (embedded and a cluster), Prism, pools of Python workers.
 
 What is not there yet is fetched into a cache outside the repository: jars through Maven, Prism
 through Go. Everything listens on the loopback address, and every process is ended by its own id.
@@ -56,14 +56,14 @@ _SECONDS_TO_START = 90.0
 
 
 def need(*programs: str, path: str | None = None) -> None:
-    """Skips the test if a program is missing, or fails it where engines are required."""
+    """Skip the test if a program is missing, or fail it if engines are required."""
     missing = [program for program in programs if shutil.which(program, path=path) is None]
     if missing:
         not_here(f"needs {', '.join(missing)}")
 
 
 def need_module(module: str, package: str) -> None:
-    """The same for a module of Python, that a package brings."""
+    """Skip the test if a Python module is missing, or fail it if engines are required."""
     try:
         importlib.import_module(module)
     except ImportError:
@@ -71,14 +71,14 @@ def need_module(module: str, package: str) -> None:
 
 
 def not_here(reason: str) -> NoReturn:
-    """Skips the test, or fails it where engines are required."""
+    """Skip the test, or fail it if engines are required."""
     if os.environ.get("REQUIRE_ENGINES") == "1":
         pytest.fail(f"{reason}, and REQUIRE_ENGINES=1 asks for every engine")
     pytest.skip(reason)
 
 
 def _fetched(directory: Path, fetch: Callable[[Path], None]) -> Path:
-    """A directory of the cache; filled once, whoever comes first."""
+    """Return a directory of the cache, which is filled once even by concurrent callers."""
     if directory.exists():
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def _run(command: Sequence[str], **environment: str) -> None:
 
 
 def prism_binary() -> Path:
-    """Prism of Beam's version, built once."""
+    """Return Prism of Beam's version, built once."""
     need("go")
     module = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{BEAM_VERSION}"
 
@@ -125,7 +125,7 @@ def prism_binary() -> Path:
 
 
 def flink_directory() -> Path:
-    """A directory with `flinklib/*.jar` (Flink and Beam's job server) and `job-server.jar`."""
+    """Return a directory with `flinklib/*.jar` (Flink, Beam's job server) and `job-server.jar`."""
     need("java", "mvn")
     return _fetched(CACHE / f"flink-{FLINK_VERSION}", _fetch_flink)
 
@@ -153,7 +153,7 @@ def _fetch_flink(directory: Path) -> None:
 
 
 def _write_job_server(path: Path, libraries: Sequence[Path]) -> None:
-    """A jar that is a manifest and nothing else: where to begin, and what to load."""
+    """Write a jar that is only a manifest: the main class, and the libraries to load."""
     entries = {
         "Manifest-Version": "1.0",
         "Main-Class": "org.apache.beam.runners.flink.FlinkJobServerDriver",
@@ -171,7 +171,7 @@ def _write_job_server(path: Path, libraries: Sequence[Path]) -> None:
 
 
 def flink_web_directory() -> Path:
-    """A directory with the jar with which a cluster takes jobs as jars."""
+    """Return a directory with the jar that lets a cluster accept jobs as jars."""
     need("mvn")
     return _fetched(
         CACHE / f"flink-web-{FLINK_VERSION}",
@@ -185,7 +185,7 @@ def flink_web_directory() -> Path:
 
 
 def flink_job_jar() -> Path:
-    """What users have in Beam's job-server jar: all that a job needs of Beam, in one file."""
+    """Return one jar with everything that a job needs of Beam, like Beam's job-server jar."""
     libraries = flink_directory() / "flinklib"
     return (
         _fetched(
@@ -197,7 +197,7 @@ def flink_job_jar() -> Path:
 
 
 def _join(path: Path, libraries: Sequence[Path]) -> None:
-    """Puts what Beam's runner needs into one jar; Flink itself is on the cluster."""
+    """Join the libraries of Beam's runner into one jar; Flink itself is on the cluster."""
     seen = {"META-INF/MANIFEST.MF"}
     services: dict[str, list[bytes]] = {}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as jar:
@@ -217,7 +217,7 @@ def _join(path: Path, libraries: Sequence[Path]) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on.
+    """Return an unused port of the loopback address.
 
     Not one of those that systems give to whoever asks for any, so that it stays free.
     """
@@ -230,7 +230,7 @@ def free_port() -> int:
 
 @dataclass
 class FlinkCluster:
-    """A standalone cluster: a JobManager and TaskManagers of two slots each."""
+    """Standalone cluster: a JobManager and TaskManagers of two slots each."""
 
     directory: Path
     task_managers: int = 2
@@ -264,11 +264,11 @@ class FlinkCluster:
 
     @property
     def address(self) -> str:
-        """What `--flink_master` takes."""
+        """Return the value for `--flink_master`."""
         return f"localhost:{self.rest_port}"
 
     def start(self) -> bool:
-        """Starts all processes and waits until every slot is free; False: one of them has ended."""
+        """Start all processes and wait until every slot is free. Return False if one has ended."""
         self._start(
             "jobmanager",
             ["-Xmx448m"],
@@ -288,7 +288,7 @@ class FlinkCluster:
         return all(process.poll() is None for process in self.processes.values())
 
     def start_task_manager(self, number: int) -> None:
-        """Starts one TaskManager."""
+        """Start one TaskManager."""
         sizes = {
             "process.size": "1984m",
             "task.heap.size": "383mb",
@@ -325,18 +325,18 @@ class FlinkCluster:
             )
 
     def overview(self) -> dict[str, Any]:
-        """What the cluster says of itself; empty while it does not answer."""
+        """Return the cluster's overview, empty while it does not answer."""
         try:
             return self._answer("overview")
         except (OSError, http.client.HTTPException, ValueError):
             return {}
 
     def state(self, job: str) -> str:
-        """What it says of a job, by its id."""
+        """Return the state of a job, by its id."""
         return str(self._answer(f"jobs/{job}")["state"])
 
     def restarted(self) -> list[str]:
-        """The ids of the jobs that it had to restart."""
+        """Return the ids of the jobs that the cluster had to restart."""
         jobs = [job["jid"] for job in self._answer("jobs/overview")["jobs"]]
         return [job for job in jobs if self._answer(f"jobs/{job}")["timestamps"]["RESTARTING"]]
 
@@ -346,20 +346,20 @@ class FlinkCluster:
             return found
 
     def wait_for_slots(self, slots: int) -> None:
-        """Waits until so many slots are free."""
+        """Wait until this many slots are free."""
         wait_until(
             lambda: self.overview().get("slots-available") == slots,
             f"{slots} free slots; logs in {self.directory}",
         )
 
     def kill_task_manager(self, number: int) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to a TaskManager."""
         process = self.processes.pop(f"taskmanager-{number}")
         process.kill()
         process.wait()
 
     def stop(self) -> None:
-        """Ends all processes."""
+        """End all processes."""
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -368,7 +368,7 @@ class FlinkCluster:
 
 @contextmanager
 def flink_cluster(directory: Path, task_managers: int = 2) -> Iterator[FlinkCluster]:
-    """A cluster that runs while the block does."""
+    """Run a cluster during the block."""
     for attempt in itertools.count():
         cluster = FlinkCluster(directory / str(attempt), task_managers)
         try:
@@ -386,13 +386,13 @@ def flink_cluster(directory: Path, task_managers: int = 2) -> Iterator[FlinkClus
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """A pool that starts a Python process for each worker."""
+    """Pool that starts a Python process for each worker."""
 
     address: str
     process: subprocess.Popen[bytes]
 
     def workers(self) -> list[int]:
-        """The ids of its worker processes; they are of its process group."""
+        """Return the ids of the pool's worker processes, which are in its process group."""
         found = []
         for directory in Path("/proc").glob("[0-9]*"):
             try:
@@ -414,7 +414,7 @@ BEAMS_POOL = ("-m", "apache_beam.runners.worker.worker_pool_main")
 def worker_pool(
     directory: Path, *paths: Path, program: Sequence[str] = SHARED_POOL, **variables: str
 ) -> Iterator[WorkerPool]:
-    """A pool that runs while the block does.
+    """Run a pool during the block.
 
     Its processes do what the boot program of Beam's container image does; `paths` come before the
     packages that they find, and `variables` are in their environment. `program` is the pool's.
@@ -447,13 +447,13 @@ def worker_pool(
 
 @dataclass(frozen=True)
 class JobServer:
-    """Beam's own job server, in a process of its own."""
+    """Beam's own job server, in a separate process."""
 
     address: str
     process: subprocess.Popen[bytes]
 
     def cancel(self) -> None:
-        """Cancels its jobs, as whoever looks after an engine may."""
+        """Cancel all jobs, as an administrator may."""
         with grpc.insecure_channel(self.address) as channel:
             jobs = beam_job_api_pb2_grpc.JobServiceStub(channel)
             for job in jobs.GetJobs(beam_job_api_pb2.GetJobsRequest()).job_info:
@@ -462,7 +462,7 @@ class JobServer:
 
 @contextmanager
 def job_server(directory: Path) -> Iterator[JobServer]:
-    """A job server that runs while the block does."""
+    """Run a job server during the block."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     with (directory / "job-server.log").open("wb") as log:
@@ -491,7 +491,7 @@ def _listens(port: int) -> bool:
 def wait_until(
     condition: Callable[[], bool], what: str, seconds: float = _SECONDS_TO_START
 ) -> None:
-    """Waits, and fails when it takes too long."""
+    """Wait for a condition, and fail the test if it takes too long."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -500,7 +500,7 @@ def wait_until(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Waits for a process that was asked to end, and kills it if it does not."""
+    """Wait for a process that was asked to end, and kill it if it does not."""
     try:
         process.wait(15)
     except subprocess.TimeoutExpired:
@@ -528,18 +528,18 @@ encode: {{validation_fraction: 0.1, max_reject_fraction: 0.5}}
 
 @dataclass(frozen=True)
 class Work:
-    """A directory with the configuration, and what its build by the DirectRunner gave."""
+    """Directory with the configuration, and the result of its build by the DirectRunner."""
 
     directory: Path
     expected: dict[str, str]
 
     @property
     def configuration(self) -> Path:
-        """The file."""
+        """Return the path of the configuration."""
         return self.directory / "config.yaml"
 
     def write_configuration(self) -> None:
-        """Writes it."""
+        """Write the configuration."""
         self.configuration.write_text(_CONFIGURATION)
 
 
@@ -550,7 +550,7 @@ def arguments(
     stage: str = "build",
     flags: Sequence[str] = (),
 ) -> list[str]:
-    """The command for a stage; `given` are keys with values, and after "--" options of Beam."""
+    """Return the command for a stage; `given` are keys with values, then "--" and Beam options."""
     keys = list(itertools.takewhile(lambda item: item != "--", given))
     settings = [f"output={output}", *keys]
     return [
@@ -562,7 +562,7 @@ def arguments(
 
 
 def environment(*paths: Path) -> dict[str, str]:
-    """That of this process, in which Python finds the packages, after what is in the paths."""
+    """Return this process's environment, with the paths and then the packages on PYTHONPATH."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, PACKAGES)))}
 
 
@@ -574,18 +574,18 @@ def command(
     flags: Sequence[str] = (),
     **variables: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a stage to its end."""
+    """Run a stage to its end."""
     return run(arguments(configuration, output, *given, stage=stage, flags=flags), **variables)
 
 
 def run(given: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end, with variables of the environment."""
+    """Run a command to its end, with environment variables."""
     changed = {**environment(), **variables}
     return subprocess.run(given, capture_output=True, text=True, timeout=800, env=changed)
 
 
 def processes_with(variable: str, value: str) -> list[int]:
-    """The ids of the processes that have a variable of the environment with this value."""
+    """Return the ids of the processes that have an environment variable with this value."""
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -598,7 +598,7 @@ def processes_with(variable: str, value: str) -> list[int]:
 
 
 def patched(directory: Path, module: str, name: str, statement: str) -> Path:
-    """A directory for `environment`: the statement is executed once the module has the name.
+    """Return a directory for `environment` that executes a statement once a module has a name.
 
     Args:
         directory: that is made if it is not there.
@@ -625,7 +625,7 @@ builtins.__import__ = patched
 
 
 def slow(directory: Path) -> Path:
-    """For workers that take a while to begin a task, so that one can be killed meanwhile."""
+    """Make workers start tasks slowly, so that one can be killed in the meantime."""
     return patched(
         directory,
         "pipelines.readers.tasks",
@@ -636,7 +636,7 @@ def slow(directory: Path) -> Path:
 
 
 def flink_options(master: str, pool: str | None = None, *, detached: bool = False) -> list[str]:
-    """Keys and options for a Flink; without a pool the workers are threads of the command."""
+    """Return keys and options for Flink; without a pool the workers are threads of the launcher."""
     jar = flink_job_jar() if detached else flink_directory() / "job-server.jar"
     options = [
         *("beam.runner=FlinkRunner", "--", f"--flink_version={FLINK_VERSION}"),
@@ -648,7 +648,7 @@ def flink_options(master: str, pool: str | None = None, *, detached: bool = Fals
 
 
 def check_metrics(output: Path) -> None:
-    """Whether the runner told what the workers did, and the same as the manifests say."""
+    """Check that the runner reported the workers' metrics, and that they match the manifests."""
     for stage in ("counts", "tokens"):
         metrics = json.loads((output / stage / "run.json").read_text("utf-8"))["metrics"]
         totals = json.loads((output / stage / "manifest.json").read_text("utf-8"))["totals"]

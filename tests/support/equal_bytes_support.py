@@ -1,4 +1,4 @@
-"""Merges that make the same bytes under an id each, and the ids that they give."""
+"""Merges that make the same bytes under different ids, and the resulting ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Pair = tuple[int, int]
 
 
 def merged(text: bytes, pairs: list[Pair]) -> list[int]:
-    """The ids of a text: the first pair that stands in it, everywhere from the left, repeatedly."""
+    """Return the ids of a text: replace the first pair that occurs in it everywhere, repeatedly."""
     ids = list(text)
     ranks = {pair: rank for rank, pair in enumerate(pairs)}
     while found := [pair for pair in pairwise(ids) if pair in ranks]:
@@ -30,7 +30,7 @@ def merge_everywhere(ids: list[int], pair: Pair, new: int) -> None:
 
 @st.composite
 def pair_lists(draw: st.DrawFn) -> list[Pair]:
-    """Pairs of a, b and what earlier pairs make, none twice; equal bytes are frequent."""
+    """Return different pairs of a, b and results of earlier pairs; equal bytes are frequent."""
     pairs: list[Pair] = []
     for rank in range(draw(st.integers(0, 12))):
         ids = st.sampled_from([A, B, *range(256, 256 + rank)])

@@ -1,4 +1,4 @@
-"""Small datasets of token files for the tests of exports, without a build."""
+"""Small datasets of token files for tests of exports, without a build."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Document = Sequence[Sequence[int]]
 
 
 def documents(number: int, seed: int = 0, most: int = 60, vocabulary: int = 5000) -> list[Document]:
-    """Random documents; some have no id but the last, which ends every document."""
+    """Return random documents; some contain only the id that ends every document."""
     random = np.random.default_rng(seed)
     return [
         [[*random.integers(1, vocabulary, random.integers(0, most)).tolist(), 0]]
@@ -37,7 +37,7 @@ def write_dataset(
     splits: Mapping[str, Sequence[Sequence[Document]]],
     id_type: str = "uint16",
 ) -> Path:
-    """Writes token files and their manifest as `beam-bpe encode` does."""
+    """Write token files and their manifest like `beam-bpe encode`."""
     tokens = Directory(url=str(output / "tokens"))
     job = EncodeJob(
         tokens=tokens,
@@ -76,13 +76,13 @@ def write_dataset(
 
 
 def change_manifest(output: Path, **values: Any) -> None:
-    """Writes the manifest anew with other values."""
+    """Write the manifest again with other values."""
     path = output / "tokens" / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 def repeat_file(output: Path, times: int) -> Path:
-    """The dataset's only file, that many times, without more of it on the disk."""
+    """Repeat the dataset's only file, without using more disk space."""
     manifest = json.loads((output / "tokens" / "manifest.json").read_text())
     [entry] = manifest["files"]["train"]
     first = output / "tokens" / entry["name"]
@@ -103,7 +103,7 @@ def _write_file(job: EncodeJob, name: str, file: Sequence[Document]) -> dict[str
 
 
 def _rows(file: Sequence[Document], dtype: type[Any]) -> Iterator[TokenRows]:
-    """Documents of one part come in one batch, as far as they follow each other."""
+    """Yield rows; adjacent documents of one part are in one batch."""
     for whole, run in groupby(enumerate(file), lambda numbered: len(numbered[1]) == 1):
         numbered = list(run)
         if whole:

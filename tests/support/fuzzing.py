@@ -1,4 +1,4 @@
-"""Files damaged at random: what reading them and whole builds from them must not do.
+"""Randomly damaged files, and the promises that readers and builds must keep for them.
 
 `make fuzz` runs this file; tests run a few hundred builds of it. Everything follows from a seed,
 which failures name: `python tests/support/fuzzing.py --builds 1 --seed SEED` repeats one.
@@ -99,7 +99,7 @@ FORMS = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet", "arrow": ".ar
 
 
 def contents(form: str, suffix: str, documents: Sequence[bytes], generator: random.Random) -> bytes:
-    """A file of this form with these documents; sometimes of several members."""
+    """Return a file of this format with these documents, sometimes of several members."""
     if form == "parquet":
         return parquet_file(documents, generator)
     if form == "arrow":
@@ -111,7 +111,7 @@ def contents(form: str, suffix: str, documents: Sequence[bytes], generator: rand
 
 
 def damaged(data: bytes, generator: random.Random) -> bytes:
-    """Other bytes: some flipped, the end cut off, garbage after it, a block of zeros."""
+    """Return damaged bytes: some flipped, the end cut off, garbage after it, a block of zeros."""
     changed = bytearray(data)
     kind = generator.choice(["flip", "flip", "overwrite", "truncate", "append", "zeros", "swap"])
     place = generator.randrange(len(data) + 1)
@@ -138,7 +138,7 @@ def damaged(data: bytes, generator: random.Random) -> bytes:
 
 
 def fuzz_reader(seed: int, folder: Path) -> None:
-    """Reads one damaged file in ranges. Raises AssertionError if that is not as promised."""
+    """Read one damaged file in ranges. Raise AssertionError if a promise is broken."""
     generator = random.Random(seed)
     form = generator.choice(list(FORMS))
     suffix = generator.choice(list(COMPRESSORS)) if form in ("text", "jsonl") else ""
@@ -253,7 +253,7 @@ def random_build(generator: random.Random, folder: Path) -> Built:
 
 
 def pack(folder: Path, name: str, archive: Path, generator: random.Random) -> list[str]:
-    """Moves a source's files into an archive; their labels."""
+    """Move a source's files into an archive. Return their labels."""
     method = generator.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
     labels = []
     with zipfile.ZipFile(archive, "w", method) as packed:
@@ -265,7 +265,7 @@ def pack(folder: Path, name: str, archive: Path, generator: random.Random) -> li
 
 
 def fuzz_build(seed: int, folder: Path) -> str:
-    """Builds from some damaged files; "built", or the name of the error that it ended with."""
+    """Build from some damaged files. Return "built", or the name of the resulting error."""
     made = random_build(random.Random(seed), folder)
     try:
         build.plan(made.config)
@@ -279,7 +279,7 @@ def fuzz_build(seed: int, folder: Path) -> str:
 
 
 def check_output(output: Path, made: Built) -> None:
-    """Every document of whole files, and totals that add up."""
+    """Check that every document of undamaged files is there, and that totals add up."""
     manifest = json.loads((output / "tokens" / "manifest.json").read_text())
     tokenizer = BPETokenizer.load(output / "tokenizer")
     end = tokenizer.special_tokens["<|endoftext|>"]
@@ -321,7 +321,7 @@ def check_output(output: Path, made: Built) -> None:
 
 
 def _many(kind: str, seeds: range, folder: Path) -> None:
-    """In this process, which native code may bring down."""
+    """Run cases in this process, which native code may crash."""
     outcomes: dict[str, int] = {}
     for seed in seeds:
         print(f"\r{kind} {seed} ", end="", flush=True)

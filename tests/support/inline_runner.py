@@ -1,4 +1,4 @@
-"""Pipelines for tests: each step is done when it is applied, in the thread that applies it.
+"""Pipelines for tests that execute each step in the current thread when it is applied.
 
 There is no graph, no worker, no coder: a build takes a fraction of what the DirectRunner needs for
 it. Transforms and DoFns are those of the package; of Beam's own there are the few that they use.
@@ -45,14 +45,14 @@ beam.Pipeline.run = _noted_run
 
 @contextmanager
 def inline_runner() -> Iterator[None]:
-    """Have the stages of builds and exports run inline, by whatever runner they ask for."""
+    """Make the stages of builds and exports run inline, whatever runner is configured."""
     with mock.patch.object(runners, "pipeline", inline_pipeline):
         yield
 
 
 @contextmanager
 def beam_runner() -> Iterator[None]:
-    """Have them run on Beam's runners, within `inline_runner` too."""
+    """Make stages run on Beam's runners, also within `inline_runner`."""
     with mock.patch.object(runners, "pipeline", _beam_pipeline):
         yield
 
@@ -61,7 +61,7 @@ def beam_runner() -> Iterator[None]:
 def inline_pipeline(
     config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = ()
 ) -> Iterator[_Pipeline]:
-    """A pipeline as `runners.pipeline` gives it, which runs while the block does."""
+    """Return a pipeline like `runners.pipeline`, which runs during the block."""
     options_of(config, beam_args, places)
     FAILURE.forget()
     with our_errors(), FAILURE.watched():
@@ -70,14 +70,14 @@ def inline_pipeline(
 
 @pytest.fixture(scope="module", autouse=True)
 def inline_builds() -> Iterator[None]:
-    """Have builds of tests and of their fixtures run inline, but not at night."""
+    """Make builds of tests and fixtures run inline, except at night."""
     with nullcontext() if profiles.PROFILE == "nightly" else inline_runner():
         yield
 
 
 @pytest.fixture(autouse=True)
 def runner_of_builds(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have those of tests marked `beam` run on the DirectRunner."""
+    """Make builds of tests marked `beam` run on the DirectRunner."""
     with nullcontext() if request.node.get_closest_marker("beam") is None else beam_runner():
         yield
 
@@ -89,7 +89,7 @@ class _Values(beam.PCollection):  # type: ignore[misc]
 
 
 class _Pipeline:
-    """What transforms are applied to, and its own result."""
+    """Pipeline to which transforms are applied, and its own result."""
 
     runner = fn_runner.FnApiRunner()  # so that tasks are dealt as there
 
@@ -107,7 +107,7 @@ class _Pipeline:
         return self.apply(transform, beam.pvalue.PBegin(self))
 
     def apply(self, transform: Any, value: Any, label: str | None = None) -> Any:
-        """Do a step; `value` is what it is applied to: nothing, a PCollection or several."""
+        """Do a step. `value` is its input: nothing, a PCollection or several."""
         if isinstance(transform, ptransform._NamedPTransform):
             return self.apply(transform.transform, value)
         if isinstance(transform, beam.Create):
@@ -125,7 +125,7 @@ class _Pipeline:
         return transform.expand(value)
 
     def _do(self, step: beam.ParDo, elements: list[Any]) -> Iterator[Any]:
-        """Everything in one bundle."""
+        """Process all elements as one bundle."""
         sides = [
             side._from_runtime_iterable(side.pvalue.elements, side._view_options())
             for side in step.side_inputs
@@ -143,7 +143,7 @@ class _Pipeline:
 
     @contextmanager
     def _measured(self, step: str) -> Iterator[None]:
-        """Collect what is told of metrics meanwhile."""
+        """Collect the metrics reported during the block."""
         self._metrics.append(MetricsContainer(step))
         tracker = statesampler.StateSampler("inline", CounterFactory())
         statesampler.set_current_tracker(tracker)

@@ -1,4 +1,4 @@
-"""What a test may do without a mark: no Beam pipeline, no process, at most 3 seconds."""
+"""Limits for tests without a mark: no Beam pipeline, no process, at most 3 seconds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _started: dict[str, str] = {}
 
 
 def note_started(kind: str, name: str) -> None:
-    """Note that the test that runs has started `BEAM` or `PROCESS`, and its name."""
+    """Record that the running test has started `BEAM` or `PROCESS`, and its name."""
     _started[kind] = name
 
 
 def watch_processes() -> None:
-    """Have Python note every process that it starts, for good."""
+    """Record every process that Python starts, permanently."""
 
     def note(event: str, arguments: tuple[object, ...]) -> None:
         if event in _PROCESS_EVENTS:
@@ -40,7 +40,7 @@ def watch_processes() -> None:
 
 @contextmanager
 def limited(test: pytest.Item) -> Iterator[None]:
-    """Fail a test that does in the block what it has no mark for.
+    """Fail a test whose block exceeds a limit that it has no mark for.
 
     The time that passes counts as far as the test uses a processor, or one is idle: what others
     do on a loaded machine makes no test fail.
@@ -60,18 +60,18 @@ def limited(test: pytest.Item) -> Iterator[None]:
 
 
 def forget_started() -> None:
-    """Forget what earlier tests started."""
+    """Forget the processes and pipelines of earlier tests."""
     _started.clear()
 
 
 def _processor_seconds() -> float:
-    """Seconds of this process and of its children that have ended."""
+    """Return the processor seconds of this process and of its finished children."""
     own, children = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def _idle_seconds() -> float:
-    """Seconds for which the processors had nothing to do, added up; 0 where that is not known."""
+    """Return the summed idle seconds of all processors, or 0 if unknown."""
     if not _STATISTICS.exists():
         return 0.0
     ticks = _STATISTICS.read_text().split("\n", 1)[0].split()

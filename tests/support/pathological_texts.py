@@ -21,7 +21,7 @@ def _random_bytes(size: int) -> bytes:
 
 
 def _families(size: int) -> bytes:
-    """Emoji joined by U+200D, some with a skin tone."""
+    """Return emoji joined by U+200D, some with a skin tone."""
     rng = random.Random(1)
     people, tones = "👨👩🧑👦👧", ["", "🏻", "🏽", "🏿"]
     families = [
@@ -32,7 +32,7 @@ def _families(size: int) -> bytes:
 
 
 def _minified(size: int) -> bytes:
-    """JavaScript as a minifier leaves it: one line, short names."""
+    """Return JavaScript like a minifier's output: one line, short names."""
     rng = random.Random(1)
     names = [a + b for a in "abcdefghijklmnopqrstuvwxyzABC_$" for b in ["", *"abcdeABCDE0123"]]
     members = [

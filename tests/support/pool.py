@@ -1,4 +1,4 @@
-"""Beam's pool of worker processes, such that all TaskManagers of a machine can share it.
+"""Beam's pool of worker processes, changed so that all TaskManagers of a machine can share it.
 
 They give their workers the same names, and Beam's pool ends a worker by its name: that of one
 TaskManager when another is done with its own. Here workers end by themselves, when whoever asked
@@ -15,7 +15,7 @@ from apache_beam.runners.worker import worker_pool_main
 
 
 def stop_worker(*_: Any) -> beam_fn_api_pb2.StopWorkerResponse:
-    """Leaves the worker alone."""
+    """Do not stop the worker."""
     return beam_fn_api_pb2.StopWorkerResponse()
 
 

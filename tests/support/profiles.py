@@ -1,4 +1,4 @@
-"""How much tests try: little for `make check`, the same for every change, much at night.
+"""Amount of testing: little for `make check`, the same for every change, much at night.
 
 The variable TESTS names the profile: `check`, `change` (the default) or `nightly`.
 """
@@ -23,7 +23,7 @@ settings.load_profile(PROFILE)
 
 
 def times(factor: float) -> int:
-    """A number of examples: so many times that of the profile.
+    """Return a number of examples, as a multiple of the profile's.
 
     Args:
         factor: 1 is what a test does that asks for no number.
@@ -32,12 +32,12 @@ def times(factor: float) -> int:
 
 
 def share(items: Sequence[T], of: int) -> Sequence[T]:
-    """All items at night; for a change one in `of`, the first among them."""
+    """Return all items at night; for a change one in `of`, including the first."""
     return items if PROFILE == "nightly" else items[::of]
 
 
 def seldom(cases: Iterable[Any], of: int) -> list[Any]:
-    """Cases of a test, of which all but one in `of` are marked `nightly`."""
+    """Return cases of a test; all but one in `of` are marked `nightly`."""
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)
         if index % of

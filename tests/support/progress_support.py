@@ -1,4 +1,4 @@
-"""What tests of progress share: a command with slow tasks, and what it shows on a terminal."""
+"""Helpers for tests of progress: a command with slow tasks, and its display on a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ commits.read_task = lambda *given: (time.sleep(0.25), read(*given))[1]
 
 
 def on_a_terminal(directory: Path, *arguments: object) -> str:
-    """What `beam-bpe` shows on a terminal of 120 columns, each state of the bar in a line."""
+    """Return the display of `beam-bpe` on 120 columns, with one line per state of the bar."""
     hooked = command_with_hook(directory)
     main, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
@@ -64,7 +64,7 @@ def on_a_terminal(directory: Path, *arguments: object) -> str:
 
 
 def command_with_hook(directory: Path) -> dict[str, str]:
-    """The environment of a command whose tasks are slow."""
+    """Return the environment of a command whose tasks are slow."""
     indented = "".join(f"    {line}\n" for line in _SLOW_TASKS.strip().splitlines())
     (directory / "sitecustomize.py").write_text(
         f"import os\nif 'BEAM_BPE_STATUS_DIR' in os.environ:\n{indented}"
@@ -76,7 +76,7 @@ def command_with_hook(directory: Path) -> dict[str, str]:
 
 
 def write_configuration(directory: Path) -> Path:
-    """A configuration with 8 tasks, that counts into `directory`/out."""
+    """Write a configuration with 8 tasks that counts into `directory`/out."""
     write_corpus(directory / "data", {f"{i}.txt": some_text(12, start=12 * i) for i in range(8)})
     path = directory / "config.yaml"
     path.write_text(
@@ -89,7 +89,7 @@ def write_configuration(directory: Path) -> Path:
 
 
 def check_progress(directory: Path, config_file: Path, *given: str) -> None:
-    """Counts with keys and, after "--", options; the bar moves, and nothing else is shown."""
+    """Count with keys and Beam options. Check that the bar moves, and nothing else is shown."""
     keys = list(takewhile(lambda item: item != "--", given))
     settings = [item for key in keys for item in ("--set", key)]
     shown = on_a_terminal(directory, "count", config_file, *settings, *given[len(keys) :])

@@ -1,4 +1,4 @@
-"""Files with separators, and the documents that are in them, for tests of readers."""
+"""Files with separators and their documents, for tests of readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_file(folder: Path, stored: bytes, compression: str | None = None) -> In
 def expected_documents(
     data: bytes, separator: bytes | tuple[bytes, ...] | None, strip_bom: bool
 ) -> list[tuple[int, bytes]]:
-    """Offset and text of every document, also the empty ones, after the rules of the design."""
+    """Return offset and text of every document, including empty ones, by plain rules."""
     offset = origin = len(BOM) if strip_bom and data.startswith(BOM) else 0
     data = data[offset:]
     if separator is None:
@@ -47,7 +47,7 @@ def expected_documents(
 
 
 def file_contents(separator: bytes | tuple[bytes, ...]) -> st.SearchStrategy[bytes]:
-    """Files full of separators, parts of them, special tokens, letters and bytes that are wrong."""
+    """Return files full of separators, parts of them, special tokens, letters and invalid bytes."""
     separators = (separator,) if isinstance(separator, bytes) else separator
     parts = [
         *separators,

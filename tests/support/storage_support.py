@@ -1,4 +1,4 @@
-"""What tests of storages share: servers that count and fail, files as planned, their documents."""
+"""Helpers for tests of storages: servers that count and fail, planned files, their documents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULTS = ("slow_down", "internal_error", "unavailable", "reset", "truncated", "s
 
 @dataclass
 class Seen:
-    """A request as the server saw it."""
+    """Request as the server received it."""
 
     method: str
     path: str
@@ -40,7 +40,7 @@ class Seen:
 
 @dataclass
 class Server:
-    """A WSGI application on the loopback address, with its requests, and faults to come.
+    """WSGI application on the loopback address that records requests and injects faults.
 
     Attributes:
         faults: what becomes of the next requests that `fails` is true for; None: nothing.
@@ -95,7 +95,7 @@ class Server:
         return Response(text, status, content_type="application/xml")
 
     def fail(self, *faults: str | None, when: Callable[[Request], bool] | None = None) -> None:
-        """Lets the next requests (that `when` is true for) meet these faults, in order."""
+        """Inject these faults, in order, into the next requests for which `when` is true."""
         self.faults = iter(faults)
         self.fails = when or (lambda request: True)
 
@@ -104,7 +104,7 @@ class Server:
         self.faults = iter(lambda: fault, None)
 
     def fail_at_random(self, seed: int, share: float) -> None:
-        """Seeded faults, at most four in a row."""
+        """Inject seeded random faults, at most four in a row."""
 
         def chosen() -> Iterator[str | None]:
             numbers, row = random.Random(seed), 0
@@ -121,7 +121,7 @@ class Server:
         self.fail()
 
     def numbers(self) -> dict[str, int]:
-        """How many requests there were of each method."""
+        """Return the number of requests of each method."""
         methods = [seen.method for seen in self.requests]
         return {method: methods.count(method) for method in sorted(set(methods))}
 
@@ -137,7 +137,7 @@ def serve(server: Server) -> Iterator[str]:
 
 @dataclass
 class S3:
-    """A bucket of its own on the S3 server."""
+    """Separate bucket on the S3 server."""
 
     server: Server
     endpoint: str
@@ -158,7 +158,7 @@ class S3:
 
     @property
     def backend(self) -> Any:
-        """The server's own memory: to put and look without a request."""
+        """Return the server's own memory, to access files without a request."""
         from moto.s3.models import s3_backends
 
         return s3_backends["123456789012"]["aws"]
@@ -181,7 +181,7 @@ class S3:
 
 @dataclass
 class Web:
-    """Files of an HTTP server; `ranges`: whether it gives parts of them."""
+    """Files of an HTTP server; `ranges`: True if it supports range requests."""
 
     server: Server
     url: str
@@ -205,7 +205,7 @@ def file_at(url: str, options: Mapping[str, Any] | None = None) -> InputFile:
 
 
 def text_of(file: InputFile, options: Mapping[str, Any] | None = None) -> bytes:
-    """The whole text, read as the readers do."""
+    """Return the whole text, read like the readers do."""
     stream = open_stream(file, options or {}, 2 << 20)
     parts = []
     try:
@@ -220,7 +220,7 @@ def text_of(file: InputFile, options: Mapping[str, Any] | None = None) -> bytes:
 def documents_of(
     file: InputFile, options: Mapping[str, Any] | None = None, range_bytes: int = 1000
 ) -> list[bytes]:
-    """The documents of all ranges of a file, in order."""
+    """Return the documents of all ranges of a file, in order."""
     found = []
     step = range_bytes if file.compression is None else max(file.size, 1)
     for start in range(0, file.size, step):

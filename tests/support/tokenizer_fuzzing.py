@@ -1,4 +1,4 @@
-"""tokenizer.json files changed at random: each is refused, or gives the ids of `tokenizers`.
+"""Randomly changed tokenizer.json files: each is refused, or gives the ids of `tokenizers`.
 
 `make fuzz` runs this file, and a test runs a few of its cases. All follows from a seed, which
 failures name: `python tests/support/tokenizer_fuzzing.py --cases 1 --seed SEED` repeats one.

@@ -1,7 +1,9 @@
 // Splitters that are made at run time.
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arguments.hpp"
@@ -32,13 +34,40 @@ std::shared_ptr<VocabularySplitter> make_vocabulary_splitter(
       split_before_space, unknown_characters_from_name(unknown));
 }
 
+template <class Word>
+py::bytes to_bytes(const std::vector<Word>& words) {
+  return py::bytes(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(Word));
+}
+
+template <class Word>
+std::vector<Word> from_bytes(const py::handle& bytes) {
+  const std::string_view data = bytes.cast<std::string_view>();
+  std::vector<Word> words(data.size() / sizeof(Word));
+  if (!words.empty()) std::memcpy(words.data(), data.data(), words.size() * sizeof(Word));
+  return words;
+}
+
+py::tuple state_of(const VocabularySplitter& splitter) {
+  const VocabularySplitter::State state = splitter.state();
+  return py::make_tuple(static_cast<int>(state.unknown), state.split_before_space,
+                        to_bytes(state.known), to_bytes(state.parted), to_bytes(state.filter));
+}
+
+std::shared_ptr<VocabularySplitter> from_state(const py::tuple& state) {
+  return std::make_shared<VocabularySplitter>(
+      VocabularySplitter::State{static_cast<UnknownCharacters>(state[0].cast<int>()),
+                                state[1].cast<bool>(), from_bytes<uint64_t>(state[2]),
+                                from_bytes<uint8_t>(state[3]), from_bytes<uint64_t>(state[4])});
+}
+
 }  // namespace
 
 void bind_splitting(py::module_& m) {
   py::class_<VocabularySplitter, Splitter, std::shared_ptr<VocabularySplitter>>(
       m, "VocabularySplitter")
       .def(py::init(&make_vocabulary_splitter), "characters"_a, "tokens"_a, "offsets"_a,
-           "split_before_space"_a, "unknown"_a);
+           "split_before_space"_a, "unknown"_a)
+      .def(py::pickle(&state_of, &from_state));
 }
 
 }  // namespace bpe

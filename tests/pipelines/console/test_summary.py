@@ -51,6 +51,7 @@ PLAN = BuildPlan(
     shards=64,
     token_files=tuple(f"train-{number:05}-of-00004.parquet" for number in range(4)),
     id_type="uint16",
+    splitting="by a native scanner",
     output="/out",
     warnings=("b.zst cannot be split.",),
 )
@@ -133,6 +134,7 @@ def test_a_plan_shows_files_tasks_expected_output_and_warnings() -> None:
         "count files          64\n"
         "token files          4: train-00000-of-00004.parquet … train-00003-of-00004.parquet\n"
         "token ids            uint16\n"
+        "text is split        by a native scanner\n"
         "output               /out\n"
         "\n"
         "warning: b.zst cannot be split.\n"
@@ -159,7 +161,13 @@ def test_a_summary_shows_framing_and_what_was_not_selected() -> None:
 def test_a_plan_of_many_files_shows_the_first() -> None:
     file = PLAN.files[0]
     plan = BuildPlan(
-        files=(file,) * 25, tasks=75, shards=0, token_files=(), id_type="uint16", output="o"
+        files=(file,) * 25,
+        tasks=75,
+        shards=0,
+        token_files=(),
+        id_type="uint16",
+        splitting="by a native scanner",
+        output="o",
     )
     text = shown(show_plan, plan)
     assert text.count("/d/a.txt") == 20

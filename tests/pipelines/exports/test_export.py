@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -117,6 +117,26 @@ def test_files_of_others_are_refused_and_kept(output: Path, target: Path) -> Non
         assert contents(place) == {name: b"mine"}
 
 
+def test_restart_goes_on_after_an_interrupted_restart(
+    output: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(output, target, to="npy")
+    remove = Directory.remove_files
+
+    def interrupted(directory: Directory, names: Sequence[str]) -> None:
+        if any(name.endswith(".npy") for name in names):
+            raise KeyboardInterrupt
+        remove(directory, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "remove_files", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(output, target, to="nanogpt", restart=True)
+    run(output, target, to="nanogpt", restart=True)
+    run(output, target.parent / "fresh", to="nanogpt")
+    assert contents(target) == contents(target.parent / "fresh")
+
+
 @pytest.mark.parametrize("to", FORMATS)
 def test_restart_replaces_an_export_and_nothing_else(output: Path, target: Path, to: str) -> None:
     run(output, target, to=to)
@@ -196,6 +216,11 @@ def test_a_split_without_documents_is_left_out_or_refused(output: Path, target: 
     with pytest.raises(ConfigError, match="nothing to export"):
         run(only, target, split="validation", restart=True)
     assert (target / "export.json").exists()
+
+
+def test_files_of_mds_have_64_mib_unless_another_size_is_given() -> None:
+    assert ExportOptions(to="mds").resolve("uint16")["shard_bytes"] == 64 << 20
+    assert ExportOptions(to="mds", shard_bytes=5).resolve("uint16")["shard_bytes"] == 5
 
 
 def test_options_of_other_formats_are_refused_with_their_owner() -> None:

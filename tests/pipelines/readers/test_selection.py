@@ -403,6 +403,8 @@ def test_long_documents_count_once_and_with_all_their_bytes(tmp_path: Path) -> N
         found = read_source(source.model_copy(update=keys))
         assert found.texts == [b"one", long, b"three"]
         assert found.totals[0].file_bytes == bytes_ + 3
+    exact = source.model_copy(update={"limit_bytes": len(b"one") + len(long)})
+    assert read_source(exact).texts == [b"one", long]
 
 
 def test_what_comes_after_a_limit_is_not_needed(tmp_path: Path) -> None:

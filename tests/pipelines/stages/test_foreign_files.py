@@ -101,6 +101,21 @@ def test_files_of_others_stay_in_every_place(
     assert len(summary.warnings) == len(set(summary.warnings))
 
 
+def test_warnings_show_three_files_of_others_and_count_the_rest(
+    finished: tuple[Path, BuildConfig], tmp_path: Path
+) -> None:
+    built, config = finished
+    out = tmp_path / "out"
+    shutil.copytree(built, out)
+    runs = out / "counts" / "_runs"
+    runs.mkdir(exist_ok=True)
+    for i in range(5):
+        (runs / f"mine-{i}.txt").touch()
+    summary = build.build(config.model_copy(update={"output": str(out)}))
+    (warning,) = [text for text in summary.warnings if "_runs" in text]
+    assert warning.endswith(": mine-0.txt, mine-1.txt, mine-2.txt and 2 more")
+
+
 def test_rejects_that_counting_noted_are_removed_by_their_number(
     finished: tuple[Path, BuildConfig], tmp_path: Path
 ) -> None:

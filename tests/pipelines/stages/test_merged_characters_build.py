@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from build_support import config_for, with_small_pieces, works_of
 from character_support import TEXT, character_json
 
 from bpe_core import BPETokenizer
 from pipelines import build
 from pipelines.config import BuildConfig
+from pipelines.readers.tasks import read_task, source_readings
 from pipelines.storage.directory import Directory
+from pipelines.tokenizers.files import cutting_rules
 from pipelines.verification.verify import verify
+from pipelines.writing.encoder import DocumentEncoder
 
 DOCUMENTS = [*TEXT.splitlines(), " the <s> earth", "</s>the", "日本語 Ω", "the\n\nearth"]
 
@@ -51,3 +57,24 @@ def test_rows_have_the_ids_of_their_documents(policy: str, tmp_path: Path) -> No
     for options in ({"sample": 5}, {"sources": True}):
         found = verify(output, **options)  # type: ignore[arg-type]
         assert not found.problems, str(found)
+
+
+def test_long_documents_are_encoded_in_parts(tmp_path: Path) -> None:
+    text = TEXT.replace("\n", " ") * 20 + " </s> the" + "日本 の " * 50
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_text(text)
+    config = config_for(tmp_path, input={"separator": None, "range_bytes": 1 << 20})
+    for steps in ("llama", "first", "never-split"):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(character_json(steps)))
+        tokenizer = BPETokenizer.from_huggingface(tmp_path)
+        readings = source_readings(config.input, **cutting_rules(tokenizer.model))
+        assert pickle.loads(pickle.dumps(readings))[0].options.cut
+        small = with_small_pieces(readings, piece_bytes=100, read_bytes=64)
+        encoder = DocumentEncoder(
+            tokenizer, prepend="<s>", append=None, special_tokens_in_text="split"
+        )
+        (work,) = works_of(config)
+        batches = list(read_task(work, pickle.loads(pickle.dumps(small))))
+        assert len(batches) > 20
+        ids = np.concatenate([encoder.encode(batch).ids for batch in batches])
+        assert ids[1:].tolist() == tokenizer.encode(text)

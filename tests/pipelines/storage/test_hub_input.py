@@ -61,6 +61,7 @@ def test_a_dataset_gives_the_bytes_of_its_files(hub: HubServer, tmp_path: Path) 
     assert verify(Directory(url=str(tmp_path / "out")), sources=True).problems == []
 
 
+@pytest.mark.slow
 def test_a_resumed_build_reads_the_commit_that_it_began_with(
     hub: HubServer, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_resumed_build_reads_the_commit_that_it_began_with(
     assert record(tmp_path, "tokens/run.json")["commits"] == {"hf://datasets/org/corpus": second}
 
 
+@pytest.mark.slow
 def test_files_added_to_a_branch_become_a_generation(hub: HubServer, tmp_path: Path) -> None:
     repository = hub.add("org/corpus", FILES, kind="datasets")
     config = config_of(tmp_path, "hf://datasets/org/corpus/data/*.txt")
@@ -95,6 +97,7 @@ def test_files_added_to_a_branch_become_a_generation(hub: HubServer, tmp_path: P
     ]
 
 
+@pytest.mark.slow
 def test_parquet_files_are_read_by_ranges(hub: HubServer, tmp_path: Path) -> None:
     sink = io.BytesIO()
     texts = [text.decode() for text in some_text(30)]
