@@ -28,11 +28,10 @@ class CannotHoldError(BpeError, ValueError):
 
 
 def refuse_normalization(model: TokenizerModel) -> None:
-    """Check, for a format without normalizers and token flags, that the model has none.
+    """Check, for a format of byte-level tokenizers, that there are no normalizer and token flags.
 
     Raises:
-        CannotHoldError: The tokenizer normalizes, merges characters, or has special tokens with
-            flags.
+        CannotHoldError: The tokenizer normalizes, merges characters or has such flags.
     """
     for text, flags in model.token_flags.items():
         raise CannotHoldError(

@@ -316,7 +316,7 @@ def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, boo
 def _flags_of(
     location: Location, added: list[Any], normalizer: Any, merges_characters: bool
 ) -> dict[str, frozenset[str]]:
-    """Return the flags of added tokens, `normalized` only where it makes a difference.
+    """Return the flags of added tokens; `normalized` where it matters.
 
     The library looks for normalized tokens in normalized text, after the others.
     """
@@ -420,7 +420,7 @@ def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any])
 
 
 def _overlap(plain: list[str], normalized: list[str]) -> bool:
-    """Return true if texts of the two lists can overlap, or are too many to compare."""
+    """Return true if texts of the two lists can overlap, or if they are too many to compare."""
     if not plain or not normalized:
         return False
     if sum(len(text) ** 2 for text in plain + normalized) > _MOST_COMPARED:
