@@ -549,11 +549,12 @@ class BPETokenizer:
             'fine<ﬁ>'
         """
         data = to_utf8(text).decode("utf-8", "replace").encode()
+        texts = {token_id: special for special, token_id in self._model.special_tokens.items()}
         parts: list[str] = []
         for part, special_id in self._segments(data, self._all_specials):
             parts.append(part)
             if special_id is not None:
-                parts.append(self._bytes_by_id[special_id].decode())
+                parts.append(texts[special_id])
         if (rules := self._model.characters) is None:
             return "".join(parts)
         spaced = spaced_text("".join(parts).encode(), self._all_specials, rules).data.decode()
