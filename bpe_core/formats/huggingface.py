@@ -198,9 +198,7 @@ def read_huggingface(location: Location) -> TokenizerModel:
     known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
     parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
     normalizer = root.get("normalizer")
-    if normalizer is not None and not steps_of(
-        location, "normalizer", normalizer, "normalizers"
-    ):
+    if normalizer is not None and not steps_of(location, "normalizer", normalizer, "normalizers"):
         normalizer = None
     parts["token_flags"] = _flags_of(location, added, normalizer, "characters" in parts)
     parts["nonspecial_tokens"] = frozenset(
