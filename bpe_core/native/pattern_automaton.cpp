@@ -245,24 +245,21 @@ PatternStep::PatternStep(CharacterClasses classes, SetMatrix sets, const Pattern
   for (const PatternScout& scout : scouts) {
     scouts_.push_back({scout.ahead, Automaton(scout.code, sets, 0, true)});
   }
-  if (scouts_.empty()) {
-    build_rows();
-    find_cuts();
-  }
+  find_failing();
+  find_cuts();
+  if (scouts_.empty()) build_rows();
 }
 
-void PatternStep::build_rows() {
+void PatternStep::find_failing() {
   const size_t states = automaton_.states();
-  const size_t columns = edge_ + 1;
-  const auto start_after = [&](size_t column) { return automaton_.start_after(column); };
   // A state may fail if some text leads from it to the dead state without another match.
   may_fail_.assign(states, false);
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t state = 1; state < states; ++state) {
       if (may_fail_[state]) continue;
-      for (size_t column = 0; column < columns; ++column) {
-        const Automaton::Entry entry = automaton_.entry(state, column);
+      for (size_t symbol = 0; symbol < automaton_.symbols(); ++symbol) {
+        const Automaton::Entry entry = automaton_.entry(state, symbol);
         if (entry.matched || (entry.next != Automaton::kDead && !may_fail_[entry.next])) continue;
         changed = may_fail_[state] = true;
         break;
@@ -270,12 +267,19 @@ void PatternStep::build_rows() {
     }
   }
   matches_everything_ = true;
-  for (size_t before = 0; before < columns; ++before) {
-    for (size_t column = 0; column < edge_; ++column) {
-      const uint32_t next = automaton_.entry(start_after(before), column).next;
+  for (size_t before = 0; before <= edge_; ++before) {
+    for (size_t symbol = 0; symbol < automaton_.symbols(); ++symbol) {
+      if (symbol % (edge_ + 1) == edge_) continue;
+      const uint32_t next = automaton_.entry(automaton_.start_after(before), symbol).next;
       if (next == Automaton::kDead || may_fail_[next]) matches_everything_ = false;
     }
   }
+}
+
+void PatternStep::build_rows() {
+  const size_t states = automaton_.states();
+  const size_t columns = edge_ + 1;
+  const auto start_after = [&](size_t column) { return automaton_.start_after(column); };
   std::vector<bool> is_start(states, false);
   for (size_t column = 0; column < columns; ++column) is_start[start_after(column)] = true;
   // The last character that was read, of a state in which that matters.
@@ -316,29 +320,73 @@ void PatternStep::build_rows() {
   }
 }
 
+// What the scouts find between the two, in the whole text and where it ends or begins there. False
+// if what they find elsewhere, or there, depends on more than the two.
+bool PatternStep::find_between(size_t previous, size_t next, FoundBetween& found) const {
+  found = {};
+  for (size_t i = 0; i < scouts_.size(); ++i) {
+    const Automaton& automaton = scouts_[i].automaton;
+    // A scout that looks ahead reads the text backwards.
+    const size_t first = scouts_[i].ahead ? next : previous;
+    const size_t second = scouts_[i].ahead ? previous : next;
+    const uint32_t start = automaton.start_after(edge_);
+    const Automaton::Entry fresh = automaton.entry(start, second);
+    std::set<uint32_t> reached;
+    for (uint32_t state = 1; state < automaton.states(); ++state) {
+      reached.insert(automaton.entry(state, first).next);
+    }
+    bool in_whole = false;
+    bool at_edge = false;
+    bool is_first = true;
+    for (uint32_t state : reached) {
+      const Automaton::Entry read = automaton.entry(state, second);
+      const Automaton::Entry ended = automaton.entry(state, edge_);
+      if (read.next != fresh.next) return false;
+      if (!is_first && (read.matched != in_whole || ended.matched != at_edge)) return false;
+      in_whole = read.matched;
+      at_edge = ended.matched;
+      is_first = false;
+    }
+    // After the first character at an edge, and before the second at the other.
+    const bool first_at_edge = at_edge;
+    const bool second_at_edge = fresh.matched;
+    found.in_whole |= static_cast<size_t>(in_whole) << i;
+    found.at_end |= static_cast<size_t>(scouts_[i].ahead ? second_at_edge : first_at_edge) << i;
+    found.at_start |= static_cast<size_t>(scouts_[i].ahead ? first_at_edge : second_at_edge) << i;
+  }
+  return true;
+}
+
 void PatternStep::find_cuts() {
   restarts_.assign(edge_ * edge_, 0);
   cuts_.assign(edge_ * edge_, 0);
+  const size_t columns = edge_ + 1;
   const uint32_t states = static_cast<uint32_t>(automaton_.states());
   const auto start_after = [&](size_t column) { return automaton_.start_after(column); };
   for (size_t previous = 0; previous < edge_; ++previous) {
     std::set<uint32_t> reached;
-    for (uint32_t state = 1; state < states; ++state) {
-      reached.insert(automaton_.entry(state, previous).next);
+    bool is_matched = true;  // no character of this class is in a gap
+    for (size_t symbol = previous; symbol < automaton_.symbols(); symbol += columns) {
+      for (uint32_t state = 1; state < states; ++state) {
+        reached.insert(automaton_.entry(state, symbol).next);
+      }
+      for (size_t before = 0; before <= edge_; ++before) {
+        is_matched &= automaton_.entry(start_after(before), symbol).next != Automaton::kDead;
+      }
     }
     reached.erase(Automaton::kDead);
-    bool is_matched = true;  // no character of this class is in a gap
-    for (size_t before = 0; before <= edge_; ++before) {
-      is_matched &= automaton_.entry(start_after(before), previous).next != Automaton::kDead;
-    }
     for (size_t next = 0; next < edge_; ++next) {
-      const Automaton::Entry begun = automaton_.entry(start_after(previous), next);
-      bool restarts = begun == automaton_.entry(start_after(edge_), next);
+      FoundBetween found;
+      if (!find_between(previous, next, found)) continue;
+      const size_t symbol = next + columns * found.in_whole;
+      const Automaton::Entry begun = automaton_.entry(start_after(previous), symbol);
+      bool restarts =
+          begun == automaton_.entry(start_after(edge_), next + columns * found.at_start);
       bool ends = is_matched;
       for (uint32_t state : reached) {
-        const Automaton::Entry entry = automaton_.entry(state, next);
-        restarts &= entry.next == Automaton::kDead &&
-                    entry.matched == automaton_.entry(state, edge_).matched;
+        const Automaton::Entry entry = automaton_.entry(state, symbol);
+        const Automaton::Entry ended = automaton_.entry(state, edge_ + columns * found.at_end);
+        restarts &= entry.next == Automaton::kDead && entry.matched == ended.matched;
         ends &= entry.matched;
       }
       // In a gap, an empty match would be a cut in the whole, but not at an edge.
@@ -351,11 +399,11 @@ void PatternStep::find_cuts() {
 }
 
 bool PatternStep::restarts_between(uint32_t previous, uint32_t next) const {
-  return !has_scouts() && restarts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
+  return restarts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
 }
 
 bool PatternStep::cuts_between(uint32_t previous, uint32_t next) const {
-  return !has_scouts() && cuts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
+  return cuts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
 }
 
 size_t PatternStep::column_before(const uint8_t* text, size_t size, size_t pos) const {

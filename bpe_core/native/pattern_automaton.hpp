@@ -131,8 +131,17 @@ class PatternStep {
     Automaton automaton;
   };
 
-  void build_rows();
+  // What the scouts find at a place, as bits: in the whole text, or at an edge of a part.
+  struct FoundBetween {
+    size_t in_whole = 0;
+    size_t at_end = 0;    // of the part before
+    size_t at_start = 0;  // of the part behind
+  };
+
+  void find_failing();
   void find_cuts();
+  bool find_between(size_t previous, size_t next, FoundBetween& found) const;
+  void build_rows();
   size_t column_before(const uint8_t* text, size_t size, size_t pos) const;
   size_t match_end(const uint8_t* text, size_t size, size_t pos, const uint8_t* found) const;
   size_t scan_rows(const uint8_t* text, size_t size, size_t pos, size_t* ends,

@@ -245,6 +245,13 @@ def test_the_cuts_of_named_patterns_are_among_those_of_their_automata(name: str)
         assert splitter.may_cut(ord(letter), ord(other)), (letter, other)
 
 
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_long_documents_of_published_patterns_are_cut_between_words(name: str) -> None:
+    splitter = compile_steps(tuple(PUBLISHED[name].split(THEN))).splitter
+    assert splitter.may_cut(ord("a"), ord(" "))
+    assert splitter.has_cuts
+
+
 def test_patterns_without_certain_boundaries_have_no_cuts() -> None:
     assert resolve_pattern(r"\w+").has_safe_cuts
     assert not resolve_pattern(".{5}").has_safe_cuts
