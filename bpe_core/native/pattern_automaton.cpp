@@ -9,6 +9,10 @@
 
 #include "utf8.hpp"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 namespace bpe {
 namespace {
 
@@ -22,6 +26,7 @@ constexpr uint32_t kRowSize = 128;
 constexpr uint32_t kCut = 1;     // a piece ends before the character, another begins
 constexpr uint32_t kRecord = 2;  // a match may have ended there, or begins where it may fail
 constexpr uint32_t kLeave = 4;   // the loop can't decide
+constexpr uint32_t kSkip = 8;    // a gap, in which a run of bytes may be skipped
 
 // Makes an automaton of a program.
 class Determinizer {
@@ -291,7 +296,9 @@ void PatternStep::build_rows() {
   }
   for (size_t column = 0; column < columns; ++column) before_state[start_after(column)] = column;
   const auto row_of = [](size_t number) { return static_cast<uint32_t>(number) * kRowSize; };
-  const auto gap_after = [&](size_t column) { return row_of(states + column); };
+  const auto gap_after = [&](size_t column) {
+    return row_of(states + automaton_.signature(column));
+  };
   const auto entry_of_state = [&](uint32_t state, size_t column) {
     const Automaton::Entry entry = automaton_.entry(state, column);
     if (entry.next != Automaton::kDead) {
@@ -299,25 +306,66 @@ void PatternStep::build_rows() {
     }
     if (!entry.matched || is_start[state]) return kLeave;
     const uint32_t next = automaton_.entry(start_after(before_state[state]), column).next;
-    if (next == Automaton::kDead) return gap_after(column) | kCut;
+    if (next == Automaton::kDead) return gap_after(column) | kCut | kSkip;
     return row_of(next) | kCut | (may_fail_[next] ? kRecord : 0);
   };
-  const auto entry_of_gap = [&](size_t before, size_t column) {
-    const Automaton::Entry entry = automaton_.entry(start_after(before), column);
+  const auto entry_of_gap = [&](size_t signature, size_t column) {
+    const Automaton::Entry entry = automaton_.entry(automaton_.start_with(signature), column);
     if (entry.matched) return kLeave;
     if (entry.next == Automaton::kDead) return gap_after(column);
     return may_fail_[entry.next] ? kLeave : row_of(entry.next) | kCut;
   };
-  for (size_t row = 0; row < states + columns; ++row) {
+  for (size_t row = 0; row < states + automaton_.signatures(); ++row) {
     for (size_t column = 0; column < columns; ++column) {
       class_rows_.push_back(row < states ? entry_of_state(static_cast<uint32_t>(row), column)
                                          : entry_of_gap(row - states, column));
     }
     for (uint32_t byte = 0; byte < kRowSize; ++byte) {
-      ascii_rows_.push_back(
-          class_rows_[row * columns + classes_.of_ascii(static_cast<uint8_t>(byte))]);
+      const uint32_t entry =
+          class_rows_[row * columns + classes_.of_ascii(static_cast<uint8_t>(byte))];
+      ascii_rows_.push_back(row >= states && entry == row_of(row) ? entry | kSkip : entry);
     }
+    if (row >= states) add_gap_stops(row_of(row));
   }
+}
+
+void PatternStep::add_gap_stops(uint32_t row) {
+  GapStops stops = {{0xFF, 0xFF}, {0, 0}};  // what is not ASCII stops anyway
+  size_t ranges = 0;
+  bool was_stop = false;
+  for (uint32_t byte = 0; byte < kRowSize; ++byte) {
+    const bool is_stop = ascii_rows_[row | byte] != (row | kSkip);
+    if (is_stop && !was_stop && ranges++ < 2) {
+      stops.first[ranges - 1] = static_cast<uint8_t>(byte);
+      stops.span[ranges - 1] = 0;
+    } else if (is_stop && ranges <= 2) {
+      ++stops.span[ranges - 1];
+    }
+    was_stop = is_stop;
+  }
+  if (ranges > 2) stops = {{0, 0xFF}, {0x7F, 0}};  // every byte stops
+  gap_stops_.push_back(stops);
+}
+
+// The end of a run of bytes that leave the row of a gap as it is.
+size_t PatternStep::skip_gap(const uint8_t* text, size_t size, size_t at, uint32_t row) const {
+#if defined(__x86_64__)
+  const GapStops& stops = gap_stops_[row / kRowSize - automaton_.states()];
+  const auto all = [](uint8_t byte) { return _mm_set1_epi8(static_cast<char>(byte)); };
+  for (; size - at >= 16; at += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text + at));
+    __m128i is_stop = bytes;  // by its highest bit
+    for (size_t i = 0; i < 2; ++i) {
+      const __m128i distance = _mm_sub_epi8(bytes, all(stops.first[i]));
+      is_stop = _mm_or_si128(is_stop,
+                             _mm_cmpeq_epi8(_mm_min_epu8(distance, all(stops.span[i])), distance));
+    }
+    const int mask = _mm_movemask_epi8(is_stop);
+    if (mask != 0) return at + static_cast<size_t>(__builtin_ctz(static_cast<unsigned>(mask)));
+  }
+#endif
+  while (at < size && text[at] < 0x80 && ascii_rows_[row | text[at]] == (row | kSkip)) ++at;
+  return at;
 }
 
 // What the scouts find between the two, in the whole text and where it ends or begins there. False
@@ -449,6 +497,9 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
   const auto start_row = [&](size_t at) {
     return automaton_.start_after(column_before(text, size, at)) * kRowSize;
   };
+  const auto gap_row = [&](uint32_t code_point) {
+    return first_gap + automaton_.signature(classes_.of(code_point)) * kRowSize;
+  };
   size_t count = 0;
   size_t at = pos;
   size_t last = pos;
@@ -475,6 +526,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
         return count;
       row = entry & ~(kRowSize - 1);
       at += length;
+      if ((entry & kSkip) != 0) at = skip_gap(text, size, at, row);
     }
     if (at >= size) {
       if (at == pos && pos == size) return count;
@@ -491,7 +543,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
         if (count == capacity) return count;
       }
       if (end == kNone || end == at) {
-        row = first_gap + classes_.of(decode_utf8(text + at, size - at).code_point) * kRowSize;
+        row = gap_row(decode_utf8(text + at, size - at).code_point);
         at += length;
       } else {
         row = start_row(at);
@@ -508,7 +560,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
       row = start_row(at);
     } else {
       const DecodedCharacter character = decode_utf8(text + begin, size - begin);
-      row = first_gap + classes_.of(character.code_point) * kRowSize;
+      row = gap_row(character.code_point);
       at = begin + character.size;
     }
   }
@@ -516,21 +568,24 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
 
 size_t PatternStep::scan_found(const uint8_t* text, size_t size, size_t pos, size_t* ends,
                                size_t capacity, const uint8_t* found) const {
+  const size_t columns = edge_ + 1;
   size_t count = 0;
-  while (pos < size) {
+  while (pos < size && count < capacity) {
     size_t at = pos;  // of the next match, if that is not empty at once
-    size_t end = match_end(text, size, at, found);
-    while ((end == kNone || end == pos) && at < size) {
-      at += decode_utf8(text + at, size - at).size;
-      if (at < size) end = match_end(text, size, at, found);
+    size_t end = kNone;
+    for (size_t before = column_before(text, size, pos); at < size;) {
+      const DecodedCharacter character = decode_utf8(text + at, size - at);
+      const size_t column = classes_.of(character.code_point);
+      const Automaton::Entry first =
+          automaton_.entry(automaton_.start_after(before), column + found[at] * columns);
+      if (first.matched || first.next != Automaton::kDead) {
+        end = match_end(text, size, at, found);
+        if (end != kNone && end != pos) break;
+      }
+      before = column;
+      at += character.size;
     }
-    if (at > pos) {
-      ends[count++] = at;
-    } else {
-      ends[count++] = end;
-    }
-    pos = ends[count - 1];
-    if (count == capacity) break;
+    pos = ends[count++] = at > pos ? at : end;
   }
   return count;
 }
@@ -557,6 +612,11 @@ void PatternStep::send_scouts(const uint8_t* text, size_t size, std::vector<uint
     }
     for (size_t end = size; end > 0;) {
       size_t begin = end - 1;
+      if (text[begin] < 0x80) {
+        read(end, classes_.of_ascii(text[begin]));
+        end = begin;
+        continue;
+      }
       while (begin > 0 && end - begin < 4 && (text[begin] & 0xC0) == 0x80) --begin;
       const DecodedCharacter character = decode_utf8(text + begin, end - begin);
       const bool is_whole = character.size == end - begin;
@@ -648,9 +708,17 @@ size_t PatternSplitter::scan(const uint8_t* text, size_t size, size_t pos, size_
     enter_chunk(steps_, 0, 0, size);
   }
   size_t count = 0;
+  Progress::Level& last = progress.levels.back();
   while (count < capacity && progress.pos < size) {
     progress.pos = next_end(steps_, steps_.size() - 1);
     if (progress.pos > pos) ends[count++] = progress.pos;
+    // Those that were found with it.
+    const size_t more = std::min(last.count - last.next, capacity - count);
+    if (more == 0 || progress.pos < pos) continue;
+    for (size_t i = 0; i < more; ++i) ends[count + i] = last.begin + last.ends[last.next + i];
+    last.next += more;
+    count += more;
+    progress.pos = last.pos = ends[count - 1];
   }
   if (progress.pos == size) {
     progress.owner = nullptr;

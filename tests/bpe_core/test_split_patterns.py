@@ -107,6 +107,16 @@ def test_made_up_patterns_split_as_regex_does(pattern: str) -> None:
         check(pattern, text, rng.choice([1, 2, 256]))
 
 
+@pytest.mark.parametrize(
+    "pattern", ["[0-9]+", r"\p{N}{1,3}", "漢+", "[,;]", r"[aeiou]", "é", r"\b1", "1a"]
+)
+def test_long_gaps_end_where_they_should(pattern: str) -> None:
+    rng = random.Random(pattern)
+    for _ in range(100):
+        runs = [rng.choice(TEXTS) * rng.choice([1, 2, 17, 40]) for _ in range(6)]
+        check(pattern, "".join(runs), rng.choice([1, 2, 256]))
+
+
 def test_published_patterns_split_prose_as_regex_does(shared_text: object) -> None:
     assert callable(shared_text)
     for corpus in ("prose", "multilingual"):
