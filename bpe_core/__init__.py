@@ -15,6 +15,7 @@ from bpe_core.errors import BpeError
 
 if TYPE_CHECKING:
     from bpe_core.char_bpe import CharBPETokenizer
+    from bpe_core.character_training import train_characters_from_counts
     from bpe_core.counting import count_pretokens
     from bpe_core.counts import PretokenCounts
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
@@ -35,6 +36,7 @@ __all__ = [
     "count_pretokens",
     "pattern_with_rules",
     "train_bpe",
+    "train_characters_from_counts",
     "train_from_counts",
 ]
 
@@ -52,6 +54,7 @@ _MODULES = {
     "count_pretokens": "counting",
     "pattern_with_rules": "patterns",
     "train_bpe": "training",
+    "train_characters_from_counts": "character_training",
     "train_from_counts": "training",
 }
 

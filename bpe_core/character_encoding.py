@@ -12,7 +12,7 @@ whole characters or one byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,13 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bpe_core._native import Encoder, SpecialSet, VocabularySplitter
-from bpe_core.buffers import flatten
+from bpe_core._native import Encoder, SpecialSet, VocabularySplitter, last_joins
+from bpe_core.buffers import concatenate, flatten
 from bpe_core.characters import SPACE_SIGN, CharacterRules, Prefix
+from bpe_core.errors import InvalidTokenizerError
 from bpe_core.model import TokenizerModel
 
 __all__ = [
     "SpacedText",
+    "bytes_of_text",
+    "merges_of_pieces",
     "set_space_prefix",
     "spaced_text",
     "vocabulary_splitter",
@@ -158,6 +161,49 @@ def with_unknown_lengths(
         lengths[token] = end - start
         moved += end - start
     return lengths
+
+
+def merges_of_pieces(ids: Mapping[str, int], ranked: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Return the merges by which pieces are joined, the best one first and the leftmost of equal.
+
+    These are the last joins of the pieces that their own characters reach: no others ever apply
+    (`formats/ranks.py` has the proof, for bytes).
+
+    Args:
+        ids: ids of the pieces, which may be characters.
+        ranked: pieces of several characters, the best first.
+
+    Raises:
+        InvalidTokenizerError: a piece is joined of something that is not a piece.
+    """
+    # Bytes, parts of characters and characters come first, so that characters are joined first.
+    characters = sorted({character for text in ranked for character in text})
+    encoded = [bytes_of_text(character) for character in characters]
+    parts = sorted({token[:n] for token in encoded for n in range(2, len(token))}, key=len)
+    id_of = {bytes_of_text(text): i for text, i in ids.items()}
+    ranks = [bytes([byte]) for byte in range(256)]
+    ranks += [*parts, *(token for token in encoded if len(token) > 1)]
+    num_characters = len(ranks)
+    ranks += map(bytes_of_text, ranked)
+    left, right = last_joins(*concatenate(ranks))
+    merges = []
+    for rank in range(num_characters, len(ranks)):
+        if left[rank] < 0:
+            continue
+        sides = ranks[left[rank]], ranks[right[rank]]
+        for side in sides:
+            if side not in id_of:
+                raise InvalidTokenizerError(
+                    f"piece {ranks[rank].decode()!r}: expected characters that are pieces too, "
+                    f"found {side.decode('utf-8', 'replace')!r}, which is none"
+                )
+        merges.append((id_of[sides[0]], id_of[sides[1]], id_of[ranks[rank]]))
+    return merges
+
+
+def bytes_of_text(text: str) -> bytes:
+    """Return the bytes of a token that a file writes as this text."""
+    return text.replace(SPACE_SIGN, " ").encode()
 
 
 def _kept_places(text: bytes) -> NDArray[np.int64]:

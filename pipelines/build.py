@@ -1,9 +1,9 @@
-"""The commands of a build as functions: plan, count, train, encode, build, replay.
+"""Commands of a build as functions: plan, count, train, encode, build, replay.
 
-A stage that is finished is not repeated: a command does what is missing and writes the manifest of
-each stage last. With `no_wait` the first pipeline that is needed is submitted and the command ends;
-the next command goes on from what the job has made by then. With `take_over` it goes on even if
-such a job has not reported that it has finished.
+A finished stage is not repeated: a command does the missing work and writes the manifest of each
+    stage last. With `no_wait`, the first required pipeline is submitted and the command ends; the
+    next command continues from the results of the job. With `take_over`, it continues even if such
+    a job has not reported its end.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def shortened(
     """Join the first items for a message, and add how many more there are.
 
     Args:
-        items: What to list, the most telling first.
+        items: Items to list, the most important first.
         limit: Number of items to show.
         total: Number of items there are, if `items` are not all of them.
         separator: Text between two items.
@@ -249,7 +249,7 @@ class VanishedFileError(ChangedFileError):
 class UnreadableFileError(InputError):
     """A file cannot be read because its storage keeps failing.
 
-    The build ends, and the same command goes on when the storage is back.
+    The build ends, and the same command resumes it when the storage works again.
     """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[1]
 _CHECKED = ("bpe_core", "pipelines", "examples", "benchmarks", "deploy")
+_EXCLUDED_PHRASES = re.compile(r"None if there is none|as `[^`]+` has (it|them)")
 _EXCLUDED_STARTS = frozenset({"What", "Whether", "Of", "Where", "Which", "That"})
 
 
@@ -31,5 +33,17 @@ def test_docstrings_start_with_a_verb_or_a_noun(folder: str) -> None:
         for path in paths
         for line, text in list_docstrings(path)
         if text.split(maxsplit=1)[0].rstrip(",:;") in _EXCLUDED_STARTS
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", _CHECKED)
+def test_docstrings_are_plain(folder: str) -> None:
+    """No docstring contains a phrase of the old style, such as "None if there is none"."""
+    found = [
+        f"{path.relative_to(_ROOT)}:{line}: {phrase[0]}"
+        for path in sorted((_ROOT / folder).rglob("*.py"))
+        for line, text in list_docstrings(path)
+        if (phrase := _EXCLUDED_PHRASES.search(text))
     ]
     assert found == []

@@ -16,7 +16,15 @@ from bpe_core.char_bpe.settings import WORD_END, Settings
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 
-__all__ = ["CountedWords", "Learned", "Options", "learn", "longest_first_order", "token_length"]
+__all__ = [
+    "CountedWords",
+    "Learned",
+    "Options",
+    "character_counts",
+    "learn",
+    "longest_first_order",
+    "token_length",
+]
 
 StopReason: TypeAlias = Literal[
     "vocab_size_reached", "max_merges_reached", "below_min_frequency", "no_pairs_left"
@@ -254,8 +262,8 @@ def _chunks(words: CountedWords) -> Iterator[tuple[NDArray[np.uint32], NDArray[n
         first = end
 
 
-def _alphabet(words: CountedWords, settings: Settings, limit: int | None) -> NDArray[np.int64]:
-    """Return the code points of the alphabet: of `limit` characters, the most frequent ones."""
+def character_counts(words: CountedWords, settings: Settings) -> NDArray[np.int64]:
+    """Return how often each code point occurs in the words; 0 for those that are reserved."""
     frequencies = np.zeros(_CODE_POINTS, np.int64)
     done = 0
     for code_points, bounds in _chunks(words):
@@ -263,6 +271,12 @@ def _alphabet(words: CountedWords, settings: Settings, limit: int | None) -> NDA
         done += len(counts)
         np.add.at(frequencies, code_points, np.repeat(counts, np.diff(bounds)))
     frequencies[[ord(token) for token in settings.reserved if len(token) == 1]] = 0
+    return frequencies
+
+
+def _alphabet(words: CountedWords, settings: Settings, limit: int | None) -> NDArray[np.int64]:
+    """Return the code points of the alphabet: of `limit` characters, the most frequent ones."""
+    frequencies = character_counts(words, settings)
     characters = np.flatnonzero(frequencies)
     if limit is None or limit >= len(characters):
         return characters

@@ -23,10 +23,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bpe_core._native import last_joins
-from bpe_core.buffers import concatenate
+from bpe_core.character_encoding import bytes_of_text, merges_of_pieces
 from bpe_core.characters import SPACE_SIGN, CharacterRules
-from bpe_core.errors import InvalidTokenizerError
 from bpe_core.formats.characters import BYTE_TOKENS, entries_of_characters
 from bpe_core.formats.files import (
     CannotHoldError,
@@ -255,7 +253,7 @@ def _model_of(pieces: list[_Piece], *, has_prefix: bool) -> TokenizerModel:
     normal, substitutes = ids[_NORMAL], ids[_BYTE]
     hidden = ids[_UNKNOWN] | ids[_CONTROL]
     (unknown_id,) = ids[_UNKNOWN].values()
-    tokens = [(i, _bytes_of(text)) for text, i in normal.items()]
+    tokens = [(i, bytes_of_text(text)) for text, i in normal.items()]
     tokens += [(i, bytes([int(text[3:5], 16)])) for text, i in substitutes.items()]
     by_score = sorted(
         (text for text in normal if len(text) > 1),
@@ -263,7 +261,7 @@ def _model_of(pieces: list[_Piece], *, has_prefix: bool) -> TokenizerModel:
     )
     return TokenizerModel.from_tokens(
         tokens,
-        _merges_of(normal, by_score),
+        merges_of_pieces(normal, by_score),
         special_tokens=hidden | ids[_USER_DEFINED],
         nonspecial_tokens=ids[_USER_DEFINED],
         pattern="none",
@@ -279,37 +277,6 @@ def _model_of(pieces: list[_Piece], *, has_prefix: bool) -> TokenizerModel:
             hidden_tokens=frozenset(hidden),
         ),
     )
-
-
-def _merges_of(normal: dict[str, int], by_score: list[str]) -> list[tuple[int, int, int]]:
-    """Return the last join of each piece that its own characters reach, the best score first."""
-    # Bytes, parts of characters and characters come first, so that characters are joined first.
-    characters = sorted({character for text in by_score for character in text})
-    encoded = [_bytes_of(character) for character in characters]
-    parts = sorted({token[:n] for token in encoded for n in range(2, len(token))}, key=len)
-    ids = {_bytes_of(text): i for text, i in normal.items()}
-    ranks = [bytes([byte]) for byte in range(256)]
-    ranks += [*parts, *(token for token in encoded if len(token) > 1)]
-    num_characters = len(ranks)
-    ranks += map(_bytes_of, by_score)
-    left, right = last_joins(*concatenate(ranks))
-    merges = []
-    for rank in range(num_characters, len(ranks)):
-        if left[rank] < 0:
-            continue
-        sides = ranks[left[rank]], ranks[right[rank]]
-        for side in sides:
-            if side not in ids:
-                raise InvalidTokenizerError(
-                    f"piece {ranks[rank].decode()!r}: expected characters that are pieces too, "
-                    f"found {side.decode('utf-8', 'replace')!r}, which is none"
-                )
-        merges.append((ids[sides[0]], ids[sides[1]], ids[ranks[rank]]))
-    return merges
-
-
-def _bytes_of(text: str) -> bytes:
-    return text.replace(SPACE_SIGN, " ").encode()
 
 
 def _check_can_hold(model: TokenizerModel, rules: CharacterRules) -> None:

@@ -106,7 +106,7 @@ def _around(location: Location, template: dict[str, Any], special_ids: set[int])
 
 
 def _without_type(piece: Any) -> Any:
-    """The piece of a template with type 0."""
+    """Return the piece of a template with type 0."""
     if not isinstance(piece, dict):
         return piece
     return {
@@ -118,7 +118,7 @@ def _without_type(piece: Any) -> Any:
 
 
 def _pair_id(location: Location, processor: dict[str, Any], key: str, special_ids: set[int]) -> int:
-    """The id in a pair of text and id."""
+    """Return the id in a pair of text and id."""
     found = list_of(location, f"post_processor.{key}", processor.get(key))
     token_id = found[1] if len(found) == 2 else None
     if type(token_id) is not int or token_id not in special_ids:

@@ -1,4 +1,4 @@
-// Encoding documents in threads, with the same result as in one.
+// Encoding of documents in threads, with the same result as in one thread.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 
 namespace bpe {
 
-// The first exception of a thread takes a little memory, without which the process would end: it is
-// taken here. Returns false if there is none.
+// Stores the first exception of a thread, for which a little memory is needed: without memory the
+// process would end, so it is reserved here. Returns false if there is none.
 inline bool make_ready_to_throw() {
   void* const volatile probe = std::malloc(4096);
   if (probe == nullptr) return false;
@@ -28,16 +28,16 @@ inline bool make_ready_to_throw() {
   return std::uncaught_exceptions() == 0;
 }
 
-// Workspaces that are not in use, kept for later calls.
+// Unused workspaces, kept for later calls.
 class WorkspacePool {
  public:
-  // One is made at once, so that texts can be encoded where no more memory is to be had.
+  // One is made at once, so that texts can be encoded even if no more memory is available.
   explicit WorkspacePool(size_t cache_entries) : cache_entries_(cache_entries) {
     make_ready_to_throw();
     give(make());
   }
 
-  // A workspace of one's own, for a time. Its cache doesn't grow beyond most_lines.
+  // An exclusive workspace for a limited time. Its cache does not grow beyond most_lines.
   class Lease {
    public:
     explicit Lease(WorkspacePool& pool, size_t most_lines = SIZE_MAX)
@@ -75,7 +75,7 @@ class WorkspacePool {
     return workspace;
   }
 
-  // There is room for all that were made.
+  // There is room for all existing ones.
   void give(std::unique_ptr<Workspace> workspace) noexcept {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(workspace));
@@ -90,9 +90,9 @@ class WorkspacePool {
 // encode(documents, workspace, ids, offsets) appends the ids of documents, and writes the number of
 // ids after each to the offsets.
 
-// Runs of documents of about equal bytes, dealt to threads in order. Each is encoded into memory of
-// its own, which stays in the nearer caches, and copied to its place when it is known how many ids
-// there are before it.
+// Runs of documents of about the same number of bytes, distributed to threads in order. Each is
+// encoded into separate memory, which stays in the nearer caches, and copied to its place when the
+// number of ids before it is known.
 template <class Id>
 class ParallelEncoding {
  public:
@@ -115,7 +115,7 @@ class ParallelEncoding {
         });
       }
     } catch (const std::system_error&) {
-      // The system gives no more threads: those that there are do all of the work.
+      // The system provides no more threads: the existing ones do all of the work.
     }
     work(encode, pool);
     for (std::thread& thread : threads) thread.join();
@@ -126,7 +126,7 @@ class ParallelEncoding {
   static constexpr size_t kMostRunBytes = size_t{1} << 19;
   static constexpr size_t kLeastRunBytes = size_t{1} << 14;
   static constexpr size_t kRunsOfThread = 8;
-  static constexpr size_t kMostAhead = 16;  // runs done while one before them is not
+  static constexpr size_t kMostAhead = 16;  // runs that are finished while an earlier one is not
 
   size_t num_runs() const { return cuts_.size() - 1; }
 
@@ -169,14 +169,14 @@ class ParallelEncoding {
     return ids;
   }
 
-  // Copies what now has a place: this run, or those that wait for it, or none yet. Returns false if
-  // a run has failed.
+  // Copies the runs whose place is known now: this one, those that wait for it, or none yet.
+  // Returns false if a run has failed.
   bool hand_in(size_t i, IdBuffer<Id> ids) {
     {
       std::unique_lock lock(mutex_);
       waiting_[i] = std::move(ids);
       is_done_[i] = true;
-      // So that not all of the ids may come to wait for one thread.
+      // Limits the ids that wait for a single slow thread.
       changed_.wait(lock, [&] { return i < placed_ + kMostAhead || failure_; });
     }
     while (place_next()) {
@@ -207,7 +207,8 @@ class ParallelEncoding {
     return true;
   }
 
-  // The failure of the first run counts, as in one thread. Runs before it are at work already.
+  // The failure of the first run counts, as in one thread. All earlier runs are already being
+  // processed.
   void fail(size_t i) {
     {
       const std::lock_guard lock(mutex_);
@@ -227,7 +228,7 @@ class ParallelEncoding {
   std::atomic<size_t> next_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  size_t placed_ = 0;  // as many runs have a place
+  size_t placed_ = 0;  // number of runs whose place is known
   std::vector<IdBuffer<Id>> waiting_;
   std::vector<bool> is_done_;
   std::vector<IdBuffer<Id>> idle_;
@@ -235,13 +236,13 @@ class ParallelEncoding {
   size_t failed_ = 0;
 };
 
-// Encodes documents in up to num_threads threads. Each has at most `growth` ids for a byte of it,
-// and `affixes` more.
+// Encodes documents in up to num_threads threads. Each has at most `growth` ids per byte, and
+// `affixes` more.
 template <class Id, class Encode>
 void encode_in_threads(const Encode& encode, WorkspacePool& pool, const DocumentSpans& documents,
                        size_t growth, size_t affixes, size_t num_threads, IdBuffer<Id>& ids,
                        int64_t* offsets) {
-  constexpr size_t kMostBytes = size_t{1} << 28;  // that room is made for at a time
+  constexpr size_t kMostBytes = size_t{1} << 28;  // for which room is made at a time
   if (num_threads <= 1) {
     WorkspacePool::Lease lease(pool);
     encode(documents, lease.get(), ids, offsets);

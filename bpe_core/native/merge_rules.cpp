@@ -9,12 +9,12 @@
 namespace bpe {
 namespace {
 
-// The symbols of ids. Most tokenizers' ids are dense enough for an array.
+// Symbols by id. The ids of most tokenizers are dense enough for an array.
 class SymbolOfId {
  public:
   explicit SymbolOfId(size_t dense) : dense_(dense, kNone) {}
 
-  // The symbol that the id has, or now gets.
+  // The symbol of the id, which is assigned now if it has none.
   uint32_t emplace(uint32_t id, uint32_t symbol) {
     if (id >= dense_.size()) return sparse_.emplace(id, symbol).first->second;
     if (dense_[id] == kNone) dense_[id] = symbol;
@@ -106,7 +106,7 @@ void MergeRules::merge(const uint8_t* bytes, size_t length, std::vector<uint32_t
   for (uint32_t& id : ids) id = id_of(id);
 }
 
-// Merges in place; returns how many symbols are left.
+// Merges in place. Returns the number of remaining symbols.
 size_t MergeRules::merge_short(const uint8_t* bytes, size_t length, uint32_t* symbols) const {
   uint32_t ranks[kShort];  // of the pair that begins at each symbol
   size_t n = length;
@@ -127,7 +127,7 @@ size_t MergeRules::merge_short(const uint8_t* bytes, size_t length, uint32_t* sy
     if (lowest == kNoRank) break;
     const uint32_t result = result_of(lowest);
     symbols[at] = result;
-    // Both look-ups are begun before either is needed.
+    // Both lookups are started before either is needed.
     if (at > 0) __builtin_prefetch(filter_byte(pair_hash(pair_key(symbols[at - 1], result))));
     if (at + 2 < n) __builtin_prefetch(filter_byte(pair_hash(pair_key(result, symbols[at + 2]))));
     --n;

@@ -1,4 +1,4 @@
-// Merge rules by rank, and merging single pre-tokens by them.
+// Merge rules by rank, and merging of single pre-tokens by them.
 #pragma once
 
 #include <array>
@@ -10,36 +10,36 @@
 
 namespace bpe {
 
-// Ids of two tokens and of what they merge into. The rank is the place in the list of rules.
+// Ids of two tokens and of the result of merging them. The rank is the index in the list of rules.
 struct MergeRule {
   uint32_t left;
   uint32_t right;
   uint32_t result;
 };
 
-// A byte that has no id, where no id for the unknown was given.
+// A byte has no id, and no unknown id was given.
 struct UnknownByte {
   uint8_t byte;
 };
 
-// Tokens are numbered densely as symbols while they merge: the 256 bytes first, then what each
-// rule makes, in order of rank.
+// Tokens are numbered densely as symbols while they merge: the 256 bytes first, then the result of
+// each rule, in order of rank.
 class MergeRules {
  public:
   static constexpr uint32_t kNoRank = UINT32_MAX;
   static constexpr uint32_t kNoId = UINT32_MAX;
   static constexpr uint32_t kByteSymbols = 256;
-  // Ranks and symbols are below this; no symbol is equal to it.
+  // Ranks and symbols are below this value.
   static constexpr int kFieldBits = 21;
   static constexpr uint64_t kFieldMask = (uint64_t{1} << kFieldBits) - 1;
 
-  // Eight rules in a cache line, filled from the front. A rule is one word: left and right symbol
-  // and rank + 1 in 21 bits each; 0 is free. What finds its line full goes into the next.
+  // Eight rules in a cache line, filled from the front. A rule is one word: left symbol, right
+  // symbol and rank + 1 in 21 bits each; 0 is free. If a line is full, rules go to the next one.
   struct alignas(64) Line {
     uint64_t rules[8];
   };
 
-  // From here on ids stand for parts of characters, which become the unknown.
+  // Ids from here on are parts of characters, which become the unknown token.
   static constexpr uint32_t kInnerIds = uint32_t{1} << 31;
 
   // byte_ids: the id of each single byte, -1 where it has none. rules: of equal pairs the first
@@ -51,7 +51,7 @@ class MergeRules {
 
   uint32_t largest_id() const { return largest_id_; }
 
-  // How many of the n > 0 ids of a pre-token count.
+  // The number of the n > 0 ids of a pre-token that count.
   size_t joined_unknown(const uint32_t* ids, size_t n) const {
     return ids[0] == joined_unknown_ ? 1 : n;
   }
@@ -63,8 +63,8 @@ class MergeRules {
     return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> 20);
   }
 
-  // Whether a pair of this hash may have a rule. Most pairs have none: this says so of nearly all
-  // of them, and stays in the nearer caches.
+  // False if no pair with this hash has a rule. This answers for nearly all pairs without a rule,
+  // and stays in the nearer caches.
   bool may_merge(size_t hash) const { return (*filter_byte(hash) >> (hash & 7) & 1) != 0; }
   const uint8_t* filter_byte(size_t hash) const { return &filter_[hash >> 3 & filter_mask_]; }
   const Line* line_of(size_t hash) const { return &lines_[hash & line_mask_]; }
@@ -85,7 +85,7 @@ class MergeRules {
   uint32_t result_of(uint32_t rank) const {
     return results_.empty() ? kByteSymbols + rank : results_[rank];
   }
-  // The symbols' ids: kNoId for a byte without one, where none for the unknown was given.
+  // Ids of the symbols: kNoId for a byte without an id, if no unknown id was given.
   const uint32_t* ids() const { return ids_.data(); }
   // Throws UnknownByte.
   uint32_t id_of(uint32_t symbol) const {

@@ -9,7 +9,7 @@
 namespace bpe {
 namespace {
 
-// A Scanner that cuts at the end that `end_of` gives for each pre-token.
+// A Scanner that cuts at the ends that `end_of` returns for each pre-token.
 template <size_t (*end_of)(const uint8_t* text, size_t size, size_t pos)>
 size_t scan_words(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
                   uint32_t) {

@@ -1,4 +1,4 @@
-// Scanners that cut text into pre-tokens as the published split patterns do.
+// Scanners that cut text into pre-tokens like the published split patterns.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace bpe {
 
-// llama3 is cl100k; qwen2 is cl100k with digits one by one. cl100k_tiktoken is the form into which
-// tiktoken rewrote cl100k: it takes white space that ends the text as one pre-token even where it
-// has line breaks. none takes the whole text as one pre-token. whitespace_words parts white space
-// and what is between it; marked_words ends a pre-token after each kWordEnd (words.hpp has both).
+// llama3 is cl100k; qwen2 is cl100k with single digits. cl100k_tiktoken is tiktoken's rewritten
+// form of cl100k: whitespace at the end of the text is one pre-token even if it contains line
+// breaks. none makes the whole text one pre-token. whitespace_words separates whitespace and the
+// words between it; marked_words ends a pre-token after each kWordEnd (see words.hpp for both).
 enum class Pattern {
   gpt2,
   cl100k,
@@ -25,19 +25,19 @@ enum class Pattern {
   marked_words,
 };
 
-// What makes a pattern another one; for all but qwen2 and none.
+// Rules that change a pattern, other than qwen2 and none.
 struct PatternRules {
-  // Letters, numbers and other characters are never in one pre-token; a space before them is as the
-  // pattern has it. o200k counts marks with the letters.
+  // Letters, numbers and other characters are never in the same pre-token; a space before them
+  // stays as in the pattern. o200k treats marks as letters.
   bool split_categories = false;
   uint32_t max_digits = 0;  // numbers in a pre-token; 0: no limit
 };
 
-// How a scanner splits, as far as that is known when it is compiled.
+// The part of a scanner's behaviour that is known when it is compiled.
 enum class Splitting {
   as_published,
-  with_max_digits,  // other numbers of digits than the pattern's own
-  by_category,      // PatternRules::split_categories, with such a number of digits
+  with_max_digits,  // another limit of digits than the pattern's own
+  by_category,      // PatternRules::split_categories, with such a limit
 };
 
 // Writes the ends of the next pre-tokens of text[pos, size) into ends (ascending, each greater than
@@ -51,7 +51,7 @@ class Scanner {
   using Scan = size_t (*)(const uint8_t* text, size_t size, size_t pos, size_t* ends,
                           size_t capacity, uint32_t max_digits);
 
-  Scanner(std::nullptr_t) {}  // stands for none
+  Scanner(std::nullptr_t) {}  // represents no scanner
   explicit Scanner(Scan scan, uint32_t max_digits = 0) : scan_(scan), max_digits_(max_digits) {}
   explicit Scanner(std::shared_ptr<const Splitter> splitter) : splitter_(std::move(splitter)) {}
 
@@ -72,10 +72,11 @@ class Scanner {
 // The fastest scanner for the pattern on this CPU.
 Scanner scanner_for(Pattern pattern);
 
-// The scanner that uses no instructions beyond the baseline: the yardstick of the others.
+// The scanner that uses no instructions beyond the baseline: the reference for the others.
 Scanner portable_scanner_for(Pattern pattern);
 
-// The same for a pattern with rules. std::invalid_argument for qwen2 and none, which have none.
+// The same for a pattern with rules. Throws std::invalid_argument for qwen2 and none, which have
+// none.
 Scanner scanner_for(Pattern pattern, PatternRules rules);
 Scanner portable_scanner_for(Pattern pattern, PatternRules rules);
 

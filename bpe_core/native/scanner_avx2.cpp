@@ -10,7 +10,8 @@ namespace {
 
 #define BPE_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
 
-// kFast: the instructions that gather and scatter bits take a few cycles and not hundreds.
+// kFast: the instructions that gather and scatter bits take a few cycles instead of hundreds. All
+// kernels are selected at run time, since the machines of a cluster differ.
 template <bool kFast>
 struct Avx2 {
   static constexpr bool kExtractsFast = kFast;
@@ -43,9 +44,9 @@ struct Avx2 {
                 _mm256_cmpeq_epi8(_mm256_max_epu8(high, bound), high));
   }
 
-  // The code point whose UTF-8 form begins here; at most 0x1FFFFF, whatever the bytes are.
+  // The code point whose UTF-8 form starts here; at most 0x1FFFFF for any bytes.
   BPE_AVX2 static inline uint32_t code_point(const uint8_t* bytes) {
-    // Where the bits of the code point are, by the first half of the first byte.
+    // Positions of the code point's bits, by the first half of the first byte.
     static constexpr uint32_t kPayload[16] = {
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
     uint32_t word;
@@ -65,7 +66,7 @@ struct Avx2 {
     const __m256i case_bit = _mm256_set1_epi8(0x20);
     ByteMasks masks;
     masks.non_ascii = mask(low, high);
-    // 0x80 to 0xBF, which go on with a character, are the least of the signed bytes.
+    // Continuation bytes, 0x80 to 0xBF, are the smallest signed bytes.
     const __m256i last_continuation = _mm256_set1_epi8(static_cast<char>(0xBF));
     masks.first =
         mask(_mm256_cmpgt_epi8(low, last_continuation), _mm256_cmpgt_epi8(high, last_continuation));
@@ -82,9 +83,9 @@ struct Avx2 {
     return masks;
   }
 
-  // Writes base plus the places of the ones, and then whatever up to 64 numbers in all.
+  // Writes base plus the positions of the ones, then arbitrary values, up to 64 numbers in all.
   BPE_AVX2 static inline void write_positions(uint64_t ones, size_t base, size_t* out) {
-    // Without a branch for each one, of which the last would be predicted wrong.
+    // No branch for each one, since the branch for the last would be mispredicted.
     do {
       for (size_t i = 0; i < 8; ++i) {
         out[i] = base + static_cast<size_t>(_tzcnt_u64(ones));

@@ -1,5 +1,5 @@
-// The loop around scanner_masks.hpp: blocks of 64 bytes, each beginning at the start of a
-// pre-token. So a block needs nothing from the one before, and a scan can go on anywhere.
+// The loop around scanner_masks.hpp: blocks of 64 bytes, each starting at the start of a pre-token.
+// So a block needs no information from the previous one, and a scan can continue anywhere.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 
 namespace bpe {
 
-// A scanner with AVX2 and BMI2, or nullptr if it is not better than the portable one. On CPUs that
-// gather and scatter bits slowly (AMD before Zen 3) it leaves text above ASCII to that one.
+// A scanner with AVX2 and BMI2, or nullptr if it is not faster than the portable one. On CPUs that
+// gather and scatter bits slowly (AMD before Zen 3) it leaves non-ASCII text to that one.
 Scanner::Scan avx2_scan_for(Pattern pattern, Splitting splitting, bool extracts_fast);
 bool cpu_has_avx2();
 bool cpu_has_avx2_and_aes();
 bool cpu_extracts_fast();
 
-// What an instruction set finds in 64 bytes, a bit a byte.
+// Properties of 64 bytes that an instruction set finds, one bit per byte.
 struct ByteMasks {
   uint64_t non_ascii;
   uint64_t first;       // ASCII, or the first byte of a longer character
@@ -38,11 +38,11 @@ struct ByteMasks {
 
 inline constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 inline constexpr size_t kBlockBytes = 64;
-// What follows the block can be read as far as a character can reach.
+// After the block, as many bytes can be read as a character may have.
 inline constexpr size_t kReadableBytes = kBlockBytes + 4;
 
-// Adds the classes of the characters above ASCII, whose first bytes are given, to masks that have a
-// bit a byte. Returns false if one is no code point.
+// Adds the classes of the non-ASCII characters, whose first bytes are given, to masks with one bit
+// per byte. Returns false if one is not a code point.
 template <Pattern pattern, typename Isa>
 BPE_ALWAYS_INLINE bool add_multibyte_classes(const uint8_t* block, uint64_t firsts,
                                              ClassMasks& masks) {
@@ -65,7 +65,7 @@ BPE_ALWAYS_INLINE bool add_multibyte_classes(const uint8_t* block, uint64_t firs
   return largest <= kMaxCodePoint;
 }
 
-// Makes bits of bytes into bits of characters.
+// Converts bits of bytes to bits of characters.
 template <typename Isa>
 BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
   masks.letter = Isa::extract(masks.letter, firsts);
@@ -80,9 +80,9 @@ BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
   masks.count = static_cast<unsigned>(__builtin_popcountll(firsts));
 }
 
-// Starts of pre-tokens in text[pos, pos + 64), a bit a byte, without the one at pos; of those only
-// that are known from this block, which is a copy of those bytes and of what follows them. With
-// kEndsText the text ends in the block, and its end counts as a start.
+// Starts of pre-tokens in text[pos, pos + 64), one bit per byte, without the one at pos, as far as
+// they can be determined from this block, which is a copy of those bytes and of the following ones.
+// With kEndsText the text ends in the block, and its end counts as a start.
 template <Pattern pattern, Splitting splitting, typename Isa, bool kEndsText>
 BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t pos,
                                         const uint8_t* block, uint32_t max_digits) {
@@ -126,7 +126,7 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
         result.known &= bit - 1;
         break;
       }
-      // Neither the apostrophe nor a change of case after it begins a pre-token.
+      // Neither the apostrophe nor a change of case after it starts a pre-token.
       result.starts &= ~(end - bit);
     } else if constexpr (pattern == Pattern::gpt2) {
       result.starts &= ~(bit << 1);
@@ -135,7 +135,7 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
   }
   uint64_t starts = result.starts & result.known & ~uint64_t{1};
   if (!is_ascii) starts = Isa::deposit(starts, firsts);
-  // What is not known begins again with the next block.
+  // The undetermined rest is scanned again with the next block.
   if (kEndsText && result.known == low_bits(masks.count)) starts |= uint64_t{1} << length;
   return starts;
 }
@@ -162,7 +162,7 @@ BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t size, size_t po
     if (starts == 0) {
       size_t block_end = pos + 1;
       if (!Isa::kExtractsFast && size - pos >= kBlockBytes) {
-        // Blocks beginning before the last byte above ASCII would give no more than this one.
+        // Blocks that start before the last non-ASCII byte would determine no more than this one.
         block_end = pos + 64 - static_cast<size_t>(__builtin_clzll(Isa::non_ascii(text + pos) | 1));
       }
       do {

@@ -1,8 +1,8 @@
-// Pre-token starts of up to 64 characters at a time, by arithmetic on bit masks.
+// Starts of pre-tokens for up to 64 characters at a time, by arithmetic on bit masks.
 //
-// Every mask has a bit a character; `mask << 1` says the same of the character before. The masks
-// begin at a start of a pre-token, so nothing before them matters. A run of ones is walked in one
-// step by adding its first bit to it: the carry comes out at the run's end.
+// Every mask has one bit per character; `mask << 1` is the property of the previous character. The
+// masks begin at the start of a pre-token, so nothing before them matters. A run of ones is skipped
+// in one step by adding its first bit to it: the carry appears at the end of the run.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 namespace bpe {
 
 // Classes of up to 64 characters. Bits from `count` on are clear. Unless the text ends there, the
-// class of the last character is not relied on: it may be cut off.
+// class of the last character is not used: it may be incomplete.
 struct ClassMasks {
   uint64_t letter;
   uint64_t number;
@@ -28,22 +28,22 @@ struct ClassMasks {
   uint64_t line_break;  // carriage return, line feed
   uint64_t apostrophe;
   uint64_t slash;
-  uint64_t head;  // kWordHead; for o200k alone
-  uint64_t tail;  // kWordTail; for o200k alone
+  uint64_t head;  // kWordHead; only for o200k
+  uint64_t tail;  // kWordTail; only for o200k
   unsigned count;
-  bool ends_text;  // nothing comes after the last character
+  bool ends_text;  // nothing follows the last character
 };
 
 struct StartMasks {
   uint64_t starts;
-  // Apostrophes at which a contraction may begin.
+  // Apostrophes that may start a contraction.
   uint64_t apostrophes;
-  // Whether a character is the start of a pre-token is known for those in this mask, whose ones are
-  // without gaps from bit 0 up.
+  // The characters for which it is known if they start a pre-token: ones without gaps from bit 0
+  // up.
   uint64_t known;
 };
 
-// What follows a character decides on it no further than this, except in runs.
+// The starts depend on no more following characters than this, except in runs.
 inline constexpr unsigned kLookahead = 4;
 
 // The lowest n bits, n <= 64.
@@ -59,11 +59,11 @@ BPE_ALWAYS_INLINE uint64_t known_at_first(const ClassMasks& masks) {
 }
 
 // The starts of pre-tokens in a mask of numbers: the first of each run, and then every nth. Without
-// a limit (0) the first alone; what a limit beyond a block asks for is left to the scalar scanner.
+// a limit (0) only the first; limits beyond a block are left to the scalar scanner.
 BPE_ALWAYS_INLINE uint64_t number_starts_by(uint64_t number, uint32_t max_digits) {
   uint64_t starts = number & ~(number << 1);
   if (max_digits == 0 || max_digits > 63) return starts;
-  uint64_t follows = number;  // as many numbers stand before it
+  uint64_t follows = number;  // number of preceding numbers
   for (unsigned i = 1; i <= max_digits && follows != 0; ++i) follows &= number << i;
   for (uint64_t next = starts << max_digits & follows; next != 0;
        next = next << max_digits & follows) {
@@ -72,8 +72,8 @@ BPE_ALWAYS_INLINE uint64_t number_starts_by(uint64_t number, uint32_t max_digits
   return starts;
 }
 
-// ` ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: a change of class begins a pre-token unless
-// it comes after a space; the last character of white space always does.
+// ` ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: a change of class starts a pre-token unless
+// it follows a space; the last character of whitespace always does.
 template <Splitting splitting>
 BPE_ALWAYS_INLINE StartMasks gpt2_starts(const ClassMasks& masks, uint32_t max_digits) {
   const uint64_t all = low_bits(masks.count);
@@ -94,7 +94,7 @@ BPE_ALWAYS_INLINE StartMasks gpt2_starts(const ClassMasks& masks, uint32_t max_d
   return result;
 }
 
-// Starts in a mask of digits: every digit for qwen2, else every third of a run.
+// Starts in a mask of digits: every digit for qwen2, otherwise every third one of a run.
 template <Pattern pattern, Splitting splitting>
 BPE_ALWAYS_INLINE uint64_t number_starts(uint64_t number, uint32_t max_digits) {
   if (splitting != Splitting::as_published) return number_starts_by(number, max_digits);
@@ -109,7 +109,7 @@ BPE_ALWAYS_INLINE uint64_t number_starts(uint64_t number, uint32_t max_digits) {
   return starts;
 }
 
-// Starts in white space after the last line break of its run: those characters in `candidates`
+// Starts in whitespace after the last line break of its run: those characters in `candidates`
 // (blanks after a line break) whose run of blanks has no line break at its end.
 BPE_ALWAYS_INLINE uint64_t starts_after_breaks(uint64_t candidates, uint64_t blank,
                                                uint64_t line_break) {
@@ -122,7 +122,7 @@ BPE_ALWAYS_INLINE uint64_t starts_after_breaks(uint64_t candidates, uint64_t bla
   return candidates;
 }
 
-// cl100k, qwen2 and o200k: what they have in common is everything but what a word is.
+// cl100k, qwen2 and o200k: they share everything but the definition of a word.
 template <Pattern pattern, Splitting splitting>
 BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks, uint32_t max_digits) {
   constexpr bool kIsO200k = pattern == Pattern::o200k;
@@ -135,7 +135,7 @@ BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks, uint32_t max
   const uint64_t word = kIsO200k ? masks.head | masks.tail : masks.letter;
   const uint64_t symbol = black & ~word & ~masks.number;
 
-  // Line breaks (for o200k then also slashes) after symbols belong to them.
+  // Line breaks (for o200k then also slashes) after symbols belong to these.
   const uint64_t tail_set = kIsO200k ? line_break | masks.slash : line_break;
   const uint64_t tail_first = line_break & symbol << 1;
   const uint64_t tail_sum = tail_set + tail_first;
@@ -144,7 +144,7 @@ BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks, uint32_t max
   const uint64_t other = symbol & ~tails;
 
   const uint64_t other_starts = other & ~(other << 1) & ~(masks.space << 1);
-  // One blank or one symbol in front belongs to the word; by category only a space.
+  // One blank or one symbol before a word belongs to it; by category only a space.
   const uint64_t leads = kByCategory ? masks.space : blank | other_starts;
   const uint64_t word_starts = word & ~(word << 1) & ~(leads << 1);
   const uint64_t white_starts = (white & ~(white << 1) & ~tails) |
@@ -155,14 +155,14 @@ BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks, uint32_t max
                   number_starts<pattern, splitting>(masks.number, max_digits);
   result.apostrophes = kByCategory ? 0 : masks.apostrophe & other_starts;
   result.known = known_at_first(masks);
-  // Of white space that goes on after the last character nothing is known but where it begins.
+  // If whitespace continues after the last character, only its start is known.
   if (!masks.ends_text && (white >> (masks.count - 1)) != 0) {
     result.known &= black == 0 ? 0 : low_bits(65 - static_cast<unsigned>(__builtin_clzll(black)));
   }
   return result;
 }
 
-// Adds to the starts those inside of runs of letters and marks, where o200k parts words by case.
+// Adds the starts inside runs of letters and marks, where o200k separates words by case.
 template <Splitting splitting>
 BPE_ALWAYS_INLINE void add_case_starts(const ClassMasks& masks, StartMasks& result) {
   const uint64_t word = masks.head | masks.tail;
@@ -174,11 +174,11 @@ BPE_ALWAYS_INLINE void add_case_starts(const ClassMasks& masks, StartMasks& resu
     return;
   }
   if constexpr (splitting != Splitting::by_category) {
-    // A mark that follows no letter can be taken for a symbol.
+    // A mark that does not follow a letter may be a symbol.
     const uint64_t lone_marks = either & ~masks.letter & ~(word << 1);
     if (lone_marks != 0) result.known &= bits_below(lone_marks);
   }
-  // Letters without case and marks go with what is before them.
+  // Letters without case and marks belong to the preceding character.
   const uint64_t after_lower = either & lower << 1;
   result.starts |= (either + after_lower) & ~either & upper;
   // Upper case after them up to the end of the word: the first alternative gives it back.
@@ -201,7 +201,7 @@ BPE_ALWAYS_INLINE StartMasks pretoken_starts(const ClassMasks& masks, uint32_t m
   } else {
     StartMasks result = cl100k_starts<pattern, splitting>(masks, max_digits);
     if constexpr (pattern == Pattern::o200k) {
-      // Only a word takes a contraction, after its end.
+      // A contraction belongs to a word only, after its end.
       if constexpr (splitting != Splitting::by_category) {
         result.apostrophes = masks.apostrophe & (masks.head | masks.tail) << 1;
       }

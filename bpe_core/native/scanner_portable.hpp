@@ -1,5 +1,5 @@
-// The patterns, one pre-token at a time. Fast enough on its own, and what the scanners by bit masks
-// call where those do not apply.
+// The patterns, one pre-token at a time. Fast enough on its own, and called by the scanners with
+// bit masks where these do not apply.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct ClassifiedCharacter {
   uint8_t size;        // in bytes
 };
 
-// Class and size of the character that begins with a byte above 0x7F at text[pos]. Accepts some
+// Class and size of the character that starts with a byte above 0x7F at text[pos]. Accepts some
 // sequences that are not UTF-8 (surrogates, overlong forms), always within text[pos, size).
 inline ClassifiedCharacter classify_multibyte(const uint8_t* text, size_t size, size_t pos) {
   const uint8_t* bytes = text + pos;
@@ -59,14 +59,14 @@ inline ClassifiedCharacter classify(const uint8_t* text, size_t size, size_t pos
   return classify_multibyte(text, size, pos);
 }
 
-// One pass over a segment. Every member takes a position and returns the end of something there.
+// One pass over a segment. Every member takes a position and returns the end of an item there.
 template <Pattern pattern, Splitting splitting = Splitting::as_published>
 class PortableScan {
  public:
   PortableScan(const uint8_t* text, size_t size, uint32_t max_digits = 0)
       : text_(text), size_(size), max_digits_(max_digits) {}
 
-  // End of the pre-token that begins at pos, where pos < size.
+  // End of the pre-token that starts at pos, where pos < size.
   size_t pretoken_end(size_t pos) const {
     if constexpr (pattern == Pattern::none) {
       return size_;
@@ -79,7 +79,7 @@ class PortableScan {
     }
   }
 
-  // End of the contraction that begins with the apostrophe at pos, or pos if there is none.
+  // End of the contraction that starts with the apostrophe at pos, or pos if there is none.
   size_t contraction_end(size_t pos) const {
     if (size_ - pos < 2) return pos;
     constexpr uint8_t kCaseBit = kIgnoresCase ? 0x20 : 0;
@@ -90,7 +90,7 @@ class PortableScan {
     if ((first == 'l' && second == 'l') || ((first == 'v' || first == 'r') && second == 'e')) {
       return pos + 3;
     }
-    // U+017F, the long s, is an s to a match that ignores case.
+    // U+017F, the long s, matches s if case is ignored.
     if (kIgnoresCase && text_[pos + 1] == 0xC5 && text_[pos + 2] == 0xBF) return pos + 3;
     return pos;
   }
@@ -117,7 +117,7 @@ class PortableScan {
   }
 
   // End of the run from pos of characters whose class has a bit of kClass: kLetter, or kWordTail,
-  // for which only lower case counts in ASCII.
+  // which in ASCII includes only lower case.
   template <uint8_t kClass>
   size_t long_run_end(size_t pos) const {
     for (;;) {
@@ -139,7 +139,7 @@ class PortableScan {
     while (pos + 16 <= size_) {
       __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text_ + pos));
       if (kClass == kLetter) bytes = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
-      // 'a' to 'z' become the 26 least signed values.
+      // 'a' to 'z' become the 26 smallest signed values.
       const __m128i shifted = _mm_add_epi8(bytes, _mm_set1_epi8(static_cast<char>(0x80 - 'a')));
       const __m128i inside = _mm_cmplt_epi8(shifted, _mm_set1_epi8(-128 + 26));
       const uint32_t outside = static_cast<uint32_t>(_mm_movemask_epi8(inside)) ^ 0xFFFF;
@@ -155,7 +155,8 @@ class PortableScan {
     return run_end(pos, [](uint8_t c) { return is_symbol(c); });
   }
 
-  // Neither a letter nor a number nor white space, nor what this pattern counts with the letters.
+  // Neither a letter, a number nor whitespace, nor a character that this pattern treats like
+  // letters.
   static bool is_symbol(uint8_t char_class) {
     if (kByCategory && pattern == Pattern::o200k && (char_class & kWord) != 0) return false;
     return is_other(char_class);
@@ -166,7 +167,7 @@ class PortableScan {
     return most == 0 ? SIZE_MAX : most;
   }
 
-  // End of the numbers at pos, as many as one pre-token takes.
+  // End of the numbers at pos that belong to one pre-token.
   size_t digits_end(size_t pos) const {
     const size_t most = max_digits();
     for (size_t count = 0; count < most && pos < size_; ++count) {
@@ -177,7 +178,8 @@ class PortableScan {
     return pos;
   }
 
-  // End of what may follow others in their pre-token: line breaks, for o200k also slashes.
+  // End of the characters that may follow symbols in their pre-token: line breaks, for o200k also
+  // slashes.
   size_t others_tail_end(size_t pos) const {
     const auto belongs = [this](size_t i) {
       return is_line_break(text_[i]) || (kSlashEndsOther && text_[i] == '/');
@@ -186,12 +188,12 @@ class PortableScan {
     return pos;
   }
 
-  // \s*[\r\n]+|\s+(?!\S)|\s+ where white space begins at pos; gpt2 has no alternative for line
-  // breaks. What is looked at beyond the end that is returned is the next pre-token but for one
-  // character, so all calls together stay linear.
+  // \s*[\r\n]+|\s+(?!\S)|\s+ if whitespace starts at pos; gpt2 has no alternative for line breaks.
+  // The text that is examined beyond the returned end is, except for one character, the next
+  // pre-token, so all calls together stay linear.
   size_t white_space_end(size_t pos) const {
     size_t end = pos;
-    size_t last = pos;  // where the last character of the run begins
+    size_t last = pos;  // start of the last character of the run
     size_t break_end = 0;
     while (end < size_) {
       const ClassifiedCharacter character = at(end);
@@ -269,9 +271,9 @@ class PortableScan {
 
   // End of the word at pos without its contraction, or pos if there is none. A word is H*T+, or
   // else H+T*, of heads H and tails T (marks and letters without case are both), after at most one
-  // character that is no letter, or by category a space. Backtracking as the pattern does it: T+
-  // needs a tail, so H* gives back what follows the last tail in its run. What is given back has no
-  // tail in it, so the next word takes all of it and no text is looked at a third time.
+  // character that is not a letter, or by category a space. The backtracking is that of the
+  // pattern: T+ needs a tail, so H* gives back the part after the last tail in its run. This part
+  // contains no tail, so the next word consists of all of it, and no text is examined a third time.
   size_t word_end(size_t pos, ClassifiedCharacter first) const {
     const bool leads = kByCategory ? text_[pos] == ' ' : (first.char_class & kLetter) == 0;
     const size_t start = leads ? pos + first.size : pos;
@@ -287,8 +289,8 @@ class PortableScan {
       if ((character.char_class & kWordTail) != 0) last_tail_end = end;
     }
     if (last_tail_end != start) return last_tail_end;
-    // Heads alone. A mark before them is a word by itself: the first alternative matches it so,
-    // before the second could take it as the character in front.
+    // Only heads. A mark before them is a separate word: the first alternative matches it alone,
+    // before the second could use it as the preceding character.
     if ((first.char_class & kWord) == (kWordHead | kWordTail)) return start;
     return end == start ? pos : end;
   }
@@ -298,7 +300,7 @@ class PortableScan {
   uint32_t max_digits_;
 };
 
-// A Scanner that uses nothing but PortableScan.
+// A Scanner that only uses PortableScan.
 template <Pattern pattern, Splitting splitting = Splitting::as_published>
 size_t scan_portable(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
                      uint32_t max_digits) {

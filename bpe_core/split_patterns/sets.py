@@ -252,7 +252,7 @@ _POSIX = {"cntrl", "digit", "punct"}
 
 
 def find_property(name: str, *, blocks: str | None = None) -> Named | None:
-    r"""Return the set of ``\p{name}``, or None if there is none of this name.
+    r"""Return the set of ``\p{name}``, or None for an unknown name.
 
     Args:
         name: ``Lu``, ``Letter``, ``Han``, ``Script=Han``, …; case, spaces, hyphens and underscores

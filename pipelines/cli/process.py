@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.config import BuildConfig
 
 
-_KEPT: Final = "What is finished is kept: run the same command again to go on."
+_KEPT: Final = "Finished work is kept: run the same command again to continue."
 
 
 def enter_child(context: typer.Context, debug: bool) -> None:

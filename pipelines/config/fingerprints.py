@@ -23,7 +23,8 @@ from pipelines.config.yaml_document import KeyPath, format_path
 # build fails, but never what it writes.
 _NO_INFLUENCE_ON_TOKENS: Final = {"storage_options", "include", "exclude", "max_bad_files"}
 _NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes"}
-_ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules"}
+_OF_METASPACE: Final = {"metaspace", "byte_fallback", "character_coverage"}
+_ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules", *_OF_METASPACE}
 
 
 def counts_configuration(config: BuildConfig) -> dict[str, Any]:
@@ -72,11 +73,11 @@ def _set_rules(config: BuildConfig, *, training: bool) -> dict[str, Any]:
     """
     keys = config.tokenizer.model_dump(
         mode="json",
-        include=_ADDED_LATER,
+        include=_ADDED_LATER if training else _ADDED_LATER - _OF_METASPACE,
         exclude=None if training else {"rules": {"forbid_whitespace_tokens"}},
         exclude_defaults=True,
     )
-    return {key: value for key, value in keys.items() if value}
+    return {key: value for key, value in keys.items() if value != {}}
 
 
 def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:

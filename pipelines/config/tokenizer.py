@@ -14,7 +14,9 @@ from pipelines.config.values import (
     BYTE_TOKENS,
     CHARACTER_KEYS,
     LARGEST_VOCABULARY,
+    METASPACE_KEYS,
     PATTERN_NAMES,
+    WORD_KEYS,
     Section,
     Text,
     TieBreak,
@@ -48,7 +50,7 @@ class RulesConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """The tokenizer: how to train it, or where to find a finished one (`path`)."""
+    """The tokenizer: rules of its training, or the location of a finished one (`path`)."""
 
     path: Text | None = Field(
         default=None,
@@ -60,7 +62,23 @@ class TokenizerConfig(Section):
         default="byte",
         description="Smallest tokens: the 256 bytes (byte), or the characters of the corpus "
         "(character). With characters, text is split into words at whitespace, which is not "
-        "encoded.",
+        "encoded, unless `metaspace` is set.",
+    )
+    metaspace: bool = Field(
+        default=False,
+        description="With unit: character, encode whitespace too, as SentencePiece does: spaces "
+        "are characters of tokens, which files write as the sign \u2581. Text is split by "
+        "`pattern` to learn merges, but not to encode.",
+    )
+    byte_fallback: bool = Field(
+        default=True,
+        description="With metaspace, encode characters that have no token of their own as the "
+        "tokens of their bytes; false: as unk_token.",
+    )
+    character_coverage: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="With metaspace, the share of all characters of the text that get tokens, most "
+        "frequent first.",
     )
     pattern: Annotated[Text, BeforeValidator(check_pattern, json_schema_input_type=Text)] = Field(
         default="gpt2",
@@ -157,7 +175,7 @@ class TokenizerConfig(Section):
         """Return the pattern for counting: `pattern` with its rules, or whitespace words."""
         from bpe_core.patterns import WHITESPACE_WORDS, pattern_with_rules  # slow to import
 
-        if self.unit == "character":
+        if self.unit == "character" and not self.metaspace:
             return WHITESPACE_WORDS
         return pattern_with_rules(
             self.pattern,
@@ -174,6 +192,12 @@ class TokenizerConfig(Section):
         specials = len(self.special_tokens)
         if self.unit == "byte":
             smallest, what = BYTE_TOKENS + specials, f"256 bytes and {specials} special tokens"
+        elif self.metaspace:
+            num_bytes = BYTE_TOKENS * self.byte_fallback
+            others = {self.unk_token} - {None, *self.special_tokens}
+            smallest = specials + len(others) + num_bytes + 1
+            what = f"{specials} special tokens, {len(others)} for unknown characters, {num_bytes} "
+            what += "bytes, and an alphabet"
         else:
             others = {self.unk_token, self.end_of_word} - {None, *self.special_tokens}
             smallest = specials + len(others) + 1
@@ -188,7 +212,7 @@ class TokenizerConfig(Section):
 
     def _unit_problems(self) -> Iterator[Problem]:
         other, keys = ("character", CHARACTER_KEYS) if self.unit == "byte" else ("byte", BYTE_KEYS)
-        for key in keys:
+        for key in () if self.unit == "character" and self.metaspace else keys:
             if key in self.model_fields_set:
                 yield Problem(
                     (key,),
@@ -198,6 +222,7 @@ class TokenizerConfig(Section):
                 )
         if self.unit == "byte":
             return
+        yield from self._metaspace_problems()
         if self.end_of_word is None and "end_of_word_as" in self.model_fields_set:
             yield Problem(
                 ("end_of_word_as",),
@@ -205,6 +230,8 @@ class TokenizerConfig(Section):
                 found="end_of_word: null",
                 hint="Remove end_of_word_as, or set end_of_word.",
             )
+        if self.metaspace:
+            return
         if self.end_of_word in {self.unk_token, *self.special_tokens} - {None}:
             yield Problem(
                 ("end_of_word",),
@@ -212,9 +239,33 @@ class TokenizerConfig(Section):
                 found=describe_value(self.end_of_word),
             )
 
+    def _metaspace_problems(self) -> Iterator[Problem]:
+        for key in WORD_KEYS if self.metaspace else METASPACE_KEYS:
+            if key in self.model_fields_set:
+                wanted = str(not self.metaspace).lower()
+                yield Problem(
+                    (key,),
+                    expected=f"tokenizer.metaspace: {wanted} for this key",
+                    found=f"metaspace: {str(self.metaspace).lower()}",
+                    hint=f"Remove {key}, or set tokenizer.metaspace: {wanted}.",
+                )
+        if self.metaspace and self.unk_token is None:
+            yield Problem(
+                ("unk_token",),
+                expected="a token, which tokenizers with metaspace have",
+                found="null",
+            )
+        if self.metaspace and self.rules.forbid_whitespace_tokens:
+            yield Problem(
+                ("rules", "forbid_whitespace_tokens"),
+                expected="false with metaspace",
+                found="true",
+            )
+
     def _rules_problems(self) -> Iterator[Problem]:
         for key in ("split_categories", "max_digits"):
-            if self.unit == "character" or not getattr(self.rules, key):
+            is_of_words = self.unit == "character" and not self.metaspace
+            if is_of_words or not getattr(self.rules, key):
                 continue
             try:
                 _ = self.effective_pattern

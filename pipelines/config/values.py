@@ -22,7 +22,18 @@ LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
 
 # Keys of `tokenizer` that apply to one unit only.
 BYTE_KEYS: Final = ("pattern", "normalizer", "normalize_quotes", "rules")
-CHARACTER_KEYS: Final = ("unk_token", "end_of_word", "end_of_word_as", "limit_alphabet")
+CHARACTER_KEYS: Final = (
+    "metaspace",
+    "byte_fallback",
+    "character_coverage",
+    "unk_token",
+    "end_of_word",
+    "end_of_word_as",
+    "limit_alphabet",
+)
+# Those of characters that apply only with `metaspace`, and only without it.
+METASPACE_KEYS: Final = ("byte_fallback", "character_coverage")
+WORD_KEYS: Final = ("end_of_word", "end_of_word_as", "limit_alphabet")
 
 _UNITS: Final = {
     "B": 1,

@@ -31,7 +31,9 @@ def write_card(
         repository: The repository that the card describes.
     """
     front = yaml.safe_dump(_front_matter(manifest, repository), sort_keys=False, allow_unicode=True)
-    return f"---\n{front}---\n{MARK}\n\n" + "\n".join(_lines(dataset, manifest, files, repository))
+    return f"---\n{front}---\n{MARK}\n\n" + "\n".join(
+        [*_lines(dataset, manifest, files, repository), ""]
+    )
 
 
 def _front_matter(manifest: Mapping[str, Any], repository: Repository) -> dict[str, Any]:
@@ -135,6 +137,7 @@ def _corpus(dataset: TokenDataset) -> Iterator[str]:
         "Corpus", ["source", "documents", "bytes of text", "rejected documents"], rows
     )
     commits = {} if run is None else run.commits
+    yield ""
     for url, commit in sorted(commits.items()):
         yield f"- `{url}` at commit `{commit}`"
 
@@ -155,7 +158,6 @@ def _table(title: str, heads: list[str], rows: list[list[str]]) -> Iterator[str]
     yield "|" + "---|" * len(heads)
     for row in rows:
         yield "| " + " | ".join(row) + " |"
-    yield ""
 
 
 def _code(value: object) -> str:

@@ -114,7 +114,7 @@ def position_ids(
     Args:
         document_lengths: Document lengths of all rows.
         num_tokens: Ids of each row without padding.
-        offsets: Where the ids of each row begin, and the last end, with padding.
+        offsets: Starts of the ids of each row, and end of the last, with padding.
 
     Example:
         >>> lengths, tokens, offsets = np.array([3, 1, 2]), np.array([4, 2]), np.array([0, 4, 8])

@@ -801,7 +801,7 @@ class RunRecord(Record):
 
     @classmethod
     def load(cls, directory: Directory) -> Self | None:
-        """Return the run record in a stage's directory, or None if there is none.
+        """Return the run record in a stage's directory, or None.
 
         Raises:
             OutputError: the record is damaged.

@@ -1,4 +1,4 @@
-"""Notes of workers on finished work, from which an interrupted stage goes on.
+"""Notes of workers on finished work, with which an interrupted stage is resumed.
 
 A note that does not fit its model is damaged: unlike a manifest, it may simply be removed.
 """

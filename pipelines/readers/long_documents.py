@@ -65,7 +65,7 @@ class LongDocument:
         length: number of bytes so far.
         invalid_at: length of the valid UTF-8 prefix; None if everything is valid so far.
         invalid_bytes: up to four bytes at `invalid_at`.
-        special_at: position of the first special token; None if there is none.
+        special_at: position of the first special token, or None.
         characters: number of Unicode characters so far, if they are counted; invalid bytes count
             as the characters that replace them.
         head: the first bytes.

@@ -68,7 +68,7 @@ class ReadOptions:
             lines file it is always removed.
         text_fields: paths of the fields of a record that contain the text; several are joined.
         join: bytes between the values of several fields.
-        id_field: path of the field with the record's own id; None if there is none.
+        id_field: path of the field with the record's own id, or None.
         selection: rules for selecting documents. Selection comes first: a document that is not
             selected is neither rejected nor an error, except a record without readable text.
         max_documents: number of documents to read from the start of a range, including empty,

@@ -560,7 +560,7 @@ class _CompressedMembers:
                 return len(text)
 
     def _start_member(self) -> bool:
-        """Start the next member; return False if there is none."""
+        """Start the next member. Return False at the end of the file."""
         while not (data := self._data.lstrip(self._padding)):
             self._data = self._stored.read(_COMPRESSED_READ_BYTES)
             if not self._data:

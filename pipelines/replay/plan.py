@@ -1,6 +1,6 @@
-"""The plan and the manifest of a replay.
+"""Plan and manifest of a replay.
 
-`offset` remains the place in the file as it was first, whichever file a document was replayed from.
+`offset` is always the position in the original file, whichever file a document was replayed from.
 So a document has one name, and a dataset can be aligned with a repaired file again. Only located
 documents are replayed: intervals of offsets, in a file beside the entries of tasks.
 """

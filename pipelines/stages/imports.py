@@ -48,7 +48,7 @@ def load_encoder(output: Output) -> Model:
     source = output.imported
     if source is None or _find_imported(output, source) is not None:
         return load_model(output.encoder)
-    return _read(source).model
+    return output.published
 
 
 def import_tokenizer(context: BuildContext) -> Model:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import xxhash
 
-from bpe_core import CharBPETokenizer, train_from_counts
+from bpe_core import CharBPETokenizer, train_characters_from_counts, train_from_counts
 from bpe_core.counts import PretokenCounts
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
@@ -103,7 +103,8 @@ def learn(
     pretokens = load_counts(
         counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
     )
-    train = _train_bytes if config.unit == "byte" else _train_characters
+    of_characters = _train_merged_characters if config.metaspace else _train_characters
+    train = _train_bytes if config.unit == "byte" else of_characters
     trained = train(config, pretokens)
     facts = {
         "counts": counted.fingerprint,
@@ -138,6 +139,30 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
             max_token_bytes=config.max_token_bytes,
             forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
             forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
+            progress=show,
+        )
+    return _Trained(
+        merges=len(result.merges),
+        stop_reason=result.stop_reason,
+        stopped_because=result.explain_stop(),
+        model=result.model,
+    )
+
+
+def _train_merged_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
+    wanted = config.vocab_size - len(config.special_tokens)
+    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
+        result = train_characters_from_counts(
+            counts,
+            config.vocab_size,
+            config.special_tokens,
+            unk_token=config.unk_token or "",
+            byte_fallback=config.byte_fallback,
+            character_coverage=config.character_coverage,
+            tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
+            min_frequency=config.min_frequency,
+            max_token_bytes=config.max_token_bytes,
+            forbidden_tokens=config.forbidden_tokens,
             progress=show,
         )
     return _Trained(

@@ -17,7 +17,8 @@ from pipelines.rejects.thresholds import check_bad_files, check_rejects
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import Guard, OutputLock
 from pipelines.storage.parquet import is_of_a_build
-from pipelines.tokenizers.sources import is_published
+from pipelines.tokenizers.files import Model
+from pipelines.tokenizers.sources import is_published, read_source
 
 _FILES_SHOWN: Final = 3
 
@@ -52,6 +53,13 @@ class Output:
         if self.configured is None:
             return None
         return self.configured if is_published(self.configured) else None
+
+    @cached_property
+    def published(self) -> Model:
+        """The published tokenizer as it is at its source, unchecked, for plans."""
+        assert self.imported is not None
+        source = self.imported
+        return read_source(source.url, storage_options=source.storage_options, compare=False).model
 
     @property
     def encoder(self) -> Directory:

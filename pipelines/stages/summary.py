@@ -114,7 +114,7 @@ class StageSummary:
 
     @property
     def megabytes_per_second(self) -> float | None:
-        """Return the rate in 10^6 bytes per second, or None if there is none."""
+        """Return the rate in 10^6 bytes per second, or None without a meaningful rate."""
         return self.rate_in(self.seconds)
 
     def rate_in(self, seconds: float) -> float | None:

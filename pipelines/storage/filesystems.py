@@ -168,7 +168,7 @@ def same_storage(one: fsspec.AbstractFileSystem, other: fsspec.AbstractFileSyste
 
 
 def version_tag_of(info: Mapping[str, Any]) -> str:
-    """Return a version tag from a storage's information on a file, or "" if there is none."""
+    """Return a version tag from a storage's information on a file, or ""."""
     key = next((key for key in _VERSION_KEYS if info.get(key) is not None), None)
     value = None if key is None else info[key]
     if key == "created" and isinstance(value, datetime):  # in listings of the memory file system

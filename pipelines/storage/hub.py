@@ -29,6 +29,9 @@ _URL: Final = re.compile(
     re.DOTALL,
 )
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_AGAIN: Final[dict[type[PipelineError], str]] = {
+    OutputError: "The same command continues an upload where it stopped."
+}
 _FORMS: Final[dict[RepositoryKind, str]] = {
     "model": "hf://ORG/NAME or hf://ORG/NAME@REVISION",
     "dataset": "hf://datasets/ORG/NAME or hf://datasets/ORG/NAME@REVISION",
@@ -111,8 +114,11 @@ def hub_library() -> ModuleType:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
-        import huggingface_hub
+    try:  # its modules are attributes only once they are imported
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.hf_api
+        import huggingface_hub.utils
     except ImportError as error:
         raise ConfigError(
             "A package for hf:// is not installed.",
@@ -241,7 +247,7 @@ def _described(
             "The Hub answered with an error.",
             found=f"HTTP {status}",
             where=where,
-            hint="Try again later.",
+            hint=f"Try again later. {_AGAIN.get(kind, '')}".rstrip(),
         )
     return _unreachable(error, repository, kind)
 
@@ -264,5 +270,5 @@ def _unreachable(
         found=type(cause).__name__,
         where=str(repository),
         hint="Check the network, its proxy and HF_ENDPOINT. With HF_HUB_OFFLINE=1, files that were "
-        "downloaded before are read from the cache.",
+        f"downloaded before are read from the cache. {_AGAIN.get(kind, '')}".rstrip(),
     )

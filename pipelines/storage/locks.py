@@ -375,7 +375,7 @@ def _content(holder: Mapping[str, Any]) -> bytes:
 
 
 def _read(output: Directory) -> dict[str, Any]:
-    """Return the content of the lock, empty if there is none or if it is being written.
+    """Return the content of the lock, empty if it is missing or being written.
 
     A full disk or a loss of power may leave only the start of a lock. This names no owner, so only
     `flock`, or a change of the file, shows that a build holds it.

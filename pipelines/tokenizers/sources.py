@@ -80,7 +80,7 @@ class ReadSource:
         files: all files that it was read from.
         repository: repository of the Hub, with its commit; None for other sources.
         checked: result of the check with the library that owns the format; None for this package's
-            own format.
+            own format, and if it was left out.
     """
 
     file: TokenizerFile
@@ -112,6 +112,8 @@ def read_source(
     options: SourceOptions | None = None,
     sample: str = SAMPLE,
     storage_options: Mapping[str, Any] | None = None,
+    *,
+    compare: bool = True,
 ) -> ReadSource:
     """Read a tokenizer, and check it with the library that owns its format.
 
@@ -120,6 +122,7 @@ def read_source(
         options: information that the files do not contain.
         sample: text for the check.
         storage_options: options of the file system.
+        compare: False to leave out the check with the library.
 
     Raises:
         ConfigError: options are missing or do not apply to the format, or the URL is wrong.
@@ -135,7 +138,9 @@ def read_source(
         with input_errors(file.location if repository is None else str(repository)):
             model = _read(file, options, config)
         paths = _paths(file, options, config)
-        checked = check_with_library(file.format, paths, model, sample, is_source=True)
+        checked = None
+        if compare:
+            checked = check_with_library(file.format, paths, model, sample, is_source=True)
         entries = tuple(_describe_file(path) for path in paths)
     shown = file.location
     if local != location:

@@ -31,6 +31,7 @@ EXPORTED = [
     "count_pretokens",
     "pattern_with_rules",
     "train_bpe",
+    "train_characters_from_counts",
     "train_from_counts",
 ]
 MODULES = [

@@ -310,7 +310,7 @@ def build(config, restart, beam_args, **others):
     ("body", "code", "message"),
     [
         ("raise InputError('No file.')", 4, r"error: No file\.\n"),
-        ("raise KeyboardInterrupt", 130, r"Interrupted\. .*again to go on\.\n"),
+        ("raise KeyboardInterrupt", 130, r"Interrupted\. .*again to continue\.\n"),
         ("raise RuntimeError('odd')", 1, r"Traceback .*RuntimeError: odd\n"),
         (
             "os.kill(os.getpid(), signal.SIGSEGV)",

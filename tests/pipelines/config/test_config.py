@@ -607,6 +607,10 @@ ONLY_CHARACTER_TOKENIZER = {
     "tokenizer.end_of_word_as": "suffix",
     "tokenizer.limit_alphabet": 99,
 }
+ONLY_METASPACE = {
+    "tokenizer.byte_fallback": False,
+    "tokenizer.character_coverage": 0.5,
+}
 COUNTS = {
     "tokenizer.unit": "character",
     "tokenizer.pattern": "cl100k",
@@ -669,9 +673,57 @@ def test_counts_do_not_depend_on_the_keys_of_character_tokenizers(tmp_path: Path
     assert [old != new for old, new in zip(base, other, strict=True)] == [False, True, False]
 
 
+@pytest.mark.parametrize("key", ONLY_METASPACE)
+def test_counts_do_not_depend_on_the_keys_of_metaspace(tmp_path: Path, key: str) -> None:
+    metaspace = MINIMAL + "tokenizer: {unit: character, metaspace: true}\n"
+    base = identities(load(tmp_path, metaspace))
+    other = identities(load(tmp_path, metaspace, f"{key}={json.dumps(ONLY_METASPACE[key])}"))
+    assert [old != new for old, new in zip(base, other, strict=True)] == [False, True, False]
+
+
+def test_with_metaspace_other_words_are_counted(tmp_path: Path) -> None:
+    base = identities(load(tmp_path, MINIMAL + "tokenizer: {unit: character}\n"))
+    other = identities(
+        load(tmp_path, MINIMAL + "tokenizer: {unit: character}\n", "tokenizer.metaspace=true")
+    )
+    assert [old != new for old, new in zip(base, other, strict=True)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("{metaspace: true}", "tokenizer.unit: character for this key"),
+        ("{unit: character, byte_fallback: false}", "tokenizer.metaspace: true for this key"),
+        ("{unit: character, metaspace: true, end_of_word: x}", "tokenizer.metaspace: false for"),
+        ("{unit: character, metaspace: true, unk_token: null}", "a token, which tokenizers with"),
+        ("{unit: character, metaspace: true, vocab_size: 257}", "at least 259"),
+        ("{unit: character, metaspace: true, character_coverage: 0}", "character_coverage"),
+        (
+            "{unit: character, metaspace: true, rules: {forbid_whitespace_tokens: true}}",
+            "false with metaspace",
+        ),
+    ],
+)
+def test_keys_that_metaspace_does_not_have_are_refused(
+    tmp_path: Path, section: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, MINIMAL + f"tokenizer: {section}\n")
+
+
+def test_metaspace_counts_by_a_pattern_with_its_rules(tmp_path: Path) -> None:
+    section = "{unit: character, metaspace: true, pattern: cl100k, rules: {max_digits: 1}}"
+    config = load(tmp_path, MINIMAL + f"tokenizer: {section}\n")
+    assert config.tokenizer.effective_pattern == "qwen2"
+
+
 def test_every_key_is_known_to_the_test_of_identities() -> None:
-    known = NO_INFLUENCE | ONLY_TOKENS | ONLY_TOKENIZER | ONLY_CHARACTER_TOKENIZER | COUNTS
-    fixed = {"input.format", "beam.runner", "tokenizer.path", "encode.max_reject_fraction"}
+    characters = ONLY_CHARACTER_TOKENIZER | ONLY_METASPACE
+    known = NO_INFLUENCE | ONLY_TOKENS | ONLY_TOKENIZER | characters | COUNTS
+    fixed = {
+        *("input.format", "beam.runner", "tokenizer.path", "encode.max_reject_fraction"),
+        "tokenizer.metaspace",
+    }
     assert set(schema_keys()) == set(known) | fixed | set(OF_RECORDS)
 
 

@@ -218,6 +218,11 @@ def test_a_split_without_documents_is_left_out_or_refused(output: Path, target: 
     assert (target / "export.json").exists()
 
 
+def test_files_of_mds_have_64_mib_unless_another_size_is_given() -> None:
+    assert ExportOptions(to="mds").resolve("uint16")["shard_bytes"] == 64 << 20
+    assert ExportOptions(to="mds", shard_bytes=5).resolve("uint16")["shard_bytes"] == 5
+
+
 def test_options_of_other_formats_are_refused_with_their_owner() -> None:
     with pytest.raises(ConfigError, match=r"--max-tokens with --to llm\.c"):
         ExportOptions(to="megatron", max_tokens=5)

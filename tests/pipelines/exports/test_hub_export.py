@@ -79,6 +79,7 @@ def test_an_export_has_the_bytes_of_a_local_one_and_a_card(
     assert not any(one.startswith("PUT") or "commit" in one for one in hub.requests[requests:])
 
 
+@pytest.mark.slow
 def test_rows_for_training_are_loaded_by_split_and_described(hub: HubServer, output: Path) -> None:
     export(output, f"{URL}/packed", to="packed", sequence_length=64)
     found = repository(hub).files()
@@ -94,6 +95,7 @@ def test_rows_for_training_are_loaded_by_split_and_described(hub: HubServer, out
     assert pq.read_table(io.BytesIO(found[name])).num_rows > 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_upload_is_continued(
     hub: HubServer, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +105,9 @@ def test_an_interrupted_upload_is_continued(
     with pytest.raises(OutputError, match="may not be used with this token"):
         export(output, **options)
     assert "_export.json" in repository(hub).files()
+    hub.fail[r"PUT /lfs/"] = 400
+    with pytest.raises(OutputError, match="The same command continues an upload"):
+        export(output, **options)
     hub.fail.clear()
     commit = hub_exports._Remote.commit
     calls = []
@@ -129,6 +134,7 @@ def test_an_interrupted_upload_is_continued(
     assert "export.json" in files
 
 
+@pytest.mark.slow
 def test_another_export_is_refused_and_replaced_on_request(hub: HubServer, output: Path) -> None:
     export(output)
     with pytest.raises(DifferentConfigurationError, match='to: "megatron" → "npy"'):
@@ -139,6 +145,7 @@ def test_another_export_is_refused_and_replaced_on_request(hub: HubServer, outpu
     }
 
 
+@pytest.mark.slow
 def test_files_of_others_are_left_alone(hub: HubServer, output: Path) -> None:
     added = hub.add("org/tokens", {"a.txt": b"mine", "README.md": b"# mine"}, kind="datasets")
     with pytest.raises(OutputError, match="files that no export wrote"):

@@ -20,6 +20,7 @@ from pipelines.config.build import EncodeConfig
 from pipelines.errors import ConfigError, DifferentConfigurationError, PipelineError
 from pipelines.manifest.models import json_schema
 from pipelines.storage.directory import Directory
+from pipelines.tokenizers.sources import read_source
 from pipelines.verification.verify import verify
 
 END = "<|endoftext|>"
@@ -83,6 +84,7 @@ def test_a_damaged_import_is_found(published: bytes, tmp_path: Path) -> None:
     assert [problem.file for problem in found] == ["tokenizer/vocab.json"]
 
 
+@pytest.mark.slow
 def test_the_source_may_move_but_not_change(
     published: bytes, kjv_tokenizer: BPETokenizer, tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_training_does_not_overwrite_an_imported_tokenizer(
     assert checksums(tmp_path / "out" / "tokenizer", but=()) == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_build_keeps_the_commit_it_began_with(
     hub: HubServer, published: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,3 +180,19 @@ def test_a_tokenizer_on_another_storage_is_imported(published: bytes, tmp_path: 
         directory.mkdir()
         build.build(config_with(directory, path))
         assert manifest_of(directory)["imported_from"]["format"] == "huggingface"
+
+
+def test_a_plan_reads_the_source_once_and_does_not_compare_it(
+    published: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(published)
+    config = config_with(tmp_path, tmp_path / "tokenizer.json")
+    reads = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        reads.append(options)
+        return read_source(*arguments, **options)
+
+    monkeypatch.setattr("pipelines.stages.output.read_source", counted)
+    assert build.plan(config).id_type == "uint16"
+    assert [options["compare"] for options in reads] == [False]

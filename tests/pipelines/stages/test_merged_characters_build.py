@@ -78,3 +78,32 @@ def test_long_documents_are_encoded_in_parts(tmp_path: Path) -> None:
         assert len(batches) > 20
         ids = np.concatenate([encoder.encode(batch).ids for batch in batches])
         assert ids[1:].tolist() == tokenizer.encode(text)
+
+
+@pytest.mark.slow
+def test_a_build_trains_such_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_text(TEXT)
+    config = BuildConfig.model_validate(
+        {
+            "output": str(tmp_path / "out"),
+            "input": {"files": [str(tmp_path / "data/*")], "separator": "\n"},
+            "tokenizer": {"unit": "character", "metaspace": True, "vocab_size": 400},
+            "counts": {"shards": 2},
+            "beam": {"workers": 1},
+        }
+    )
+    build.build(config)
+    output = Path(config.output_path)
+    tokenizer = BPETokenizer.load(output / "tokenizer")
+    assert tokenizer.model.characters is not None
+    assert BPETokenizer.from_sentencepiece(output / "tokenizer" / "tokenizer.model").encode(
+        TEXT
+    ) == tokenizer.encode(TEXT)
+    (file,) = (output / "tokens").glob("train-*")
+    end = tokenizer.special_tokens["<|endoftext|>"]
+    assert pq.read_table(file)["input_ids"].to_pylist() == [
+        [*tokenizer.encode(line), end] for line in TEXT.split("\n") if line
+    ]
+    found = verify(Directory(url=config.output_path), sources=True)
+    assert not found.problems, str(found)

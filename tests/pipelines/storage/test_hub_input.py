@@ -15,7 +15,8 @@ from build_support import checksums, config_for, some_text
 from hub_server import TOKEN, HubServer, hub_server, use_hub
 
 from pipelines import build
-from pipelines.config import BuildConfig
+from pipelines.config import BuildConfig, TokenizerConfig
+from pipelines.config.build import EncodeConfig
 from pipelines.errors import ConfigError, DifferentConfigurationError, InputError
 from pipelines.storage.directory import Directory
 from pipelines.storage.hub import Repository, pin
@@ -61,6 +62,7 @@ def test_a_dataset_gives_the_bytes_of_its_files(hub: HubServer, tmp_path: Path) 
     assert verify(Directory(url=str(tmp_path / "out")), sources=True).problems == []
 
 
+@pytest.mark.slow
 def test_a_resumed_build_reads_the_commit_that_it_began_with(
     hub: HubServer, tmp_path: Path
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_resumed_build_reads_the_commit_that_it_began_with(
     assert record(tmp_path, "tokens/run.json")["commits"] == {"hf://datasets/org/corpus": second}
 
 
+@pytest.mark.slow
 def test_files_added_to_a_branch_become_a_generation(hub: HubServer, tmp_path: Path) -> None:
     repository = hub.add("org/corpus", FILES, kind="datasets")
     config = config_of(tmp_path, "hf://datasets/org/corpus/data/*.txt")
@@ -95,6 +98,7 @@ def test_files_added_to_a_branch_become_a_generation(hub: HubServer, tmp_path: P
     ]
 
 
+@pytest.mark.slow
 def test_parquet_files_are_read_by_ranges(hub: HubServer, tmp_path: Path) -> None:
     sink = io.BytesIO()
     texts = [text.decode() for text in some_text(30)]
@@ -160,3 +164,18 @@ def test_addresses_are_parsed_and_written_alike() -> None:
         assert str(Repository.parse(url, "dataset")) == url
     with pytest.raises(ConfigError):
         Repository.parse("hf://datasets/o", "dataset")
+
+
+@pytest.mark.slow
+def test_a_replay_reads_the_commit_of_its_dataset(hub: HubServer, tmp_path: Path) -> None:
+    bad = {"data/a.txt": b"good words<|endoftext|>bad \xff word<|endoftext|>"}
+    repository = hub.add("org/corpus", bad, kind="datasets")
+    url = "hf://datasets/org/corpus/data/*.txt"
+    lenient = {"max_reject_fraction": 1.0}
+    build.build(config_of(tmp_path, url).model_copy(update={"encode": EncodeConfig(**lenient)}))
+    assert record(tmp_path, "tokens/manifest.json")["totals"]["rejected"] == 1
+    repository.commit({"data/a.txt": b"other"})
+    again = config_of(tmp_path, url, invalid_utf8="replace")
+    own = TokenizerConfig(path=f"{tmp_path}/out/tokenizer")
+    build.replay(again.model_copy(update={"encode": EncodeConfig(**lenient), "tokenizer": own}))
+    assert record(tmp_path, "tokens/manifest.json")["totals"]["rejected"] == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -263,6 +265,7 @@ def test_a_repository_gives_the_tokenizer_at_its_commit(
     assert hub.count("resolve.*(safetensors|tokenizer.model)") == 0
 
 
+@pytest.mark.slow
 def test_a_commit_in_the_cache_needs_no_network(
     hub: HubServer, published: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +283,7 @@ def test_a_commit_in_the_cache_needs_no_network(
         read_source("hf://org/other")
 
 
+@pytest.mark.slow
 def test_a_folder_or_file_of_a_repository_can_be_named(
     hub: HubServer, published: bytes, model: TokenizerModel
 ) -> None:
@@ -331,6 +335,16 @@ def test_a_hub_that_does_not_answer_is_said(
         read_source("hf://org/model")
 
 
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_library_is_complete_in_a_new_process() -> None:
+    """Its modules are loaded when they are first needed, which other tests may have done."""
+    program = "from pipelines.storage.hub import hub_library, is_offline; is_offline(); " + (
+        "library = hub_library(); library.errors, library.hf_api.RepoFile, library.HfApi"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @pytest.mark.parametrize(
     "url", ["hf://name", "hf://datasets/org/name", "hf://hf_secret@org/name", "hf://"]
 )
@@ -341,8 +355,6 @@ def test_addresses_of_no_model_are_refused_without_their_credentials(url: str) -
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ConfigError, match="the extra `hub` of this package"):
         read_source("hf://org/model")
