@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
+from bpe_core.special_tokens import TOKEN_FLAGS
 
 __all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel", "byte_ids_of", "check_vocab"]
 
@@ -66,6 +67,7 @@ class TokenizerModel:
             tokenizer.json.
         nonspecial_tokens: those of `special_tokens` that tokenizer.json lists with `"special":
             false`; decoders that leave out special tokens keep these.
+        token_flags: flags of special tokens, of `bpe_core.special_tokens.TOKEN_FLAGS`, by text.
         unknown_id: id for bytes that have none; another token may have the same id. None: such
             bytes are an error.
         characters: rules of a tokenizer that merges characters; None: it merges bytes.
@@ -103,6 +105,7 @@ class TokenizerModel:
     prepend: tuple[int, ...] = ()
     append: tuple[int, ...] = ()
     nonspecial_tokens: frozenset[str] = frozenset()
+    token_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unknown_id: int | None = None
     characters: CharacterRules | None = None
 
@@ -116,6 +119,7 @@ class TokenizerModel:
         known = set(specials.values()).union([] if are_apart else self.token_ids.tolist())
         _check_refer_to_tokens(known, self.prepend, self.append)
         _check_nonspecial(specials, self.nonspecial_tokens)
+        object.__setattr__(self, "token_flags", _checked_flags(specials, self.token_flags))
         _check_ids(self.token_ids, specials, are_apart=are_apart)
         _check_token_bytes(self.token_ids, self.token_bytes)
         self._check_merges()
@@ -148,6 +152,7 @@ class TokenizerModel:
         prepend: Iterable[int] = (),
         append: Iterable[int] = (),
         nonspecial_tokens: Iterable[str] = (),
+        token_flags: Mapping[str, Iterable[str]] | None = None,
         unknown_id: int | None = None,
         characters: CharacterRules | None = None,
     ) -> TokenizerModel:
@@ -183,6 +188,7 @@ class TokenizerModel:
             prepend=tuple(prepend),
             append=tuple(append),
             nonspecial_tokens=frozenset(nonspecial_tokens),
+            token_flags={text: frozenset(flags) for text, flags in (token_flags or {}).items()},
             unknown_id=unknown_id,
             characters=characters,
         )
@@ -255,6 +261,7 @@ class TokenizerModel:
             token_bytes=self.token_bytes.filter(pa.array(kept)),
             special_tokens=special_tokens,
             nonspecial_tokens=self.nonspecial_tokens & special_tokens.keys(),
+            token_flags={t: f for t, f in self.token_flags.items() if t in special_tokens},
         )
 
     @cached_property
@@ -401,6 +408,8 @@ class TokenizerModel:
             settings["normalize_quotes"] = True
         if self.gives_unknown_id:
             settings["unknown_id"] = self.unknown_id
+        if self.token_flags:
+            settings["token_flags"] = {t: sorted(flags) for t, flags in self.token_flags.items()}
         if self.characters is not None:
             settings["characters"] = self.characters.to_json()
         yield b"bpe tokenizer 1"
@@ -519,6 +528,29 @@ def _check_refer_to_tokens(
                 raise InvalidTokenizerError(
                     f"{name}: expected ids of special tokens, found {token_id!r}"
                 )
+
+
+def _checked_flags(
+    specials: Mapping[str, int], token_flags: Mapping[str, frozenset[str]]
+) -> dict[str, frozenset[str]]:
+    """Return the flags that are set, by token."""
+    taken = {
+        "normalized" in flags: text for text, flags in token_flags.items() if "rstrip" in flags
+    }
+    for text in specials if taken else ():
+        taking = taken.get("normalized" in token_flags.get(text, ()))
+        if taking is not None and text[0].isspace():
+            raise InvalidTokenizerError(
+                f"special token {taking!r}: expected no rstrip, as {text!r} begins with the white "
+                "space that it would take"
+            )
+    for text, flags in token_flags.items():
+        if text not in specials or (unknown := sorted(flags - set(TOKEN_FLAGS))):
+            raise InvalidTokenizerError(
+                f"token_flags: expected {', '.join(TOKEN_FLAGS)} of special tokens, found "
+                f"{unknown[0] if text in specials else text!r}"
+            )
+    return {text: flags for text, flags in sorted(token_flags.items()) if flags}
 
 
 def _check_nonspecial(specials: Mapping[str, int], nonspecial_tokens: frozenset[str]) -> None:

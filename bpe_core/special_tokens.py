@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
-from bpe_core._native import SpecialSet
+import regex
+
+from bpe_core._native import Normalizer, SpecialSet
 from bpe_core.errors import SpecialTokenError
 
-__all__ = ["check_special_tokens", "special_set", "split_special_tokens"]
+__all__ = [
+    "TOKEN_FLAGS",
+    "added_token_set",
+    "check_special_tokens",
+    "special_set",
+    "split_special_tokens",
+]
+
+TOKEN_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+"""How Hugging Face's added tokens may be found:
+
+lstrip, rstrip: white space before, or after it, belongs to the token.
+single_word: it is one only where no letter, mark, digit or underscore is beside it.
+normalized: it is found in normalized text, between the other tokens.
+"""
+
+_NATIVE_FLAGS = {"lstrip": 1, "rstrip": 2, "single_word": 4}
 
 
 def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
@@ -47,6 +67,32 @@ def special_set(tokens: Sequence[str], ids: Sequence[int] | None = None) -> Spec
     return SpecialSet([t.encode() for t in tokens], range(len(tokens)) if ids is None else ids)
 
 
+def added_token_set(
+    ids: Mapping[str, int],
+    flags: Mapping[str, frozenset[str]],
+    normalizer: Normalizer | None,
+) -> SpecialSet:
+    """Return tokens with `TOKEN_FLAGS`; those found in normalized text have no index."""
+    plain = {text: i for text, i in ids.items() if "normalized" not in flags.get(text, ())}
+    normalized: dict[bytes, tuple[int, int]] = {}
+    bound: list[bytes] = []
+    for text, token_id in ids.items():
+        if text in plain:
+            continue
+        found = text.encode() if normalizer is None else normalizer.normalize(text.encode())
+        normalized.setdefault(found, (token_id, _native_flags(flags[text])))
+        bound.append(unicodedata.normalize("NFD", found.decode()).encode())
+    is_single = any("single_word" in names for names in flags.values())
+    return SpecialSet(
+        [text.encode() for text in plain],
+        plain.values(),
+        [_native_flags(flags.get(text, frozenset())) for text in plain],
+        [(text, token_id, bits) for text, (token_id, bits) in normalized.items()],
+        bound,
+        _word_characters() if is_single else (),
+    )
+
+
 def split_special_tokens(text: bytes, specials: SpecialSet) -> list[tuple[bytes, bool]]:
     """Cut a text at its special tokens: (part, is a special token), without empty parts.
 
@@ -66,3 +112,18 @@ def split_special_tokens(text: bytes, specials: SpecialSet) -> list[tuple[bytes,
     if at < len(text):
         parts.append((text[at:], False))
     return parts
+
+
+def _native_flags(names: Iterable[str]) -> int:
+    return sum(_NATIVE_FLAGS.get(name, 0) for name in names)
+
+
+@cache
+def _word_characters() -> list[tuple[int, int]]:
+    """Return the code points of `\\w` in Rust's regular expressions, as ranges."""
+    word = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+")
+    surrogates = range(0xD800, 0xE000)
+    below = word.finditer("".join(map(chr, range(surrogates.start))))
+    above = word.finditer("".join(map(chr, range(surrogates.stop, 0x110000))))
+    shifted = ((m.start() + surrogates.stop, m.end() + surrogates.stop) for m in above)
+    return [*((m.start(), m.end()) for m in below), *shifted]

@@ -96,7 +96,11 @@ class TextStream:
         """
         if self._cut_by is not None:
             return safe_cut(text, False, limit, self._specials, self._normalizer, self._cut_by)
-        ends = (end for _, end, _ in self._specials.find_all(text) if end <= limit)
+        ends = (
+            end
+            for _, end, _ in self._specials.find_all(text)
+            if end <= limit and not self._specials.binds(text[end - 1], text[end])
+        )
         return max(ends, default=None)
 
 

@@ -33,7 +33,7 @@ from bpe_core.errors import (
 from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, split_custom, warn_of_slow_pattern
-from bpe_core.special_tokens import check_special_tokens, special_set
+from bpe_core.special_tokens import added_token_set, check_special_tokens
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
 
@@ -548,13 +548,12 @@ class BPETokenizer:
             >>> BPETokenizer(vocab, [], ["<ﬁ>"], normalizer="nfkc").normalize("ﬁne<ﬁ>")
             'fine<ﬁ>'
         """
-        data = to_utf8(text)
+        data = to_utf8(text).decode("utf-8", "replace").encode()
         parts: list[str] = []
-        done = 0
-        for begin, end, _ in [*self._all_specials.find_all(data), (len(data), len(data), -1)]:
-            parts.append(self._normalize(data[done:begin].decode("utf-8", "replace")))
-            parts.append(data[begin:end].decode())
-            done = end
+        for part, special_id in self._segments(data, self._all_specials):
+            parts.append(part)
+            if special_id is not None:
+                parts.append(self._bytes_by_id[special_id].decode())
         if (rules := self._model.characters) is None:
             return "".join(parts)
         spaced = spaced_text("".join(parts).encode(), self._all_specials, rules).data.decode()
@@ -730,7 +729,9 @@ class BPETokenizer:
     def _special_set(self, texts: frozenset[str]) -> SpecialSet:
         if texts not in self._special_sets:
             ids = {t: i for t, i in self._model.special_tokens.items() if t in texts}
-            self._special_sets[texts] = special_set(list(ids), list(ids.values()))
+            self._special_sets[texts] = added_token_set(
+                ids, self._model.token_flags, self._normalizer
+            )
         return self._special_sets[texts]
 
     def _specials(self, allowed: AllowedSpecial) -> SpecialSet:
@@ -806,7 +807,6 @@ class BPETokenizer:
         bounds: list[NDArray[np.int64]] = []
         special_ids: list[NDArray[np.int64]] = []
         spans_after: list[int] = []
-        ids_of_specials: list[int] = []  # copied from the set at the first match
         at = spans = 0
 
         def add(cuts: NDArray[np.int64], ids: NDArray[np.int64]) -> None:
@@ -821,17 +821,13 @@ class BPETokenizer:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             text = bytes(data[start:end])
             add_ids(prepend)
-            done = 0
-            for begin, stop, index in [*specials.find_all(text), (len(text), len(text), -1)]:
-                part = self._normalize(_decode(text, done, begin))
+            for part, special_id in self._segments(text, specials):
                 cuts = split_custom(self._split_regex or "", part)
                 add(cuts[:-1] + at, np.full(len(cuts) - 1, -1, np.int64))
                 texts.append(part.encode())
                 at += len(texts[-1])
-                if index >= 0:
-                    ids_of_specials = ids_of_specials or specials.ids
-                    add_ids([ids_of_specials[index]])
-                done = stop
+                if special_id is not None:
+                    add_ids([special_id])
             add_ids(append)
             spans_after.append(spans)
         begins = np.concatenate([*bounds, np.array([at], np.int64)])
@@ -839,10 +835,36 @@ class BPETokenizer:
         ids, offsets = self._encoder.encode_spans(b"".join(texts), begins[:-1], begins[1:], all_ids)
         return ids, offsets[np.array([0, *spans_after], np.int64)]
 
+    def _segments(self, text: bytes, specials: SpecialSet) -> Iterator[tuple[str, int | None]]:
+        """Yield the normalized text before each special token and the token's id, None at the end.
+
+        Raises:
+            InvalidUtf8Error: the text is not UTF-8.
+        """
+        matches = specials.find_all(text)
+        ids = specials.ids if matches else []
+        done = 0
+        for begin, end, index in [*matches, (len(text), len(text), -1)]:
+            part = self._normalize(_decode(text, done, begin))
+            if found := specials.find_normalized(part.encode()):
+                data = part.encode()
+                inner = 0
+                for start, stop, at in found:
+                    yield data[inner:start].decode(), specials.normalized_ids[at]
+                    inner = stop
+                part = data[inner:].decode()
+            yield part, ids[index] if index >= 0 else None
+            done = end
+
     def _check_normalized(self, text: str | bytes) -> None:
+        data = to_utf8(text)
+        if self._model.token_flags and self.normalize(data).encode() != data:
+            raise ValueError(
+                "text: expected normalized text without white space that special tokens take, "
+                "found other text; give `tokenizer.normalize(text)`"
+            )
         if self._normalizer is None:
             return
-        data = to_utf8(text)
         if self._normalizer.normalize(data) != data:
             raise ValueError(
                 "text: expected normalized text, since tokens are parts of that, found text that "

@@ -82,6 +82,7 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
         **{name: value for name in _TEXTS if (value := getattr(model, name)) is not None},
         **({"normalize_quotes": "true"} if model.normalize_quotes else {}),
         **({} if model.unknown_id is None else {"unknown_id": str(model.unknown_id)}),
+        **({"token_flags": _dump_flags(model)} if model.token_flags else {}),
         **{name: json.dumps(values) for name, values in _lists_of(model).items() if values},
     }
     if model.characters is not None:
@@ -185,6 +186,7 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         prepend=tuple(_list(metadata, "prepend", int, location)),
         append=tuple(_list(metadata, "append", int, location)),
         nonspecial_tokens=frozenset(_list(metadata, "nonspecial_tokens", str, location)),
+        token_flags=_token_flags(metadata, location),
         unknown_id=_unknown_id(metadata, location),
         characters=_characters(metadata, location),
     )
@@ -239,6 +241,22 @@ def _list(metadata: dict[str, str], key: str, kind: type[Item], location: Locati
             location, f"metadata {key!r}", f"a JSON list of {kind.__name__}", quoted(text)
         )
     return values
+
+
+def _dump_flags(model: TokenizerModel) -> str:
+    """The flags of special tokens as JSON."""
+    return json.dumps({text: sorted(flags) for text, flags in model.token_flags.items()})
+
+
+def _token_flags(metadata: dict[str, str], location: Location) -> dict[str, frozenset[str]]:
+    text = metadata.get("token_flags", "{}")
+    try:
+        flags = json.loads(text)
+        return {token: frozenset(map(str, names)) for token, names in flags.items()}
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        raise malformed(
+            location, "metadata 'token_flags'", "a JSON object of lists", quoted(text)
+        ) from None
 
 
 def _unknown_id(metadata: dict[str, str], location: Location) -> int | None:

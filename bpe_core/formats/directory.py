@@ -123,6 +123,11 @@ def _summary(model: TokenizerModel) -> dict[str, object]:
         "longest_token_bytes": max(lengths, default=0),
         "special_tokens": dict(model.special_tokens),
         "nonspecial_tokens": sorted(model.nonspecial_tokens),
+        **(
+            {"token_flags": {text: sorted(flags) for text, flags in model.token_flags.items()}}
+            if model.token_flags
+            else {}
+        ),
         "prepend": list(model.prepend),
         "append": list(model.append),
         "pattern": model.pattern,

@@ -28,11 +28,16 @@ class CannotHoldError(BpeError, ValueError):
 
 
 def refuse_normalization(model: TokenizerModel) -> None:
-    """Check, for a format of byte-level tokenizers, that text is not normalized.
+    """Check, for a format of byte-level tokenizers, that there are no normalizer and token flags.
 
     Raises:
-        CannotHoldError: The tokenizer normalizes, or merges characters.
+        CannotHoldError: The tokenizer normalizes, merges characters or has such flags.
     """
+    for text, flags in model.token_flags.items():
+        raise CannotHoldError(
+            f"the special token {text!r} is found by its flags ({', '.join(sorted(flags))}), which "
+            "the format does not have"
+        )
     if model.characters is not None:
         raise CannotHoldError(
             "its merges are of characters, as SentencePiece's, and the format is for byte-level "

@@ -9,7 +9,7 @@ the vocabulary. The pre-tokenizer splits by the pattern and then turns bytes int
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bpe_core.buffers import flatten
@@ -46,6 +46,7 @@ from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.formats.template import around_of, post_processor_of
 from bpe_core.model import TokenizerModel
 from bpe_core.normalization import QUOTES
+from bpe_core.special_tokens import TOKEN_FLAGS
 
 _END_OF_TEXT = "<|endoftext|>"
 _NORMALIZERS = {"NFC": "nfc", "NFKC": "nfkc"}
@@ -93,7 +94,9 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
             "truncation": None,
             "padding": None,
             "added_tokens": [
-                _added_token(text, i, text not in model.nonspecial_tokens)
+                _added_token(
+                    text, i, text not in model.nonspecial_tokens, model.token_flags.get(text, ())
+                )
                 for text, i in model.specials_in_text.items()
             ],
             "normalizer": None,
@@ -195,8 +198,9 @@ def read_huggingface(location: Location) -> TokenizerModel:
     known = {*specials.values(), *(parts["token_ids"].tolist() if "characters" in parts else ())}
     parts["prepend"], parts["append"] = around_of(location, root.get("post_processor"), known)
     normalizer = root.get("normalizer")
-    if normalizer is not None and steps_of(location, "normalizer", normalizer, "normalizers"):
-        _check_found_as_they_stand(location, added)
+    if normalizer is not None and not steps_of(location, "normalizer", normalizer, "normalizers"):
+        normalizer = None
+    parts["token_flags"] = _flags_of(location, added, normalizer, "characters" in parts)
     parts["nonspecial_tokens"] = frozenset(
         token["content"] for token in added if not token.get("special", False)
     )
@@ -273,14 +277,13 @@ def _read_characters(
     }
 
 
-def _added_token(text: str, token_id: int, special: bool) -> dict[str, object]:
+def _added_token(
+    text: str, token_id: int, special: bool, flags: Collection[str]
+) -> dict[str, object]:
     return {
         "id": token_id,
         "content": text,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
+        **{flag: flag in flags for flag in ("single_word", "lstrip", "rstrip", "normalized")},
         "special": special,
     }
 
@@ -310,16 +313,33 @@ def _normalizer_of(location: Location, normalizer: Any) -> tuple[str | None, boo
     return _NORMALIZERS[types[0]], quotes
 
 
-def _check_found_as_they_stand(location: Location, added: list[Any]) -> None:
-    """Check that no added token is normalized, which would match other texts."""
-    for token in added:
-        if token.get("normalized", False):
-            raise malformed(
-                location,
-                f"added_tokens, 'normalized' of {quoted(token['content'])}",
-                "false, as there is a normalizer: special tokens are found in the text as it is",
-                "True",
-            )
+def _flags_of(
+    location: Location, added: list[Any], normalizer: Any, merges_characters: bool
+) -> dict[str, frozenset[str]]:
+    """Return the flags of added tokens; `normalized` where it matters.
+
+    The library looks for normalized tokens in normalized text, after the others.
+    """
+    flags = {
+        token["content"]: frozenset(flag for flag in TOKEN_FLAGS if token.get(flag, False))
+        for token in added
+    }
+    by_kind: dict[bool, list[str]] = {False: [], True: []}
+    for text, names in flags.items():
+        by_kind["normalized" in names].append(text)
+    is_plain = normalizer is None and not set().union(*flags.values()) - {"normalized"}
+    if is_plain and not _overlap(by_kind[False], by_kind[True]):
+        return {}
+    if not by_kind[True]:
+        return {text: names for text, names in flags.items() if names}
+    if merges_characters:
+        raise malformed(
+            location,
+            f"added_tokens, 'normalized' of {quoted(by_kind[True][0])}",
+            "false, as special tokens are found in the text before spaces become signs",
+            "True",
+        )
+    return {text: names for text, names in flags.items() if names}
 
 
 def _check_whole_pretokens(model: TokenizerModel) -> None:
@@ -377,7 +397,6 @@ def _check_bytes(location: Location, vocab: dict[str, Any]) -> None:
 def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any]) -> dict[str, int]:
     """Return the added tokens with the library's ids, checked against the file's."""
     specials: dict[str, int] = {}
-    by_flag: dict[bool, list[str]] = {False: [], True: []}
     largest = len(vocab) - 1
     for i, entry in enumerate(added):
         where = f"added_tokens[{i}]"
@@ -385,9 +404,7 @@ def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any])
         text = token.get("content")
         if not isinstance(text, str) or not text or text in specials:
             raise malformed(location, f"{where}.content", "a text, each once", quoted(text))
-        for key in ("single_word", "lstrip", "rstrip"):
-            expect(location, f"{where}.{key} of {text!r}", token.get(key, False), False)
-        for key in ("normalized", "special"):
+        for key in (*TOKEN_FLAGS, "special"):
             expect(location, f"{where}.{key} of {text!r}", token.get(key, False), False, True)
         given = vocab.get(text, largest + 1)
         if type(given) is not int or token.get("id") != given:
@@ -399,22 +416,15 @@ def _specials_of(location: Location, added: list[Any], vocab: Mapping[str, Any])
             )
         largest = max(largest, given)
         specials[text] = given
-        by_flag[token.get("normalized", False)].append(text)
-    _check_no_overlap(location, by_flag[False], by_flag[True])
     return specials
 
 
-def _check_no_overlap(location: Location, plain: list[str], normalized: list[str]) -> None:
-    """Check for overlapping added tokens: the library searches normalized ones after the others."""
+def _overlap(plain: list[str], normalized: list[str]) -> bool:
+    """Return true if texts of the two lists can overlap, or if they are too many to compare."""
     if not plain or not normalized:
-        return
+        return False
     if sum(len(text) ** 2 for text in plain + normalized) > _MOST_COMPARED:
-        raise malformed(
-            location,
-            "added_tokens",
-            '"normalized" alike for all, or shorter and fewer texts',
-            f"both, and {sum(map(len, plain + normalized)):,} characters",
-        )
+        return True
     for one, other in ((plain, normalized), (normalized, plain)):
         whole = set(one)
         beginnings = {text[:n] for text in one for n in range(1, len(text) + 1)}
@@ -422,12 +432,8 @@ def _check_no_overlap(location: Location, plain: list[str], normalized: list[str
             ends = any(text[i:] in beginnings for i in range(len(text)))
             parts = (text[i:j] for i in range(len(text)) for j in range(i + 1, len(text) + 1))
             if ends or any(part in whole for part in parts):
-                raise malformed(
-                    location,
-                    "added_tokens",
-                    '"normalized" alike for all, as some overlap',
-                    f"both, and {text!r} overlaps another",
-                )
+                return True
+    return False
 
 
 def _check_apart(

@@ -302,8 +302,10 @@ void scan_documents(const uint8_t* data, size_t size, const int64_t* starts, con
 }
 
 size_t cut_lookahead(const SpecialMatcher& specials) {
-  // One whole character, or what a special token that begins just before the place may still need.
-  return std::max<size_t>(4, specials.empty() ? 0 : specials.max_bytes() - 1);
+  // One whole character, or what a special token that begins just before the place may still need,
+  // which may look at a character behind it.
+  return std::max<size_t>(4, specials.empty() ? 0 : specials.max_bytes() - 1) +
+         (specials.has_flags() ? 4 : 0);
 }
 
 int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
@@ -312,6 +314,7 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
   const size_t lookahead = cut_lookahead(specials);
   const bool after_special = rule.splitter == nullptr || rule.splitter->may_cut_after_special();
   const auto may_cut_at = [&](size_t place) {
+    if (specials.binds(text[place - 1], text[place])) return false;
     if (rule.splitter != nullptr) {
       return may_split(text, size, place, normalizer, *rule.splitter);
     }

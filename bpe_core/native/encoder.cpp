@@ -97,8 +97,7 @@ size_t Encoder::encode_prefixed(SegmentEncoder<Id> encode, const EncoderParts& p
 
 template <class Id>
 void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& documents,
-                               const SpecialMatcher& specials,
-                               const std::vector<uint32_t>& special_ids, const Affixes& affixes,
+                               const SpecialTokens& specials, const Affixes& affixes,
                                bool continues, IdBuffer<Id>& ids, int64_t* offsets) const {
   const EncoderParts parts{rules_, whole_, scanner_, merge_batch_};
   const SegmentEncoder<Id> encode = segment_encoder<Id>();
@@ -120,14 +119,21 @@ void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& docume
       if (length > 0 && has_space_prefix(part, from, continues)) {
         done = encode_prefixed(encode, parts, workspace, part, ids);
       }
-      encode(parts, workspace, reinterpret_cast<const uint8_t*>(part.data()) + done,
-             part.size() - done, (is_source ? readable - from : part.size()) - done, ids);
+      const auto* const bytes = reinterpret_cast<const uint8_t*>(part.data());
+      const size_t part_readable = is_source ? readable - from : part.size();
+      SpecialMatch match;
+      while (specials.normalized.find(bytes, part.size(), done, match)) {
+        encode(parts, workspace, bytes + done, match.begin - done, part_readable - done, ids);
+        ids.push_back(static_cast<Id>(specials.normalized_ids[match.index]));
+        done = match.end;
+      }
+      encode(parts, workspace, bytes + done, part.size() - done, part_readable - done, ids);
     };
     size_t begin = 0;
     SpecialMatch match;
-    while (specials.find(text, length, begin, match)) {
+    while (specials.matcher.find(text, length, begin, match)) {
       encode_part(begin, match.begin);
-      ids.push_back(static_cast<Id>(special_ids[match.index]));
+      ids.push_back(static_cast<Id>(specials.ids[match.index]));
       begin = match.end;
     }
     encode_part(begin, length);
@@ -154,12 +160,10 @@ void Encoder::encode_spans(Workspace& workspace, const DocumentSpans& spans,
   }
 }
 
-template void Encoder::encode_documents(Workspace&, const DocumentSpans&, const SpecialMatcher&,
-                                        const std::vector<uint32_t>&, const Affixes&, bool,
-                                        IdBuffer<uint16_t>&, int64_t*) const;
-template void Encoder::encode_documents(Workspace&, const DocumentSpans&, const SpecialMatcher&,
-                                        const std::vector<uint32_t>&, const Affixes&, bool,
-                                        IdBuffer<uint32_t>&, int64_t*) const;
+template void Encoder::encode_documents(Workspace&, const DocumentSpans&, const SpecialTokens&,
+                                        const Affixes&, bool, IdBuffer<uint16_t>&, int64_t*) const;
+template void Encoder::encode_documents(Workspace&, const DocumentSpans&, const SpecialTokens&,
+                                        const Affixes&, bool, IdBuffer<uint32_t>&, int64_t*) const;
 template void Encoder::encode_spans(Workspace&, const DocumentSpans&, const int64_t*,
                                     IdBuffer<uint32_t>&, int64_t*) const;
 

@@ -76,15 +76,14 @@ class Encoder {
   // For a scanner that splits what follows a boundary as if nothing stood before it.
   void set_space_prefix(SpacePrefix prefix) { space_prefix_ = prefix; }
 
-  // Encodes documents cut at special tokens, whose ids stand in special_ids by match index. Appends
-  // their ids, and writes the number of ids after each document to `offsets`. `continues`: each is
-  // the rest of a document, so that no space is put before it. Throws UnknownByte, and
-  // std::invalid_argument for uint16 ids if the tokenizer has larger ones.
+  // Encodes documents cut at special tokens. Appends their ids, and writes the number of ids after
+  // each document to `offsets`. `continues`: each is the rest of a document, so that no space is
+  // put before it. Throws UnknownByte, and std::invalid_argument for uint16 ids if the tokenizer
+  // has larger ones.
   template <class Id>
   void encode_documents(Workspace& workspace, const DocumentSpans& documents,
-                        const SpecialMatcher& specials, const std::vector<uint32_t>& special_ids,
-                        const Affixes& affixes, bool continues, IdBuffer<Id>& ids,
-                        int64_t* offsets) const;
+                        const SpecialTokens& specials, const Affixes& affixes, bool continues,
+                        IdBuffer<Id>& ids, int64_t* offsets) const;
 
   // Encodes spans that are pre-tokens (custom patterns); a span with special_ids[i] >= 0 is that
   // special token.

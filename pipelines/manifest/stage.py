@@ -299,7 +299,9 @@ def read_limits(output: Directory) -> dict[str, Any]:
     return limits
 
 
-def read_commits(output: Directory, redone: Collection[Stage[Any]] = ()) -> dict[str, str]:
+def read_commits(
+    output: Directory, redone: Collection[Stage[Any]] = (), *, may_grow: bool = True
+) -> dict[str, str]:
     """Return the commits that an unfinished build reads, by the URLs of repositories of the Hub.
 
     The inputs of a finished build may have grown, so it reads their branches again.
@@ -307,8 +309,9 @@ def read_commits(output: Directory, redone: Collection[Stage[Any]] = ()) -> dict
     Args:
         output: output of the build.
         redone: stages that will be discarded.
+        may_grow: False for the commits that a finished build has read.
     """
-    if ENCODE not in redone and MANIFEST in (output / ENCODE.directory).sizes():
+    if may_grow and ENCODE not in redone and MANIFEST in (output / ENCODE.directory).sizes():
         return {}
     commits: dict[str, str] = {}
     stages: tuple[Stage[Any], ...] = (COUNT, ENCODE)

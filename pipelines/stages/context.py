@@ -81,7 +81,7 @@ class BuildContext:
         output = Output.of(config, lock.guard)
         return cls(
             config=config,
-            inputs=Inputs(config, output.root, tuple(redone)),
+            inputs=Inputs(config, output.root, tuple(redone), may_grow=command != "replay"),
             output=output,
             lock=lock,
             command=command,

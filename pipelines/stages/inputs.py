@@ -27,11 +27,13 @@ class Inputs:
         output: Output of the build, whose stages may have recorded where limits of sources end,
             and the commits of repositories of the Hub.
         redone: Stages that are discarded before the command begins.
+        may_grow: False for a replay, which reads the commits that the dataset was read at.
     """
 
     config: BuildConfig
     output: Directory
     redone: tuple[Stage[Any], ...] = ()
+    may_grow: bool = True
 
     @cached_property
     def listed(self) -> Plan:
@@ -41,7 +43,7 @@ class Inputs:
     @cached_property
     def commits(self) -> dict[str, str]:
         """Commit of each repository of the Hub that is read; those of an unfinished build."""
-        return read_commits(self.output, self.redone)
+        return read_commits(self.output, self.redone, may_grow=self.may_grow)
 
     @property
     def skipped(self) -> int:

@@ -150,9 +150,7 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         trained = check(TRAIN, {**tokenizer_configuration(config), "corpus": corpus})
         if command == TRAIN.name:
             return
-    # A published tokenizer takes long to read, and an empty output fits any.
-    is_empty = output.imported is not None and load_declaration(ENCODE, output.tokens) is None
-    if trained is not None or (config.tokenizer.path is not None and not is_empty):
+    if trained is not None or config.tokenizer.path is not None:
         model = load_encoder(output)
         fingerprint, id_type = model.fingerprint, choose_id_type(config.encode, model)
     else:  # the tokenizer is unknown, so use the one in the manifest of the token files

@@ -89,7 +89,8 @@ def make_tokenizer(model: Model) -> Tokenizer:
 def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
     return {
-        "pattern": model.pattern,
+        # How far the white space goes that a special token takes is not known within a document.
+        "pattern": "none" if getattr(model, "token_flags", None) else model.pattern,
         "special_tokens": tuple(specials_in_text(model)),
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),

@@ -237,6 +237,7 @@ class _Rules:
         self._restores = (
             isinstance(tokenizer, BPETokenizer)
             and tokenizer.model.characters is None
+            and not tokenizer.model.token_flags
             and len(np.flatnonzero(tokenizer.model.byte_ids >= 0)) == 256
         )
         rules = cutting_rules(model)

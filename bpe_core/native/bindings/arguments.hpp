@@ -148,27 +148,45 @@ inline Normalizer normalizer_or_none(const Normalizer* normalizer) {
 // Special tokens with the ids as which they are encoded.
 class SpecialSet {
  public:
-  SpecialSet(std::vector<std::string> tokens, std::vector<uint32_t> ids)
-      : matcher_(std::move(tokens)), ids_(std::move(ids)) {
-    if (ids_.size() != matcher_.tokens().size()) {
+  using Matches = std::vector<std::tuple<size_t, size_t, uint32_t>>;
+
+  // flags: TokenFlags of each token, or none. normalized: (text, id, flags) of tokens that are
+  // found in normalized text. bound: other spellings of these, between whose bytes no cut may
+  // stand.
+  SpecialSet(std::vector<std::string> tokens, std::vector<uint32_t> ids, std::vector<uint8_t> flags,
+             const std::vector<std::tuple<std::string, uint32_t, uint8_t>>& normalized,
+             const std::vector<std::string>& bound, const CodePointRanges& word_characters)
+      : tokens_{SpecialMatcher(std::move(tokens), std::move(flags), word_characters),
+                std::move(ids),
+                SpecialMatcher(),
+                {}} {
+    if (tokens_.ids.size() != tokens_.matcher.tokens().size()) {
       throw std::invalid_argument("as many ids as special tokens are needed");
+    }
+    std::vector<std::string> texts;
+    std::vector<uint8_t> normalized_flags;
+    for (const auto& [text, id, bits] : normalized) {
+      texts.push_back(text);
+      tokens_.normalized_ids.push_back(id);
+      normalized_flags.push_back(bits);
+    }
+    tokens_.normalized =
+        SpecialMatcher(std::move(texts), std::move(normalized_flags), word_characters);
+    for (const auto& [text, id, bits] : normalized) tokens_.matcher.bind(text, bits);
+    for (const std::string& text : bound) {
+      if (!text.empty()) tokens_.matcher.bind(text, 0);
     }
   }
 
-  const SpecialMatcher& matcher() const { return matcher_; }
-  const std::vector<uint32_t>& ids() const { return ids_; }
+  const SpecialTokens& tokens() const { return tokens_; }
+  const SpecialMatcher& matcher() const { return tokens_.matcher; }
+  const std::vector<uint32_t>& ids() const { return tokens_.ids; }
+  const std::vector<uint32_t>& normalized_ids() const { return tokens_.normalized_ids; }
+  bool binds(uint8_t before, uint8_t after) const { return matcher().binds(before, after); }
 
-  std::vector<std::tuple<size_t, size_t, uint32_t>> find_all(const py::buffer& buffer) const {
-    const BytesView data(buffer);
-    std::vector<std::tuple<size_t, size_t, uint32_t>> matches;
-    py::gil_scoped_release release;
-    SpecialMatch match;
-    size_t from = 0;
-    while (matcher_.find(data.data(), data.size(), from, match)) {
-      matches.emplace_back(match.begin, match.end, match.index);
-      from = match.end;
-    }
-    return matches;
+  Matches find_all(const py::buffer& buffer) const { return find_in(buffer, tokens_.matcher); }
+  Matches find_normalized(const py::buffer& buffer) const {
+    return find_in(buffer, tokens_.normalized);
   }
 
   Int64Array find_first(const py::buffer& buffer, const Int64Array& starts,
@@ -180,8 +198,8 @@ class SpecialSet {
       py::gil_scoped_release release;
       for (size_t i = 0; i < documents.n; ++i) {
         SpecialMatch match;
-        if (matcher_.find(documents.data + documents.starts[i],
-                          static_cast<size_t>(documents.ends[i] - documents.starts[i]), 0, match)) {
+        const uint8_t* const text = documents.data + documents.starts[i];
+        if (matcher().find(text, documents.bytes_of(i), 0, match)) {
           first[i] = static_cast<int64_t>(match.begin);
         }
       }
@@ -190,8 +208,20 @@ class SpecialSet {
   }
 
  private:
-  SpecialMatcher matcher_;
-  std::vector<uint32_t> ids_;
+  static Matches find_in(const py::buffer& buffer, const SpecialMatcher& matcher) {
+    const BytesView data(buffer);
+    Matches matches;
+    py::gil_scoped_release release;
+    SpecialMatch match;
+    size_t from = 0;
+    while (matcher.find(data.data(), data.size(), from, match)) {
+      matches.emplace_back(match.begin, match.end, match.index);
+      from = match.end;
+    }
+    return matches;
+  }
+
+  SpecialTokens tokens_;
 };
 
 // Each adds the functions and classes of one file to the module.

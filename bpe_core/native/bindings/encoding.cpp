@@ -229,8 +229,8 @@ class PyEncoder {
     Workspace& workspace = lease.get();
     const auto encode_into = [&](IdBuffer<uint32_t>& ids) {
       int64_t offset;
-      encoder_.encode_documents(workspace, documents, specials.matcher(), specials.ids(), {},
-                                continues, ids, &offset);
+      encoder_.encode_documents(workspace, documents, specials.tokens(), {}, continues, ids,
+                                &offset);
     };
     if (documents.bytes_of(0) <= Workspace::kShortText) {
       workspace.short_ids.clear();
@@ -285,8 +285,8 @@ class PyEncoder {
     py::gil_scoped_release release;
     const auto encode = [&](const DocumentSpans& part, Workspace& workspace, IdBuffer<Id>& part_ids,
                             int64_t* part_offsets) {
-      encoder_.encode_documents(workspace, part, specials.matcher(), specials.ids(), affixes,
-                                continues, part_ids, part_offsets);
+      encoder_.encode_documents(workspace, part, specials.tokens(), affixes, continues, part_ids,
+                                part_offsets);
     };
     const size_t threads =
         num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();

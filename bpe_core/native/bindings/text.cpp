@@ -191,8 +191,16 @@ void bind_text(py::module_& m) {
           "text"_a);
 
   py::class_<SpecialSet>(m, "SpecialSet")
-      .def(py::init<std::vector<std::string>, std::vector<uint32_t>>(), "tokens"_a, "ids"_a)
+      .def(py::init<std::vector<std::string>, std::vector<uint32_t>, std::vector<uint8_t>,
+                    std::vector<std::tuple<std::string, uint32_t, uint8_t>>,
+                    std::vector<std::string>, CodePointRanges>(),
+           "tokens"_a, "ids"_a, "flags"_a = std::vector<uint8_t>{},
+           "normalized"_a = std::vector<std::tuple<std::string, uint32_t, uint8_t>>{},
+           "bound"_a = std::vector<std::string>{}, "word_characters"_a = CodePointRanges{})
       .def_property_readonly("ids", &SpecialSet::ids)
+      .def_property_readonly("normalized_ids", &SpecialSet::normalized_ids)
+      .def("binds", &SpecialSet::binds, "before"_a, "after"_a)
+      .def("find_normalized", &SpecialSet::find_normalized, "data"_a)
       .def("find_all", &SpecialSet::find_all, "data"_a)
       .def("find_first", &SpecialSet::find_first, "data"_a, "starts"_a, "ends"_a);
 

@@ -196,7 +196,3 @@ def test_a_plan_reads_the_source_once_and_does_not_compare_it(
     monkeypatch.setattr("pipelines.stages.output.read_source", counted)
     assert build.plan(config).id_type == "uint16"
     assert [options["compare"] for options in reads] == [False]
-    reads.clear()
-    explicit = config.model_copy(update={"encode": EncodeConfig(id_type="uint32")})
-    assert build.plan(explicit).id_type == "uint32"
-    assert reads == []

@@ -15,7 +15,8 @@ from build_support import checksums, config_for, some_text
 from hub_server import TOKEN, HubServer, hub_server, use_hub
 
 from pipelines import build
-from pipelines.config import BuildConfig
+from pipelines.config import BuildConfig, TokenizerConfig
+from pipelines.config.build import EncodeConfig
 from pipelines.errors import ConfigError, DifferentConfigurationError, InputError
 from pipelines.storage.directory import Directory
 from pipelines.storage.hub import Repository, pin
@@ -163,3 +164,18 @@ def test_addresses_are_parsed_and_written_alike() -> None:
         assert str(Repository.parse(url, "dataset")) == url
     with pytest.raises(ConfigError):
         Repository.parse("hf://datasets/o", "dataset")
+
+
+@pytest.mark.slow
+def test_a_replay_reads_the_commit_of_its_dataset(hub: HubServer, tmp_path: Path) -> None:
+    bad = {"data/a.txt": b"good words<|endoftext|>bad \xff word<|endoftext|>"}
+    repository = hub.add("org/corpus", bad, kind="datasets")
+    url = "hf://datasets/org/corpus/data/*.txt"
+    lenient = {"max_reject_fraction": 1.0}
+    build.build(config_of(tmp_path, url).model_copy(update={"encode": EncodeConfig(**lenient)}))
+    assert record(tmp_path, "tokens/manifest.json")["totals"]["rejected"] == 1
+    repository.commit({"data/a.txt": b"other"})
+    again = config_of(tmp_path, url, invalid_utf8="replace")
+    own = TokenizerConfig(path=f"{tmp_path}/out/tokenizer")
+    build.replay(again.model_copy(update={"encode": EncodeConfig(**lenient), "tokenizer": own}))
+    assert record(tmp_path, "tokens/manifest.json")["totals"]["rejected"] == 0
