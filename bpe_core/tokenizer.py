@@ -550,6 +550,7 @@ class BPETokenizer:
             'fine<ﬁ>'
         """
         data = to_utf8(text).decode("utf-8", "replace").encode()
+        texts = {token_id: special for special, token_id in self._model.special_tokens.items()}
         parts: list[str] = []
         rules = self._model.characters
         for part, special_id in self._segments(data, self._all_specials):
@@ -559,7 +560,7 @@ class BPETokenizer:
                 part = part.replace(SPACE_SIGN, " ")
             parts.append(part)
             if special_id is not None:
-                parts.append(self._bytes_by_id[special_id].decode())
+                parts.append(self._model.bytes_of_special(texts[special_id]).decode())
         normal = "".join(parts)
         return normal.removeprefix(" ") if rules is not None and rules.strip_prefix else normal
 
