@@ -8,6 +8,8 @@ and less text.
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -35,7 +37,8 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
     for text in texts:
         for vocabulary in corpora.vocabularies(texts[0])[: 1 if quick else None]:
             for threads in (1,) if quick else (1, 2):
-                yield _case(text, vocabulary, threads, (OURS, "gigatoken"))
+                candidate = [peers.CANDIDATE] if threads == 1 else []
+                yield _case(text, vocabulary, threads, (OURS, "gigatoken", *candidate))
     if quick:
         return
     for text in texts:
@@ -54,7 +57,11 @@ def _case(text: Text, vocabulary: Vocabulary, threads: int, sides: Sequence[str]
         bytes=text.bytes,
         threads=threads,
         sides=sides,
-        targets={"gigatoken": [Target(1.5, 1.1)]},
+        targets={
+            side: [Target(1.5, 1.1)]
+            for side in ("gigatoken", peers.CANDIDATE)
+            if side == "gigatoken" or side in sides
+        },
         headline=["first pass", "second pass"]
         if "gigatoken" in sides and threads == 1 and vocabulary.name == "o200k"
         else [],
@@ -64,7 +71,7 @@ def _case(text: Text, vocabulary: Vocabulary, threads: int, sides: Sequence[str]
 
 def prepare(case: Case) -> None:
     """Write the tokenizer.json that Hugging Face's library reads."""
-    if "tokenizers" in case.sides and case.threads == 1:
+    if {"tokenizers", peers.CANDIDATE} & {*case.sides} and case.threads == 1:
         _vocabulary(case).save()
 
 
@@ -165,6 +172,18 @@ def encode_tokenizers(case: Case) -> Outcome:
     return Outcome(seconds, lambda: of_lists([encoding.ids for encoding in encoded]))
 
 
+def encode_tokenizers_candidate(case: Case) -> Outcome:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["RAYON_NUM_THREADS"] = str(case.threads)
+    sys.path.insert(0, str(peers.CANDIDATE_PATH))
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(_vocabulary(case).saved / "tokenizer.json"))
+    documents = _documents(case)
+    seconds, encoded = _passes(lambda: tokenizer.encode_batch(documents, add_special_tokens=False))
+    return Outcome(seconds, lambda: of_lists([encoding.ids for encoding in encoded]))
+
+
 def _documents(case: Case) -> list[str]:
     return [document.decode() for document in corpora.documents(case.path)]
 
@@ -183,6 +202,7 @@ SIDES = {
     "quicktok-v1": encode_quicktok,
     "bpe-openai": encode_bpe_openai,
     "tokenizers": encode_tokenizers,
+    peers.CANDIDATE: encode_tokenizers_candidate,
 }
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import peers
+
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
 PEERS = (
@@ -24,6 +26,9 @@ PEERS = (
 # Only one module of it is used, which needs none of its gigabytes of dependencies.
 WITHOUT_DEPENDENCIES = "llm-foundry==0.22.0"
 
+# Installed beside the release, which it cannot replace: it has no training.
+CANDIDATE = "tokenizers==1.0.0rc3"
+
 
 def main() -> None:
     """Install all requirements at once, or one by one if that fails; then compile the project."""
@@ -37,6 +42,8 @@ def main() -> None:
             print(f"{line}: can't be installed here; its figures will be missing")
     if not install("--no-deps", WITHOUT_DEPENDENCIES):
         print(f"{WITHOUT_DEPENDENCIES}: can't be installed here; its figures will be missing")
+    if not install("--upgrade", "--target", str(peers.CANDIDATE_PATH), CANDIDATE):
+        print(f"{CANDIDATE}: can't be installed here; its figures will be missing")
     if not install("--force-reinstall", "--no-deps", str(HERE.parent)) or not install(
         str(HERE.parent)
     ):
