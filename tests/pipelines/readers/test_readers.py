@@ -30,6 +30,7 @@ from reading_support import (
 )
 
 from bpe_core import _native, reference
+from bpe_core.patterns import resolve_pattern
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.errors import InputError
 from pipelines.readers import (
@@ -302,6 +303,33 @@ def test_without_a_separator_a_file_is_one_document(folder: Path, compression: s
         options = ReadOptions(separator=None, piece_bytes=piece_bytes, read_bytes=7)
         assert read(file, options).texts() == [data]
     assert read(file, ReadOptions(separator=None, cut=False)).texts() == [data]
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\p{N}(?#then) ?\p{L}+| ?\p{N}+|\s+", r"(?=(\d{3})+(?!\d))|\s"]
+)
+def test_chunks_of_a_long_document_have_the_pretokens_of_the_whole(
+    pattern: str, folder: Path
+) -> None:
+    data = b"In 1234567 words, some 12 more; and 100200 others.\n" * 40
+    file = make_file(folder, data)
+    options = ReadOptions(
+        separator=None, pattern=pattern, piece_bytes=200, read_bytes=64, max_document_bytes=300
+    )
+    (document,) = read(file, options).documents
+    chunks = document.pieces
+    assert len(chunks) > 5
+    assert b"".join(chunks) == data
+    scanner = resolve_pattern(pattern).scanner
+    assert scanner is not None
+    ends = _native.split_pretokens(scanner, data).tolist()
+    begins = itertools.accumulate(map(len, chunks), initial=0)
+    found = [
+        begin + end
+        for begin, chunk in zip(begins, chunks, strict=False)
+        for end in _native.split_pretokens(scanner, chunk).tolist()
+    ]
+    assert found == ends
 
 
 @pytest.mark.parametrize("separator", [None, b"\n"])
