@@ -188,8 +188,10 @@ class JsonReader {
           if (!append_escaped(text)) return false;
           continue;
         }
-        if (json_[at_] != '"' && json_[at_] != '\\' && json_[at_] != '/') return false;
-        byte = json_[at_];
+        constexpr std::string_view kEscapes = "\"\\/bfnrt";
+        const size_t which = kEscapes.find(static_cast<char>(json_[at_]));
+        if (which == std::string_view::npos) return false;
+        byte = static_cast<uint8_t>("\"\\/\b\f\n\r\t"[which]);
       } else if (byte == ' ' && split != nullptr) {
         if (is_split) return false;
         is_split = true;
@@ -213,7 +215,7 @@ class JsonReader {
       code_point = code_point << 4 | (digit <= '9' ? digit - '0' : letter + 10u);
     }
     // A space here would be one to cut at.
-    if (code_point <= 0x20 || (code_point >= 0xD800 && code_point < 0xE000)) return false;
+    if (code_point == 0x20 || (code_point >= 0xD800 && code_point < 0xE000)) return false;
     uint8_t bytes[4];
     text.insert(text.end(), bytes, bytes + encode_utf8(code_point, bytes));
     return true;
