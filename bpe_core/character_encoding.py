@@ -54,7 +54,7 @@ def vocabulary_splitter(model: TokenizerModel) -> VocabularySplitter | None:
     if rules is None:
         return None
     characters = _characters_of(model, rules)
-    made = model.bytes_of(np.unique(model.merges[:, 2]))
+    made = model.bytes_of(pc.unique(pa.array(model.merges[:, 2])).to_numpy())
     unknown = "runs" if rules.fuse_unknown else "characters"
     return VocabularySplitter(
         np.fromiter(map(ord, characters), np.uint32, len(characters)),

@@ -22,6 +22,7 @@ from bpe_core.character_encoding import (
     with_building_rules,
     with_unknown_lengths,
 )
+from bpe_core.characters import SPACE_SIGN
 from bpe_core.cores import check_num_threads
 from bpe_core.documents import Documents, check_spans, to_buffer
 from bpe_core.errors import (
@@ -551,14 +552,17 @@ class BPETokenizer:
         data = to_utf8(text).decode("utf-8", "replace").encode()
         texts = {token_id: special for special, token_id in self._model.special_tokens.items()}
         parts: list[str] = []
+        rules = self._model.characters
         for part, special_id in self._segments(data, self._all_specials):
+            if rules is not None:
+                if data and rules.puts_space_before(part.encode(), at_start=not parts):
+                    part = " " + part
+                part = part.replace(SPACE_SIGN, " ")
             parts.append(part)
             if special_id is not None:
-                parts.append(texts[special_id])
-        if (rules := self._model.characters) is None:
-            return "".join(parts)
-        spaced = spaced_text("".join(parts).encode(), self._all_specials, rules).data.decode()
-        return spaced.removeprefix(" ") if rules.strip_prefix else spaced
+                parts.append(self._model.bytes_of_special(texts[special_id]).decode())
+        normal = "".join(parts)
+        return normal.removeprefix(" ") if rules is not None and rules.strip_prefix else normal
 
     def count_tokens(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> int:
         """Return the number of ids of a text; arguments and errors are those of `encode`."""

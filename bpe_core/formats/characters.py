@@ -190,7 +190,7 @@ class CharacterTokens:
                 )
         rows = _rows_of(location, entries, merges)
         substitutes = set(BYTE_TOKENS) if byte_fallback else set()
-        merged = set(np.unique(rows).tolist())
+        merged = set(pc.unique(pa.array(rows.ravel())).to_pylist())
         by_id: dict[int, str] = {}
         for text, token_id in entries.items():
             is_made = len(text) == 1 or token_id in merged or text in substitutes

@@ -188,10 +188,11 @@ class JsonReader {
           if (!append_escaped(text)) return false;
           continue;
         }
-        constexpr std::string_view kEscapes = "\"\\/bfnrt";
-        const size_t which = kEscapes.find(static_cast<char>(json_[at_]));
-        if (which == std::string_view::npos) return false;
-        byte = static_cast<uint8_t>("\"\\/\b\f\n\r\t"[which]);
+        static constexpr std::string_view kEscapes = "\"\\/bfnrt";
+        static constexpr std::string_view kMeant = "\"\\/\b\f\n\r\t";
+        const size_t escape = kEscapes.find(static_cast<char>(json_[at_]));
+        if (escape == std::string_view::npos) return false;
+        byte = static_cast<uint8_t>(kMeant[escape]);
       } else if (byte == ' ' && split != nullptr) {
         if (is_split) return false;
         is_split = true;

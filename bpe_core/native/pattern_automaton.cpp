@@ -9,6 +9,10 @@
 
 #include "utf8.hpp"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 namespace bpe {
 namespace {
 
@@ -22,6 +26,7 @@ constexpr uint32_t kRowSize = 128;
 constexpr uint32_t kCut = 1;     // a piece ends before the character, another begins
 constexpr uint32_t kRecord = 2;  // a match may have ended there, or begins where it may fail
 constexpr uint32_t kLeave = 4;   // the loop can't decide
+constexpr uint32_t kSkip = 8;    // a gap, in which a run of bytes may be skipped
 
 // Makes an automaton of a program.
 class Determinizer {
@@ -245,24 +250,21 @@ PatternStep::PatternStep(CharacterClasses classes, SetMatrix sets, const Pattern
   for (const PatternScout& scout : scouts) {
     scouts_.push_back({scout.ahead, Automaton(scout.code, sets, 0, true)});
   }
-  if (scouts_.empty()) {
-    build_rows();
-    find_cuts();
-  }
+  find_failing();
+  find_cuts();
+  if (scouts_.empty()) build_rows();
 }
 
-void PatternStep::build_rows() {
+void PatternStep::find_failing() {
   const size_t states = automaton_.states();
-  const size_t columns = edge_ + 1;
-  const auto start_after = [&](size_t column) { return automaton_.start_after(column); };
   // A state may fail if some text leads from it to the dead state without another match.
   may_fail_.assign(states, false);
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t state = 1; state < states; ++state) {
       if (may_fail_[state]) continue;
-      for (size_t column = 0; column < columns; ++column) {
-        const Automaton::Entry entry = automaton_.entry(state, column);
+      for (size_t symbol = 0; symbol < automaton_.symbols(); ++symbol) {
+        const Automaton::Entry entry = automaton_.entry(state, symbol);
         if (entry.matched || (entry.next != Automaton::kDead && !may_fail_[entry.next])) continue;
         changed = may_fail_[state] = true;
         break;
@@ -270,12 +272,19 @@ void PatternStep::build_rows() {
     }
   }
   matches_everything_ = true;
-  for (size_t before = 0; before < columns; ++before) {
-    for (size_t column = 0; column < edge_; ++column) {
-      const uint32_t next = automaton_.entry(start_after(before), column).next;
+  for (size_t before = 0; before <= edge_; ++before) {
+    for (size_t symbol = 0; symbol < automaton_.symbols(); ++symbol) {
+      if (symbol % (edge_ + 1) == edge_) continue;
+      const uint32_t next = automaton_.entry(automaton_.start_after(before), symbol).next;
       if (next == Automaton::kDead || may_fail_[next]) matches_everything_ = false;
     }
   }
+}
+
+void PatternStep::build_rows() {
+  const size_t states = automaton_.states();
+  const size_t columns = edge_ + 1;
+  const auto start_after = [&](size_t column) { return automaton_.start_after(column); };
   std::vector<bool> is_start(states, false);
   for (size_t column = 0; column < columns; ++column) is_start[start_after(column)] = true;
   // The last character that was read, of a state in which that matters.
@@ -287,7 +296,9 @@ void PatternStep::build_rows() {
   }
   for (size_t column = 0; column < columns; ++column) before_state[start_after(column)] = column;
   const auto row_of = [](size_t number) { return static_cast<uint32_t>(number) * kRowSize; };
-  const auto gap_after = [&](size_t column) { return row_of(states + column); };
+  const auto gap_after = [&](size_t column) {
+    return row_of(states + automaton_.signature(column));
+  };
   const auto entry_of_state = [&](uint32_t state, size_t column) {
     const Automaton::Entry entry = automaton_.entry(state, column);
     if (entry.next != Automaton::kDead) {
@@ -295,50 +306,135 @@ void PatternStep::build_rows() {
     }
     if (!entry.matched || is_start[state]) return kLeave;
     const uint32_t next = automaton_.entry(start_after(before_state[state]), column).next;
-    if (next == Automaton::kDead) return gap_after(column) | kCut;
+    if (next == Automaton::kDead) return gap_after(column) | kCut | kSkip;
     return row_of(next) | kCut | (may_fail_[next] ? kRecord : 0);
   };
-  const auto entry_of_gap = [&](size_t before, size_t column) {
-    const Automaton::Entry entry = automaton_.entry(start_after(before), column);
+  const auto entry_of_gap = [&](size_t signature, size_t column) {
+    const Automaton::Entry entry = automaton_.entry(automaton_.start_with(signature), column);
     if (entry.matched) return kLeave;
     if (entry.next == Automaton::kDead) return gap_after(column);
     return may_fail_[entry.next] ? kLeave : row_of(entry.next) | kCut;
   };
-  for (size_t row = 0; row < states + columns; ++row) {
+  for (size_t row = 0; row < states + automaton_.signatures(); ++row) {
     for (size_t column = 0; column < columns; ++column) {
       class_rows_.push_back(row < states ? entry_of_state(static_cast<uint32_t>(row), column)
                                          : entry_of_gap(row - states, column));
     }
     for (uint32_t byte = 0; byte < kRowSize; ++byte) {
-      ascii_rows_.push_back(
-          class_rows_[row * columns + classes_.of_ascii(static_cast<uint8_t>(byte))]);
+      const uint32_t entry =
+          class_rows_[row * columns + classes_.of_ascii(static_cast<uint8_t>(byte))];
+      ascii_rows_.push_back(row >= states && entry == row_of(row) ? entry | kSkip : entry);
     }
+    if (row >= states) add_gap_stops(row_of(row));
   }
+}
+
+void PatternStep::add_gap_stops(uint32_t row) {
+  GapStops stops = {{0xFF, 0xFF}, {0, 0}};  // what is not ASCII stops anyway
+  size_t ranges = 0;
+  bool was_stop = false;
+  for (uint32_t byte = 0; byte < kRowSize; ++byte) {
+    const bool is_stop = ascii_rows_[row | byte] != (row | kSkip);
+    if (is_stop && !was_stop && ranges++ < 2) {
+      stops.first[ranges - 1] = static_cast<uint8_t>(byte);
+      stops.span[ranges - 1] = 0;
+    } else if (is_stop && ranges <= 2) {
+      ++stops.span[ranges - 1];
+    }
+    was_stop = is_stop;
+  }
+  if (ranges > 2) stops = {{0, 0xFF}, {0x7F, 0}};  // every byte stops
+  gap_stops_.push_back(stops);
+}
+
+// The end of a run of bytes that leave the row of a gap as it is.
+size_t PatternStep::skip_gap(const uint8_t* text, size_t size, size_t at, uint32_t row) const {
+#if defined(__x86_64__)
+  const GapStops& stops = gap_stops_[row / kRowSize - automaton_.states()];
+  const auto all = [](uint8_t byte) { return _mm_set1_epi8(static_cast<char>(byte)); };
+  for (; size - at >= 16; at += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text + at));
+    __m128i is_stop = bytes;  // by its highest bit
+    for (size_t i = 0; i < 2; ++i) {
+      const __m128i distance = _mm_sub_epi8(bytes, all(stops.first[i]));
+      is_stop = _mm_or_si128(is_stop,
+                             _mm_cmpeq_epi8(_mm_min_epu8(distance, all(stops.span[i])), distance));
+    }
+    const int mask = _mm_movemask_epi8(is_stop);
+    if (mask != 0) return at + static_cast<size_t>(__builtin_ctz(static_cast<unsigned>(mask)));
+  }
+#endif
+  while (at < size && text[at] < 0x80 && ascii_rows_[row | text[at]] == (row | kSkip)) ++at;
+  return at;
+}
+
+// What the scouts find between the two, in the whole text and where it ends or begins there. False
+// if what they find elsewhere, or there, depends on more than the two.
+bool PatternStep::find_between(size_t previous, size_t next, FoundBetween& found) const {
+  found = {};
+  for (size_t i = 0; i < scouts_.size(); ++i) {
+    const Automaton& automaton = scouts_[i].automaton;
+    // A scout that looks ahead reads the text backwards.
+    const size_t first = scouts_[i].ahead ? next : previous;
+    const size_t second = scouts_[i].ahead ? previous : next;
+    const uint32_t start = automaton.start_after(edge_);
+    const Automaton::Entry fresh = automaton.entry(start, second);
+    std::set<uint32_t> reached;
+    for (uint32_t state = 1; state < automaton.states(); ++state) {
+      reached.insert(automaton.entry(state, first).next);
+    }
+    bool in_whole = false;
+    bool at_edge = false;
+    bool is_first = true;
+    for (uint32_t state : reached) {
+      const Automaton::Entry read = automaton.entry(state, second);
+      const Automaton::Entry ended = automaton.entry(state, edge_);
+      if (read.next != fresh.next) return false;
+      if (!is_first && (read.matched != in_whole || ended.matched != at_edge)) return false;
+      in_whole = read.matched;
+      at_edge = ended.matched;
+      is_first = false;
+    }
+    // After the first character at an edge, and before the second at the other.
+    const bool first_at_edge = at_edge;
+    const bool second_at_edge = fresh.matched;
+    found.in_whole |= static_cast<size_t>(in_whole) << i;
+    found.at_end |= static_cast<size_t>(scouts_[i].ahead ? second_at_edge : first_at_edge) << i;
+    found.at_start |= static_cast<size_t>(scouts_[i].ahead ? first_at_edge : second_at_edge) << i;
+  }
+  return true;
 }
 
 void PatternStep::find_cuts() {
   restarts_.assign(edge_ * edge_, 0);
   cuts_.assign(edge_ * edge_, 0);
+  const size_t columns = edge_ + 1;
   const uint32_t states = static_cast<uint32_t>(automaton_.states());
   const auto start_after = [&](size_t column) { return automaton_.start_after(column); };
   for (size_t previous = 0; previous < edge_; ++previous) {
     std::set<uint32_t> reached;
-    for (uint32_t state = 1; state < states; ++state) {
-      reached.insert(automaton_.entry(state, previous).next);
+    bool is_matched = true;  // no character of this class is in a gap
+    for (size_t symbol = previous; symbol < automaton_.symbols(); symbol += columns) {
+      for (uint32_t state = 1; state < states; ++state) {
+        reached.insert(automaton_.entry(state, symbol).next);
+      }
+      for (size_t before = 0; before <= edge_; ++before) {
+        is_matched &= automaton_.entry(start_after(before), symbol).next != Automaton::kDead;
+      }
     }
     reached.erase(Automaton::kDead);
-    bool is_matched = true;  // no character of this class is in a gap
-    for (size_t before = 0; before <= edge_; ++before) {
-      is_matched &= automaton_.entry(start_after(before), previous).next != Automaton::kDead;
-    }
     for (size_t next = 0; next < edge_; ++next) {
-      const Automaton::Entry begun = automaton_.entry(start_after(previous), next);
-      bool restarts = begun == automaton_.entry(start_after(edge_), next);
+      FoundBetween found;
+      if (!find_between(previous, next, found)) continue;
+      const size_t symbol = next + columns * found.in_whole;
+      const Automaton::Entry begun = automaton_.entry(start_after(previous), symbol);
+      bool restarts =
+          begun == automaton_.entry(start_after(edge_), next + columns * found.at_start);
       bool ends = is_matched;
       for (uint32_t state : reached) {
-        const Automaton::Entry entry = automaton_.entry(state, next);
-        restarts &= entry.next == Automaton::kDead &&
-                    entry.matched == automaton_.entry(state, edge_).matched;
+        const Automaton::Entry entry = automaton_.entry(state, symbol);
+        const Automaton::Entry ended = automaton_.entry(state, edge_ + columns * found.at_end);
+        restarts &= entry.next == Automaton::kDead && entry.matched == ended.matched;
         ends &= entry.matched;
       }
       // In a gap, an empty match would be a cut in the whole, but not at an edge.
@@ -351,11 +447,11 @@ void PatternStep::find_cuts() {
 }
 
 bool PatternStep::restarts_between(uint32_t previous, uint32_t next) const {
-  return !has_scouts() && restarts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
+  return restarts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
 }
 
 bool PatternStep::cuts_between(uint32_t previous, uint32_t next) const {
-  return !has_scouts() && cuts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
+  return cuts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
 }
 
 size_t PatternStep::column_before(const uint8_t* text, size_t size, size_t pos) const {
@@ -401,6 +497,9 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
   const auto start_row = [&](size_t at) {
     return automaton_.start_after(column_before(text, size, at)) * kRowSize;
   };
+  const auto gap_row = [&](uint32_t code_point) {
+    return first_gap + automaton_.signature(classes_.of(code_point)) * kRowSize;
+  };
   size_t count = 0;
   size_t at = pos;
   size_t last = pos;
@@ -427,6 +526,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
         return count;
       row = entry & ~(kRowSize - 1);
       at += length;
+      if ((entry & kSkip) != 0) at = skip_gap(text, size, at, row);
     }
     if (at >= size) {
       if (at == pos && pos == size) return count;
@@ -443,7 +543,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
         if (count == capacity) return count;
       }
       if (end == kNone || end == at) {
-        row = first_gap + classes_.of(decode_utf8(text + at, size - at).code_point) * kRowSize;
+        row = gap_row(decode_utf8(text + at, size - at).code_point);
         at += length;
       } else {
         row = start_row(at);
@@ -460,7 +560,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
       row = start_row(at);
     } else {
       const DecodedCharacter character = decode_utf8(text + begin, size - begin);
-      row = first_gap + classes_.of(character.code_point) * kRowSize;
+      row = gap_row(character.code_point);
       at = begin + character.size;
     }
   }
@@ -468,21 +568,24 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
 
 size_t PatternStep::scan_found(const uint8_t* text, size_t size, size_t pos, size_t* ends,
                                size_t capacity, const uint8_t* found) const {
+  const size_t columns = edge_ + 1;
   size_t count = 0;
-  while (pos < size) {
+  while (pos < size && count < capacity) {
     size_t at = pos;  // of the next match, if that is not empty at once
-    size_t end = match_end(text, size, at, found);
-    while ((end == kNone || end == pos) && at < size) {
-      at += decode_utf8(text + at, size - at).size;
-      if (at < size) end = match_end(text, size, at, found);
+    size_t end = kNone;
+    for (size_t before = column_before(text, size, pos); at < size;) {
+      const DecodedCharacter character = decode_utf8(text + at, size - at);
+      const size_t column = classes_.of(character.code_point);
+      const Automaton::Entry first =
+          automaton_.entry(automaton_.start_after(before), column + found[at] * columns);
+      if (first.matched || first.next != Automaton::kDead) {
+        end = match_end(text, size, at, found);
+        if (end != kNone && end != pos) break;
+      }
+      before = column;
+      at += character.size;
     }
-    if (at > pos) {
-      ends[count++] = at;
-    } else {
-      ends[count++] = end;
-    }
-    pos = ends[count - 1];
-    if (count == capacity) break;
+    pos = ends[count++] = at > pos ? at : end;
   }
   return count;
 }
@@ -509,6 +612,11 @@ void PatternStep::send_scouts(const uint8_t* text, size_t size, std::vector<uint
     }
     for (size_t end = size; end > 0;) {
       size_t begin = end - 1;
+      if (text[begin] < 0x80) {
+        read(end, classes_.of_ascii(text[begin]));
+        end = begin;
+        continue;
+      }
       while (begin > 0 && end - begin < 4 && (text[begin] & 0xC0) == 0x80) --begin;
       const DecodedCharacter character = decode_utf8(text + begin, end - begin);
       const bool is_whole = character.size == end - begin;
@@ -600,9 +708,17 @@ size_t PatternSplitter::scan(const uint8_t* text, size_t size, size_t pos, size_
     enter_chunk(steps_, 0, 0, size);
   }
   size_t count = 0;
+  Progress::Level& last = progress.levels.back();
   while (count < capacity && progress.pos < size) {
     progress.pos = next_end(steps_, steps_.size() - 1);
     if (progress.pos > pos) ends[count++] = progress.pos;
+    // Those that were found with it.
+    const size_t more = std::min(last.count - last.next, capacity - count);
+    if (more == 0 || progress.pos < pos) continue;
+    for (size_t i = 0; i < more; ++i) ends[count + i] = last.begin + last.ends[last.next + i];
+    last.next += more;
+    count += more;
+    progress.pos = last.pos = ends[count - 1];
   }
   if (progress.pos == size) {
     progress.owner = nullptr;

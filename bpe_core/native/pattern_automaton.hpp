@@ -84,9 +84,12 @@ class Automaton {
   }
   // The state in which a match begins after a character of this class (or after the edge).
   uint32_t start_after(size_t column) const { return starts_[signature_of_column_[column]]; }
+  // Which of these states that is.
+  uint8_t signature(size_t column) const { return signature_of_column_[column]; }
+  size_t signatures() const { return starts_.size(); }
+  uint32_t start_with(size_t signature) const { return starts_[signature]; }
   size_t states() const { return table_.size() / symbols_; }
   size_t symbols() const { return symbols_; }
-  size_t columns() const { return signature_of_column_.size(); }
 
  private:
   size_t symbols_;
@@ -131,8 +134,18 @@ class PatternStep {
     Automaton automaton;
   };
 
-  void build_rows();
+  // What the scouts find at a place, as bits: in the whole text, or at an edge of a part.
+  struct FoundBetween {
+    size_t in_whole = 0;
+    size_t at_end = 0;    // of the part before
+    size_t at_start = 0;  // of the part behind
+  };
+
+  void find_failing();
   void find_cuts();
+  bool find_between(size_t previous, size_t next, FoundBetween& found) const;
+  void build_rows();
+  void add_gap_stops(uint32_t row);
   size_t column_before(const uint8_t* text, size_t size, size_t pos) const;
   size_t match_end(const uint8_t* text, size_t size, size_t pos, const uint8_t* found) const;
   size_t scan_rows(const uint8_t* text, size_t size, size_t pos, size_t* ends,
@@ -147,11 +160,20 @@ class PatternStep {
   std::vector<bool> may_fail_;  // by state: text can follow that ends the match before this place
   bool matches_everything_ = false;
 
-  // The table of the loop: rows are the states and, for each class, the gap after such a character.
-  // An entry is the next row and what to do before the character; see scan_rows.
+  // What a run of bytes in a gap ends with: a byte of these ranges, or one that is not ASCII.
+  struct GapStops {
+    std::array<uint8_t, 2> first;
+    std::array<uint8_t, 2> span;
+  };
+
+  size_t skip_gap(const uint8_t* text, size_t size, size_t at, uint32_t row) const;
+
+  // The table of the loop: rows are the states and, for each signature, the gap after such a
+  // character. An entry is the next row and what to do before the character; see scan_rows.
   std::vector<uint32_t> ascii_rows_;
   std::vector<uint32_t> class_rows_;
-  std::vector<uint8_t> restarts_;  // by pairs of classes
+  std::vector<GapStops> gap_stops_;  // by signature
+  std::vector<uint8_t> restarts_;    // by pairs of classes
   std::vector<uint8_t> cuts_;
 };
 

@@ -27,7 +27,9 @@ from profiles import share, times
 from tokenizers import Tokenizer
 
 from bpe_core import BPETokenizer
+from bpe_core.buffers import concatenate
 from bpe_core.errors import FormatError
+from bpe_core.formats.merges import read_tokenizer_json
 
 FRAGMENTS = [
     *[
@@ -257,6 +259,22 @@ def test_ids_fit_into_16_bits_where_those_of_the_vocabulary_do() -> None:
     bounds = np.array([0]), np.array([len(data)])
     narrow, _ = tokenizer.encode_documents(data, *bounds, dtype=np.uint16)
     assert narrow.tolist() == tokenizer.encode(data)
+
+
+@pytest.mark.parametrize("line_break", ["\\n", "\\u000a"])
+def test_merges_with_escapes_are_read_by_native_code(line_break: str, tmp_path: Path) -> None:
+    root = character_json()
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(root, ensure_ascii=False).replace("\\n", line_break), "utf-8")
+    merges = read_tokenizer_json(path)[1]
+    vocab = root["model"]["vocab"]
+    keys, offsets = concatenate([text.encode() for text in vocab])
+    rows = merges.find_rows(keys, offsets, np.array(list(vocab.values())), stand_ins=False)
+    assert rows is not None
+    assert any("\n" in "".join(pair) for pair in root["model"]["merges"])
+    assert rows.tolist() == [
+        [vocab[left], vocab[right], vocab[left + right]] for left, right in root["model"]["merges"]
+    ]
 
 
 @pytest.mark.parametrize(

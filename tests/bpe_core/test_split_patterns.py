@@ -107,6 +107,16 @@ def test_made_up_patterns_split_as_regex_does(pattern: str) -> None:
         check(pattern, text, rng.choice([1, 2, 256]))
 
 
+@pytest.mark.parametrize(
+    "pattern", ["[0-9]+", r"\p{N}{1,3}", "漢+", "[,;]", r"[aeiou]", "é", r"\b1", "1a"]
+)
+def test_long_gaps_end_where_they_should(pattern: str) -> None:
+    rng = random.Random(pattern)
+    for _ in range(100):
+        runs = [rng.choice(TEXTS) * rng.choice([1, 2, 17, 40]) for _ in range(6)]
+        check(pattern, "".join(runs), rng.choice([1, 2, 256]))
+
+
 def test_published_patterns_split_prose_as_regex_does(shared_text: object) -> None:
     assert callable(shared_text)
     for corpus in ("prose", "multilingual"):
@@ -243,6 +253,13 @@ def test_the_cuts_of_named_patterns_are_among_those_of_their_automata(name: str)
     splitter = compile_steps((NAMED[name],)).splitter
     for letter, other in itertools.product("aZéß漢", " \n.1!/…\u3000😀\u200d"):
         assert splitter.may_cut(ord(letter), ord(other)), (letter, other)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_long_documents_of_published_patterns_are_cut_between_words(name: str) -> None:
+    splitter = compile_steps(tuple(PUBLISHED[name].split(THEN))).splitter
+    assert splitter.may_cut(ord("a"), ord(" "))
+    assert splitter.has_cuts
 
 
 def test_patterns_without_certain_boundaries_have_no_cuts() -> None:
