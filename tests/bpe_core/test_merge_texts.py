@@ -101,7 +101,10 @@ def test_a_wrong_merge_is_reported_with_its_place(item: Any, tmp_path: Path) -> 
 SMALL = json.dumps(
     {
         "version": '"model": {"merges": []}',
-        "model": {"merges": ["a b", ["ab", "ab"], "\u0120 a"], "x": [{"merges": ["\\"]}]},
+        "model": {
+            "merges": ["a b", ["ab", "ab"], "\u0120 a", ["\n", "\t\r"]],
+            "x": [{"merges": ["\\"]}],
+        },
     }
 )
 
@@ -114,7 +117,9 @@ def test_a_changed_file_is_never_read_as_another(data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(text)))
         cut = data.draw(st.integers(0, 2))
         new = data.draw(
-            st.sampled_from(["", *'"\\[]{},: \n0é', '"merges": [],', '"model":', "\\u0041", "null"])
+            st.sampled_from(
+                ["", *'"\\[]{},: \n0é', '"merges": [],', '"model":', "\\u0041", "\\n", "null"]
+            )
         )
         text = text[:at] + new + text[at + cut :]
     found = find_merges(text.encode())
