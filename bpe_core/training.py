@@ -34,9 +34,10 @@ TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface", "first
 StopReason: TypeAlias = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
 Progress: TypeAlias = "bool | Callable[[int, int], None]"
 
+# In training.json too, whose bytes stay the same.
 STOP_REASONS: dict[str, str] = {
-    "vocab_size_reached": "the vocabulary has the requested size",
-    "below_min_frequency": "no remaining pair reaches min_frequency",
+    "vocab_size_reached": "the vocabulary has the size asked for",
+    "below_min_frequency": "no pair left is as frequent as min_frequency asks",
     "no_pairs_left": "no pair is left to merge",
 }
 _MERGES_A_STEP = 256  # between two updates of the progress display

@@ -39,7 +39,7 @@ _DECIDES_IDS = ("vocab", "merges", "longest_first")
 _KEYS = ("vocab", "merges", "merge_counts", "longest_first", "stop_reason", "tie_break")
 _PAIR = ("vocab.json", "merges.txt")
 _BYTE_LEVEL = ("tokenizer.arrow", "tokenizer.json", "tokenizer.tiktoken")
-_REASON = "it is for byte-level tokenizers, and this one's smallest tokens are characters"
+_REASON = "it holds byte-level tokenizers, and this one's smallest tokens are characters"
 _VERSION_LINE = "#version: 0.2"
 
 

@@ -48,7 +48,7 @@ __all__ = ["CharBPETokenizer"]
 _BATCH_BYTES = 4 << 20
 _STOP_REASONS = {
     **STOP_REASONS,
-    "max_merges_reached": "the requested number of merges is reached",
+    "max_merges_reached": "there are as many merges as asked for",
 }
 
 

@@ -135,7 +135,7 @@ def _summary(model: TokenizerModel) -> dict[str, object]:
         "unicode_version": pattern.unicode_version,
         "normalizer": model.normalizer,
         "normalize_quotes": model.normalize_quotes,
-        "characters": None if model.characters is None else model.characters.to_json(),
+        **({"characters": model.characters.to_json()} if model.characters else {}),
         "ignore_merges": model.ignore_merges,
         "tie_break": model.tie_break,
         "stop_reason": model.stop_reason,
