@@ -348,7 +348,9 @@ def test_a_corpus_too_small_for_the_vocabulary_warns_with_the_number_reached(
     with pytest.warns(UserWarning, match=r"reached 258 of 300 ids: no pair is left to merge"):
         _, merges = train_bpe(text_file, 300)
     assert merges == [(b"a", b"b"), (b"ab", b"ab")]
-    with pytest.warns(UserWarning, match="257 of 300 ids: no pair left is as frequent as min_frequency asks"):
+    with pytest.warns(
+        UserWarning, match="257 of 300 ids: no pair left is as frequent as min_frequency asks"
+    ):
         train_bpe(text_file, 300, min_frequency=2)
 
 
