@@ -210,6 +210,7 @@ def _imports(code: str) -> set[str]:
     return set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_the_sample_of_the_summary_is_what_quickstart_prints(
     quickstart: tuple[Path, str],
 ) -> None:

@@ -23,6 +23,7 @@ def list_docstrings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.body[0].lineno, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", _CHECKED)
 def test_docstrings_start_with_a_verb_or_a_noun(folder: str) -> None:
     """No definition starts with What, Whether, Of, Where, Which or That."""
@@ -37,6 +38,7 @@ def test_docstrings_start_with_a_verb_or_a_noun(folder: str) -> None:
     assert found == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", _CHECKED)
 def test_docstrings_are_plain(folder: str) -> None:
     """No docstring contains a phrase of the old style, such as "None if there is none"."""

@@ -32,6 +32,7 @@ def test_the_table_has_thirty_models_each_once(table: ModuleType) -> None:
         assert bool(model.package) + bool(model.file) + (model.make is not None) == 1
 
 
+@pytest.mark.slow
 def test_files_with_published_patterns_are_read_by_their_library(
     table: ModuleType, tmp_path: Path
 ) -> None:

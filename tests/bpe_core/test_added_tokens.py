@@ -136,6 +136,7 @@ def test_parts_of_a_text_have_the_ids_of_the_whole(
         assert list(ours.encode_iterable([runs])) == ours.encode(runs)
 
 
+@pytest.mark.slow
 def test_thousands_of_tokens_are_found() -> None:
     rng = random.Random(3)
     tokens = sorted({"".join(rng.choices("<>ab \n▁é", k=rng.randrange(1, 9))) for _ in range(1000)})

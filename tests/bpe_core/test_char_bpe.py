@@ -256,6 +256,7 @@ def apply_merges(symbols: list[str], merges: Sequence[tuple[str, str]]) -> list[
         symbols[at : at + 2] = ["".join(symbols[at : at + 2])]
 
 
+@pytest.mark.slow
 @settings(max_examples=times(2))
 @given(
     st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=30),

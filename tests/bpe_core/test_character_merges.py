@@ -130,6 +130,7 @@ def test_any_text_has_the_ids_of_tokenizers(fallback: str, parts: list[str], ste
     check(*peers(steps, fallback), ["".join(parts)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fallback", FALLBACKS)
 def test_every_character_has_the_ids_of_tokenizers(fallback: str) -> None:
     characters = share([chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000], 211)

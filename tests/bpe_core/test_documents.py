@@ -409,6 +409,7 @@ def test_cutting_changes_no_pretoken(pattern: str, text: str, limit: int) -> Non
     assert ends == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
 def test_every_cut_place_of_random_text_is_a_boundary_of_every_pattern(pattern: str) -> None:
     generator = random.Random(5)

@@ -230,6 +230,7 @@ def compare(root: dict[str, Any], folder: Path, seeds: range) -> None:
     assert agreed > len(seeds) // 20
 
 
+@pytest.mark.slow
 def test_changed_values_are_format_errors_or_what_the_library_makes_of_them(
     model: TokenizerModel, tmp_path: Path
 ) -> None:
@@ -266,6 +267,7 @@ def test_json_that_nests_or_counts_without_end_is_a_format_error(text: str, tmp_
             read(path)
 
 
+@pytest.mark.slow
 def test_added_tokens_of_great_length_do_not_take_the_square_of_it(tmp_path: Path) -> None:
     model = TokenizerModel.from_tokens((i, bytes([i])) for i in range(256))
     root = json.loads(huggingface_bytes(model))

@@ -106,6 +106,7 @@ def assert_equals_reference(
 # ---- equal to the reference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 @settings(max_examples=times(3))
 @given(words=word_lists(), more=st.sampled_from([0, 1, 5, 40, 300]))
@@ -161,6 +162,7 @@ def test_tokens_of_white_space_alone_are_passed_over_as_in_the_reference(words: 
     assert not any(is_blank(symbol) for symbol in symbols(found)[256:])
 
 
+@pytest.mark.slow
 def test_every_character_is_blank_or_not_as_the_reference_says() -> None:
     every = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000)
     blank = regex.findall(r"[\p{White_Space}\p{Cc}]", every)

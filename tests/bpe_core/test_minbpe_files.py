@@ -425,6 +425,7 @@ def test_any_line_ends_and_a_byte_order_mark_are_read(line_end: str, tmp_path: P
     assert loaded(RegexTokenizer, last) == trained()
 
 
+@pytest.mark.slow
 def test_damaged_files_are_format_errors_and_never_anything_else(tmp_path: Path) -> None:
     draw = random.Random(0)
     path = tmp_path / "t.model"

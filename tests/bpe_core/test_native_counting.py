@@ -205,6 +205,7 @@ def test_with_hardly_any_memory_a_table_still_holds_many_documents() -> None:
     assert PretokenTable("gpt2", []).add_documents(data, starts, ends, 0, 1) == (1000, [])
 
 
+@pytest.mark.slow
 def test_a_cleared_table_gives_its_memory_back() -> None:
     table = PretokenTable("gpt2", [])
     empty = table.memory_bytes

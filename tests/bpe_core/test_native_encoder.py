@@ -150,6 +150,7 @@ def test_a_tiny_cache_changes_no_ids(documents: list[str], cache: int) -> None:
     assert encoded(small, data) == encoded(small, data) == encoded(large, data) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["none", None])
 @pytest.mark.parametrize(
     ("number", "length"), [(300_000, 15), (250_000, 16), (60_000, 64), (14_000, 256), (600, 257)]
@@ -231,6 +232,7 @@ def test_whole_tokens_are_taken_as_they_are() -> None:
     assert encoded(native, documents * 2) == expected * 2
 
 
+@pytest.mark.slow
 @given(
     rules=rule_lists(),
     tokens=st.sets(

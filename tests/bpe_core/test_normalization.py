@@ -169,6 +169,7 @@ def texts() -> st.SearchStrategy[str]:
     return st.one_of(st.lists(either, max_size=30).map("".join), st.text(max_size=30))
 
 
+@pytest.mark.slow
 @settings(max_examples=times(20))
 @given(texts())
 def test_any_text_becomes_what_unicode_16_says(text: str) -> None:
@@ -221,6 +222,7 @@ def test_bytes_that_are_not_utf8_stay_and_part_the_text(pieces: list[bytes]) -> 
         assert found == b"\xff".join(Normalizer(form).normalize(part) for part in parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marks", ["\u0301", "\u0301\u0323", "\u0316\u0301\u0345", "\u3099"])
 def test_ten_megabytes_of_marks_take_linear_time(marks: str) -> None:
     text = "a" + marks * (10_000_000 // len(marks.encode()))
@@ -393,6 +395,7 @@ def test_with_special_tokens_as_text_all_of_it_is_normalized() -> None:
     assert encoder.encode("a“s”", {"<ﬁ>"}) == encoder.encode('a"s"', {"<ﬁ>"})
 
 
+@pytest.mark.slow
 def test_long_expanding_text_is_encoded_in_threads() -> None:
     encoder = tokenizer("nfkc")
     documents = ["\ufdfa" * 40_000, "plain " * 10_000, "㎏½" * 30_000] * 3
@@ -440,6 +443,7 @@ def test_one_tokenizer_normalizes_in_many_threads() -> None:
 # ---- cutting long text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "quotes", "pattern"),
     [(*setting, pattern) for pattern in [*SPLITS[:3], SPLITS[4]] for setting in SETTINGS],

@@ -89,6 +89,7 @@ def english(kjv: bytes, kjv_tokenizer: BPETokenizer) -> dict[str, float]:
     return seconds_a_byte(kjv[:200_000], "gpt2", kjv_tokenizer.model, 300, runs=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["gpt2", "none"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_no_text_takes_much_more_time_than_english(
@@ -249,6 +250,7 @@ def test_long_pretokens_are_merged_as_the_reference_does(rng: random.Random, siz
     assert tokens_of(tokenizer_of(merges), text) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seldom(range(6), 3))
 def test_texts_of_many_windows_are_merged_as_in_one(seed: int) -> None:
     """Windows whose ends have to be put right are rare: of many texts, some have them."""

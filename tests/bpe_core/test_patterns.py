@@ -318,6 +318,7 @@ def numbers_of(pattern: str, text: str) -> list[str]:
     return [piece for piece in pieces(pattern, text) if piece.strip().isdecimal()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PATTERNS if name != "none"])
 @pytest.mark.parametrize("split_categories", [False, True])
 @pytest.mark.parametrize("max_digits", [None, 1, 2, 3, 10, 59, 60, 61, 62, 63, 64, 65, 1000])

@@ -258,6 +258,7 @@ def test_code_points_here_and_there_have_the_ids_of_the_peer(peer: Peer, form: i
     check_cases(peer, in_forms(peer, [*dense, *sparse], [form]))
 
 
+@pytest.mark.slow
 def test_latin_characters_in_every_form_have_the_ids_of_the_peer(peer: Peer) -> None:
     blocks = [*range(0x250), *range(0x2000, 0x2070), *range(0x3000, 0x3040)]
     assert check_cases(peer, in_forms(peer, blocks, range(len(FORMS)))) == len(blocks) * len(FORMS)

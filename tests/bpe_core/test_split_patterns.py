@@ -309,6 +309,7 @@ def test_what_is_not_compiled_is_named(pattern: str, obstacle: str) -> None:
 # --- sets of characters
 
 
+@pytest.mark.slow
 def test_the_sets_in_the_repository_are_what_their_generator_writes(tmp_path: Path) -> None:
     pytest.importorskip("unicodedataplus", reason="the sets come from unicodedataplus")
     folder = Path(sets.__file__).parent

@@ -168,6 +168,7 @@ def test_ids_of_any_text_equal_the_reference(pattern: str) -> None:
     check()
 
 
+@pytest.mark.slow
 @settings(max_examples=times(2))
 @given(
     merges=merge_lists(),

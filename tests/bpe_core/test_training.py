@@ -159,6 +159,7 @@ def test_ties_broken_by_first_place_equal_the_reference(
         assert quietly(paths, 290, SPECIALS, **options) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "none"])
 def test_merges_of_a_text_equal_those_of_minbpe(pattern: str, kjv: bytes, text_file: Path) -> None:
     text = kjv[: times(2000)]

@@ -60,6 +60,7 @@ def test_valid_and_invalid_sequences_are_told_apart_at_every_place(filler: str) 
                 assert utf8_valid_prefix(data) == valid_prefix(data), data
 
 
+@pytest.mark.slow
 def test_every_character_is_valid_and_text_cut_inside_a_character_is_not() -> None:
     text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)])).encode()
     assert utf8_valid_prefix(text) == len(text)

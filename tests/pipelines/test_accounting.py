@@ -206,6 +206,7 @@ def _places(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str
         yield "files of rejects", file, "rows"
 
 
+@pytest.mark.slow
 def test_any_number_that_is_wrong_is_told_with_its_place(built: BuildConfig) -> None:
     manifest = manifest_of(built, "tokens")
     total = len(list(_places(manifest)))

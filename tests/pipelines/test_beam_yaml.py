@@ -165,6 +165,7 @@ def test_the_page_shows_the_example() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_wrong_key_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     text = (PIPELINES / "count.yaml").read_text("utf-8").replace("files:", "file:")

@@ -549,6 +549,7 @@ def damage_at_random(job: CountJob, numbers: random.Random) -> str:
     return f"{what} {path.name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_becomes_of_runs_and_commits_no_shard_is_incomplete_or_double(
     seed: int, job: CountJob, works: list[TaskWork], expected: dict[str, str]

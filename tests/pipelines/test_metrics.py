@@ -302,6 +302,7 @@ def test_a_runner_without_metrics_is_none(result: Any) -> None:
 # --- builds
 
 
+@pytest.mark.slow
 def test_a_build_records_what_its_workers_did(config: BuildConfig) -> None:
     summary = build.build(config)
     for stage, parts in (
@@ -331,6 +332,7 @@ def test_a_build_records_what_its_workers_did(config: BuildConfig) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_build_whose_runner_tells_nothing_says_nothing(
     config: BuildConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

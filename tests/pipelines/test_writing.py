@@ -274,6 +274,7 @@ def test_a_document_goes_into_one_split_with_all_its_pieces(
 # --- row groups
 
 
+@pytest.mark.slow
 def test_row_groups_do_not_depend_on_batches(
     job: EncodeJob, config: BuildConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

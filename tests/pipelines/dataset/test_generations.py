@@ -83,6 +83,7 @@ def names(files: list[dict[str, Any]]) -> list[str]:
     return [file["name"] for file in files]
 
 
+@pytest.mark.slow
 def test_only_the_added_files_are_encoded_and_the_earlier_keep_their_bytes(
     config: BuildConfig, tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ def test_generations_add_up_to_the_dataset_that_one_build_makes(
         assert rows(tmp_path, split) == rows(at_once, split)
 
 
+@pytest.mark.slow
 def test_the_same_steps_give_the_same_bytes_with_any_number_of_workers(
     config: BuildConfig, base: Path, tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -151,6 +153,7 @@ def test_the_same_steps_give_the_same_bytes_with_any_number_of_workers(
     assert checksums(tmp_path / "out") == checksums(other / "out")
 
 
+@pytest.mark.slow
 def test_patterns_and_sources_may_be_added(tokenizer: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path / "2025", {"x.txt": some_text(9)})
     write_corpus(tmp_path / "2026", {"y.txt": some_text(8, start=10)})
@@ -211,6 +214,7 @@ def test_removed_and_changed_files_are_named_and_nothing_is_touched(
     assert states(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_restart_removes_all_generations(config: BuildConfig, tmp_path: Path) -> None:
     (tmp_path / "out/tokens/mine.txt").touch()
     add(tmp_path, FIRST)
@@ -352,6 +356,7 @@ def interrupted(config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> None:
             build.encode(config.model_copy(update={"beam": one_worker}))
 
 
+@pytest.mark.slow
 def test_an_interrupted_generation_is_finished_later_and_till_then_the_dataset_is_as_before(
     config: BuildConfig, base: Path, tokenizer: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -370,6 +375,7 @@ def test_an_interrupted_generation_is_finished_later_and_till_then_the_dataset_i
     assert checksums(tmp_path / "out") == checksums(undisturbed / "out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [SECOND, {"z.txt": []}], ids=["other names", "the same names"])
 def test_what_an_interrupted_generation_left_is_not_mixed_with_that_of_more_files(
     more: dict[str, list[bytes]],
@@ -445,6 +451,7 @@ def test_with_a_trained_tokenizer_the_choice_is_the_users(yaml_file: Path, tmp_p
     assert build.encode(added).stages[0].state == "already finished"
 
 
+@pytest.mark.slow
 def test_counting_and_training_anew_to_the_same_ids_leaves_the_dataset_as_it_is(
     yaml_file: Path, tmp_path: Path
 ) -> None:

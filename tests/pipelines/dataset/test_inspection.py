@@ -87,6 +87,7 @@ def printed(document: Document, **options: Any) -> str:
 # --- finding
 
 
+@pytest.mark.slow
 def test_rows_are_numbered_in_the_order_of_a_split(inspector: Inspector, output: Path) -> None:
     dataset = TokenDataset.open(str(output))
     found: list[bytes] = []
@@ -113,6 +114,7 @@ def test_a_row_in_the_middle_shows_the_whole_document(inspector: Inspector) -> N
     assert inspector.read(middle, 3).shown == document.shown[:3]
 
 
+@pytest.mark.slow
 def test_documents_are_found_by_place_and_by_their_own_id(inspector: Inspector) -> None:
     for record in RECORDS:
         document = inspector.read(inspector.with_name(record["id"]), 1000)

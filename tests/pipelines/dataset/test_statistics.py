@@ -213,6 +213,7 @@ def test_other_tables_are_refused() -> None:
         Statistics(DENSE).add_table(pa.Table.from_pylist([row], schema=SCHEMA))
 
 
+@pytest.mark.slow
 def test_the_statistics_of_a_build_say_what_its_token_files_hold(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data" / "x", {"a.txt": some_text(30), "b.txt": some_text(9, 5)})
     write_corpus(tmp_path / "data" / "y", {"c.txt": some_text(40, words=3)})

@@ -136,6 +136,7 @@ def test_damaged_files_are_named(dataset: TokenDataset) -> None:
         rows_of(dataset)
 
 
+@pytest.mark.slow
 def test_any_changed_byte_of_a_file_is_found(tmp_path: Path) -> None:
     write_dataset(tmp_path, {"train": [documents(200, most=500)]})
     dataset = TokenDataset.open(str(tmp_path))

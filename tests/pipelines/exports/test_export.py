@@ -292,11 +292,13 @@ def test_options_that_a_runner_cannot_have_are_refused_before_anything_is_writte
     assert not target.exists()
 
 
+@pytest.mark.slow
 def test_fewer_files_than_asked_for_are_told(output: Path, target: Path) -> None:
     [warning] = run(output, target, to="documents", files=100_000, split="train").warnings
     assert warning.startswith("the training split has 50 files, not the 100,000 of --files")
 
 
+@pytest.mark.slow
 def test_padding_above_the_vocabulary_is_told(
     output: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +331,7 @@ def test_the_command_exports_and_says_what(output: Path, target: Path) -> None:
     assert again.stdout.startswith("already finished")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

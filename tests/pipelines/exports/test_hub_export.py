@@ -51,6 +51,7 @@ def repository(hub: HubServer) -> Repository:
     return hub.repositories["datasets", "org/tokens"]
 
 
+@pytest.mark.slow
 def test_an_export_has_the_bytes_of_a_local_one_and_a_card(
     hub: HubServer, output: Path, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_files_of_others_are_left_alone(hub: HubServer, output: Path) -> None:
     assert added.files()["README.md"] == b"# mine"
 
 
+@pytest.mark.slow
 def test_what_the_hub_refuses_is_said(
     hub: HubServer, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

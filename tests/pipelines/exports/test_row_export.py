@@ -226,6 +226,7 @@ def test_rows_are_the_same_for_any_number_of_files_runs_buckets_and_cuts_of_the_
     assert not (one / "_work").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES[2:4], ids=str)
 def test_bytes_are_the_same_for_any_number_of_workers(
     tmp_path: Path, shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch

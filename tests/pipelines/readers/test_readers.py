@@ -248,6 +248,7 @@ def test_replaced_bytes_are_those_that_python_replaces(
     assert not found.rejects
 
 
+@pytest.mark.slow
 @property_settings
 @given(
     case=st.one_of(cases, several_cases),

@@ -763,6 +763,7 @@ def test_extension_types_are_read_as_what_is_stored(folder: Path) -> None:
             assert found.texts == [b'{"a": 1}']
 
 
+@pytest.mark.slow
 def test_columns_that_are_not_asked_for_are_not_read(folder: Path) -> None:
     noise = random.Random(1).randbytes(2_000_000)
     table = pa.table({"noise": [noise] * 3, "text": ["a", "b", "c"], "more": [noise] * 3})

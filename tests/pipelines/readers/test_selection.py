@@ -394,6 +394,7 @@ def test_whole_files_are_limited_by_their_number(tmp_path: Path) -> None:
     assert [file.unread for file in found.files] == [False, False, True, True, True]
 
 
+@pytest.mark.slow
 def test_long_documents_count_once_and_with_all_their_bytes(tmp_path: Path) -> None:
     long = b"long words " * 600_000  # above a piece
     (tmp_path / "a.txt").write_bytes(b"|".join([b"one", long, b"three", long, b"five"]))

@@ -86,6 +86,7 @@ def read(file: InputFile, cuts: Sequence[int] = (), **options: Any) -> Found:
 # --- what is kept of a file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "jsonl"])
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_documents_before_the_end_of_a_truncated_file_are_kept_and_none_that_is_cut(
@@ -272,6 +273,7 @@ def with_limit(config: BuildConfig, limit: int) -> BuildConfig:
     )
 
 
+@pytest.mark.slow
 def test_a_build_within_the_limit_keeps_what_can_be_read_and_says_so(
     bad_corpus: BuildConfig, tmp_path: Path
 ) -> None:
@@ -308,6 +310,7 @@ def test_a_build_within_the_limit_keeps_what_can_be_read_and_says_so(
     assert {stage.state for stage in again.stages} == {"already finished"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_one_task", [False, True])
 def test_more_bad_files_than_allowed_are_named_and_the_limit_can_be_raised(
     bad_corpus: BuildConfig, tmp_path: Path, in_one_task: bool
@@ -364,6 +367,7 @@ def test_limits_count_the_rows_that_can_not_be_read(tmp_path: Path) -> None:
     assert [(r["offset"], r["length"]) for r in rejects_of(tmp_path / "out")] == [(70, 30)]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_bad_only_when_encoding_is_named(
     bad_corpus: BuildConfig, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_changed_policy_makes_the_dataset_that_it_had_made_from_the_start(
     assert checksums(tmp_path / "out/tokens") == after
 
 
+@pytest.mark.slow
 def test_what_is_rejected_still_stays_and_can_be_replayed_again(
     configure: Configure, tmp_path: Path
 ) -> None:
@@ -249,6 +250,7 @@ def test_what_was_encoded_is_what_was_counted_after_replays_of_special_tokens(
     assert "refused" not in json.dumps(manifest_of(tmp_path)["inputs"])
 
 
+@pytest.mark.slow
 def test_repaired_files_with_special_tokens_are_what_is_counted_then(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", SPECIAL)
     build.build(trained(tmp_path, "reject"))
@@ -290,6 +292,7 @@ def test_a_file_that_changed_is_told_and_nothing_is_taken(
     assert states(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_files_without_rejects_may_have_changed(configure: Configure, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", CORPUS)
     build.encode(configure())
@@ -343,6 +346,7 @@ def repaired_corpus(documents: list[bytes]) -> bytes:
     return b"".join((b"repaired" if d in BAD else d) + END for d in documents)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same_length", [False, True])
 def test_a_repaired_text_gives_what_was_rejected(
     same_length: bool, configure: Configure, tmp_path: Path
@@ -465,6 +469,7 @@ SELECTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "same_places", "selection"),
     [

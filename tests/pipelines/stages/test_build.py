@@ -205,6 +205,7 @@ def test_encoding_first_makes_what_it_needs(config: BuildConfig, expected: dict[
     assert checksums(out(config)) == expected
 
 
+@pytest.mark.slow
 def test_totals_agree_from_counting_to_the_rows(tmp_path: Path) -> None:
     corpus = {"a.txt": [*ALL[:20], b"", b"bad \xff", b"", *ALL[20:]]}
     write_corpus(tmp_path / "data", corpus)
@@ -434,6 +435,7 @@ def test_output_of_another_configuration_stops_the_build_and_stays(
     assert states(out(finished)) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["counts", "tasks", "touched", "removed"])
 def test_restart_begins_anew_and_removes_only_what_builds_wrote(
     name: str,
@@ -527,6 +529,7 @@ def record_reads(patch: pytest.MonkeyPatch, fails: Callable[..., bool]) -> list[
     return read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["count", "encode"])
 @pytest.mark.parametrize("failing", [0, 2])
 def test_a_build_that_failed_goes_on_where_it_was(
@@ -857,6 +860,7 @@ def test_an_input_of_the_same_size_but_of_another_time_is_told(
     shown_by(run, config, 4, "has changed since the work was planned", "mtime_ns=", str(path))
 
 
+@pytest.mark.slow
 def test_an_input_that_changes_with_its_old_time_between_counting_and_encoding_is_told(
     config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:

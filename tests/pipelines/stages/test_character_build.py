@@ -67,6 +67,7 @@ def test_rows_are_what_the_tokenizer_makes_of_documents(built: Path) -> None:
     assert [row["num_tokens"] for row in rows] == [len(row["input_ids"]) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tie_break", ["lexicographic", "first_id"])
 @pytest.mark.parametrize("end_of_word_as", ["symbol", "suffix"])
 def test_the_tokenizer_is_that_of_the_text_in_memory(

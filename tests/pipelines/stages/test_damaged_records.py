@@ -236,6 +236,7 @@ def test_damaged_run_record_and_plan_beside_a_manifest_do_not_stop_a_restart(
     assert checksums(tmp_path / "out") == checksums(outputs.folder / "done")
 
 
+@pytest.mark.slow
 def test_damaged_record_on_another_storage_is_restarted(outputs: Outputs, tmp_path: Path) -> None:
     config = outputs.config.model_copy(update={"output": f"memory://{tmp_path.name}"})
     build.build(config)
@@ -379,6 +380,7 @@ def commands(config: BuildConfig) -> dict[str, Callable[[], object]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_any_damage_ends_in_an_error_of_ours(seed: int, outputs: Outputs, tmp_path: Path) -> None:
     generator = random.Random(seed)

@@ -91,6 +91,7 @@ def test_from_another_folder_by_a_relative_path(tmp_path: Path, expected: dict[s
     assert checksums(tmp_path / "a" / "made") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sections",
     [

@@ -68,6 +68,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuildConfi
     return folder / "out", config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -116,6 +117,7 @@ def test_warnings_show_three_files_of_others_and_count_the_rest(
     assert warning.endswith(": mine-0.txt, mine-1.txt, mine-2.txt and 2 more")
 
 
+@pytest.mark.slow
 def test_rejects_that_counting_noted_are_removed_by_their_number(
     finished: tuple[Path, BuildConfig], tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def stages_of(config: BuildConfig, **options: Any) -> list[tuple[str, str]]:
     return [(stage.name, stage.state) for stage in build.build(config, **options).stages]
 
 
+@pytest.mark.slow
 def test_a_file_is_imported_checked_and_recorded(published: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(published)
     config = config_with(tmp_path, tmp_path / "tokenizer.json")
@@ -76,6 +77,7 @@ def test_a_file_is_imported_checked_and_recorded(published: bytes, tmp_path: Pat
     assert checksums(tmp_path / "out", but=()) == before
 
 
+@pytest.mark.slow
 def test_a_damaged_import_is_found(published: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(published)
     build.build(config_with(tmp_path, tmp_path / "tokenizer.json"))
@@ -105,6 +107,7 @@ def test_the_source_may_move_but_not_change(
     assert manifest_of(tmp_path, "tokens")["tokenizer"] == other.fingerprint
 
 
+@pytest.mark.slow
 def test_a_trained_tokenizer_in_the_output_stays(published: bytes, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(12), "b.txt": some_text(5)})
     build.train(config_for(tmp_path))
@@ -120,6 +123,7 @@ def test_a_trained_tokenizer_in_the_output_stays(published: bytes, tmp_path: Pat
     assert stages_of(own, restart=True) == [("encode", "done")]
 
 
+@pytest.mark.slow
 def test_training_does_not_overwrite_an_imported_tokenizer(
     published: bytes, tmp_path: Path
 ) -> None:
@@ -170,6 +174,7 @@ def test_a_tokenizer_that_does_not_fit_leaves_no_trace(published: bytes, tmp_pat
     assert not (tmp_path / "out" / "tokenizer").exists()
 
 
+@pytest.mark.slow
 def test_a_tokenizer_on_another_storage_is_imported(published: bytes, tmp_path: Path) -> None:
     import fsspec
 

@@ -133,6 +133,7 @@ def test_counting_alone_and_training_with_encoding_may_be_submitted(tmp_path: Pa
     assert checksums(tmp_path / "out") == checksums(tmp_path / "here/out")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("counted", [False, True])
 def test_a_job_that_encodes_states_the_limits_of_sources(tmp_path: Path, counted: bool) -> None:
@@ -175,6 +176,7 @@ def test_where_the_command_trains_only_the_counts_are_submitted(tmp_path: Path) 
     assert trained.submitted is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_files_added_to_a_dataset_are_encoded_by_a_job_of_their_own(tmp_path: Path) -> None:
     config = corpus(tmp_path)
@@ -187,6 +189,7 @@ def test_files_added_to_a_dataset_are_encoded_by_a_job_of_their_own(tmp_path: Pa
     assert states(build.encode(grown)) == [("encode add001", "resumed")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_a_configuration_that_was_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     config = corpus(tmp_path, tokenizer={"train_where": "worker"})
@@ -198,6 +201,7 @@ def test_a_configuration_that_was_changed_meanwhile_is_refused(tmp_path: Path) -
         build.build(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_refusal_of_a_later_stage_precedes_the_job(tmp_path: Path) -> None:
     """Nothing is begun, let alone submitted, if a stage of the command would be refused."""
@@ -229,6 +233,7 @@ def test_a_tokenizer_of_a_job_that_is_not_whole_is_trained_again(
     assert checksums(tmp_path / "out") == checksums(tmp_path / "here/out")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_a_job_that_counts_anew_keeps_a_tokenizer_that_is_finished(tmp_path: Path) -> None:
     config = corpus(tmp_path, tokenizer={"train_where": "worker"})

@@ -165,6 +165,7 @@ def test_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     assert checksums(tmp_path / "out") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_files_of_one_name_in_an_archive_are_refused(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{kind}"

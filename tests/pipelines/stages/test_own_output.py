@@ -61,6 +61,7 @@ def build_again(config: BuildConfig, *names: str) -> BuildPlan:
     return plan
 
 
+@pytest.mark.slow
 def test_output_below_the_folder_of_a_pattern_is_not_read(root: str) -> None:
     write(root, "a.txt", "deep/b.txt")
     config = config_of(root)
@@ -77,6 +78,7 @@ def test_output_below_the_folder_of_a_pattern_is_not_read(root: str) -> None:
     assert f"files of this output ({config.output_path}/…)" in console.export_text()
 
 
+@pytest.mark.slow
 def test_pattern_that_begins_in_the_output_reaches_what_others_keep_there(root: str) -> None:
     write(root, "out/data/a.txt", "out/counts.txt")
     plan = build_again(config_of(root, files=[f"{root}/out/**/*"]), "data/a.txt", "counts.txt")
@@ -90,12 +92,14 @@ def test_excluded_files_are_not_called_skipped(root: str) -> None:
     assert build_again(config_of(root, exclude=["out/**"]), "a.txt").skipped == 0
 
 
+@pytest.mark.slow
 def test_limits_and_other_outputs_are_as_before(root: str) -> None:
     write(root, "a.txt", "b.txt", "out2/c.txt")
     plan = build_again(config_of(root, limit_documents=2), "a.txt", "b.txt", "out2/c.txt")
     assert plan.unread == 1
 
 
+@pytest.mark.slow
 def test_source_of_nothing_but_the_output_is_refused(root: str) -> None:
     write(root, "a.txt")
     build.build(config_of(root))
@@ -124,6 +128,7 @@ def test_archives_beside_the_output_are_read(tmp_path: Path) -> None:
     assert build_again(config, "counts/a.txt").skipped == 0
 
 
+@pytest.mark.slow
 def test_another_storage_of_the_same_kind_is_not_the_output(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     config = config_of(str(tmp_path), output="../out")

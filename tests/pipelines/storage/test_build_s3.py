@@ -156,6 +156,7 @@ def test_no_credential_is_shown_by_an_unexpected_error(
     check_no_credential(shown(done), "the traceback")
 
 
+@pytest.mark.slow
 def test_a_tokenizer_beside_the_output_is_opened_with_its_options(config: Path) -> None:
     loaded = load_config(config)
     for path, options in (

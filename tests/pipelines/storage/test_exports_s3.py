@@ -51,6 +51,7 @@ def test_an_export_from_s3_to_s3_has_the_bytes_of_a_local_one(
     assert s3.unfinished_uploads == 0
 
 
+@pytest.mark.slow
 def test_other_columns_than_those_asked_for_are_not_read(s3: S3, tmp_path: Path) -> None:
     big = [[np.random.default_rng(0).integers(0, 60_000, 1 << 19).tolist()]]
     output = write_dataset(tmp_path / "big", {"train": [big]})

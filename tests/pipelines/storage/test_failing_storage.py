@@ -275,6 +275,7 @@ def test_every_operation_may_fail(
     fail_at(every, place, undisturbed, tmp_path, expected)
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_now_and_then_is_asked_again(
     undisturbed: Path, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +293,7 @@ def test_a_server_that_fails_now_and_then_is_asked_again(
     assert checksums(tmp_path / "out") == expected
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_rename_over_files_will_do(
     undisturbed: Path, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def record(directory: Path, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_dataset_gives_the_bytes_of_its_files(hub: HubServer, tmp_path: Path) -> None:
     first = hub.add("org/corpus", FILES, kind="datasets").refs["main"]
     config = config_of(tmp_path, "hf://datasets/org/corpus/data/*.txt")
@@ -113,6 +114,7 @@ def test_parquet_files_are_read_by_ranges(hub: HubServer, tmp_path: Path) -> Non
         assert summary.documents == 30
 
 
+@pytest.mark.slow
 def test_a_private_dataset_is_read_with_a_token_that_appears_nowhere(
     hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_private_dataset_is_read_with_a_token_that_appears_nowhere(
         assert path.is_dir() or TOKEN.encode() not in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_said(hub: HubServer, tmp_path: Path) -> None:
     hub.add("org/corpus", FILES, kind="datasets")
     for url, message in {

@@ -385,6 +385,7 @@ def test_a_lease_outlasts_its_time_while_its_build_lives(far: Directory) -> None
         lock.guard.check()
 
 
+@pytest.mark.slow
 def test_a_build_whose_lease_was_taken_over_writes_nothing_and_gives_nothing_back(
     far: Directory,
 ) -> None:

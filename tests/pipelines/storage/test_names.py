@@ -67,6 +67,7 @@ def test_member_of_an_archive_may_have_any_name(name: str) -> None:
         assert (parts[0], unescape(parts[1]), parts[2]) == ("zip", name, archive)
 
 
+@pytest.mark.slow
 def test_only_protocols_that_wrap_others_begin_a_chain() -> None:
     assert split_chain("simplecache::zip://a::s3://b/c::d") == [
         "simplecache",
@@ -77,6 +78,7 @@ def test_only_protocols_that_wrap_others_begin_a_chain() -> None:
     assert split_chain("nope::s3://b") == ["nope::s3://b"]
 
 
+@pytest.mark.slow
 def test_name_in_a_bucket_may_hold_two_colons(s3: S3) -> None:
     bucket = Directory(url=f"s3://{s3.bucket}/in", storage_options=s3.options)
     for name in ("a", "a::b.txt"):
@@ -89,6 +91,7 @@ def test_name_in_a_bucket_may_hold_two_colons(s3: S3) -> None:
         assert text == b"a::b.txt"
 
 
+@pytest.mark.slow
 def test_files_are_removed_by_name_and_not_by_pattern(s3: S3) -> None:
     output = Directory(url=f"s3://{s3.bucket}/o[u]t", storage_options=s3.options)
     other = replace(output, url=f"s3://{s3.bucket}/out")

@@ -42,6 +42,7 @@ def writes(request: Request) -> bool:
     return request.method in ("PUT", "POST")
 
 
+@pytest.mark.slow
 def test_what_is_written_can_be_read(directory: Directory, s3: S3) -> None:
     directory.create()
     assert directory.sizes() == {}
@@ -120,6 +121,7 @@ def test_an_error_leaves_no_file_and_keeps_the_old_one(directory: Directory, s3:
     assert s3.get("out/x") == b"old"
 
 
+@pytest.mark.slow
 def test_a_large_file_is_never_in_memory_as_a_whole(
     directory: Directory, s3: S3, small_parts: int
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_lock_is_taken_though_the_answer_is_lost(
     assert s3.names == {"out/x"}
 
 
+@pytest.mark.slow
 def test_a_lock_that_a_store_can_not_create_on_a_condition_is_still_one(
     directory: Directory, s3: S3
 ) -> None:
@@ -319,6 +322,7 @@ def test_a_directory_that_travels_has_no_value_of_the_environment(
         assert SECRET.encode() not in text
 
 
+@pytest.mark.slow
 def test_a_tokenizer_is_saved_and_loaded(
     directory: Directory, s3: S3, tmp_path: Path, kjv_path: Path
 ) -> None:

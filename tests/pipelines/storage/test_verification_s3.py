@@ -106,6 +106,7 @@ def test_documents_are_found_and_reported_there_as_here(
     assert {**reports[0], "output": ""} == {**reports[1], "output": ""}
 
 
+@pytest.mark.slow
 def test_looking_at_a_row_reads_little(s3: S3, output: Directory) -> None:
     dataset = TokenDataset.open(output.url, output.storage_options)
     inspector = Inspector(dataset, dataset.find_model())

@@ -247,6 +247,7 @@ def test_the_check_covers_every_category_of_characters_and_every_special_token()
 # --- the Hub
 
 
+@pytest.mark.slow
 def test_a_repository_gives_the_tokenizer_at_its_commit(
     hub: HubServer, published: bytes, model: TokenizerModel
 ) -> None:
@@ -299,6 +300,7 @@ def test_a_folder_or_file_of_a_repository_can_be_named(
         read_source("hf://org/model/c")
 
 
+@pytest.mark.slow
 def test_a_private_repository_is_read_with_the_token_which_no_message_shows(
     hub: HubServer, published: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +312,7 @@ def test_a_private_repository_is_read_with_the_token_which_no_message_shows(
     assert TOKEN not in repr(read)
 
 
+@pytest.mark.slow
 def test_what_the_hub_refuses_is_said_in_words(hub: HubServer, published: bytes) -> None:
     hub.add("org/model", {"tokenizer.json": published})
     hub.add("org/gated", {"tokenizer.json": published}, gated=True)

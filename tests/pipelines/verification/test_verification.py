@@ -147,6 +147,7 @@ def test_a_change_of_every_byte_is_found(folder: Path) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_missing_short_and_foreign_files_are_named(folder: Path) -> None:
     tokens = folder / "out" / "tokens"
     (tokens / "train-00000-of-00005.parquet").unlink()
@@ -229,6 +230,7 @@ def test_a_copy_at_the_root_is_not_sought_here(
         verified(folder, against=f"/{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["npy", "mds"])
 def test_an_export_is_verified_by_its_checksums(folder: Path, to: str) -> None:
     destination = folder / "export"
@@ -270,6 +272,7 @@ def test_a_stage_that_is_not_finished_is_named(folder: Path) -> None:
         verified(folder)
 
 
+@pytest.mark.slow
 def test_a_manifest_must_equal_a_copy_kept_elsewhere(folder: Path) -> None:
     copy = folder / "kept.json"
     shutil.copy(folder / "out" / "tokens" / "manifest.json", copy)
@@ -319,6 +322,7 @@ def test_counts_that_say_something_else_of_the_corpus_are_found(folder: Path) ->
     assert "counts/manifest.json: totals.hash_sum: " in messages(verified(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -379,6 +383,7 @@ def ids(change: Callable[[list[int]], list[int]]) -> Callable[[pa.Table], pa.Tab
     return column("input_ids", lambda rows: [change(rows[0]), *rows[1:]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -574,6 +579,7 @@ def test_selections_and_limits_are_verified(built: Path, tmp_path: Path) -> None
 # --- the command
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_wrong_and_fails(folder: Path) -> None:
     done = command("verify", folder / "out", "--sample", 5)
     assert (done.returncode, done.stderr) == (0, "")

@@ -138,6 +138,7 @@ def test_files_that_were_bad_and_allowed_are_compared(limit: int | None, tmp_pat
     assert verify(Directory(url=config.output_path), sources=True).problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("verify",), ("report",), ("inspect", "--row", "0"), ("verify", "--sources")]
 )
