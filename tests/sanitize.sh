@@ -17,7 +17,8 @@ cd "$copy"
 
 native=(
   tests/bpe_core/test_{documents,merge_learner,native_counting,native_encoder,normalization,pathological,patterns}.py
-  tests/bpe_core/test_{counts,extending,special_tokens,tokenizer,tokenizer_use,training,utf8}.py
+  tests/bpe_core/test_{added_tokens,character_merges,counts,extending,merge_texts,special_tokens,split_patterns}.py
+  tests/bpe_core/test_{tokenizer,tokenizer_use,training,utf8}.py
 )
 
 build() {
@@ -27,8 +28,8 @@ build() {
 
 # The sanitizers' libraries must come first in the interpreter, which is not built with them, and
 # the C++ library with them, whose functions they replace. Each object has memory of its own from
-# malloc, so that reading beyond its end is seen. Interpreters leave memory behind: no leaks are told.
-# Arrow's own allocator, which is not built with them, would be told as a race with itself.
+# malloc, so that reading beyond its end is seen. Interpreters leave memory behind: no leaks are reported.
+# Arrow's own allocator, which is not built with them, would be reported as a race with itself.
 run() {
   local preload="" library
   for library in "$1" libstdc++.so; do
