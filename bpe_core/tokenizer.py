@@ -861,9 +861,19 @@ class BPETokenizer:
             yield part, ids[index] if index >= 0 else None
             done = end
 
+    def _encoded_text(self, text: bytes) -> bytes:
+        """Return the parts of a text that tokens stand for, without spaces that encoding adds."""
+        texts = {token_id: special for special, token_id in self._model.special_tokens.items()}
+        parts: list[bytes] = []
+        for part, special_id in self._segments(text, self._all_specials):
+            parts.append(part.encode())
+            if special_id is not None:
+                parts.append(texts[special_id].encode())
+        return b"".join(parts)
+
     def _check_normalized(self, text: str | bytes) -> None:
         data = to_utf8(text)
-        if self._model.token_flags and self.normalize(data).encode() != data:
+        if self._model.token_flags and self._encoded_text(data) != data:
             raise ValueError(
                 "text: expected normalized text without white space that special tokens take, "
                 "found other text; give `tokenizer.normalize(text)`"

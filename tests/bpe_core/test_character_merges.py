@@ -225,6 +225,20 @@ def test_tokens_are_the_slices_of_the_text_between_offsets(steps: str, fallback:
             assert tokenizer.count_tokens(head) <= most
 
 
+def test_offsets_are_given_unless_special_tokens_take_white_space() -> None:
+    content = character_json("llama", "bytes")
+    (token,) = [t for t in content["added_tokens"] if t["content"] == "</s>"]
+    others = [t for t in content["added_tokens"] if not t["content"].isspace()]
+    content["added_tokens"] = others
+    token["rstrip"] = True
+    tokenizer = _read(json.dumps(content))
+    ids, offsets = tokenizer.encode_with_offsets("the</s>the Ω")
+    assert ids.tolist() == tokenizer.encode("the</s>the Ω")
+    assert offsets[-1] == len("the</s>the Ω")
+    with pytest.raises(ValueError, match="white space that special tokens take"):
+        tokenizer.encode_with_offsets("the</s> the")
+
+
 @pytest.mark.parametrize("steps", STEPS)
 def test_normalizing_gives_what_decoding_does(steps: str) -> None:
     tokenizer, _ = peers(steps, "bytes")
