@@ -24,6 +24,8 @@ SHARED = ROOT.parent / "shared" / "data"
 SEPARATOR = b"<|endoftext|>"
 
 FULL = os.environ.get("TESTS") == "nightly"
+# Under the sanitizers (tests/sanitize.sh) tests take several times as long.
+SANITIZED = "ASAN_OPTIONS" in os.environ
 
 limits.watch_processes()
 
@@ -49,7 +51,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    with nullcontext() if FULL else limits.limited(item):
+    with nullcontext() if FULL or SANITIZED else limits.limited(item):
         return (yield)
 
 

@@ -281,7 +281,9 @@ def test_what_follows_may_decide_how_a_beginning_is_split() -> None:
 
 
 @pytest.mark.slow
-def test_truncating_stops_encoding_early(kjv_tokenizer: BPETokenizer, kjv: bytes) -> None:
+def test_truncating_takes_the_time_of_the_kept_text(
+    kjv_tokenizer: BPETokenizer, kjv: bytes
+) -> None:
     text = kjv.decode()
 
     def seconds(of: str) -> float:
