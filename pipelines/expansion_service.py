@@ -57,6 +57,7 @@ TRANSFORMS: Final = frozenset(
 )
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _SECONDS_TO_STOP: Final = 5.0
+_SECONDS_BETWEEN_SIGNALS: Final = 0.5
 
 # Placeholders for the producers of the inputs in the requests of all SDKs.
 _PRODUCERS: Final = frozenset({"", common_urns.primitives.IMPULSE.urn})
@@ -239,7 +240,9 @@ def serve(arguments: Sequence[str]) -> None:
         server.start()
         sys.stdout.write(f"Listening for expansion requests on {address}\n")
         sys.stdout.flush()
-        threading.Event().wait()
+        # In steps, since a signal that another thread receives does not interrupt this wait.
+        while not threading.Event().wait(_SECONDS_BETWEEN_SIGNALS):
+            pass
     server.stop(grace=None).wait(_SECONDS_TO_STOP)
     supervisor.leave(0)  # threads of requests and workers may still be busy
 

@@ -63,7 +63,11 @@ def service(*arguments: str) -> Iterator[str]:
             yield line.split()[-1]
         finally:
             process.terminate()
-        assert process.wait(30) == 0
+            try:
+                code = process.wait(30)
+            finally:
+                process.kill()
+        assert code == 0
 
 
 @pytest.fixture(scope="module")
