@@ -15,7 +15,7 @@ IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 CHANGE := not nightly and not soak and not engines and not smoke
 CODE := out/benchmarks/code-1gb.txt
 
-# pytest's rewritten modules are kept: writing them anew takes 8 seconds in each process.
+# Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel clean

@@ -550,7 +550,6 @@ class BPETokenizer:
             'fine<ﬁ>'
         """
         data = to_utf8(text).decode("utf-8", "replace").encode()
-        texts = {token_id: special for special, token_id in self._model.special_tokens.items()}
         parts: list[str] = []
         rules = self._model.characters
         for part, special_id in self._segments(data, self._all_specials):
@@ -560,7 +559,9 @@ class BPETokenizer:
                 part = part.replace(SPACE_SIGN, " ")
             parts.append(part)
             if special_id is not None:
-                parts.append(self._model.bytes_of_special(texts[special_id]).decode())
+                parts.append(
+                    self._model.bytes_of_special(self._texts_of_specials[special_id]).decode()
+                )
         normal = "".join(parts)
         return normal.removeprefix(" ") if rules is not None and rules.strip_prefix else normal
 
@@ -668,6 +669,10 @@ class BPETokenizer:
     @cached_property
     def _ids_of_specials(self) -> dict[bytes, int]:
         return {text.encode(): token_id for text, token_id in self._model.special_tokens.items()}
+
+    @cached_property
+    def _texts_of_specials(self) -> dict[int, str]:
+        return {token_id: text for text, token_id in self._model.special_tokens.items()}
 
     @cached_property
     def _lengths(self) -> TokenLengths:
@@ -863,12 +868,11 @@ class BPETokenizer:
 
     def _encoded_text(self, text: bytes) -> bytes:
         """Return the parts of a text that tokens stand for, without spaces that encoding adds."""
-        texts = {token_id: special for special, token_id in self._model.special_tokens.items()}
         parts: list[bytes] = []
         for part, special_id in self._segments(text, self._all_specials):
             parts.append(part.encode())
             if special_id is not None:
-                parts.append(texts[special_id].encode())
+                parts.append(self._texts_of_specials[special_id].encode())
         return b"".join(parts)
 
     def _check_normalized(self, text: str | bytes) -> None:

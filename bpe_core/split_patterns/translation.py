@@ -54,7 +54,7 @@ def translate(pattern: str, source: Dialect, target: Dialect) -> str:
     r"""Return the pattern of the target dialect that means what this one means in its own.
 
     Raises:
-        UnsupportedPatternError: there is none, or it cannot be told; the message names the
+        UnsupportedPatternError: no such pattern is known; the message names the
             construct.
 
     Example:

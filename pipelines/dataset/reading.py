@@ -264,7 +264,7 @@ class TokenDataset:
             tokenizer: its directory; None: `tokenizer/` in the output of the build.
 
         Raises:
-            ConfigError: there is none, or it is another one.
+            ConfigError: the tokenizer is missing, or is not the one that encoded the dataset.
         """
         directory = self.output / "tokenizer"
         if tokenizer is not None:
@@ -278,7 +278,7 @@ class TokenDataset:
             tokenizer: its directory, if it is known.
 
         Raises:
-            ConfigError: there is none, or it is another one.
+            ConfigError: the tokenizer is missing, or is not the one that encoded the dataset.
         """
         return find_model(self.output, self.configuration["tokenizer"], tokenizer)
 
@@ -470,7 +470,7 @@ def find_model(output: Directory, fingerprint: str, tokenizer: str | None) -> Mo
             of it.
 
     Raises:
-        ConfigError: there is none, or it is another one.
+        ConfigError: the tokenizer is missing, or is not the one that encoded the dataset.
     """
     directory = output / "tokenizer"
     if tokenizer is None and not directory.sizes():

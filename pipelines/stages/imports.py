@@ -42,7 +42,7 @@ def load_encoder(output: Output) -> Model:
     """Return the tokenizer that encodes, from the output if it has been imported.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: The tokenizer is missing.
         InputError: it cannot be read.
     """
     source = output.imported

@@ -11,6 +11,7 @@ import xxhash
 
 from bpe_core import CharBPETokenizer, train_characters_from_counts, train_from_counts
 from bpe_core.counts import PretokenCounts
+from bpe_core.training import TrainingResult
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
@@ -35,6 +36,15 @@ class _Trained:
     stop_reason: str
     stopped_because: str
     model: Model
+
+    @classmethod
+    def of(cls, result: TrainingResult) -> _Trained:
+        return cls(
+            merges=len(result.merges),
+            stop_reason=result.stop_reason,
+            stopped_because=result.explain_stop(),
+            model=result.model,
+        )
 
 
 class _Entry(Record):
@@ -141,12 +151,7 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
             forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
             progress=show,
         )
-    return _Trained(
-        merges=len(result.merges),
-        stop_reason=result.stop_reason,
-        stopped_because=result.explain_stop(),
-        model=result.model,
-    )
+    return _Trained.of(result)
 
 
 def _train_merged_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
@@ -165,12 +170,7 @@ def _train_merged_characters(config: TokenizerConfig, counts: PretokenCounts) ->
             forbidden_tokens=config.forbidden_tokens,
             progress=show,
         )
-    return _Trained(
-        merges=len(result.merges),
-        stop_reason=result.stop_reason,
-        stopped_because=result.explain_stop(),
-        model=result.model,
-    )
+    return _Trained.of(result)
 
 
 def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:

@@ -13,7 +13,7 @@ owner where a storage does not support conditional creation.
 
 A build may transfer its lock to a job that it has submitted (`OutputLock.transfer_to_job`). The
 lock then names the job, and remains until the job has recorded that it is finished
-(`Guard.note_finished`), or until a build is told to take over. The record is a separate file, so
+(`Guard.note_finished`), or until a build with `--take-over`. The record is a separate file, so
 that a job that finishes before its id is known cannot be resurrected by the transfer.
 """
 
