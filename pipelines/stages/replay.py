@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipelines.manifest.models import RunRecord, TokensManifest
+from pipelines.manifest.models import TokensManifest
+from pipelines.manifest.run_record import RunRecord
 from pipelines.manifest.stage import (
     ENCODE,
     Identity,

@@ -6,12 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from pipelines.manifest.models import (
-    CorpusTotals,
-    CountsManifest,
-    TokenizerManifest,
-    TokensManifest,
-)
+from pipelines.manifest.entries import CorpusTotals
+from pipelines.manifest.models import CountsManifest, TokenizerManifest, TokensManifest
 from pipelines.manifest.stage import Stage
 from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildSummary, StageSummary
