@@ -32,6 +32,9 @@ limits.watch_processes()
 # Collecting garbage takes half of the time in which modules are imported and tests collected.
 gc.disable()
 
+# Tests of progress choose a display; the others are only disturbed by it.
+os.environ.setdefault("BEAM_BPE_PROGRESS", "none")
+
 # In memory, where there is such a place: on a disk each fsync takes milliseconds.
 if not FULL and os.access("/dev/shm", os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
