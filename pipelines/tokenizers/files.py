@@ -89,8 +89,11 @@ def make_tokenizer(model: Model) -> Tokenizer:
 def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
     return {
-        # How far the white space goes that a special token takes is not known within a document.
-        "pattern": "none" if getattr(model, "token_flags", None) else model.pattern,
+        # How far the white space goes that a special token takes is not known within a document,
+        # nor whether a part of it gets a space in front.
+        "pattern": "none"
+        if getattr(model, "token_flags", None) or getattr(model, "prefix_space", False)
+        else model.pattern,
         "special_tokens": tuple(specials_in_text(model)),
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
