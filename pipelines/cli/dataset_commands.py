@@ -18,6 +18,8 @@ from pipelines.cli.options import (
     Overrides,
     StorageOptions,
     TokenizerOfOutput,
+    parse_bytes,
+    parse_number,
 )
 from pipelines.cli.process import (
     check_beam_options,
@@ -62,18 +64,30 @@ def export(
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(help="llm.c: maximum number of ids in a file.", show_default="100000000"),
+        typer.Option(
+            parser=parse_number,
+            metavar="N",
+            help="llm.c: maximum number of ids in a file.",
+            show_default="100M",
+        ),
     ] = None,
     sequence_length: Annotated[
         int | None,
         typer.Option(
+            parser=parse_number,
+            metavar="N",
             help="mds, packed: ids in a sample or row.",
             show_default="mds: a sample is a document; packed: 2048",
         ),
     ] = None,
     shard_bytes: Annotated[
         int | None,
-        typer.Option(help="mds: maximum size of a shard, in bytes.", show_default="67108864"),
+        typer.Option(
+            parser=parse_bytes,
+            metavar="SIZE",
+            help="mds: maximum size of a shard, in bytes.",
+            show_default="64MiB",
+        ),
     ] = None,
     packing: Annotated[
         Packing | None,
@@ -86,7 +100,10 @@ def export(
     packing_window: Annotated[
         int | None,
         typer.Option(
-            help="best-fit: number of documents to combine at a time.", show_default="4096"
+            parser=parse_number,
+            metavar="N",
+            help="best-fit: number of documents to combine at a time.",
+            show_default="4096",
         ),
     ] = None,
     pad_id: Annotated[
@@ -118,7 +135,10 @@ def export(
     row_group_rows: Annotated[
         int | None,
         typer.Option(
-            help="documents, packed: rows in a row group.", show_default="1 Mi ids of them"
+            parser=parse_number,
+            metavar="N",
+            help="documents, packed: rows in a row group.",
+            show_default="1 Mi ids of them",
         ),
     ] = None,
     runner: Annotated[
@@ -233,7 +253,10 @@ def inspect(
         OneSplit,
         typer.Option(help="The split of --row; its rows are numbered in the order of the dataset."),
     ] = "train",
-    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens to show.")] = 1000,
+    tokens: Annotated[
+        int,
+        typer.Option(parser=parse_number, metavar="N", help="Maximum number of tokens to show."),
+    ] = 1000,
     limit: Annotated[
         int, typer.Option(min=0, help="Maximum number of matches to show with --grep.")
     ] = 20,

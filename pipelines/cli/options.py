@@ -7,8 +7,30 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from pipelines.quantities import BYTES, NUMBER, Quantity
+
 # Each is a function of `pipelines.build`.
 BuildCommand: TypeAlias = Literal["count", "train", "encode", "build", "replay"]
+
+
+def parse_number(text: str | int) -> int:
+    """Return the value of an option that is a number, such as `32k`."""
+    return _parse(NUMBER, text)
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return the value of an option that is a size, such as `64MiB`."""
+    return _parse(BYTES, text)
+
+
+def _parse(kind: Quantity, text: str | int) -> int:
+    if isinstance(text, int):  # a default, which typer parses too
+        return text
+    try:
+        return kind.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}; found {text!r}") from None
+
 
 Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).", show_default=False)

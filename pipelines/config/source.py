@@ -11,6 +11,7 @@ from pipelines.config.validation import refusal
 from pipelines.config.values import (
     LONGEST_WHOLE_DOCUMENT,
     Fraction,
+    Number,
     Options,
     Patterns,
     Section,
@@ -139,7 +140,7 @@ class SourceConfig(Section):
         description="Globs. A file is not read if its name, relative to the fixed part of its "
         "pattern in `files`, matches one of them.",
     )
-    limit_documents: Annotated[int, Field(ge=1)] | None = Field(
+    limit_documents: Number | None = Field(
         default=None,
         description="Read only the first N documents of the source, including empty and rejected "
         "ones; null: all. Applied before `sample_fraction`, `min_chars` and `max_chars`.",

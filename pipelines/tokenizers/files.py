@@ -89,9 +89,9 @@ def make_tokenizer(model: Model) -> Tokenizer:
 def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
     return {
-        # How far the white space goes that a special token takes is not known within a document.
-        "pattern": "none" if getattr(model, "token_flags", None) else model.pattern,
+        "pattern": model.pattern,
         "special_tokens": tuple(specials_in_text(model)),
+        "token_flags": {} if isinstance(model, CharBPETokenizer) else model.token_flags,
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),

@@ -17,6 +17,7 @@ from bpe_core.formats import FORMATS, WRITTEN_FORMATS
 from pipelines import errors, supervisor
 from pipelines.choices import TokenizerFormat, WrittenTokenizerFormat
 from pipelines.cli import main
+from pipelines.cli.options import parse_bytes, parse_number
 from pipelines.stages.summary import (
     BuildPlan,
     BuildSummary,
@@ -281,6 +282,14 @@ def test_an_unknown_option_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -
         main(["build", str(QUICKSTART), "--runner=FlinkRunner"])
     assert left.value.code == 2
     assert "--runner" in capfd.readouterr().err
+
+
+def test_options_take_numbers_as_people_write_them(capfd: pytest.CaptureFixture[str]) -> None:
+    assert (parse_number("2k"), parse_bytes("64MiB")) == (2000, 64 << 20)
+    with pytest.raises(SystemExit) as left:
+        main(["export", "out", "there", "--to", "llm.c", "--max-tokens", "64MiB"])
+    assert left.value.code == 2
+    assert "expected a whole number such as 32k" in capfd.readouterr().err
 
 
 # --- the whole command, parent and child
