@@ -25,7 +25,7 @@ def parse_bytes(text: str) -> int:
 
 def _parse(kind: Quantity, text: str) -> int:
     try:
-        return kind.parse(text)
+        return kind.parse(str(text))  # typer parses defaults too
     except ValueError as error:
         raise typer.BadParameter(f"{error}; found {text!r}") from None
 
