@@ -20,6 +20,7 @@ from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
+from bpe_core.short_repr import shorten
 from bpe_core.special_tokens import TOKEN_FLAGS
 
 __all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel", "byte_ids_of", "check_vocab"]
@@ -381,7 +382,7 @@ class TokenizerModel:
     def __repr__(self) -> str:
         return (
             f"TokenizerModel({len(self)} tokens, {len(self.special_tokens)} of them special, "
-            f"{len(self.merges)} merges, pattern {self.pattern!r})"
+            f"{len(self.merges)} merges, pattern {shorten(self.pattern, 100)})"
         )
 
     @cached_property

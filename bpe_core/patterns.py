@@ -51,6 +51,8 @@ from bpe_core._native import Splitter
 from bpe_core.custom_patterns import compile_custom_pattern
 from bpe_core.errors import InvalidPatternError
 from bpe_core.split_patterns.compiler import compile_steps
+from bpe_core.split_patterns.parser import parse
+from bpe_core.split_patterns.program import Program, assemble
 from bpe_core.split_patterns.syntax import UnsupportedPatternError
 from bpe_core.split_patterns.translation import translate
 
@@ -151,6 +153,27 @@ _RULED: dict[str, tuple[str, str]] = {
 
 _OTHER_NAMES = {"r50k": "gpt2", "llama3": "cl100k"}
 
+# Patterns of published tokenizers that native code scans too, by the names that it has for them.
+_PUBLISHED = {
+    # tekken's: o200k without contractions, with single digits
+    "o200k/no_contractions/max_digits=1": "|".join(
+        [
+            rf"[^\r\n\p{{L}}\p{{N}}]?{_HEADS}*{_TAILS}+",
+            rf"[^\r\n\p{{L}}\p{{N}}]?{_HEADS}+{_TAILS}*",
+            r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*",
+            _WHITE_SPACE,
+        ]
+    ),
+    "deepseek_v3": THEN.join(
+        [
+            r"\p{N}{1,3}",
+            r"[\u4e00-\u9fa5\u3040-\u30ff]+",
+            r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+            rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_WHITE_SPACE}",
+        ]
+    ),
+}
+
 # From earlier releases of tiktoken, and from minbpe, under these names.
 GPT2_SPLIT_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 GPT4_SPLIT_PATTERN = (
@@ -244,6 +267,26 @@ def _find_native(pattern: str) -> str | None:
     return None
 
 
+def _find_published(pattern: str) -> str | None:
+    """Return the native scanner of a published pattern however it is written, or None."""
+    steps = pattern.split(THEN)
+    if len(steps) not in {len(published.split(THEN)) for published in _PUBLISHED.values()}:
+        return None
+    try:
+        programs = [assemble(parse(step, "regex")) for step in steps]
+    except UnsupportedPatternError:
+        return None
+    return next((name for name, known in _published_programs().items() if known == programs), None)
+
+
+@lru_cache(maxsize=1)
+def _published_programs() -> dict[str, list[Program]]:
+    return {
+        name: [assemble(parse(step, "regex")) for step in published.split(THEN)]
+        for name, published in _PUBLISHED.items()
+    }
+
+
 Tier: TypeAlias = Literal["scanner", "automaton", "two_passes", "regex"]
 """How a pattern is run: by its own scanner, by automata in one or two passes, or by `regex`."""
 
@@ -324,6 +367,9 @@ def _resolve(pattern: str) -> Pattern:
     if native is not None:
         return Pattern(None, pattern, native, UNICODE_VERSION)
     _check_custom(pattern)
+    native = _find_published(pattern)
+    if native is not None:
+        return Pattern(None, pattern, native, UNICODE_VERSION)
     try:
         compiled = compile_steps(tuple(pattern.split(THEN)))
     except UnsupportedPatternError as error:

@@ -33,6 +33,7 @@ EXPORTED = [
     "train_bpe",
     "train_characters_from_counts",
     "train_from_counts",
+    "train_from_iterator",
 ]
 MODULES = [
     "char_bpe",
@@ -40,6 +41,7 @@ MODULES = [
     "char_bpe.training",
     "counting",
     "counts",
+    "custom_encoding",
     "custom_patterns",
     "documents",
     "errors",
@@ -47,11 +49,14 @@ MODULES = [
     "model",
     "normalization",
     "patterns",
+    "short_repr",
     "special_tokens",
     "streaming",
     "token_lengths",
+    "token_table",
     "tokenizer",
     "training",
+    "wrong_calls",
 ]
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from core_support import INVALID_UTF8, characters
+from core_support import DEEPSEEK_V3, INVALID_UTF8, TEKKEN, characters
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import times
@@ -30,22 +30,12 @@ _SPACE = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
 # Of published tokenizers, without those that are among the named patterns.
 PUBLISHED = {
-    "tekken": (
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_WORDS}*{_TAILS}+|[^\r\n\p{{L}}\p{{N}}]?{_WORDS}+{_TAILS}*"
-        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACE
-    ),
+    "tekken": TEKKEN,
     "qwen3.5": (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
         r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + _SPACE
     ),
-    "deepseek v3": THEN.join(
-        [
-            r"\p{N}{1,3}",
-            "[一-龥぀-ゟ゠-ヿ]+",
-            r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^" + "\r\n"
-            r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[" + "\r\n" + r"]*|" + _SPACE,
-        ]
-    ),
+    "deepseek v3": THEN.join(DEEPSEEK_V3),
     "deepseek coder": THEN.join(
         [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"]
     ),
@@ -274,9 +264,10 @@ def test_patterns_without_certain_boundaries_have_no_cuts() -> None:
 @pytest.mark.parametrize(
     ("pattern", "tier"),
     [
-        (PUBLISHED["tekken"], "automaton"),
+        (PUBLISHED["tekken"], "scanner"),
         (PUBLISHED["kimi"], "automaton"),
-        (PUBLISHED["deepseek v3"], "automaton"),
+        (PUBLISHED["deepseek v3"], "scanner"),
+        (PUBLISHED["deepseek coder"], "automaton"),
         (PUBLISHED["superbpe"], "two_passes"),
         (r"(a)\1", "regex"),
         ("gpt2", "scanner"),

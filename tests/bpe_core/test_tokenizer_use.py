@@ -299,7 +299,7 @@ def test_truncating_takes_the_time_of_the_kept_text(
 def test_truncation_refuses_what_it_cannot_do(either: BPETokenizer) -> None:
     with pytest.raises(ValueError, match="max_tokens: expected 0 or more, found -1"):
         either.truncate("a", -1)
-    with pytest.raises(TypeError, match="expected a text as str, found bytes"):
+    with pytest.raises(TypeError, match="truncate takes one str, found bytes"):
         either.truncate(b"a", 1)  # type: ignore[arg-type]
     with pytest.raises(SpecialTokenError):
         either.truncate("abc<s>", 1, "none_raise")
