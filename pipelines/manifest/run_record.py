@@ -14,6 +14,7 @@ from pipelines.manifest.models import Configuration, Sizes, StageDirectory
 from pipelines.manifest.names import RUN
 from pipelines.manifest.records import Digest, Number, Record
 from pipelines.storage.directory import Directory
+from pipelines.tasks.plan import BY_STORED_BYTES, TaskRule
 
 
 class StagePlan(Record):
@@ -28,6 +29,8 @@ class StagePlan(Record):
     limits: dict[str, Any] = {}
     tasks: Number | None = None
     commits: dict[str, str] = {}
+    # Plans of earlier versions do not name their rule.
+    task_rule: TaskRule = BY_STORED_BYTES
 
     @property
     def input_sizes(self) -> Mapping[str, tuple[int, ...]]:
