@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import flatten, to_utf8
+from bpe_core.byte_spaces import find_places, spaced
 from bpe_core.character_encoding import (
     set_space_prefix,
     spaced_text,
@@ -621,6 +622,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         parts: list[str] = []
         rules = self._model.characters
         for part, special_id in find_segments(data, self._all_specials, self._normalizer):
+            part = spaced(part, self._model)
             if rules is not None:
                 if data and rules.puts_space_before(part.encode(), at_start=not parts):
                     part = " " + part
@@ -793,7 +795,15 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         """
         lengths = self._lengths.look_up(ids)
         if (rules := self._model.characters) is None:
-            return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+            found: NDArray[np.int64] = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+            if not self._model.space_rules:
+                return found
+            texts = self._tokens.special_texts
+            segments = (
+                (part, 0 if special_id is None else len(texts[special_id].encode()))
+                for part, special_id in find_segments(data, specials, self._normalizer)
+            )
+            return find_places(segments, self._model)[found]
         text = spaced_text(data, specials, rules)
         is_unknown = ids == self._marking.unknown_id
         lengths = with_unknown_lengths(text, lengths, is_unknown, self._model)
@@ -807,6 +817,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         warn_of_slow_pattern(resolved)
         splitter = vocabulary_splitter(model)
         has_cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
+        has_cuts = has_cuts and not model.prefix_space  # which of two parts begins a text
         scanner = splitter or resolved.scanner
         self._cut_by = scanner if has_cuts else None
         byte_ids, merges = with_building_rules(model)
@@ -828,6 +839,10 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         )
         if model.characters is not None:
             set_space_prefix(self._encoder, model.characters)
+        if model.prefix_space:
+            self._encoder.set_space_prefix("byte_level", False)
+        if model.drop_white_space:
+            self._encoder.drop_white_space()
         if model.ignore_merges:
             keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
