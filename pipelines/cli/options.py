@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from pipelines.choices import ProgressMode
 from pipelines.quantities import BYTES, NUMBER, Quantity
 
 # Each is a function of `pipelines.build`.
@@ -95,6 +96,15 @@ StorageOptions = Annotated[
         help="Options of the file system of OUTPUT, if it is not local; values may be ${NAME}, "
         "from the environment.",
         show_default=False,
+    ),
+]
+ProgressOption = Annotated[
+    ProgressMode,
+    typer.Option(
+        "--progress",
+        envvar="BEAM_BPE_PROGRESS",
+        help="How progress is shown: a bar, a plain line every 10 seconds, or JSON lines, all on "
+        "standard error. auto: a bar on a terminal, lines elsewhere.",
     ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]

@@ -63,6 +63,11 @@ class TaskWork:
         return self.parts[0][0].source
 
     @property
+    def planned_bytes(self) -> int:
+        """Size of its intervals, as stored."""
+        return sum(end - start for _, start, end in self.parts)
+
+    @property
     def summary(self) -> str:
         """Description for the footers of its output files: JSON with index and input intervals."""
         inputs = [[file.label, start, end] for file, start, end in self.parts]

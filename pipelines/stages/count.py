@@ -96,7 +96,7 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
         steps = pipelines.count(left, job, commits)
         if context.no_wait:
             submit(context, COUNT, steps, job)
-        measured = pipelines.run_tasks(steps, "counting tasks", len(left))
+        measured = pipelines.run_tasks(steps, "counting", left, shards=config.counts.shards)
     manifest = CountsManifest.seal(
         identity.configuration,
         inputs=dict(identity.inputs),

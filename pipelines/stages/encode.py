@@ -71,15 +71,15 @@ def encode(context: BuildContext) -> None:
         finish(context, ENCODE, identity, manifest, result, started, name=name)
     if output.rejects.exists() and context.lock.try_acquire():
         discard_count_rejects(output)
-    conclude(context, manifest, model)
+    conclude(context, manifest)
 
 
-def conclude(context: BuildContext, manifest: TokensManifest, model: Model) -> None:
+def conclude(context: BuildContext, manifest: TokensManifest) -> None:
     """Remove temporary files of a finished dataset, and add the dataset to the report."""
     output, lock = context.output, context.lock
     context.report.add_warnings(remove_scratch(output.tokens / ENTRIES, ENTRY_FILES, lock))
     remove_unlisted(output, manifest, lock)
-    context.report.add_dataset(manifest, output, model)
+    context.report.add_dataset(manifest, output)
 
 
 def discard_tokens(output: Output, lock: OutputLock) -> list[str]:
@@ -174,7 +174,7 @@ def write_tokens(
         steps = pipelines.encode(left, job)
         if context.no_wait:
             submit(context, ENCODE, steps)
-        measured = pipelines.run_tasks(steps, "encoding tasks", len(left))
+        measured = pipelines.run_tasks(steps, "encoding", left)
     entries = finished_entries(job, len(works))
     _check_complete(job.tokens, len(entries), len(works))
     if any(entry.rejects for entry in entries.values()):

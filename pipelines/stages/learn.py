@@ -110,6 +110,7 @@ def learn(
         counted: Manifest of the counts, or its content.
         configuration: Canonical configuration of training.
     """
+    progress.describe("loading counts")
     pretokens = load_counts(
         counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
     )
@@ -139,7 +140,7 @@ def learn(
 
 def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
     wanted = config.vocab_size - 256 - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("training", wanted, local=True):
         result = train_from_counts(
             counts,
             config.vocab_size,
@@ -149,14 +150,14 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
             max_token_bytes=config.max_token_bytes,
             forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
             forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
-            progress=show,
+            progress=progress.show_merges,
         )
     return _Trained.of(result)
 
 
 def _train_merged_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
     wanted = config.vocab_size - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("training", wanted, local=True):
         result = train_characters_from_counts(
             counts,
             config.vocab_size,
@@ -168,7 +169,7 @@ def _train_merged_characters(config: TokenizerConfig, counts: PretokenCounts) ->
             min_frequency=config.min_frequency,
             max_token_bytes=config.max_token_bytes,
             forbidden_tokens=config.forbidden_tokens,
-            progress=show,
+            progress=progress.show_merges,
         )
     return _Trained.of(result)
 
@@ -181,7 +182,7 @@ def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Train
         special_tokens=config.special_tokens,
     )
     wanted = config.vocab_size - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("training", wanted, local=True):
         tokenizer.train_from_counts(
             counts,
             config.vocab_size,
@@ -190,7 +191,7 @@ def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Train
             limit_alphabet=config.limit_alphabet,
             max_token_bytes=config.max_token_bytes,
             forbidden_tokens=config.forbidden_tokens,
-            progress=show,
+            progress=progress.show_merges,
         )
     return _Trained(
         merges=len(tokenizer.merges),

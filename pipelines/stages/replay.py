@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pipelines.console import progress
 from pipelines.manifest.models import RunRecord, TokensManifest
 from pipelines.manifest.stage import (
     ENCODE,
@@ -48,12 +49,13 @@ def replay(context: BuildContext, repaired: Mapping[str, str]) -> None:
                 context, model, repaired
             )  # another build has changed the dataset
     if job.parts:
+        progress.start_stage("replay")
         manifest = _write_generation(context, model, plan, job, started)
     else:
         manifest = plan.dataset.manifest
         state: StageState = "nothing to replay" if job.left else "already finished"
         context.report.add_stage(StageSummary(name="replay", state=state))
-    conclude(context, manifest, model)
+    conclude(context, manifest)
     context.report.add_warnings(job.warnings)
 
 

@@ -103,8 +103,3 @@ def cutting_rules(model: Model) -> dict[str, Any]:
 def specials_in_text(model: Model) -> Mapping[str, int]:
     """Return the special tokens that a tokenizer finds in text, with their ids."""
     return model.special_tokens if isinstance(model, CharBPETokenizer) else model.specials_in_text
-
-
-def tokenizer_class(model: Model) -> str:
-    """Return the name of the class in `bpe_core` that loads the model."""
-    return "CharBPETokenizer" if isinstance(model, CharBPETokenizer) else "BPETokenizer"
