@@ -44,8 +44,8 @@ std::shared_ptr<PatternStep> make_step(
                                        all_scouts, of_bytes);
 }
 
-// uint32[states, symbols]: twice the next state, which is 0 where nothing can match any more, plus 1
-// where a match ends before the symbol.
+// uint32[states, symbols]: twice the next state, which is 0 where nothing can match any more, plus
+// 1 where a match ends before the symbol.
 py::array_t<uint32_t> table_of(const PatternStep& step) {
   const Automaton& automaton = step.automaton();
   py::array_t<uint32_t> table({automaton.states(), automaton.symbols()});
