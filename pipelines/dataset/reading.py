@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from pipelines.config.fingerprints import fingerprint
+from pipelines.config.values import column_name
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.entries import Split, TokenFileEntry
 from pipelines.manifest.models import FORMAT_VERSION, FirstTokensManifest, TokensManifest
@@ -232,6 +233,29 @@ class TokenDataset:
         """Return the number of ids of a split."""
         return sum(file.tokens for file in self.of_split(split))
 
+    @cached_property
+    def kept_columns(self) -> pa.Schema:
+        """The columns of records that token files keep (`keep_columns`), with their types.
+
+        They are those of the last file: sources that keep columns may have been added.
+
+        Raises:
+            InputError: a file is missing or damaged, or does not match the manifest.
+        """
+        files = self.of_split("train")
+        return self.kept_columns_of(files[-1]) if files and self._kept_names else pa.schema([])
+
+    def kept_columns_of(self, file: TokenFile) -> pa.Schema:
+        """Return the columns of records that a file keeps, with their types."""
+        with self._opened(file) as parquet:
+            found = parquet.schema_arrow
+        return pa.schema([field for field in found if field.name in self._kept_names])
+
+    @cached_property
+    def _kept_names(self) -> set[str]:
+        sources = self.configuration["input"]
+        return {column_name(text) for s in sources for text in s.get("keep_columns", ())}
+
     def columns(self, split: str) -> list[str]:
         """Return the names of the columns of a split's files.
 
@@ -393,15 +417,22 @@ class TokenDataset:
     def _row_groups(
         self, file: TokenFile, columns: Sequence[str], start_row: int
     ) -> Iterator[pa.Table]:
-        """Yield the row groups; those before the first wanted row as tables without columns."""
+        """Yield the row groups; those before the first wanted row as tables without columns.
+
+        Columns that only later files keep are null.
+        """
         with self._opened(file) as parquet:
             self._check_schema(file, parquet.schema_arrow, columns)
+            there = [name for name in columns if name in parquet.schema_arrow.names]
             rows = 0
             for number in range(parquet.num_row_groups):
                 with self._reading(file):
                     rows += parquet.metadata.row_group(number).num_rows
-                    wanted = columns if rows > start_row else []
+                    wanted = there if rows > start_row else []
                     table = parquet.read_row_group(number, columns=wanted, use_threads=False)
+                for name in columns if wanted else ():
+                    if name not in there:
+                        table = table.append_column(name, pa.nulls(table.num_rows))
                 yield table
             if rows != file.rows:
                 raise self._wrong(file, f"{file.rows:,} rows", f"{rows:,}")
@@ -415,7 +446,7 @@ class TokenDataset:
             yield parquet
 
     def _check_schema(self, file: TokenFile, schema: pa.Schema, columns: Sequence[str]) -> None:
-        missing = [name for name in columns if name not in schema.names]
+        missing = [name for name in columns if name not in {*schema.names, *self._kept_names}]
         if missing:
             raise self._wrong(file, f"the column {missing[0]}", f"{', '.join(schema.names)}")
         if "input_ids" in columns:
