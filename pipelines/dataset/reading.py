@@ -256,6 +256,13 @@ class TokenDataset:
         sources = self.configuration["input"]
         return {column_name(text) for s in sources for text in s.get("keep_columns", ())}
 
+    @cached_property
+    def _added_later(self) -> dict[str, pa.DataType]:
+        """Columns that files of early generations may lack, with the type of their nulls."""
+        has_ids = any(source.get("id_field") for source in self.configuration["input"])
+        ids = {"id": pa.string()} if has_ids else {}
+        return {**ids, **dict.fromkeys(self._kept_names, pa.null())}
+
     def columns(self, split: str) -> list[str]:
         """Return the names of the columns of a split's files.
 
@@ -419,7 +426,7 @@ class TokenDataset:
     ) -> Iterator[pa.Table]:
         """Yield the row groups; those before the first wanted row as tables without columns.
 
-        Columns that only later files keep are null.
+        Columns that only files of later generations have are null.
         """
         with self._opened(file) as parquet:
             self._check_schema(file, parquet.schema_arrow, columns)
@@ -432,7 +439,8 @@ class TokenDataset:
                     table = parquet.read_row_group(number, columns=wanted, use_threads=False)
                 for name in columns if wanted else ():
                     if name not in there:
-                        table = table.append_column(name, pa.nulls(table.num_rows))
+                        nulls = pa.nulls(table.num_rows, self._added_later[name])
+                        table = table.append_column(name, nulls)
                 yield table
             if rows != file.rows:
                 raise self._wrong(file, f"{file.rows:,} rows", f"{rows:,}")
@@ -446,7 +454,7 @@ class TokenDataset:
             yield parquet
 
     def _check_schema(self, file: TokenFile, schema: pa.Schema, columns: Sequence[str]) -> None:
-        missing = [name for name in columns if name not in {*schema.names, *self._kept_names}]
+        missing = [name for name in columns if name not in {*schema.names, *self._added_later}]
         if missing:
             raise self._wrong(file, f"the column {missing[0]}", f"{', '.join(schema.names)}")
         if "input_ids" in columns:
