@@ -21,7 +21,10 @@ and with its own version of Unicode. Matches are pre-tokens, and so is what lies
 match of nothing cuts where it is.
 
 Several expressions joined by ``(?#then)`` are a chain, as in some published tokenizers: each splits
-the chunks that the previous ones left, and sees no text beyond its chunk.
+the chunks that the previous ones left, and sees no text beyond its chunk. After ``(?#then bytes)``
+a step reads the bytes of its chunk, each as the character that stands for it in GPT-2's files
+(``Ġ`` for a space), as the steps behind `ByteLevel` do in a tokenizer.json. Such a step may cut
+within a character.
 
 Example:
     >>> resolve_pattern("llama3").native
@@ -41,7 +44,7 @@ import itertools
 import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import regex
@@ -60,19 +63,24 @@ __all__ = [
     "GPT2_SPLIT_PATTERN",
     "GPT4_SPLIT_PATTERN",
     "PATTERNS",
+    "SPLITS_AT_WHITE_SPACE",
     "THEN",
+    "THEN_BYTES",
     "UNICODE_VERSION",
+    "ChainStep",
     "Pattern",
     "Tier",
     "pattern_of_tiktoken",
     "pattern_with_rules",
     "resolve_pattern",
     "split_custom",
+    "steps_of",
     "warn_of_slow_pattern",
 ]
 
-# To `regex` a comment, which nobody writes by accident.
+# To `regex` comments, which nobody writes by accident.
 THEN = "(?#then)"
+THEN_BYTES = "(?#then bytes)"
 
 UNICODE_VERSION = "16.0.0"
 """Version of the Unicode tables in the native scanners."""
@@ -134,6 +142,9 @@ WHITESPACE_WORDS = "whitespace_words"
 
 White space is defined as by ``str.split``. This pattern is not in `PATTERNS`.
 """
+
+SPLITS_AT_WHITE_SPACE = (r"\S+", r"\w+|[^\w\s]+")
+"""Words; words and signs. Between their matches there is white space and nothing else."""
 
 _UNLISTED = {WHITESPACE_WORDS: r"[^\s\x1c-\x1f]+|[\s\x1c-\x1f]+"}
 
@@ -291,6 +302,18 @@ Tier: TypeAlias = Literal["scanner", "automaton", "two_passes", "regex"]
 """How a pattern is run: by its own scanner, by automata in one or two passes, or by `regex`."""
 
 
+class ChainStep(NamedTuple):
+    """One of a chain of patterns.
+
+    Attributes:
+        regex: The regular expression.
+        of_bytes: True if it reads bytes by their stand-ins.
+    """
+
+    regex: str
+    of_bytes: bool = False
+
+
 @dataclass(frozen=True)
 class Pattern:
     """A split pattern that is known to be valid.
@@ -328,9 +351,9 @@ class Pattern:
         return self.native not in (None, "none")
 
     @property
-    def steps(self) -> list[str]:
-        """The regular expressions of a chain; one if the pattern is not a chain."""
-        return self.regex.split(THEN)
+    def steps(self) -> tuple[ChainStep, ...]:
+        """The steps of a chain; one if the pattern is not a chain."""
+        return steps_of(self.regex)
 
 
 def resolve_pattern(pattern: str) -> Pattern:
@@ -371,8 +394,14 @@ def _resolve(pattern: str) -> Pattern:
     if native is not None:
         return Pattern(None, pattern, native, UNICODE_VERSION)
     try:
-        compiled = compile_steps(tuple(pattern.split(THEN)))
+        compiled = compile_steps(steps_of(pattern))
     except UnsupportedPatternError as error:
+        if THEN_BYTES in pattern:
+            raise InvalidPatternError(
+                f"the split pattern {_shorten(pattern)} has {error}, which is not compiled; "
+                f"expected other constructs beside {THEN_BYTES}, as only compiled patterns split "
+                "bytes"
+            ) from None
         version = f"regex {regex.__version__}"
         return Pattern(None, pattern, None, version, tier="regex", obstacle=str(error))
     tier: Tier = "two_passes" if compiled.looks_far else "automaton"
@@ -401,6 +430,13 @@ def pattern_of_tiktoken(pattern: str) -> str:
         return translate(pattern, "fancy_regex", "regex")
     except UnsupportedPatternError:
         return pattern
+
+
+def steps_of(pattern: str) -> tuple[ChainStep, ...]:
+    """Return the steps of a regular expression that may be a chain."""
+    first, *others = regex.split(r"(\(\?#then(?: bytes)?\))", pattern)
+    joints = zip(others[::2], others[1::2], strict=True)
+    return ChainStep(first), *(ChainStep(step, how == THEN_BYTES) for how, step in joints)
 
 
 def _find_name(pattern: str) -> str | None:
@@ -438,8 +474,8 @@ def _check_custom(pattern: str) -> None:
             f"split pattern: expected Unicode text, found a lone surrogate in {_shorten(pattern)}"
         ) from None
     try:
-        for step in pattern.split(THEN):
-            compile_custom_pattern(step)
+        for step in steps_of(pattern):
+            compile_custom_pattern(step.regex)
     except InvalidPatternError as error:
         raise InvalidPatternError(
             f"the split pattern {_shorten(pattern)} {error}; {choices} in the syntax of the "
@@ -465,7 +501,7 @@ def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
         >>> split_custom(r"\d+", "año 2024").tolist()
         [0, 5, 9]
     """
-    first, *others = (regex.compile(step) for step in pattern.split(THEN))
+    first, *others = (regex.compile(step.regex) for step in steps_of(pattern))
     ends = _find_ends(first, text)
     for step in others:
         chunks = itertools.pairwise([0, *ends])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +14,7 @@ from bpe_core._native import PatternSplitter, PatternStep
 from bpe_core.split_patterns.parser import Dialect, parse
 from bpe_core.split_patterns.program import Instruction, Place, assemble
 from bpe_core.split_patterns.syntax import Node, UnsupportedPatternError
+from bpe_core.stand_ins import to_stand_ins
 
 __all__ = ["Compiled", "compile_node", "compile_steps"]
 
@@ -34,13 +36,16 @@ class Compiled:
 
 
 @lru_cache(maxsize=64)
-def compile_steps(steps: tuple[str, ...], dialect: Dialect = "regex") -> Compiled:
-    """Compile a chain of patterns.
+def compile_steps(steps: tuple[tuple[str, bool], ...], dialect: Dialect = "regex") -> Compiled:
+    """Compile a chain of patterns: each a regular expression, and True if it is for bytes.
 
     Raises:
         UnsupportedPatternError: one cannot be compiled; the message names the construct.
     """
-    compiled = [compile_node(parse(step, dialect)) for step in steps]
+    compiled = [
+        compile_node(parse(expression, dialect), of_bytes=of_bytes)
+        for expression, of_bytes in steps
+    ]
     looks_far = any(step.looks_far for step in compiled)
     return Compiled(PatternSplitter([step.step for step in compiled]), looks_far)
 
@@ -53,14 +58,16 @@ class CompiledStep:
     looks_far: bool
 
 
-def compile_node(node: Node) -> CompiledStep:
-    """Compile one pattern.
+def compile_node(node: Node, *, of_bytes: bool = False) -> CompiledStep:
+    """Compile one pattern; with `of_bytes` one that reads bytes by their stand-ins.
 
     Raises:
         UnsupportedPatternError: it cannot be compiled; the message names the construct.
     """
     program = assemble(node)
     starts, classes, sets = _classify(program.sets)
+    if of_bytes:
+        starts, classes = _classify_bytes(starts, classes)
     try:
         step = PatternStep(
             _to_array(program.code),
@@ -68,6 +75,7 @@ def compile_node(node: Node) -> CompiledStep:
             sets,
             starts,
             classes,
+            of_bytes,
         )
     except ValueError as error:  # too many states
         raise UnsupportedPatternError(f"an automaton of {error}") from None
@@ -77,6 +85,17 @@ def compile_node(node: Node) -> CompiledStep:
 def _to_array(code: Sequence[Instruction]) -> NDArray[np.int32]:
     rows = [(instruction.op, instruction.first, instruction.second) for instruction in code]
     return np.array(rows, np.int32)
+
+
+def _classify_bytes(starts: list[int], classes: list[int]) -> tuple[list[int], list[int]]:
+    """Return the starts of ranges of bytes, and the class of the stand-in of each.
+
+    Ranges beyond the bytes are of the classes that no byte has, so that all are there.
+    """
+    stand_ins = (to_stand_ins(bytes([byte])) for byte in range(256))
+    found = [classes[bisect_right(starts, ord(character)) - 1] for character in stand_ins]
+    found += range(max(classes) + 1)
+    return list(range(len(found))), found
 
 
 def _classify(places: list[Place]) -> tuple[list[int], list[int], NDArray[np.uint8]]:

@@ -89,7 +89,8 @@ def make_tokenizer(model: Model) -> Tokenizer:
 def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
     return {
-        "pattern": model.pattern,
+        # Whether a part of a document begins a text, and gets a space in front, is not known.
+        "pattern": "none" if getattr(model, "prefix_space", False) else model.pattern,
         "special_tokens": tuple(specials_in_text(model)),
         "token_flags": {} if isinstance(model, CharBPETokenizer) else model.token_flags,
         # Neither affects cuts for character-level tokenizers.

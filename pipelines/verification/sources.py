@@ -238,6 +238,7 @@ class _Rules:
             isinstance(tokenizer, BPETokenizer)
             and tokenizer.model.characters is None
             and not tokenizer.model.token_flags
+            and not tokenizer.model.space_rules
             and len(np.flatnonzero(tokenizer.model.byte_ids >= 0)) == 256
         )
         rules = cutting_rules(model)

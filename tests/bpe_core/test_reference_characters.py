@@ -52,8 +52,9 @@ def tokenizer_of(steps: str, fallback: str) -> BPETokenizer:
 # --- merged characters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fallback", FALLBACKS)
-@settings(max_examples=times(4))
+@settings(max_examples=times(3))
 @given(
     parts=texts,
     steps=st.sampled_from(PLAIN_STEPS),
@@ -80,6 +81,7 @@ def test_ids_are_those_of_the_reference(
     assert tokenizer.encode(text, allowed) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=times(2))
 @given(
     words=st.dictionaries(
@@ -137,7 +139,7 @@ def byte_model(merges: list[tuple[bytes, bytes]], **changes: object) -> Tokenize
 byte_texts = st.text("aab  é\n日<s>", max_size=60)
 
 
-@settings(max_examples=times(4))
+@settings(max_examples=times(2))
 @given(
     corpus=st.lists(byte_texts, min_size=1, max_size=3),
     merges=st.integers(0, 20),
@@ -159,7 +161,7 @@ def test_the_pattern_none_gives_the_ids_of_the_reference(
     assert list(tokenizer.encode_iterable(long)) == tokenizer.encode("".join(long))
 
 
-@settings(max_examples=times(4))
+@settings(max_examples=times(2))
 @given(
     tokens=st.lists(st.binary(min_size=2, max_size=5), max_size=20),
     parts=st.lists(st.sampled_from([b"a", b"ab", "é日".encode(), *INVALID_UTF8]), max_size=30),

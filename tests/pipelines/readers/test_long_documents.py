@@ -64,7 +64,7 @@ def test_chunks_have_the_ids_of_the_whole(
 ) -> None:
     tokenizer = read(library(SETS[name], normalizer), tmp_path)
     rng = random.Random(name)
-    for i in range(times(0.2)):
+    for i in range(times(0.1)):
         check(tokenizer, random_text(rng, SETS[name], 800), tmp_path / str(i), 8)
 
 
