@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bpe_core._native import SpecialSet, VocabularySplitter
+from bpe_core._native import SpecialSet, Splitter
 from bpe_core.patterns import resolve_pattern
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
@@ -120,7 +120,7 @@ def source_readings(
     token_flags: Mapping[str, Collection[str]] | None = None,
     normalizer: str | None = None,
     normalize_quotes: bool = False,
-    splitter: VocabularySplitter | None = None,
+    splitter: Splitter | None = None,
     kept: pa.Schema | None = None,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from bpe_core.short_repr import short_repr
 from pipelines.manifest.names import BASE
 from pipelines.readers.tasks import SourceReading
 from pipelines.storage.directory import Directory
@@ -15,6 +16,7 @@ ENTRIES: Final = "_tasks"
 FORMAT_VERSION: Final = "1"
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class EncodeJob:
     """Rules of encoding the tasks of a build. Small, since every worker receives them.

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bpe_core.short_repr import short_repr
 from pipelines.batches import DocumentBatch
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenRows:
     """Encoded documents, or chunks of long ones: row i is ids[offsets[i]:offsets[i + 1]].
