@@ -256,13 +256,13 @@ class TokenDataset:
 
     @cached_property
     def _kept_names(self) -> set[str]:
-        sources = self.configuration["input"]
+        sources = self.configuration.get("input", ())
         return {column_name(text) for s in sources for text in s.get("keep_columns", ())}
 
     @cached_property
     def _added_later(self) -> dict[str, pa.DataType]:
         """Columns that files of early generations may lack, with the type of their nulls."""
-        has_ids = any(source.get("id_field") for source in self.configuration["input"])
+        has_ids = any(source.get("id_field") for source in self.configuration.get("input", ()))
         ids = {"id": pa.string()} if has_ids else {}
         return {**ids, **dict.fromkeys(self._kept_names, pa.null())}
 
