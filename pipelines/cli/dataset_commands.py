@@ -281,7 +281,7 @@ def inspect(
         if sum(wanted) != 1 or grep == "" or (seed is not None and not at_random):
             raise ConfigError(
                 "It is not clear what to show.",
-                expected="one of --row N, --doc ID, --random (which --seed N fixes) and --grep TEXT",
+                expected="one of --row N, --doc ID, --random (with --seed N) and --grep TEXT",
                 hint="`beam-bpe inspect --help` explains them.",
             )
         directory = output_directory(output, storage_options)
