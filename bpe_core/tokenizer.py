@@ -31,10 +31,10 @@ from bpe_core.errors import InvalidTokenizerError, SpecialTokenError
 from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, warn_of_slow_pattern
+from bpe_core.pretrained import download_tokenizer
 from bpe_core.special_tokens import (
     added_token_set,
     assign_special_ids,
-    check_special_tokens,
     find_text_end,
     find_text_start,
 )
@@ -170,13 +170,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
             FormatError: the file is damaged or has another format.
             OSError: the file cannot be read.
         """
-        model = formats.read_tiktoken(
-            path, pattern="cl100k_tiktoken" if pattern == "cl100k" else pattern
-        )
-        if not isinstance(special_tokens, Mapping):
-            specials = check_special_tokens(special_tokens or ())
-            special_tokens = {text: i for i, text in enumerate(specials, model.max_id + 1)}
-        return cls.from_model(dataclasses.replace(model, special_tokens=special_tokens))
+        return cls.from_model(formats.read_ranks(path, pattern, special_tokens or ()))
 
     @classmethod
     def from_huggingface(cls, path: str | os.PathLike[str]) -> BPETokenizer:
@@ -208,14 +202,46 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         return cls.from_model(formats.read_sentencepiece(path))
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
-        """Load a tokenizer from a directory that `save` or a build wrote.
+    def load(cls, source: str | os.PathLike[str]) -> BPETokenizer:
+        """Load a tokenizer from the output of a build, or from files of any format.
+
+        Args:
+            source: the output of a build; a directory that `save` or a build wrote, or one with a
+                published tokenizer; or a file: tokenizer.arrow, tokenizer.json, tekken.json,
+                vocab.json with its merges.txt beside it, a `.model` of SentencePiece or minbpe, or
+                ranks of tiktoken with a tokenizer_config.json whose class is known.
 
         Raises:
-            FormatError: a file is damaged or has another format.
-            OSError: a file cannot be read.
+            FormatError: there is no tokenizer or several; a file is damaged, or does not contain
+                everything (see `from_tiktoken`, `from_files`).
+            OSError: a file is missing or cannot be read.
+
+        Example:
+            tokenizer = BPETokenizer.load("out/quickstart")
         """
-        return cls.from_model(formats.load_tokenizer(directory))
+        return cls.from_model(formats.load_any(source))
+
+    @classmethod
+    def from_pretrained(cls, name: str, *, revision: str | None = None) -> BPETokenizer:
+        """Load a tokenizer from a repository of the Hugging Face Hub.
+
+        The library `huggingface_hub` downloads the tokenizer's files into its cache, with the
+        user's token; with HF_HUB_OFFLINE=1 it only reads the cache.
+
+        Args:
+            name: ORG/NAME, or hf://ORG/NAME[@REVISION][/PATH].
+            revision: a branch, tag or commit; None for the default branch.
+
+        Raises:
+            ImportError: `huggingface_hub` is not installed.
+            FormatError: the repository has no tokenizer, or one that this class does not support.
+            ValueError: the name is not that of a repository.
+            OSError: the errors of `huggingface_hub`, if it cannot be downloaded.
+
+        Example:
+            tokenizer = BPETokenizer.from_pretrained("Qwen/Qwen3-0.6B")
+        """
+        return cls.from_model(formats.load_any(download_tokenizer(name, revision)))
 
     def save(self, directory: str | os.PathLike[str]) -> dict[str, str]:
         """Write the tokenizer in all formats that can hold it.

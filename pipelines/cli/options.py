@@ -28,7 +28,7 @@ def _parse(kind: Quantity, text: str | int) -> int:
     if isinstance(text, int):  # a default, which typer parses too
         return text
     try:
-        return kind.parse(text)
+        return kind.parse(str(text))  # typer parses defaults too
     except ValueError as error:
         raise typer.BadParameter(f"{error}; found {text!r}") from None
 

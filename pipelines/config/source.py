@@ -113,8 +113,9 @@ class SourceConfig(Section):
     )
     range_bytes: Size = size_key(
         "64MiB",
-        "Bytes of input per task. A task is the unit of work, of resuming and of output: each "
-        "task writes one token file.",
+        "Maximum bytes of text per task, estimated for compressed files. A task is the unit of "
+        "work, of resuming and of output: each task writes one token file. A corpus has at least "
+        "64 tasks, unless they would have less than 4 MiB of text.",
     )
     max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = size_key(
         "1GiB",

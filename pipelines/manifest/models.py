@@ -25,6 +25,7 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import DamagedOutputError
 from pipelines.manifest.names import RUN
 from pipelines.storage.directory import Directory, json_bytes
+from pipelines.tasks.plan import BY_STORED_BYTES, TaskRule
 from pipelines.versions import deciding_versions
 
 FORMAT_VERSION: Final = 2
@@ -725,6 +726,8 @@ class StagePlan(Record):
     limits: dict[str, Any] = {}
     tasks: Number | None = None
     commits: dict[str, str] = {}
+    # Plans of earlier versions do not name their rule.
+    task_rule: TaskRule = BY_STORED_BYTES
 
     @property
     def input_sizes(self) -> Mapping[str, tuple[int, ...]]:

@@ -61,7 +61,7 @@ def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[
         config: Configuration of the build.
         counted: Manifest of the counts, or its content.
     """
-    return {**tokenizer_configuration(config), "corpus": counted.corpus}
+    return {**tokenizer_configuration(config, len(counted.shards)), "corpus": counted.corpus}
 
 
 def find_trained(
