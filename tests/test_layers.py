@@ -43,6 +43,7 @@ LATE: dict[str, str] = {
             "dataset": ("export", "verify", "inspect", "report"),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens"),
+            "config": ("schema",),
         }.items()
         for name in names
     },

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from pipelines.errors import PipelineError
 from pipelines.manifest.names import BASE
@@ -172,3 +172,11 @@ class BuildSummary:
     submitted: DetachedJob | None = None
     next_command: str | None = None
     warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as JSON values; those of each stage with its rate."""
+        stages = [
+            {**asdict(stage), "megabytes_per_second": stage.megabytes_per_second}
+            for stage in self.stages
+        ]
+        return {**asdict(self), "stages": stages}
