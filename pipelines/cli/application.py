@@ -22,7 +22,7 @@ from pipelines.cli import (
     tokenizer_commands,
 )
 from pipelines.cli.options import BuildCommand
-from pipelines.cli.output import with_output
+from pipelines.cli.output import reset, with_output
 from pipelines.errors import EXIT_CODES
 from pipelines.redaction import redacted_output
 
@@ -41,6 +41,7 @@ app = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    reset()
     with redacted_output():
         app(given, prog_name="beam-bpe", obj=given)
     raise AssertionError("the command line always leaves by SystemExit")

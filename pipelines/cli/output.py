@@ -117,6 +117,13 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def reset() -> None:
+    """Forget the settings of an earlier command in this process."""
+    for handler in _SETTINGS.logs:
+        logging.getLogger().removeHandler(handler)
+    _SETTINGS.progress, _SETTINGS.quiet, _SETTINGS.logs = "auto", False, ()
+
+
 def _set_up(mode: ProgressMode, *, quiet: bool, verbose: bool, log: Path | None) -> None:
     places = ([None] if verbose else []) + ([log] if log is not None else [])
     _SETTINGS.quiet = quiet
