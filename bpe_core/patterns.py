@@ -43,7 +43,8 @@ import difflib
 import itertools
 import warnings
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -54,8 +55,6 @@ from bpe_core._native import Splitter
 from bpe_core.custom_patterns import compile_custom_pattern
 from bpe_core.errors import InvalidPatternError
 from bpe_core.split_patterns.compiler import compile_steps
-from bpe_core.split_patterns.parser import parse
-from bpe_core.split_patterns.program import Program, assemble
 from bpe_core.split_patterns.syntax import UnsupportedPatternError
 from bpe_core.split_patterns.translation import translate
 
@@ -73,6 +72,7 @@ __all__ = [
     "pattern_of_tiktoken",
     "pattern_with_rules",
     "resolve_pattern",
+    "scanned_patterns",
     "split_custom",
     "steps_of",
     "warn_of_slow_pattern",
@@ -167,14 +167,7 @@ _OTHER_NAMES = {"r50k": "gpt2", "llama3": "cl100k"}
 # Patterns of published tokenizers that native code scans too, by the names that it has for them.
 _PUBLISHED = {
     # tekken's: o200k without contractions, with single digits
-    "o200k/no_contractions/max_digits=1": "|".join(
-        [
-            rf"[^\r\n\p{{L}}\p{{N}}]?{_HEADS}*{_TAILS}+",
-            rf"[^\r\n\p{{L}}\p{{N}}]?{_HEADS}+{_TAILS}*",
-            r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*",
-            _WHITE_SPACE,
-        ]
-    ),
+    "o200k/no_contractions/max_digits=1": _o200k(r"\p{N}").replace(f"{_CONTRACTION}?", ""),
     "deepseek_v3": THEN.join(
         [
             r"\p{N}{1,3}",
@@ -191,20 +184,6 @@ GPT4_SPLIT_PATTERN = (
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"""
     r"""|\s*[\r\n]|\s+(?!\S)|\s+"""
 )
-
-# Rewritten forms that split every text as the named pattern does.
-_REWRITTEN: dict[str, str] = {
-    # tiktoken, r50k_base
-    r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""": "gpt2",
-    GPT2_SPLIT_PATTERN: "gpt2",
-    # a comment in tiktoken that cites GPT-2's release
-    r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""": "gpt2",
-    # tiktoken, cl100k_base
-    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
-    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s""": "cl100k_tiktoken",
-    GPT4_SPLIT_PATTERN: "cl100k",
-}
-
 
 # Most digits in a pre-token if no rule sets it; 0: any number.
 _OWN_MAX_DIGITS = {"gpt2": 0, "cl100k": 3, "cl100k_tiktoken": 3, "o200k": 3, "qwen2": 1}
@@ -259,9 +238,12 @@ def pattern_with_rules(
 
 
 def _apply_rules(family: str, split_categories: bool, max_digits: int) -> str:
+    return _RULED[family][split_categories].replace("{numbers}", _numbers(max_digits))
+
+
+def _numbers(max_digits: int) -> str:
     counts = {0: "+", 1: ""}
-    numbers = r"\p{N}" + counts.get(max_digits, f"{{1,{max_digits}}}")
-    return _RULED[family][split_categories].replace("{numbers}", numbers)
+    return r"\p{N}" + counts.get(max_digits, f"{{1,{max_digits}}}")
 
 
 def _find_native(pattern: str) -> str | None:
@@ -278,24 +260,32 @@ def _find_native(pattern: str) -> str | None:
     return None
 
 
-def _find_published(pattern: str) -> str | None:
-    """Return the native scanner of a published pattern however it is written, or None."""
-    steps = pattern.split(THEN)
-    if len(steps) not in {len(published.split(THEN)) for published in _PUBLISHED.values()}:
-        return None
-    try:
-        programs = [assemble(parse(step, "regex")) for step in steps]
-    except UnsupportedPatternError:
-        return None
-    return next((name for name, known in _published_programs().items() if known == programs), None)
+def scanned_patterns() -> dict[str, str]:
+    """Return regular expressions of all native scanners, by name; those of rules up to 9 digits."""
+    patterns = {name: PATTERNS[name] for name in PATTERNS if name not in _OTHER_NAMES}
+    patterns |= _PUBLISHED
+    tekken = "o200k/no_contractions/max_digits="
+    for digits in range(10):
+        for family, split_categories in itertools.product(_RULED, (False, True)):
+            expression = _apply_rules(family, split_categories, digits)
+            patterns.setdefault(_find_native(expression) or "", expression)
+        numbers = _numbers(digits)
+        patterns.setdefault(f"{tekken}{digits}", _o200k(numbers).replace(f"{_CONTRACTION}?", ""))
+    return patterns
 
 
-@lru_cache(maxsize=1)
-def _published_programs() -> dict[str, list[Program]]:
-    return {
-        name: [assemble(parse(step, "regex")) for step in published.split(THEN)]
-        for name, published in _PUBLISHED.items()
-    }
+def _find_scanner(fingerprints: tuple[str | None, ...]) -> str | None:
+    """Return the native scanner of patterns that split as these automata do, or None."""
+    return _scanners().get(" ".join(filter(None, fingerprints))) if all(fingerprints) else None
+
+
+@cache
+def _scanners() -> dict[str, str]:
+    """Return the names of native scanners by the fingerprints of the steps of their patterns."""
+    path = Path(__file__).with_name("scanner_fingerprints.txt")
+    lines = path.read_text(encoding="ascii").splitlines()
+    pairs = (line.split(" ", 1) for line in lines)
+    return {fingerprints: name for name, fingerprints in pairs}
 
 
 Tier: TypeAlias = Literal["scanner", "automaton", "two_passes", "regex"]
@@ -359,8 +349,8 @@ class Pattern:
 def resolve_pattern(pattern: str) -> Pattern:
     """Return the pattern with this name or of this regular expression.
 
-    A regular expression that is one of ``PATTERNS``, or the form into which tiktoken or minbpe
-    rewrote one of them, is that named pattern.
+    A regular expression that splits every text as one of ``PATTERNS`` does is that named pattern,
+    however it is written.
 
     Raises:
         InvalidPatternError: ``pattern`` is not a str, is empty, looks like a name that does not
@@ -390,9 +380,6 @@ def _resolve(pattern: str) -> Pattern:
     if native is not None:
         return Pattern(None, pattern, native, UNICODE_VERSION)
     _check_custom(pattern)
-    native = _find_published(pattern)
-    if native is not None:
-        return Pattern(None, pattern, native, UNICODE_VERSION)
     try:
         compiled = compile_steps(steps_of(pattern))
     except UnsupportedPatternError as error:
@@ -404,6 +391,11 @@ def _resolve(pattern: str) -> Pattern:
             ) from None
         version = f"regex {regex.__version__}"
         return Pattern(None, pattern, None, version, tier="regex", obstacle=str(error))
+    native = _find_scanner(compiled.fingerprints)
+    if native in PATTERNS:
+        return Pattern(native, PATTERNS[native], native, UNICODE_VERSION)
+    if native is not None:
+        return Pattern(None, pattern, native, UNICODE_VERSION)
     tier: Tier = "two_passes" if compiled.looks_far else "automaton"
     return Pattern(None, pattern, None, UNICODE_VERSION, tier=tier, splitter=compiled.splitter)
 
@@ -445,7 +437,7 @@ def _find_name(pattern: str) -> str | None:
     for name, published in PATTERNS.items():
         if pattern == published:
             return name
-    return _REWRITTEN.get(pattern)
+    return None
 
 
 def _shorten(pattern: str) -> str:

@@ -180,7 +180,7 @@ def test_commands_are_understood() -> None:
             continue
         command = known[words[1]]
         with command.make_context(words[1], words[2:]) as context:
-            assert {"config", "source", "output"} & context.params.keys(), line
+            assert {"config", "source", "output", "tokenizer"} & context.params.keys(), line
         checked += 1
     assert checked
 

@@ -172,7 +172,7 @@ def learn(
             if on_merge is not None:
                 on_merge(tokens[a], tokens[b], count, len(vocab))
         if on_step is not None:
-            on_step(len(learned.merges), tokens[-1].encode())
+            on_step(len(learned.merges), tokens[-1].encode() if tokens else b"")
     return _stopped(learned, learner.stop_reason)
 
 

@@ -128,6 +128,7 @@ class PatternStep {
   bool cuts_between(uint32_t previous, uint32_t next) const;
 
   size_t states() const { return automaton_.states(); }
+  const Automaton& automaton() const { return automaton_; }
   const CharacterClasses& classes() const { return classes_; }
   // The classes of a character's first and last parts, which are the character or its bytes.
   std::array<uint8_t, 2> classes_of(uint32_t code_point) const;

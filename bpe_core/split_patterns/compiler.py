@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import PatternSplitter, PatternStep
+from bpe_core.split_patterns.equivalence import fingerprint
 from bpe_core.split_patterns.parser import Dialect, parse
 from bpe_core.split_patterns.program import Instruction, Place, assemble
 from bpe_core.split_patterns.syntax import Node, UnsupportedPatternError
@@ -19,6 +20,7 @@ from bpe_core.stand_ins import to_stand_ins
 __all__ = ["Compiled", "compile_node", "compile_steps"]
 
 _MOST_CLASSES = 255
+_MOST_COMPARED_STATES = 128  # more than patterns with a scanner of their own have
 _END = 0x110000
 
 
@@ -29,10 +31,13 @@ class Compiled:
     Attributes:
         splitter: The native splitter.
         looks_far: True if a pattern looks at more than one neighbour, which needs a second pass.
+        fingerprints: Those of the steps, by which others that split alike are known (see
+            `equivalence`), or None for a step that has none.
     """
 
     splitter: PatternSplitter
     looks_far: bool
+    fingerprints: tuple[str | None, ...]
 
 
 @lru_cache(maxsize=64)
@@ -47,7 +52,11 @@ def compile_steps(steps: tuple[tuple[str, bool], ...], dialect: Dialect = "regex
         for expression, of_bytes in steps
     ]
     looks_far = any(step.looks_far for step in compiled)
-    return Compiled(PatternSplitter([step.step for step in compiled]), looks_far)
+    return Compiled(
+        PatternSplitter([step.step for step in compiled]),
+        looks_far,
+        tuple(step.fingerprint for step in compiled),
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,16 @@ class CompiledStep:
 
     step: PatternStep
     looks_far: bool
+    of_bytes: bool
+    bounds: list[int]
+    classes: list[int]
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Fingerprint of the automaton; None if it is not compared."""
+        if self.looks_far or self.of_bytes or self.step.states > _MOST_COMPARED_STATES:
+            return None
+        return fingerprint(self.step.table, self.step.starts, self.bounds, self.classes)
 
 
 def compile_node(node: Node, *, of_bytes: bool = False) -> CompiledStep:
@@ -79,7 +98,7 @@ def compile_node(node: Node, *, of_bytes: bool = False) -> CompiledStep:
         )
     except ValueError as error:  # too many states
         raise UnsupportedPatternError(f"an automaton of {error}") from None
-    return CompiledStep(step, bool(program.scouts))
+    return CompiledStep(step, bool(program.scouts), of_bytes, starts, classes)
 
 
 def _to_array(code: Sequence[Instruction]) -> NDArray[np.int32]:

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from pipelines.cli import build_commands, dataset_commands, tokenizer_commands
+from pipelines.cli import build_commands, dataset_commands, text_commands, tokenizer_commands
 from pipelines.cli.options import BuildCommand
 from pipelines.cli.process import with_display
 from pipelines.errors import EXIT_CODES
@@ -70,6 +70,8 @@ for _stage, _help in _STAGES.items():
     app.command(_stage, help=_help)(with_display(build_commands.stage_command(_stage)))
 app.command()(with_display(build_commands.replay))
 app.command()(tokenizer_commands.convert)
+app.command()(text_commands.tokenize)
+app.command()(text_commands.count_tokens)
 app.command()(with_display(dataset_commands.export))
 app.command()(with_display(dataset_commands.verify))
 app.command()(dataset_commands.inspect)

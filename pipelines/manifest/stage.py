@@ -40,16 +40,13 @@ from pipelines.manifest.models import (
     CountsManifest,
     ImportedManifest,
     Manifest,
-    RunRecord,
     StageDirectory,
-    StagePlan,
     TokenizerManifest,
     TokensManifest,
-    first_problem,
-    load_json,
-    sealed,
 )
 from pipelines.manifest.names import MANIFEST, PLAN, RUN, STATISTICS_FILE
+from pipelines.manifest.records import first_problem, load_json, sealed
+from pipelines.manifest.run_record import RunRecord, StagePlan
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import split_chain
 from pipelines.storage.hub import is_repository

@@ -10,7 +10,8 @@ from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
-from pipelines.manifest.models import TaskEntry, TokensManifest
+from pipelines.manifest.entries import TaskEntry
+from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.names import BASE, ENTRY_FILES
 from pipelines.manifest.stage import (
     COUNT,

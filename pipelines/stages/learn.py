@@ -16,7 +16,8 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
 from pipelines.counting.load import load_counts
-from pipelines.manifest.models import CountsContent, Record, TokenizerContent
+from pipelines.manifest.models import CountsContent, TokenizerContent
+from pipelines.manifest.records import Record
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
 from pipelines.tokenizers.files import Model, save_tokenizer

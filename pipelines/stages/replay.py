@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pipelines.console import progress
-from pipelines.manifest.models import RunRecord, TokensManifest
+from pipelines.manifest.models import TokensManifest
+from pipelines.manifest.run_record import RunRecord
 from pipelines.manifest.stage import (
     ENCODE,
     Identity,

@@ -7,12 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.console import progress
-from pipelines.manifest.models import (
-    CorpusTotals,
-    CountsManifest,
-    TokenizerManifest,
-    TokensManifest,
-)
+from pipelines.manifest.entries import CorpusTotals
+from pipelines.manifest.models import CountsManifest, TokenizerManifest, TokensManifest
 from pipelines.manifest.stage import Stage
 from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildSummary, StageSummary

@@ -10,8 +10,9 @@ from bpe_core import BPETokenizer
 from pipelines.config import BuildConfig
 from pipelines.counting.content import counts_content
 from pipelines.counting.jobs import CountJob
-from pipelines.manifest.models import CountsContent, Manifest, StagePlan, TokenizerContent
+from pipelines.manifest.models import CountsContent, Manifest, TokenizerContent
 from pipelines.manifest.names import BASE
+from pipelines.manifest.run_record import StagePlan
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,

@@ -16,7 +16,7 @@ import numpy as np
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
 from pipelines.console import progress
-from pipelines.manifest.models import TaskEntry
+from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.names import task_name, token_file_name
 from pipelines.manifest.token_schema import schema
 from pipelines.metrics import Meter

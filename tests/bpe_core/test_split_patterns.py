@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from profiles import times
 
 from bpe_core._native import split_pretokens
+from bpe_core.generate_scanner_fingerprints import DEFAULT_OUTPUT as SCANNERS
+from bpe_core.generate_scanner_fingerprints import generate
 from bpe_core.patterns import PATTERNS, THEN, THEN_BYTES, resolve_pattern, split_custom, steps_of
 from bpe_core.reference import split_pretokens as reference_pretokens
 from bpe_core.split_patterns import sets
@@ -219,6 +221,61 @@ def test_groups_of_digits_from_the_right_take_linear_time() -> None:
     ends = ends_of(PUBLISHED["superbpe"], data)
     assert len(ends) == 66_667
     assert time.process_time() - began < 1
+
+
+# --- which patterns split alike
+
+
+def fingerprint_of(pattern: str) -> str | None:
+    (found,) = compile_steps(steps_of(pattern)).fingerprints
+    return found
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a+b|a", "a(?:a*b)?"),
+        (r"\p{L}+|\p{N}", r"\p{Number}|\p{Letter}{1,}"),
+        ("[a-c]x|[d-f]x", "[a-f]x"),
+        (r" ?\p{L}++|\s++$", r" ?\p{L}+|\s+\Z"),
+        ("(?i:'s|'t)", "'(?i:[st])"),
+        ("a*?b", "[a]*b"),
+        ("ab|ac", "a[bc]"),
+    ],
+)
+def test_automata_that_match_alike_have_one_fingerprint(one: str, other: str) -> None:
+    assert fingerprint_of(one) == fingerprint_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a|ab", "ab|a"), ("a+", "a+?"), (r"\d", r"\p{N}"), ("a*", "a+"), (r"\s+(?!\S)", r"\s+")],
+)
+def test_automata_that_match_otherwise_have_others(one: str, other: str) -> None:
+    assert fingerprint_of(one) != fingerprint_of(other)
+
+
+@settings(max_examples=times(3))
+@given(st.lists(patterns, min_size=12, max_size=12), st.lists(short_texts, min_size=4, max_size=4))
+def test_random_patterns_with_one_fingerprint_split_alike(
+    candidates: list[str], texts: list[str]
+) -> None:
+    groups: dict[str, list[str]] = {}
+    for pattern in candidates:
+        try:
+            found = fingerprint_of(pattern)
+        except UnsupportedPatternError:
+            continue
+        if found is not None:
+            groups.setdefault(found, []).append(pattern)
+    for alike in groups.values():
+        for text in texts:
+            expected = ends_of(alike[0], text.encode())
+            assert all(ends_of(other, text.encode()) == expected for other in alike[1:]), alike
+
+
+def test_the_fingerprints_of_scanners_are_those_of_their_patterns() -> None:
+    assert SCANNERS.read_text(encoding="ascii") == generate()
 
 
 # --- where text may be cut

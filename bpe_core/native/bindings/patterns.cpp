@@ -44,6 +44,30 @@ std::shared_ptr<PatternStep> make_step(
                                        all_scouts, of_bytes);
 }
 
+// uint32[states, symbols]: twice the next state, which is 0 where nothing can match any more, plus
+// 1 where a match ends before the symbol.
+py::array_t<uint32_t> table_of(const PatternStep& step) {
+  const Automaton& automaton = step.automaton();
+  py::array_t<uint32_t> table({automaton.states(), automaton.symbols()});
+  auto cells = table.mutable_unchecked<2>();
+  for (uint32_t state = 0; state < automaton.states(); ++state) {
+    for (size_t symbol = 0; symbol < automaton.symbols(); ++symbol) {
+      const Automaton::Entry entry = automaton.entry(state, symbol);
+      cells(state, symbol) = entry.next << 1 | (entry.matched ? 1 : 0);
+    }
+  }
+  return table;
+}
+
+// The states in which a match begins after each class, and at the edge.
+std::vector<uint32_t> starts_of(const PatternStep& step) {
+  std::vector<uint32_t> starts;
+  for (size_t column = 0; column <= step.classes().size(); ++column) {
+    starts.push_back(step.automaton().start_after(column));
+  }
+  return starts;
+}
+
 }  // namespace
 
 void bind_patterns(py::module_& m) {
@@ -51,6 +75,8 @@ void bind_patterns(py::module_& m) {
       .def(py::init(&make_step), "code"_a, "scouts"_a, "sets"_a, "starts"_a, "classes"_a,
            "of_bytes"_a)
       .def_property_readonly("states", &PatternStep::states)
+      .def_property_readonly("table", &table_of)
+      .def_property_readonly("starts", &starts_of)
       .def_property_readonly("matches_everything", &PatternStep::matches_everything);
   py::class_<PatternSplitter, Splitter, std::shared_ptr<PatternSplitter>>(m, "PatternSplitter")
       .def(py::init([](const std::vector<std::shared_ptr<PatternStep>>& steps) {

@@ -61,7 +61,9 @@ def test_a_line_has_percent_rate_documents_and_rejects(plain: Lines) -> None:
         progress.note(documents=3, bytes=2000, rejects=1)
         progress.note(tasks=1, planned=2000, finished_bytes=2000)
         line = plain()[-1]
-    pattern = r"\[1/3\] counting: 25%, 2\.0 kB, \S+ \w+/s, 3 documents, 1 rejects(, \S+ MB memory)?"
+    pattern = (
+        r"\[1/3\] counting: 25%, 2\.0 kB, \S+ \w+/s, 3 documents, 1 rejects(, \S+ [MG]B memory)?"
+    )
     assert re.fullmatch(pattern, line)
 
 
