@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, Final, cast
 
 from bpe_core.errors import BpeError
+from bpe_core.short_repr import short_repr
 from pipelines.config import BeamConfig
 from pipelines.config.fingerprints import differences
 from pipelines.config.values import is_url, protocol_of
@@ -47,6 +48,7 @@ _FILES_SHOWN: Final = 3
 _DIFFERENCES_SHOWN: Final = 12
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class Exported:
     """Result of a finished export.

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 import numpy as np
 
+from bpe_core.short_repr import short_repr
 from pipelines.choices import ExportFormat, IdType, Packing, Split
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import ConfigError
@@ -123,6 +124,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 _PACKING_WINDOW: Final = 4096
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
     """Options of an export. Options of a format are None if they are not given.
