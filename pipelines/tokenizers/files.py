@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
-from bpe_core.character_encoding import vocabulary_splitter
 from bpe_core.errors import FormatError, InvalidTokenizerError
 from bpe_core.model import TokenizerModel
+from bpe_core.vocabulary_cuts import vocabulary_splitter
 from pipelines.errors import InputError
 from pipelines.storage.directory import Directory
 

@@ -44,8 +44,9 @@ def in_child(
         stand_in = types.ModuleType("pipelines.build")
         for name in ("plan", *STAGES):
             setattr(stand_in, name, stage)
-        monkeypatch.setitem(sys.modules, "pipelines.build", stand_in)
+        # In this order: the attribute to restore is looked up in the modules.
         monkeypatch.setattr(pipelines, "build", stand_in, raising=False)
+        monkeypatch.setitem(sys.modules, "pipelines.build", stand_in)
         with pytest.raises(SystemExit) as left:
             main([str(argument) for argument in arguments])
         code = left.value.code
