@@ -28,7 +28,6 @@ from pipelines.cli.process import (
     enter_child,
     load,
     report_errors,
-    silence_apitools_warning,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +128,6 @@ def _run(
         with display(f"reading {config}"):
             loaded = load(config, overrides)
             check_beam_options(beam_options or ())
-            silence_apitools_warning()
             from rich.console import Console
 
             from pipelines import build

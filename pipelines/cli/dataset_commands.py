@@ -28,7 +28,6 @@ from pipelines.cli.process import (
     leave_at_once,
     load,
     report_errors,
-    silence_apitools_warning,
 )
 from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, NotWholeError
@@ -166,7 +165,6 @@ def export(
     with report_errors(debug):
         enter_child(context, debug)
         with display(f"reading {output}"):
-            silence_apitools_warning()
             from pipelines.config import BeamConfig
             from pipelines.exports.destinations import export_dataset
             from pipelines.exports.formats import ExportOptions
@@ -218,7 +216,6 @@ def verify(
             from pipelines.exports.export import output_directory
             from pipelines.verification.verify import verify
 
-            silence_apitools_warning()
             found = verify(
                 output_directory(output, storage_options),
                 against=against,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import inspect
-import logging
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -90,11 +89,6 @@ def enter_child(context: typer.Context, debug: bool) -> None:
     supervisor.enter_child()
     if debug:
         faulthandler.enable()
-
-
-def silence_apitools_warning() -> None:
-    """Silence the warning of Beam's import that a Google client is missing: nothing needs it."""
-    logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
 
 
 def load(config: Path, overrides: list[str] | None) -> BuildConfig:

@@ -1,7 +1,7 @@
 """Progress of a command on standard error, and what an interruption ends.
 
 A command shows its display with `shown`; its stages and their work report to it. Without a display,
-as in a program that calls `pipelines.build`, work that takes long gets one of its own.
+as in a program that calls `pipelines.verify`, work that takes long gets one of its own.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ __all__ = [
     "show",
     "show_merges",
     "shown",
+    "shown_to_program",
     "start_stage",
 ]
 
@@ -278,6 +279,19 @@ def shown(mode: ProgressMode, first: str) -> Iterator[None]:
     finally:
         _shown.close()
         _shown = before
+
+
+@contextmanager
+def shown_to_program(wanted: bool, first: str) -> Iterator[None]:
+    """Show the progress of a function that a program calls, if it wants that.
+
+    If a command calls the function, its own display goes on.
+    """
+    if _shown is not None:
+        yield
+        return
+    with shown("auto" if wanted else "none", first):
+        yield
 
 
 def describe(text: str) -> None:
