@@ -19,7 +19,6 @@ from bpe_core.byte_spaces import find_places, spaced
 from bpe_core.character_encoding import (
     set_space_prefix,
     spaced_text,
-    vocabulary_splitter,
     with_building_rules,
     with_unknown_lengths,
 )
@@ -41,6 +40,7 @@ from bpe_core.special_tokens import (
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
 from bpe_core.token_table import TokenTable, to_documents
+from bpe_core.vocabulary_cuts import vocabulary_splitter
 from bpe_core.wrong_calls import attribute_error, check_one_text, wrong_text
 
 __all__ = ["AllowedSpecial", "BPETokenizer"]
@@ -535,8 +535,8 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         The ids are those of the parts joined, wherever the parts were cut: in the middle of a
         special token, of a run of spaces, of a surrogate pair or of a character's UTF-8. Text is
         held back up to an offset where a cut changes no ids. This takes about 1 MB of memory, or
-        more if a stretch of text without such an offset is longer. For pattern none and custom
-        patterns only the ends of special tokens are such offsets.
+        more if a stretch of text without such an offset is longer. For patterns that are not
+        compiled only the ends of special tokens are such offsets.
 
         Args:
             iterable: str or UTF-8 bytes, as in `encode`.
@@ -598,7 +598,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         The prefix never ends inside a character, and encoded again it has at most `max_tokens` ids.
         For this it may end some tokens earlier: before a character whose bytes are several tokens,
         or if the following text affected how the prefix was split. Encoding stops soon after
-        `max_tokens` tokens, except for pattern none and custom patterns, which need the whole text.
+        `max_tokens` tokens, except for patterns without safe cuts, which need the whole text.
 
         Args:
             text: a str.

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
-from bpe_core.character_encoding import vocabulary_splitter
 from bpe_core.model import TokenizerModel
+from bpe_core.vocabulary_cuts import vocabulary_splitter
 from pipelines.storage.directory import Directory
 
 Model: TypeAlias = TokenizerModel | CharBPETokenizer

@@ -38,7 +38,8 @@ class TextSource {
   bool is_text() const { return is_text_; }
   // The text where it is already UTF-8, else null.
   const uint8_t* in_place() const { return in_place_; }
-  // That write() writes at most, besides kUtf8Slack that may be written to; exact if in_place().
+  // Maximum size of what write() writes, exact if in_place(); up to kUtf8Slack more bytes may be
+  // overwritten.
   size_t most_bytes() const { return bytes_; }
   uint8_t* write(uint8_t* out) const {
     if (in_place_ != nullptr) {
