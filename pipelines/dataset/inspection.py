@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
+from math import isfinite
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,6 +86,26 @@ class Document:
     shown: tuple[bytes, ...]
     kept: Mapping[str, Any]
 
+    def to_json(
+        self, locations: Mapping[str, str], others: Sequence[Document] = ()
+    ) -> dict[str, Any]:
+        """Return the values that `show_document` prints, as JSON values."""
+        return {
+            **_place_to_json(self.place, self.number),
+            "rows": self.parts,
+            "source": self.source,
+            "offset": self.offset,
+            "location": locations.get(self.source),
+            "id": self.record_id,
+            "same_id": [{"source": other.source, "offset": other.offset} for other in others],
+            "kept": {name: _json_value(value) for name, value in self.kept.items()},
+            "tokens": self.tokens,
+            "bytes": self.num_bytes,
+            "text": b"".join(self.shown).decode("utf-8", "replace"),
+            "shown_tokens": [token.decode("utf-8", "backslashreplace") for token in self.shown],
+            "shown_ids": list(self.ids),
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
@@ -105,6 +126,36 @@ class Hits:
     hits: list[Hit]
     matches: int = 0
     documents: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the hits as JSON values."""
+        hits = [
+            {
+                **_place_to_json(hit.place, hit.number),
+                "source": hit.source,
+                "offset": hit.offset,
+                "before": hit.before,
+                "after": hit.after,
+            }
+            for hit in self.hits
+        ]
+        return {"matches": self.matches, "documents": self.documents, "hits": hits}
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value of a kept column as JSON; times, bytes and special numbers as text."""
+    is_plain = value is None or isinstance(value, str | bool | int)
+    is_finite = isinstance(value, float) and isfinite(value)
+    return value if is_plain or is_finite else str(value)
+
+
+def _place_to_json(place: Place, number: int) -> dict[str, Any]:
+    return {
+        "split": place.file.split,
+        "row": number,
+        "file": place.file.name,
+        "row_in_file": place.row,
+    }
 
 
 class Inspector:

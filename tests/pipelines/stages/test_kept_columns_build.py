@@ -113,6 +113,9 @@ def test_datasets_with_kept_columns_are_whole_and_grouped(folder: Path) -> None:
     assert "lang      de\n" in printed.getvalue()
     assert f"\nids\n{' '.join(map(str, first.ids))}\n" in printed.getvalue()
     assert len(first.ids) == first.tokens
+    as_json = first.to_json({}, [other])
+    assert as_json["same_id"] == [{"source": "tables/t.parquet", "offset": 0}]
+    assert (as_json["kept"], as_json["shown_ids"]) == ({"lang": "de", "score": None}, [*first.ids])
     rows = {inspector.at_random("train", seed).row for seed in range(20)}
     assert len(rows) > 2
     assert inspector.at_random("train", 7) == inspector.at_random("train", 7)
