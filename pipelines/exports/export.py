@@ -412,9 +412,8 @@ def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
         DamagedOutputError: It is not in the form that exports write.
     """
     found = directory.read_json(name, hint=_REPLACE)
-    if (
-        found and found.get("format") == _FORMAT_VERSION
-    ):  # other versions are refused later, with their own message
+    # Other versions are refused later, with their own message.
+    if found and found.get("format") == _FORMAT_VERSION:
         form = ExportManifest if name == MANIFEST else ExportIdentity
         found = directory.read_json(name, form, hint=_REPLACE)
     return found
