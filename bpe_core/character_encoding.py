@@ -29,10 +29,10 @@ from bpe_core.model import TokenizerModel
 __all__ = [
     "SpacedText",
     "bytes_of_text",
+    "character_splitter",
     "merges_of_pieces",
     "set_space_prefix",
     "spaced_text",
-    "vocabulary_splitter",
     "with_building_rules",
     "with_unknown_lengths",
 ]
@@ -48,11 +48,8 @@ _PLACES: dict[Prefix, str] = {
 _INNER_IDS = 1 << 31
 
 
-def vocabulary_splitter(model: TokenizerModel) -> VocabularySplitter | None:
-    """Return the splitter of a model that merges characters; None for others."""
-    rules = model.characters
-    if rules is None:
-        return None
+def character_splitter(model: TokenizerModel, rules: CharacterRules) -> VocabularySplitter:
+    """Return the splitter of a model that merges characters."""
     characters = _characters_of(model, rules)
     made = model.bytes_of(pc.unique(pa.array(model.merges[:, 2])).to_numpy())
     unknown = "runs" if rules.fuse_unknown else "characters"

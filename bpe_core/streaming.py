@@ -97,12 +97,12 @@ class TextStream:
         """
         if self._cut_by is not None:
             return safe_cut(text, False, limit, self._specials, self._normalizer, self._cut_by)
-        ends = (
-            end
-            for _, end, _ in self._specials.find_all(text)
-            if end <= limit and not self._specials.binds(text[end - 1], text[end])
+        begins = (
+            begin
+            for begin, _, _ in self._specials.find_all(text)
+            if 0 < begin <= limit and not self._specials.binds(text[begin - 1], text[begin])
         )
-        return max(ends, default=None)
+        return max(begins, default=None)
 
 
 def _utf8_parts(parts: Iterable[str | bytes]) -> Iterator[bytes]:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import flatten, to_utf8
+from bpe_core.byte_spaces import find_places, spaced
 from bpe_core.character_encoding import (
     set_space_prefix,
     spaced_text,
-    vocabulary_splitter,
     with_building_rules,
     with_unknown_lengths,
 )
@@ -30,16 +30,17 @@ from bpe_core.errors import InvalidTokenizerError, SpecialTokenError
 from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, warn_of_slow_pattern
+from bpe_core.pretrained import download_tokenizer
 from bpe_core.special_tokens import (
     added_token_set,
     assign_special_ids,
-    check_special_tokens,
     find_text_end,
     find_text_start,
 )
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
 from bpe_core.token_table import TokenTable, to_documents
+from bpe_core.vocabulary_cuts import vocabulary_splitter
 from bpe_core.wrong_calls import attribute_error, check_one_text, wrong_text
 
 __all__ = ["AllowedSpecial", "BPETokenizer"]
@@ -169,13 +170,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
             FormatError: the file is damaged or has another format.
             OSError: the file cannot be read.
         """
-        model = formats.read_tiktoken(
-            path, pattern="cl100k_tiktoken" if pattern == "cl100k" else pattern
-        )
-        if not isinstance(special_tokens, Mapping):
-            specials = check_special_tokens(special_tokens or ())
-            special_tokens = {text: i for i, text in enumerate(specials, model.max_id + 1)}
-        return cls.from_model(dataclasses.replace(model, special_tokens=special_tokens))
+        return cls.from_model(formats.read_ranks(path, pattern, special_tokens or ()))
 
     @classmethod
     def from_huggingface(cls, path: str | os.PathLike[str]) -> BPETokenizer:
@@ -207,14 +202,46 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         return cls.from_model(formats.read_sentencepiece(path))
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
-        """Load a tokenizer from a directory that `save` or a build wrote.
+    def load(cls, source: str | os.PathLike[str]) -> BPETokenizer:
+        """Load a tokenizer from the output of a build, or from files of any format.
+
+        Args:
+            source: the output of a build; a directory that `save` or a build wrote, or one with a
+                published tokenizer; or a file: tokenizer.arrow, tokenizer.json, tekken.json,
+                vocab.json with its merges.txt beside it, a `.model` of SentencePiece or minbpe, or
+                ranks of tiktoken with a tokenizer_config.json whose class is known.
 
         Raises:
-            FormatError: a file is damaged or has another format.
-            OSError: a file cannot be read.
+            FormatError: there is no tokenizer or several; a file is damaged, or does not contain
+                everything (see `from_tiktoken`, `from_files`).
+            OSError: a file is missing or cannot be read.
+
+        Example:
+            tokenizer = BPETokenizer.load("out/quickstart")
         """
-        return cls.from_model(formats.load_tokenizer(directory))
+        return cls.from_model(formats.load_any(source))
+
+    @classmethod
+    def from_pretrained(cls, name: str, *, revision: str | None = None) -> BPETokenizer:
+        """Load a tokenizer from a repository of the Hugging Face Hub.
+
+        The library `huggingface_hub` downloads the tokenizer's files into its cache, with the
+        user's token; with HF_HUB_OFFLINE=1 it only reads the cache.
+
+        Args:
+            name: ORG/NAME, or hf://ORG/NAME[@REVISION][/PATH].
+            revision: a branch, tag or commit; None for the default branch.
+
+        Raises:
+            ImportError: `huggingface_hub` is not installed.
+            FormatError: the repository has no tokenizer, or one that this class does not support.
+            ValueError: the name is not that of a repository.
+            OSError: the errors of `huggingface_hub`, if it cannot be downloaded.
+
+        Example:
+            tokenizer = BPETokenizer.from_pretrained("Qwen/Qwen3-0.6B")
+        """
+        return cls.from_model(formats.load_any(download_tokenizer(name, revision)))
 
     def save(self, directory: str | os.PathLike[str]) -> dict[str, str]:
         """Write the tokenizer in all formats that can hold it.
@@ -506,8 +533,8 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         The ids are those of the parts joined, wherever the parts were cut: in the middle of a
         special token, of a run of spaces, of a surrogate pair or of a character's UTF-8. Text is
         held back up to an offset where a cut changes no ids. This takes about 1 MB of memory, or
-        more if a stretch of text without such an offset is longer. For pattern none and custom
-        patterns only the ends of special tokens are such offsets.
+        more if a stretch of text without such an offset is longer. For patterns that are not
+        compiled only the ends of special tokens are such offsets.
 
         Args:
             iterable: str or UTF-8 bytes, as in `encode`.
@@ -569,7 +596,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         The prefix never ends inside a character, and encoded again it has at most `max_tokens` ids.
         For this it may end some tokens earlier: before a character whose bytes are several tokens,
         or if the following text affected how the prefix was split. Encoding stops soon after
-        `max_tokens` tokens, except for pattern none and custom patterns, which need the whole text.
+        `max_tokens` tokens, except for patterns without safe cuts, which need the whole text.
 
         Args:
             text: a str.
@@ -621,6 +648,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         parts: list[str] = []
         rules = self._model.characters
         for part, special_id in find_segments(data, self._all_specials, self._normalizer):
+            part = spaced(part, self._model)
             if rules is not None:
                 if data and rules.puts_space_before(part.encode(), at_start=not parts):
                     part = " " + part
@@ -793,7 +821,15 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         """
         lengths = self._lengths.look_up(ids)
         if (rules := self._model.characters) is None:
-            return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+            found: NDArray[np.int64] = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+            if not self._model.space_rules:
+                return found
+            texts = self._tokens.special_texts
+            segments = (
+                (part, 0 if special_id is None else len(texts[special_id].encode()))
+                for part, special_id in find_segments(data, specials, self._normalizer)
+            )
+            return find_places(segments, self._model)[found]
         text = spaced_text(data, specials, rules)
         is_unknown = ids == self._marking.unknown_id
         lengths = with_unknown_lengths(text, lengths, is_unknown, self._model)
@@ -807,6 +843,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         warn_of_slow_pattern(resolved)
         splitter = vocabulary_splitter(model)
         has_cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
+        has_cuts = has_cuts and not model.prefix_space  # which of two parts begins a text
         scanner = splitter or resolved.scanner
         self._cut_by = scanner if has_cuts else None
         byte_ids, merges = with_building_rules(model)
@@ -828,6 +865,10 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         )
         if model.characters is not None:
             set_space_prefix(self._encoder, model.characters)
+        if model.prefix_space:
+            self._encoder.set_space_prefix("byte_level", False)
+        if model.drop_white_space:
+            self._encoder.drop_white_space()
         if model.ignore_merges:
             keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import warnings
@@ -46,7 +47,7 @@ __all__ = [
 
 TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface", "first_seen"]
 StopReason: TypeAlias = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
-Progress: TypeAlias = "bool | Callable[[int, int], None]"
+Progress: TypeAlias = "bool | Callable[[int, int], None] | Callable[[int, int, bytes], None]"
 
 # In training.json too, whose bytes stay the same.
 STOP_REASONS: dict[str, str] = {
@@ -142,7 +143,8 @@ def train_bpe(
         separator: An additional text at which the text is cut; None for special tokens only.
         errors: "strict", "replace" or "ignore" for invalid UTF-8.
         num_threads: Number of threads for counting; 0 for all cores.
-        progress: True to show progress, or a function called with (merges made, merges wanted).
+        progress: True to show progress, or a function called with (merges made, merges wanted),
+            and with the newest token if it has a third parameter.
 
     Returns:
         (vocab, merges): id to bytes, and pairs of bytes in the order in which they were merged.
@@ -557,7 +559,9 @@ def _check_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
     return listed
 
 
-def _learn(learner: MergeLearner, first: int, wanted: int, show: Callable[[int], None]) -> None:
+def _learn(
+    learner: MergeLearner, first: int, wanted: int, show: Callable[[int, bytes], None]
+) -> None:
     """Learn up to a number of new tokens; `first` is the number of existing ones."""
     goes_on = True
     while goes_on:
@@ -569,7 +573,7 @@ def _learn(learner: MergeLearner, first: int, wanted: int, show: Callable[[int],
                 "vocabulary, and its few pre-tokens merge into single tokens; ask for a smaller "
                 "vocab_size, or give min_frequency=2 or max_token_bytes"
             )
-        show(learner.num_symbols - first)
+        show(learner.num_symbols - first, learner.symbol(learner.num_symbols - 1))
 
 
 def _make_result(
@@ -609,15 +613,20 @@ def _get_merge_counts(model: TokenizerModel) -> NDArray[np.int64]:
 
 
 @contextmanager
-def report_progress(progress: Progress, wanted: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that reports the number of merges to `progress`, or to a progress bar."""
+def report_progress(progress: Progress, wanted: int) -> Iterator[Callable[[int, bytes], None]]:
+    """Yield a function that reports the number of merges and the newest token.
+
+    It reports them to `progress`, or to a progress bar.
+    """
     if callable(progress):
-        yield lambda made: progress(made, wanted)
+        parameters = len(inspect.signature(progress).parameters)
+        report: Callable[..., None] = progress
+        yield lambda made, newest: report(*(made, wanted, newest)[: max(parameters, 2)])
     elif not progress:
-        yield lambda made: None
+        yield lambda made, newest: None
     else:
         from rich.progress import Progress as Bar
 
         with Bar() as bar:
             task = bar.add_task("learning merges", total=wanted)
-            yield lambda made: bar.update(task, completed=made)
+            yield lambda made, newest: bar.update(task, completed=made)

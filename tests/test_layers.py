@@ -42,6 +42,7 @@ LATE: dict[str, str] = {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "report"),
             "tokenizer": ("convert",),
+            "text": ("tokenize", "count_tokens"),
         }.items()
         for name in names
     },

@@ -320,7 +320,8 @@ class CharBPETokenizer:
             max_token_bytes: Skip merges that would make a longer token; the end of a word counts
                 with the bytes of its text.
             forbidden_tokens: Skip merges that would make one of these tokens.
-            progress: True to show progress, or a function called with (merges made, merges wanted).
+            progress: True to show progress, or a function called with (merges made, merges wanted),
+                and with the newest token if it has a third parameter.
 
         Raises:
             TrainingError: See `train`; or the counts have another pattern, or the tie-break is

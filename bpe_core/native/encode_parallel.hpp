@@ -20,7 +20,7 @@
 namespace bpe {
 
 // Stores the first exception of a thread, for which a little memory is needed: without memory the
-// process would end, so it is reserved here. Returns false if there is none.
+// process would end, so it is reserved here. Returns false if memory is exhausted.
 inline bool make_ready_to_throw() {
   void* const volatile probe = std::malloc(4096);
   if (probe == nullptr) return false;

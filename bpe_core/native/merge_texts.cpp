@@ -29,14 +29,14 @@ class KeyTable {
 
   bool has_equal() const { return has_equal_; }
 
-  // -1 if there is none.
+  // The index of a key, or -1 if it is missing.
   int64_t find(const uint8_t* bytes, size_t length, size_t readable) const {
     const uint64_t slot = slots_[find_slot(hash_of(bytes, length, readable), bytes, length)];
     return static_cast<int64_t>(slot & UINT32_MAX) - 1;
   }
 
  private:
-  // Where a key stands, or where it would.
+  // The slot of a key, or the free slot for it.
   size_t find_slot(uint64_t hash, const uint8_t* bytes, size_t length) const {
     const size_t mask = slots_.size() - 1;
     for (size_t at = hash & mask;; at = (at + 1) & mask) {
@@ -125,7 +125,7 @@ class JsonReader {
     ++at_;
     return true;
   }
-  // Takes a string without looking into it; what stands between its quotes.
+  // Skips a string; returns the text between its quotes, escapes included.
   std::optional<std::string_view> skip_string() {
     if (!take('"')) return std::nullopt;
     const size_t begin = at_;
@@ -135,7 +135,7 @@ class JsonReader {
     if (at_ >= size_) return std::nullopt;
     return std::string_view(reinterpret_cast<const char*>(json_) + begin, at_++ - begin);
   }
-  // Takes a value of which only strings and brackets are looked at.
+  // Skips a value; checks only its strings and brackets.
   bool skip_value() {
     size_t depth = 0;
     do {

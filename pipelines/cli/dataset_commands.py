@@ -23,11 +23,11 @@ from pipelines.cli.options import (
 )
 from pipelines.cli.process import (
     check_beam_options,
+    display,
     enter_child,
     leave_at_once,
     load,
     report_errors,
-    silence_apitools_warning,
 )
 from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, NotWholeError
@@ -164,22 +164,22 @@ def export(
     """Write the token ids in a format that training programs read."""
     with report_errors(debug):
         enter_child(context, debug)
-        silence_apitools_warning()
-        from pipelines.config import BeamConfig
-        from pipelines.exports.destinations import export_dataset
-        from pipelines.exports.formats import ExportOptions
+        with display(f"reading {output}"):
+            from pipelines.config import BeamConfig
+            from pipelines.exports.destinations import export_dataset
+            from pipelines.exports.formats import ExportOptions
 
-        given = {field.name: context.params[field.name] for field in fields(ExportOptions)}
-        check_beam_options(beam_options or ())
-        exported = export_dataset(
-            output,
-            destination,
-            ExportOptions(**given),
-            storage_options,
-            restart=restart,
-            beam=BeamConfig(runner=runner, workers=workers),
-            beam_args=tuple(beam_options or ()),
-        )
+            given = {field.name: context.params[field.name] for field in fields(ExportOptions)}
+            check_beam_options(beam_options or ())
+            exported = export_dataset(
+                output,
+                destination,
+                ExportOptions(**given),
+                storage_options,
+                restart=restart,
+                beam=BeamConfig(runner=runner, workers=workers),
+                beam_args=tuple(beam_options or ()),
+            )
         typer.echo(visible(exported))
         supervisor.leave(0)
 
@@ -212,18 +212,18 @@ def verify(
 ) -> None:
     """Verify an output or an export: bytes, rows, ids and, on request, documents."""
     with leave_at_once(), report_errors(debug):
-        from pipelines.exports.export import output_directory
-        from pipelines.verification.verify import verify
+        with display(f"reading {output}"):
+            from pipelines.exports.export import output_directory
+            from pipelines.verification.verify import verify
 
-        silence_apitools_warning()
-        found = verify(
-            output_directory(output, storage_options),
-            against=against,
-            tokenizer=tokenizer,
-            sources=sources,
-            sample=sample,
-            config=None if config is None else load(config, overrides),
-        )
+            found = verify(
+                output_directory(output, storage_options),
+                against=against,
+                tokenizer=tokenizer,
+                sources=sources,
+                sample=sample,
+                config=None if config is None else load(config, overrides),
+            )
         typer.echo(visible(str(found)))
         if found.problems:
             raise typer.Exit(NotWholeError.exit_code)

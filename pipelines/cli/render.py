@@ -74,6 +74,8 @@ def show_summary(summary: BuildSummary, console: Console) -> None:
             _line(console, _stage_line(stage))
             for part, seconds in stage.parts.items():
                 _line(console, _time_line(f"  {part}", seconds, stage.rate_in(seconds)))
+        if summary.seconds is not None:
+            _line(console, _time_line("total", summary.seconds, None))
         if any(stage.parts for stage in summary.stages):
             _line(console, "(Indented: seconds of all workers together, MB/s of one.)")
     if summary.outputs:

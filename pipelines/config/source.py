@@ -113,15 +113,16 @@ class SourceConfig(Section):
     )
     range_bytes: Size = size_key(
         "64MiB",
-        "Bytes of input per task. A task is the unit of work, of resuming and of output: each "
-        "task writes one token file.",
+        "Maximum bytes of text per task, estimated for compressed files. A task is the unit of "
+        "work, of resuming and of output: each task writes one token file. A corpus has at least "
+        "64 tasks, unless they would have less than 4 MiB of text.",
     )
     max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = size_key(
         "1GiB",
         "Maximum size, in bytes, of a document that must be held in memory whole: a line of "
-        "jsonl, a text of parquet or arrow, any document with the pattern `none` or another "
-        "without safe cuts. Longer ones are rejected. At most 2,000,000,000, because a row "
-        "holds fewer than 2^31 ids.",
+        "jsonl, a text of parquet or arrow, any document with a pattern without safe cuts, "
+        "such as `none` in counting. Longer ones are rejected. At most 2,000,000,000, because a "
+        "row holds fewer than 2^31 ids.",
     )
     max_bad_files: Annotated[int, Field(ge=0)] = Field(
         default=0,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bpe_core.short_repr import short_repr
 from pipelines.errors import AccountingError, IncompleteCountsError
 from pipelines.readers.tasks import SourceReading
 from pipelines.storage.directory import Directory
@@ -40,6 +41,7 @@ class CountRules:
     normalize_quotes: bool = False
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class CountJob(CountRules):
     """Rules of counting, and the tasks of a build to count.
@@ -103,6 +105,7 @@ class Expected:
         )
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """Part of a sorted run that belongs to one shard.

@@ -18,18 +18,14 @@ import xxhash
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from bpe_core.short_repr import short_repr
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError
-from pipelines.manifest.models import (
-    FORMAT_VERSION,
-    FirstTokensManifest,
-    RunRecord,
-    Split,
-    TokenFileEntry,
-    TokensManifest,
-    first_problem,
-)
+from pipelines.manifest.entries import Split, TokenFileEntry
+from pipelines.manifest.models import FORMAT_VERSION, FirstTokensManifest, TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST
+from pipelines.manifest.records import first_problem
+from pipelines.manifest.run_record import RunRecord
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import open_parquet
 from pipelines.storage.remote_files import REQUEST_BYTES, open_stored
@@ -44,6 +40,7 @@ _TYPES: Final[Mapping[str, np.dtype[Any]]] = {
 }
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class TokenFile:
     """A token file, as the manifest describes it.
@@ -120,6 +117,7 @@ class TokenChunk:
                 yield labels[codes[first]], first, end
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class TokenDataset:
     """The output of `beam-bpe encode`: files of token ids in a fixed order.

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core._native import SpecialSet, VocabularySplitter
+from bpe_core._native import SpecialSet, Splitter
 from bpe_core.patterns import resolve_pattern
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
@@ -61,6 +61,11 @@ class TaskWork:
     def source(self) -> int:
         """Index of the source of all its files."""
         return self.parts[0][0].source
+
+    @property
+    def planned_bytes(self) -> int:
+        """Size of its intervals, as stored."""
+        return sum(end - start for _, start, end in self.parts)
 
     @property
     def summary(self) -> str:
@@ -114,7 +119,7 @@ def source_readings(
     token_flags: Mapping[str, Collection[str]] | None = None,
     normalizer: str | None = None,
     normalize_quotes: bool = False,
-    splitter: VocabularySplitter | None = None,
+    splitter: Splitter | None = None,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.
 

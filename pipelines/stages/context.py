@@ -6,12 +6,13 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
+from pipelines.console import progress
 from pipelines.manifest.stage import Stage
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.output import Output
@@ -47,7 +48,7 @@ class BuildContext:
     inputs: Inputs
     output: Output
     lock: OutputLock
-    report: Report = field(default_factory=Report)
+    report: Report
     command: str
     beam_args: tuple[str, ...]
     no_wait: bool
@@ -84,11 +85,22 @@ class BuildContext:
             inputs=Inputs(config, output.root, tuple(redone), may_grow=command != "replay"),
             output=output,
             lock=lock,
+            report=Report(root),
             command=command,
             beam_args=tuple(beam_args),
             no_wait=no_wait,
             repaired=tuple(repaired),
         )
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Return the names of the stages that the command runs, in order."""
+        if self.command in ("count", "replay"):
+            return (self.command,)
+        if self.command == "train":
+            return ("count", "train")
+        imports = () if self.output.imported is None else ("import",)
+        return (*(("count", "train") if self.config.tokenizer.path is None else imports), "encode")
 
     def check(self) -> None:
         """Check the inputs and the Beam options before anything is written or removed."""
@@ -103,6 +115,7 @@ class BuildContext:
         This is the only place where a build imports Beam, which takes longer than everything else
         in a command whose build is finished, in a plan, or with a wrong configuration.
         """
+        progress.describe("starting Beam")
         with importing():
             from pipelines.stages.pipelines import Pipelines
         return Pipelines(self.config.beam, self.beam_args, self.places, no_wait=self.no_wait)

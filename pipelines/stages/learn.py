@@ -16,7 +16,8 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
 from pipelines.counting.load import load_counts
-from pipelines.manifest.models import CountsContent, Record, TokenizerContent
+from pipelines.manifest.models import CountsContent, TokenizerContent
+from pipelines.manifest.records import Record
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
 from pipelines.tokenizers.files import Model, save_tokenizer
@@ -61,7 +62,7 @@ def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[
         config: Configuration of the build.
         counted: Manifest of the counts, or its content.
     """
-    return {**tokenizer_configuration(config), "corpus": counted.corpus}
+    return {**tokenizer_configuration(config, len(counted.shards)), "corpus": counted.corpus}
 
 
 def find_trained(
@@ -110,6 +111,7 @@ def learn(
         counted: Manifest of the counts, or its content.
         configuration: Canonical configuration of training.
     """
+    progress.describe("loading counts")
     pretokens = load_counts(
         counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
     )
@@ -139,7 +141,7 @@ def learn(
 
 def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
     wanted = config.vocab_size - 256 - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("training", wanted, local=True):
         result = train_from_counts(
             counts,
             config.vocab_size,
@@ -149,14 +151,14 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
             max_token_bytes=config.max_token_bytes,
             forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
             forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
-            progress=show,
+            progress=progress.show_merges,
         )
     return _Trained.of(result)
 
 
 def _train_merged_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
     wanted = config.vocab_size - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("training", wanted, local=True):
         result = train_characters_from_counts(
             counts,
             config.vocab_size,
@@ -168,7 +170,7 @@ def _train_merged_characters(config: TokenizerConfig, counts: PretokenCounts) ->
             min_frequency=config.min_frequency,
             max_token_bytes=config.max_token_bytes,
             forbidden_tokens=config.forbidden_tokens,
-            progress=show,
+            progress=progress.show_merges,
         )
     return _Trained.of(result)
 
@@ -181,7 +183,7 @@ def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Train
         special_tokens=config.special_tokens,
     )
     wanted = config.vocab_size - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
+    with current_task("learning merges"), progress.show("training", wanted, local=True):
         tokenizer.train_from_counts(
             counts,
             config.vocab_size,
@@ -190,7 +192,7 @@ def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Train
             limit_alphabet=config.limit_alphabet,
             max_token_bytes=config.max_token_bytes,
             forbidden_tokens=config.forbidden_tokens,
-            progress=show,
+            progress=progress.show_merges,
         )
     return _Trained(
         merges=len(tokenizer.merges),

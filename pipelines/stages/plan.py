@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from bpe_core.model import TokenizerModel
@@ -33,7 +33,7 @@ from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildPlan, PlannedFile
-from pipelines.tasks.plan import Plan, is_splittable
+from pipelines.tasks.plan import LARGE_FILE_TASKS, Plan, find_unsplittable, is_splittable
 from pipelines.tokenizers.files import Model
 
 _M = TypeVar("_M", bound=Manifest)
@@ -64,7 +64,7 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
         files=files,
         tasks=tasks,
         finished_tasks=finished,
-        shards=config.counts.shards if config.tokenizer.path is None else 0,
+        shards=inputs.shards if config.tokenizer.path is None else 0,
         token_files=tuple(token_files),
         id_type=_plan_id_type(config, encoder),
         splitting="by its vocabulary" if pattern is None else _TIERS[pattern.tier],
@@ -74,7 +74,7 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
         selection={
             source.name or "": source.selection for source in config.input if source.selection
         },
-        warnings=tuple(_find_warnings(config, files, pattern)),
+        warnings=tuple(_find_warnings(config, plan, pattern)),
         refusal=refusal,
     )
 
@@ -141,13 +141,13 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
 
     trained = None
     if config.tokenizer.path is None:
-        counted = check(COUNT, counts_configuration(config))
+        counted = check(COUNT, counts_configuration(config, inputs.shards))
         if command == COUNT.name:
             return
         declared = load_declaration(TRAIN, output.tokenizer)
         known = {} if declared is None else declared.configuration
         corpus = known.get("corpus") if counted is None else counted.corpus
-        trained = check(TRAIN, {**tokenizer_configuration(config), "corpus": corpus})
+        trained = check(TRAIN, {**tokenizer_configuration(config, inputs.shards), "corpus": corpus})
         if command == TRAIN.name:
             return
     if trained is not None or config.tokenizer.path is not None:
@@ -187,21 +187,17 @@ def _plan_id_type(config: BuildConfig, encoder: Model | None) -> str:
     return "uint16" if config.tokenizer.vocab_size <= UINT16_IDS else "uint32"
 
 
-def _find_warnings(
-    config: BuildConfig, files: Sequence[PlannedFile], pattern: Pattern | None
-) -> Iterator[str]:
+def _find_warnings(config: BuildConfig, plan: Plan, pattern: Pattern | None) -> Iterator[str]:
     if pattern is not None and pattern.obstacle is not None:
         yield (
             f"the split pattern has {pattern.obstacle}, which is not compiled: the package regex "
             "splits the text, at 2 to 5 MB/s a core, and documents are held in memory whole."
         )
-    range_bytes = {source.name: source.range_bytes for source in config.input}
-    large = [
-        file for file in files if not file.splittable and file.bytes > range_bytes[file.source]
-    ]
+    large = find_unsplittable(plan, config.input)
     if large:
-        largest = max(large, key=lambda file: file.bytes)
+        largest = max(large, key=lambda file: file.size)
         yield (
-            "files above range_bytes that cannot be split (compressed, or one document each): "
-            f"{len(large):,}, the largest {largest.path}; one worker processes each."
+            "files that cannot be split (compressed, or one document each) and are larger than "
+            f"{LARGE_FILE_TASKS} tasks: {len(large):,}, the largest {largest.url}; one worker "
+            "processes each."
         )

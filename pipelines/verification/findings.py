@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bpe_core.cores import usable_cores
+from bpe_core.short_repr import short_repr
 from pipelines.console import progress
 from pipelines.manifest.models import TokensManifest
 
@@ -24,6 +25,7 @@ class Problem:
     message: str
 
 
+@short_repr
 @dataclass(kw_only=True)
 class Verification:
     """Result of a verification: the extent of the checks, and the problems.

@@ -448,6 +448,11 @@ def test_the_patterns_of_tiktoken_are_known(monkeypatch: pytest.MonkeyPatch) -> 
             r"""[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
             "cl100k_tiktoken",
         ),
+        (  # nanochat's
+            r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++"""
+            r"""[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+""",
+            "cl100k/max_digits=2",
+        ),
     ],
 )
 def test_rewritten_forms_split_as_the_pattern_they_resolve_to(rewritten: str, name: str) -> None:

@@ -540,7 +540,7 @@ def test_two_documents_are_not_a_buffer_with_offsets() -> None:
         (("abc", np.array([0, 1])), "documents: expected a text as str or bytes, found ndarray"),
         ([np.array([0, 1])], "documents: expected a text as str or bytes, found ndarray"),
         ([b"a", 5], "documents: expected a text as str or bytes, found int"),
-        (np.array([0, 1]), "documents: expected a list of them, found one ndarray"),
+        (np.array([0, 1]), "takes a list of texts, found one ndarray"),
         ((b"abc", [0.0, 1.5]), r"offsets: expected the integers .* found float64\[2\]"),
         ((b"abc", []), r"offsets: expected the integers .* found float64\[0\]"),
         ((b"abc", 3), r"offsets: expected the integers .* found int64\[\]"),

@@ -27,6 +27,7 @@ from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import InputFile, list_files
 from pipelines.tasks.plan import Plan, plan_tasks
+from pipelines.tokenizers.files import cutting_rules
 from pipelines.writing.jobs import EncodeJob
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +122,7 @@ def count_job(config: BuildConfig, works: Sequence[TaskWork], plan_id: str = "pl
         tasks_hash=sum(work.hash for work in works) % 2**128,
         pattern=tokenizer.pattern,
         special_tokens=tokenizer.special_tokens,
-        shards=counts.shards,
+        shards=counts.shards or 1,
         memory=counts.memory,
         checkpoint_bytes=counts.checkpoint_bytes,
         max_pretoken_bytes=counts.max_pretoken_bytes,
@@ -164,7 +165,7 @@ def encode_job(config: BuildConfig, tokenizer: Path, fingerprint: str, **changes
         "special_tokens_in_text": config.encode.special_tokens_in_text,
         "id_type": "uint16" if model.max_id < 1 << 16 else "uint32",
         "validation_fraction": config.encode.validation_fraction,
-        "readings": source_readings(config.input, model.pattern, tuple(model.special_tokens)),
+        "readings": source_readings(config.input, **cutting_rules(model)),
     }
     return EncodeJob(**{**values, **changes})
 

@@ -68,7 +68,7 @@ class TextSource {
     }
   }
   bool is_text() const { return is_text_; }
-  // That write() writes at most, besides kUtf8Slack that may be written to.
+  // Maximum size of what write() writes; up to kUtf8Slack more bytes may be overwritten.
   size_t most_bytes() const { return bytes_; }
   uint8_t* write(uint8_t* out) const {
     if (PyBytes_Check(text_)) {

@@ -581,7 +581,7 @@ beam: {options: {password: GEHEIM}}
 """
     config = load(tmp_path, text)
     assert config.input[0].storage_options == {"key": "GEHEIM"}
-    identity = [tokenizer_configuration(config), tokens_configuration(config, "00")]
+    identity = [tokenizer_configuration(config, SHARDS), tokens_configuration(config, "00")]
     assert "GEHEIM" not in f"{config!r} {config} {identity}"
     for override in (
         "input.storage_options=GEHEIM",
@@ -665,10 +665,13 @@ COUNTS = {
 }
 
 
+SHARDS = 64
+
+
 def identities(config: BuildConfig) -> tuple[str, str, str]:
     return (
-        fingerprint(counts_configuration(config)),
-        fingerprint(tokenizer_configuration(config)),
+        fingerprint(counts_configuration(config, config.counts.shards or SHARDS)),
+        fingerprint(tokenizer_configuration(config, config.counts.shards or SHARDS)),
         fingerprint(tokens_configuration(config, "00")),
     )
 
@@ -767,7 +770,7 @@ def test_keys_of_records_change_every_identity_and_none_where_they_mean_nothing(
     before = identities(load(tmp_path, MINIMAL, *base))
     after = identities(load(tmp_path, MINIMAL, *base, change))
     assert all(old != new for old, new in zip(before, after, strict=True))
-    text = counts_configuration(load(tmp_path, MINIMAL))["input"][0]
+    text = counts_configuration(load(tmp_path, MINIMAL), SHARDS)["input"][0]
     assert not {key.removeprefix("input.") for key in OF_RECORDS} & set(text)
 
 
@@ -775,10 +778,10 @@ def test_keys_that_were_added_later_leave_fingerprints_as_they_were(tmp_path: Pa
     overrides = ["normalizer=none", "rules={max_digits: null, split_categories: false}"]
     config = load(tmp_path, MINIMAL, *(f"tokenizer.{override}" for override in overrides))
     assert identities(config) == identities(load(tmp_path, MINIMAL))
-    keys = tokenizer_configuration(config)["tokenizer"]
+    keys = tokenizer_configuration(config, SHARDS)["tokenizer"]
     assert not {"normalizer", "normalize_quotes", "rules"} & keys.keys()
     ruled = load(tmp_path, MINIMAL, "tokenizer.rules.max_digits=3")
-    assert counts_configuration(ruled)["tokenizer"]["rules"] == {"max_digits": 3}
+    assert counts_configuration(ruled, SHARDS)["tokenizer"]["rules"] == {"max_digits": 3}
 
 
 @pytest.mark.parametrize(
@@ -836,9 +839,9 @@ def test_the_fingerprint_is_of_the_content_and_not_of_the_order() -> None:
 
 
 def test_differences_name_key_old_and_new_value(tmp_path: Path) -> None:
-    old = tokenizer_configuration(load(tmp_path, MINIMAL))
+    old = tokenizer_configuration(load(tmp_path, MINIMAL), SHARDS)
     new = tokenizer_configuration(
-        load(tmp_path, MINIMAL, "tokenizer.vocab_size=400", "input.separator=null")
+        load(tmp_path, MINIMAL, "tokenizer.vocab_size=400", "input.separator=null"), SHARDS
     )
     assert differences(old, json.loads(json.dumps(old))) == []
     assert [str(difference) for difference in differences(old, new)] == [
