@@ -125,9 +125,12 @@ def encode_configuration(config: BuildConfig, model: Model) -> dict[str, Any]:
 
 
 def encode_readings(
-    config: BuildConfig, model: Model, kept: pa.Schema | None
+    config: BuildConfig, model: Model, kept: pa.Schema | None = None
 ) -> tuple[SourceReading, ...]:
-    """Return the settings for reading each source to encode it with a tokenizer."""
+    """Return the settings for reading each source to encode it with a tokenizer.
+
+    `kept` are the columns of records that token files keep, or None if they are not read.
+    """
     return source_readings(config.input, **cutting_rules(model), kept=kept)
 
 
