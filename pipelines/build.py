@@ -22,6 +22,7 @@ from pipelines.stages.encode import encode as encode_stage
 from pipelines.stages.imports import discard_imported
 from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
+from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
 from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.train import discard_tokenizer
@@ -30,9 +31,9 @@ from pipelines.storage.locks import OutputLock
 
 
 def plan(config: BuildConfig) -> BuildPlan:
-    """Return what a build would read, do and write; only sources with a limit are read."""
+    """Return what a build would read, do and write; only samples of the input are read."""
     context = BuildContext.of(config, "plan")
-    return plan_build(config, context.inputs, context.output)
+    return plan_build(config, context.inputs, context.output, context.planned_workers)
 
 
 def count(
@@ -141,6 +142,7 @@ def _run_stage(
         discards: functions that remove the files of stages, and return warnings.
     """
     context.check()
+    check_samples(context)
     with suppress(Submitted), context.lock:
         for discard in discards:
             context.report.add_warnings(discard(context.output, context.lock))

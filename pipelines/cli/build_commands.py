@@ -39,8 +39,13 @@ _ONLY_ONCE: Final = ("--restart", "--no-wait", "--take-over")
 _NEXT: Final[Mapping[BuildCommand, BuildCommand]] = {"count": "train", "train": "encode"}
 
 
-def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> None:
-    """Show the files, tasks and output of a build, or why it would be refused. Write nothing."""
+def plan(
+    config: Config,
+    files: Annotated[bool, typer.Option("--files", help="List every file.")] = False,
+    overrides: Overrides = None,
+    debug: Debug = False,
+) -> None:
+    """Show the work, time and output of a build, or why it would fail. Write nothing."""
     with report_errors(debug):
         loaded = load(config, overrides)
         from rich.console import Console
@@ -49,7 +54,7 @@ def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> N
         from pipelines.cli.render import show_plan
 
         planned = build.plan(loaded)
-        show_plan(planned, Console())
+        show_plan(planned, Console(), files=files)
         if planned.refusal is not None:
             raise planned.refusal
 

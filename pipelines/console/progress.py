@@ -112,6 +112,11 @@ def note(*, tasks: int = 0, documents: int = 0, bytes: int = 0, tokens: int = 0,
     _TALLY.add(_Sums(tasks, documents, bytes, tokens))
 
 
+def announce(line: str) -> None:
+    """Print a line about the work that begins."""
+    print(line, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def show(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """Show progress while the block runs.

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from pipelines.errors import PipelineError
 from pipelines.manifest.names import BASE
+from pipelines.stages.estimates import Estimate
 from pipelines.storage.locks import DetachedJob
 
 StageState: TypeAlias = Literal[
@@ -43,7 +44,8 @@ class PlannedFile:
 class BuildPlan:
     """Work of a build, planned from the sizes of its files.
 
-    Planning reads no files, except those of sources with a limit, up to the limit.
+    The work does not depend on the content of files, except of sources with a limit. The estimate
+    and most warnings come from samples.
 
     Attributes:
         files: Every input file, in source order.
@@ -57,8 +59,10 @@ class BuildPlan:
         skipped: Number of files in the output that match patterns of the input.
         generation: Generation of the token files: "base", or one that extends a finished dataset.
         selection: Keys that select documents, by the name of their source.
+        estimate: Expected documents, tokens, time and memory; None if the build is finished or ends
+            with an error.
         warnings: Warnings to read before the start.
-        refusal: Error with which a build would end because of its output, or None.
+        refusal: Error with which a build would end because of its output or input, or None.
     """
 
     files: tuple[PlannedFile, ...]
@@ -72,6 +76,7 @@ class BuildPlan:
     skipped: int = 0
     generation: str = BASE
     selection: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    estimate: Estimate | None = None
     warnings: tuple[str, ...] = ()
     refusal: PipelineError | None = None
 

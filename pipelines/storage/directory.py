@@ -116,6 +116,48 @@ class Directory:
                 probe.touch()
                 probe.unlink(missing_ok=True)  # another build may have removed it at its end
 
+    def check_place(self) -> None:
+        """Check that no file is where the directory, or one above it, has to be.
+
+        Raises:
+            OutputError: There is one.
+        """
+        if not self.is_local:
+            return
+        place = self.local_path("")
+        for path in (place, *place.parents):
+            if path.is_dir():
+                return
+            if os.path.lexists(path):
+                link = path.is_symlink() and not path.exists()
+                what = "a broken link" if link else "a file"
+                raise OutputError(
+                    f"{path} is {what}, so the output {self.url} cannot be made.",
+                    expected="a directory, or a path at which one can be made",
+                    found=what,
+                    where=str(path),
+                    hint="Choose another output.",
+                )
+
+    def check_writable(self) -> None:
+        """Write a small file into the directory, or where it has to be made, and remove it.
+
+        Raises:
+            OutputError: It cannot be written or removed.
+        """
+        self.check_place()
+        filesystem, root = self._located
+        name = f".probe-{secrets.token_hex(8)}"
+        with self.output_errors(""):
+            if is_local(filesystem):
+                place = self.local_path("")
+                existing = next(path for path in (place, *place.parents) if path.is_dir())
+                (existing / name).touch()
+                (existing / name).unlink(missing_ok=True)
+                return
+            filesystem.pipe_file(f"{root}/{name}", b"")
+            filesystem.rm_file(f"{root}/{name}")
+
     def exists(self) -> bool:
         """Return True if there is anything at this path.
 
