@@ -101,11 +101,12 @@ schema: $(VENV)/installed
 	$(BIN)/python -m pipelines.manifest > configs/.manifest.schema.json
 	mv configs/.manifest.schema.json configs/manifest.schema.json
 
-## make tables       write the Unicode tables of the native scanners and of normalization
+## make tables       write the Unicode tables of scanners and normalization, fingerprints of patterns
 tables: $(VENV)/installed-test
 	$(BIN)/python bpe_core/native/generate_unicode_tables.py
 	$(BIN)/python bpe_core/native/generate_bert_classes.py
 	$(BIN)/python bpe_core/native/generate_normalization_tables.py
+	$(BIN)/python -m bpe_core.generate_scanner_fingerprints
 
 ## make bench        the benchmarks, beside other tokenizers; results in benchmarks/results.json
 bench: $(BENCH)/installed

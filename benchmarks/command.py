@@ -72,7 +72,7 @@ def count_job(
     from pipelines.readers.tasks import TaskWork, source_readings
     from pipelines.storage.directory import Directory
     from pipelines.tasks.listing import list_files
-    from pipelines.tasks.plan import plan_tasks
+    from pipelines.tasks.plan import choose_shards, estimate_text, plan_tasks
 
     config = BuildConfig.model_validate(
         {"output": directory, "input": source, "counts": counts or {}}
@@ -91,7 +91,7 @@ def count_job(
         tasks_hash=0,
         pattern=pattern,
         special_tokens=special_tokens,
-        shards=config.counts.shards,
+        shards=config.counts.shards or choose_shards(estimate_text(plan.files, config.input)),
         memory=config.counts.memory,
         checkpoint_bytes=config.counts.checkpoint_bytes,
         max_pretoken_bytes=config.counts.max_pretoken_bytes,

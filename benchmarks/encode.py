@@ -19,6 +19,7 @@ import corpora
 import numpy as np
 import peers
 from corpora import SEPARATOR, Text, Vocabulary
+from install import CANDIDATE_PATH
 from measure import OURS, Case, Outcome, Outputs, Target, script_main
 
 from bpe_core._native import split_documents
@@ -175,7 +176,7 @@ def encode_tokenizers(case: Case) -> Outcome:
 def encode_tokenizers_candidate(case: Case) -> Outcome:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = str(case.threads)
-    sys.path.insert(0, str(peers.CANDIDATE_PATH))
+    sys.path.insert(0, str(CANDIDATE_PATH))
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(_vocabulary(case).saved / "tokenizer.json"))

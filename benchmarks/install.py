@@ -9,8 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import peers
-
+# This module runs before anything is installed: it imports the standard library alone.
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
 PEERS = (
@@ -28,6 +27,7 @@ WITHOUT_DEPENDENCIES = "llm-foundry==0.22.0"
 
 # Installed beside the release, which it cannot replace: it has no training.
 CANDIDATE = "tokenizers==1.0.0rc3"
+CANDIDATE_PATH = HERE.parent / "out" / "bench-tokenizers-1.0"
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
             print(f"{line}: can't be installed here; its figures will be missing")
     if not install("--no-deps", WITHOUT_DEPENDENCIES):
         print(f"{WITHOUT_DEPENDENCIES}: can't be installed here; its figures will be missing")
-    if not install("--upgrade", "--target", str(peers.CANDIDATE_PATH), CANDIDATE):
+    if not install("--upgrade", "--target", str(CANDIDATE_PATH), CANDIDATE):
         print(f"{CANDIDATE}: can't be installed here; its figures will be missing")
     if not install("--force-reinstall", "--no-deps", str(HERE.parent)) or not install(
         str(HERE.parent)

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from corpora import SEPARATOR, SPECIAL_IDS, Vocabulary
+from install import CANDIDATE_PATH
 
 MODULES = {  # side: module, for each side that is a package
     "gigatoken": "gigatoken",
@@ -29,7 +29,6 @@ MODULES = {  # side: module, for each side that is a package
 # A side too: the release candidate of tokenizers, in a directory of its own beside the release,
 # which has training.
 CANDIDATE = "tokenizers-1.0"
-CANDIDATE_PATH = Path(__file__).resolve().parent.parent / "out" / "bench-tokenizers-1.0"
 _PHASE = re.compile(rb"Pretokenization took ([0-9.]+)(ns|\xc2\xb5s|us|ms|s)\b")
 _UNITS = {b"ns": 1e-9, b"us": 1e-6, b"\xc2\xb5s": 1e-6, b"ms": 1e-3, b"s": 1.0}
 

@@ -18,7 +18,7 @@ from corpora import QUICK_VOCAB_SIZE, SEPARATOR, VOCAB_SIZE, Text
 from measure import OURS, Case, Limit, Outcome, Outputs, Target, peak, script_main
 
 from bpe_core import PATTERNS, train_bpe
-from bpe_core.formats.stand_ins import from_stand_ins
+from bpe_core.stand_ins import from_stand_ins
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
     from bpe_core.patterns import PATTERNS, pattern_with_rules
     from bpe_core.tokenizer import BPETokenizer
-    from bpe_core.training import TrainingResult, train_bpe, train_from_counts
+    from bpe_core.training import (
+        TrainingResult,
+        train_bpe,
+        train_from_counts,
+        train_from_iterator,
+    )
 
 __all__ = [
     "PATTERNS",
@@ -38,6 +43,7 @@ __all__ = [
     "train_bpe",
     "train_characters_from_counts",
     "train_from_counts",
+    "train_from_iterator",
 ]
 
 # Modules are imported when one of their names is first used: the command line needs only BpeError,
@@ -56,6 +62,7 @@ _MODULES = {
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",
     "train_from_counts": "training",
+    "train_from_iterator": "training",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
-from bpe_core.training import StopReason, TrainingResult
+from bpe_core.training import Progress, StopReason, TrainingResult, report_progress
 
 __all__ = ["train_characters_from_counts"]
 
@@ -35,7 +35,7 @@ def train_characters_from_counts(
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[str] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = False,
 ) -> TrainingResult:
     """Train a tokenizer that merges characters, of SentencePiece's kind.
 
@@ -58,7 +58,7 @@ def train_characters_from_counts(
         min_frequency: training stops below this number of occurrences of a pair.
         max_token_bytes: maximum length of a token that merges may make.
         forbidden_tokens: tokens that merges must not make.
-        progress: called with (merges made, merges wanted) from time to time.
+        progress: as in `train_from_counts`.
 
     Raises:
         TrainingError: an argument is invalid, a pre-token is not UTF-8, or the vocabulary is too
@@ -93,20 +93,17 @@ def train_characters_from_counts(
             f"vocab_size: expected more than {first}, the special tokens"
             f"{' and the 256 bytes' * byte_fallback}, found {vocab_size}"
         )
-    learned = learn(
-        words,
-        settings,
-        Options(
-            vocab_size=vocab_size - num_bytes,
-            min_frequency=min_frequency,
-            max_merges=None,
-            limit_alphabet=_covering(words, settings, character_coverage),
-            tie_break=tie_break,
-            max_token_bytes=max_token_bytes,
-            forbidden_tokens=tuple(forbidden_tokens),
-        ),
-        on_step=None if progress is None else lambda made: progress(made, vocab_size - first),
+    options = Options(
+        vocab_size=vocab_size - num_bytes,
+        min_frequency=min_frequency,
+        max_merges=None,
+        limit_alphabet=_covering(words, settings, character_coverage),
+        tie_break=tie_break,
+        max_token_bytes=max_token_bytes,
+        forbidden_tokens=tuple(forbidden_tokens),
     )
+    with report_progress(progress, vocab_size - first) as report:
+        learned = learn(words, settings, options, on_step=report)
     if " " not in learned.vocab:
         raise TrainingError(
             "counts: expected the space among the characters that get tokens, found none; count "

@@ -106,10 +106,11 @@ class CharacterRules:
                 f"character rules, prefix: expected one of {list(get_args(Prefix))}, found "
                 f"{self.prefix!r}"
             )
-        if model.pattern != "none" or model.ignore_merges:
+        if model.pattern != "none" or model.ignore_merges or model.space_rules:
             raise InvalidTokenizerError(
-                "character rules: expected the pattern none, without ignore_merges, found "
-                f"{model.pattern!r}, ignore_merges {model.ignore_merges}"
+                "character rules: expected the pattern none, without ignore_merges and rules for "
+                f"spaces of bytes, found {model.pattern!r}, ignore_merges {model.ignore_merges}, "
+                f"{model.space_rules}"
             )
         if unknown := sorted(self.hidden_tokens - model.special_tokens.keys()):
             raise InvalidTokenizerError(

@@ -48,6 +48,7 @@ _Batch: TypeAlias = (
 )
 
 _BATCH_BYTES = 4 << 20
+_TEXTS = "Give the path of a file, or a list of texts to count_pretokens."
 
 
 def count_pretokens(
@@ -94,8 +95,8 @@ def count_pretokens(
     """
     specials = check_special_tokens(special_tokens)
     pattern = pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits)
-    rules = _SplitRules(pattern, specials, (), normalizer, normalize_quotes)
-    return _count(source, rules, errors, num_threads)
+    rules = SplitRules(pattern, specials, (), normalizer, normalize_quotes)
+    return count_by_rules(source, rules, errors, num_threads)
 
 
 def ordered_pretokens(
@@ -122,30 +123,19 @@ def ordered_pretokens(
     """
     specials = check_special_tokens(special_tokens)
     pattern = pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits)
-    rules = _SplitRules(pattern, specials, (), normalizer, normalize_quotes)
-    return _count(source, rules, errors, in_order=True)
+    rules = SplitRules(pattern, specials, (), normalizer, normalize_quotes)
+    return count_by_rules(source, rules, errors, in_order=True)
 
 
-def count_files(
-    paths: list[Path],
-    *,
-    pattern: str,
-    special_tokens: tuple[str, ...],
-    separator: str | None,
-    normalizer: str | None,
-    normalize_quotes: bool,
-    errors: Errors,
-    num_threads: int,
-    in_order: bool = False,
-) -> PretokenCounts:
-    """Count files as `count_pretokens` or `ordered_pretokens` does, cut at `separator` as well."""
-    separators = () if separator is None or separator in special_tokens else (separator,)
-    rules = _SplitRules(pattern, special_tokens, separators, normalizer, normalize_quotes)
-    return _count(paths, rules, errors, num_threads, in_order)
+class SplitRules(NamedTuple):
+    """Rules by which text becomes pre-tokens.
 
-
-class _SplitRules(NamedTuple):
-    """Rules by which text becomes pre-tokens."""
+    Attributes:
+        pattern: name or regular expression, with its rules.
+        special_tokens: texts at which the text is cut.
+        separators: others, which are not special tokens of the counts.
+        normalizer, normalize_quotes: see `count_pretokens`.
+    """
 
     pattern: str
     special_tokens: tuple[str, ...]
@@ -154,13 +144,14 @@ class _SplitRules(NamedTuple):
     normalize_quotes: bool
 
 
-def _count(
+def count_by_rules(
     source: Source,
-    rules: _SplitRules,
+    rules: SplitRules,
     errors: Errors,
     num_threads: int = 1,
     in_order: bool = False,
 ) -> PretokenCounts:
+    """Count as `count_pretokens` or, in order, as `ordered_pretokens` does."""
     if errors not in ("strict", "replace", "ignore"):
         raise TrainingError(f"errors: expected strict, replace or ignore, found {errors!r}")
     if num_threads < 0:
@@ -310,8 +301,13 @@ def _find_paths(source: Source) -> list[Path] | None:
     return [Path(item) for item in source]
 
 
-def check_path(path: object, where: str) -> Path:
+def check_path(path: object, where: str, hint: str = _TEXTS) -> Path:
     """Return a path that the operating system can look up; the file need not exist.
+
+    Args:
+        path: the path.
+        where: the argument, for the error.
+        hint: advice for a text that is no path.
 
     Raises:
         TrainingError: the path is not a str or an `os.PathLike` of one, or cannot name a file.
@@ -330,7 +326,7 @@ def check_path(path: object, where: str) -> Path:
     if problem is not None:
         raise TrainingError(
             f"{where}: expected a path, found {_shorten(os.fspath(path))}, which cannot be one: "
-            f"{problem}; give the path of a file, or a list of texts to count_pretokens"
+            f"{problem}. {hint}"
         )
     return Path(path)
 
@@ -351,6 +347,13 @@ def _mixed_source_error(items: Sequence[str], are_files: list[bool]) -> Training
     )
 
 
+def name_files(texts: object) -> bool:
+    """Return True if texts are a list of which each item is the name of an existing file."""
+    if not isinstance(texts, (list, tuple)) or not texts:
+        return False
+    return all(isinstance(text, str) and _is_file(text) for text in texts)
+
+
 def _is_file(text: str) -> bool:
     return len(text) < 4096 and os.path.isfile(text)  # noqa: PTH113  # there may be many
 
@@ -360,8 +363,10 @@ def _document_batches(documents: Iterable[str | bytes], errors: Errors) -> Itera
     size = 0
     for index, document in enumerate(documents):
         if not isinstance(document, (str, bytes)):
+            batches = "; for batches: itertools.chain.from_iterable(batches)"
             raise TrainingError(
                 f"document {index}: expected str or bytes, found {type(document).__name__}"
+                + (batches if isinstance(document, (list, tuple)) else "")
             )
         raw = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
         parts.append(_repair(raw, errors, f"document {index}", 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -20,15 +20,23 @@ Documents: TypeAlias = (
 
 
 def to_buffer(
-    documents: Documents,
+    documents: Documents, method: str = "encode_batch", one: str = "encode"
 ) -> tuple[bytes | memoryview | NDArray[np.uint8], NDArray[np.int64]]:
     """Return the documents as one buffer and the offsets in it.
+
+    Args:
+        documents: texts, or a buffer with offsets.
+        method: the method that was called, for the error.
+        one: the method for one text.
 
     Raises:
         TypeError: documents have another type, or offsets are not integers.
     """
-    if isinstance(documents, (str, bytes, np.ndarray)):
-        raise TypeError(f"documents: expected a list of them, found one {type(documents).__name__}")
+    if isinstance(documents, (str, bytes, np.ndarray)) or not isinstance(documents, Iterable):
+        raise TypeError(
+            f"{method} takes a list of texts, found one {type(documents).__name__}; for one text "
+            f"use {one}"
+        )
     if isinstance(documents, tuple) and len(documents) == 2:
         buffer, second = documents
         is_buffer = isinstance(buffer, (bytes, bytearray, memoryview, np.ndarray))

@@ -61,6 +61,7 @@ from bpe_core.formats.minbpe import (
 from bpe_core.formats.ranks import read_tiktoken
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
 from bpe_core.patterns import GPT2_SPLIT_PATTERN, GPT4_SPLIT_PATTERN, resolve_pattern
+from bpe_core.short_repr import shorten
 from bpe_core.tokenizer import AllowedSpecial, BPETokenizer
 
 __all__ = [
@@ -283,7 +284,7 @@ class _Tokenizer:
         pattern = resolve_pattern(model.pattern).name or model.pattern
         return (
             f"{type(self).__name__}({len(model)} tokens, {len(model.special_tokens)} of them "
-            f"special, {len(model.merges)} merges, pattern {pattern!r})"
+            f"special, {len(model.merges)} merges, pattern {shorten(pattern, 100)})"
         )
 
     @classmethod

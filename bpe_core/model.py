@@ -19,12 +19,21 @@ from bpe_core.buffers import flatten
 from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.normalization import checked_normalizer
-from bpe_core.patterns import resolve_pattern
+from bpe_core.patterns import SPLITS_AT_WHITE_SPACE, resolve_pattern
+from bpe_core.short_repr import shorten
 from bpe_core.special_tokens import TOKEN_FLAGS
 
-__all__ = ["MAX_ID", "MOST_TOKEN_BYTES", "TokenizerModel", "byte_ids_of", "check_vocab"]
+__all__ = [
+    "MAX_ID",
+    "MOST_TOKEN_BYTES",
+    "SPACE_RULES",
+    "TokenizerModel",
+    "byte_ids_of",
+    "check_vocab",
+]
 
 MAX_ID = 2**31 - 1
+SPACE_RULES = ("prefix_space", "drop_white_space")
 MOST_TOKEN_BYTES = 2**31 - 1  # of all ordinary tokens together: the limit of a BinaryArray
 
 
@@ -71,6 +80,10 @@ class TokenizerModel:
         unknown_id: id for bytes that have none; another token may have the same id. None: such
             bytes are an error.
         characters: rules of a tokenizer that merges characters; None: it merges bytes.
+        prefix_space: text between special tokens gets a space in front unless it begins with one,
+            as RoBERTa's.
+        drop_white_space: white space has no ids; the pattern, or the first step of the chain, is
+            one of `bpe_core.patterns.SPLITS_AT_WHITE_SPACE`.
 
     Raises:
         InvalidTokenizerError: ids out of 0 ... 2**31 - 1, or an id given twice; equal bytes under
@@ -108,6 +121,8 @@ class TokenizerModel:
     token_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unknown_id: int | None = None
     characters: CharacterRules | None = None
+    prefix_space: bool = False
+    drop_white_space: bool = False
 
     def __post_init__(self) -> None:
         are_apart = self.characters is None
@@ -124,7 +139,7 @@ class TokenizerModel:
         _check_token_bytes(self.token_ids, self.token_bytes)
         self._check_merges()
         self._check_equal_bytes()
-        resolve_pattern(self.pattern)
+        self._check_space_rules()
         if self.characters is not None:
             self.characters.check(self)
         for name in ("token_ids", "merges", "merge_counts"):
@@ -155,6 +170,8 @@ class TokenizerModel:
         token_flags: Mapping[str, Iterable[str]] | None = None,
         unknown_id: int | None = None,
         characters: CharacterRules | None = None,
+        prefix_space: bool = False,
+        drop_white_space: bool = False,
     ) -> TokenizerModel:
         """Create a model from plain Python values.
 
@@ -191,6 +208,8 @@ class TokenizerModel:
             token_flags={text: frozenset(flags) for text, flags in (token_flags or {}).items()},
             unknown_id=unknown_id,
             characters=characters,
+            prefix_space=prefix_space,
+            drop_white_space=drop_white_space,
         )
 
     @classmethod
@@ -292,6 +311,11 @@ class TokenizerModel:
         return _count_single_bytes(self.token_bytes) < 256
 
     @property
+    def space_rules(self) -> list[str]:
+        """The names of those attributes that are set of the two that change spaces of bytes."""
+        return [name for name in SPACE_RULES if getattr(self, name)]
+
+    @property
     def specials_in_text(self) -> dict[str, int]:
         """The special tokens that are found in text, with their ids."""
         hidden = () if self.characters is None else self.characters.hidden_tokens
@@ -381,7 +405,7 @@ class TokenizerModel:
     def __repr__(self) -> str:
         return (
             f"TokenizerModel({len(self)} tokens, {len(self.special_tokens)} of them special, "
-            f"{len(self.merges)} merges, pattern {self.pattern!r})"
+            f"{len(self.merges)} merges, pattern {shorten(self.pattern, 100)})"
         )
 
     @cached_property
@@ -412,6 +436,7 @@ class TokenizerModel:
             settings["token_flags"] = {t: sorted(flags) for t, flags in self.token_flags.items()}
         if self.characters is not None:
             settings["characters"] = self.characters.to_json()
+        settings |= dict.fromkeys(self.space_rules, True)
         yield b"bpe tokenizer 1"
         yield json.dumps(settings, sort_keys=True).encode()
         yield self.token_ids.astype("<i8").tobytes()
@@ -455,6 +480,23 @@ class TokenizerModel:
             raise InvalidTokenizerError(
                 f"merges {ranks[0]} and {ranks[1]} are the same pair, "
                 f"{_show(left)} + {_show(right)}; leave one out"
+            )
+
+    def _check_space_rules(self) -> None:
+        resolved = resolve_pattern(self.pattern)
+        if len(self.space_rules) > 1:
+            raise InvalidTokenizerError(
+                "prefix_space, drop_white_space: expected one of them, found both"
+            )
+        if self.space_rules and resolved.scanner is None:
+            raise InvalidTokenizerError(
+                f"{self.space_rules[0]}: expected a pattern that is compiled, found one with "
+                f"{resolved.obstacle}"
+            )
+        if self.drop_white_space and resolved.steps[0].regex not in SPLITS_AT_WHITE_SPACE:
+            raise InvalidTokenizerError(
+                "drop_white_space: expected a pattern that begins with one of the steps "
+                f"{list(SPLITS_AT_WHITE_SPACE)}, found {self.pattern!r}"
             )
 
     def _check_equal_bytes(self) -> None:

@@ -21,7 +21,10 @@ and with its own version of Unicode. Matches are pre-tokens, and so is what lies
 match of nothing cuts where it is.
 
 Several expressions joined by ``(?#then)`` are a chain, as in some published tokenizers: each splits
-the chunks that the previous ones left, and sees no text beyond its chunk.
+the chunks that the previous ones left, and sees no text beyond its chunk. After ``(?#then bytes)``
+a step reads the bytes of its chunk, each as the character that stands for it in GPT-2's files
+(``Ġ`` for a space), as the steps behind `ByteLevel` do in a tokenizer.json. Such a step may cut
+within a character.
 
 Example:
     >>> resolve_pattern("llama3").native
@@ -40,8 +43,9 @@ import difflib
 import itertools
 import warnings
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Literal, TypeAlias
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import regex
@@ -58,19 +62,25 @@ __all__ = [
     "GPT2_SPLIT_PATTERN",
     "GPT4_SPLIT_PATTERN",
     "PATTERNS",
+    "SPLITS_AT_WHITE_SPACE",
     "THEN",
+    "THEN_BYTES",
     "UNICODE_VERSION",
+    "ChainStep",
     "Pattern",
     "Tier",
     "pattern_of_tiktoken",
     "pattern_with_rules",
     "resolve_pattern",
+    "scanned_patterns",
     "split_custom",
+    "steps_of",
     "warn_of_slow_pattern",
 ]
 
-# To `regex` a comment, which nobody writes by accident.
+# To `regex` comments, which nobody writes by accident.
 THEN = "(?#then)"
+THEN_BYTES = "(?#then bytes)"
 
 UNICODE_VERSION = "16.0.0"
 """Version of the Unicode tables in the native scanners."""
@@ -133,6 +143,9 @@ WHITESPACE_WORDS = "whitespace_words"
 White space is defined as by ``str.split``. This pattern is not in `PATTERNS`.
 """
 
+SPLITS_AT_WHITE_SPACE = (r"\S+", r"\w+|[^\w\s]+")
+"""Words; words and signs. Between their matches there is white space and nothing else."""
+
 _UNLISTED = {WHITESPACE_WORDS: r"[^\s\x1c-\x1f]+|[\s\x1c-\x1f]+"}
 
 # Named patterns with a placeholder for numbers, without and with `split_categories`.
@@ -151,26 +164,26 @@ _RULED: dict[str, tuple[str, str]] = {
 
 _OTHER_NAMES = {"r50k": "gpt2", "llama3": "cl100k"}
 
+# Patterns of published tokenizers that native code scans too, by the names that it has for them.
+_PUBLISHED = {
+    # tekken's: o200k without contractions, with single digits
+    "o200k/no_contractions/max_digits=1": _o200k(r"\p{N}").replace(f"{_CONTRACTION}?", ""),
+    "deepseek_v3": THEN.join(
+        [
+            r"\p{N}{1,3}",
+            r"[\u4e00-\u9fa5\u3040-\u30ff]+",
+            r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+            rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_WHITE_SPACE}",
+        ]
+    ),
+}
+
 # From earlier releases of tiktoken, and from minbpe, under these names.
 GPT2_SPLIT_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 GPT4_SPLIT_PATTERN = (
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"""
     r"""|\s*[\r\n]|\s+(?!\S)|\s+"""
 )
-
-# Rewritten forms that split every text as the named pattern does.
-_REWRITTEN: dict[str, str] = {
-    # tiktoken, r50k_base
-    r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""": "gpt2",
-    GPT2_SPLIT_PATTERN: "gpt2",
-    # a comment in tiktoken that cites GPT-2's release
-    r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""": "gpt2",
-    # tiktoken, cl100k_base
-    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
-    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s""": "cl100k_tiktoken",
-    GPT4_SPLIT_PATTERN: "cl100k",
-}
-
 
 # Most digits in a pre-token if no rule sets it; 0: any number.
 _OWN_MAX_DIGITS = {"gpt2": 0, "cl100k": 3, "cl100k_tiktoken": 3, "o200k": 3, "qwen2": 1}
@@ -225,9 +238,12 @@ def pattern_with_rules(
 
 
 def _apply_rules(family: str, split_categories: bool, max_digits: int) -> str:
+    return _RULED[family][split_categories].replace("{numbers}", _numbers(max_digits))
+
+
+def _numbers(max_digits: int) -> str:
     counts = {0: "+", 1: ""}
-    numbers = r"\p{N}" + counts.get(max_digits, f"{{1,{max_digits}}}")
-    return _RULED[family][split_categories].replace("{numbers}", numbers)
+    return r"\p{N}" + counts.get(max_digits, f"{{1,{max_digits}}}")
 
 
 def _find_native(pattern: str) -> str | None:
@@ -244,8 +260,48 @@ def _find_native(pattern: str) -> str | None:
     return None
 
 
+def scanned_patterns() -> dict[str, str]:
+    """Return regular expressions of all native scanners, by name; those of rules up to 9 digits."""
+    patterns = {name: PATTERNS[name] for name in PATTERNS if name not in _OTHER_NAMES}
+    patterns |= _PUBLISHED
+    tekken = "o200k/no_contractions/max_digits="
+    for digits in range(10):
+        for family, split_categories in itertools.product(_RULED, (False, True)):
+            expression = _apply_rules(family, split_categories, digits)
+            patterns.setdefault(_find_native(expression) or "", expression)
+        numbers = _numbers(digits)
+        patterns.setdefault(f"{tekken}{digits}", _o200k(numbers).replace(f"{_CONTRACTION}?", ""))
+    return patterns
+
+
+def _find_scanner(fingerprints: tuple[str | None, ...]) -> str | None:
+    """Return the native scanner of patterns that split as these automata do, or None."""
+    return _scanners().get(" ".join(filter(None, fingerprints))) if all(fingerprints) else None
+
+
+@cache
+def _scanners() -> dict[str, str]:
+    """Return the names of native scanners by the fingerprints of the steps of their patterns."""
+    path = Path(__file__).with_name("scanner_fingerprints.txt")
+    lines = path.read_text(encoding="ascii").splitlines()
+    pairs = (line.split(" ", 1) for line in lines)
+    return {fingerprints: name for name, fingerprints in pairs}
+
+
 Tier: TypeAlias = Literal["scanner", "automaton", "two_passes", "regex"]
 """How a pattern is run: by its own scanner, by automata in one or two passes, or by `regex`."""
+
+
+class ChainStep(NamedTuple):
+    """One of a chain of patterns.
+
+    Attributes:
+        regex: The regular expression.
+        of_bytes: True if it reads bytes by their stand-ins.
+    """
+
+    regex: str
+    of_bytes: bool = False
 
 
 @dataclass(frozen=True)
@@ -285,16 +341,16 @@ class Pattern:
         return self.native not in (None, "none")
 
     @property
-    def steps(self) -> list[str]:
-        """The regular expressions of a chain; one if the pattern is not a chain."""
-        return self.regex.split(THEN)
+    def steps(self) -> tuple[ChainStep, ...]:
+        """The steps of a chain; one if the pattern is not a chain."""
+        return steps_of(self.regex)
 
 
 def resolve_pattern(pattern: str) -> Pattern:
     """Return the pattern with this name or of this regular expression.
 
-    A regular expression that is one of ``PATTERNS``, or the form into which tiktoken or minbpe
-    rewrote one of them, is that named pattern.
+    A regular expression that splits every text as one of ``PATTERNS`` does is that named pattern,
+    however it is written.
 
     Raises:
         InvalidPatternError: ``pattern`` is not a str, is empty, looks like a name that does not
@@ -325,10 +381,21 @@ def _resolve(pattern: str) -> Pattern:
         return Pattern(None, pattern, native, UNICODE_VERSION)
     _check_custom(pattern)
     try:
-        compiled = compile_steps(tuple(pattern.split(THEN)))
+        compiled = compile_steps(steps_of(pattern))
     except UnsupportedPatternError as error:
+        if THEN_BYTES in pattern:
+            raise InvalidPatternError(
+                f"the split pattern {_shorten(pattern)} has {error}, which is not compiled; "
+                f"expected other constructs beside {THEN_BYTES}, as only compiled patterns split "
+                "bytes"
+            ) from None
         version = f"regex {regex.__version__}"
         return Pattern(None, pattern, None, version, tier="regex", obstacle=str(error))
+    native = _find_scanner(compiled.fingerprints)
+    if native in PATTERNS:
+        return Pattern(native, PATTERNS[native], native, UNICODE_VERSION)
+    if native is not None:
+        return Pattern(None, pattern, native, UNICODE_VERSION)
     tier: Tier = "two_passes" if compiled.looks_far else "automaton"
     return Pattern(None, pattern, None, UNICODE_VERSION, tier=tier, splitter=compiled.splitter)
 
@@ -357,13 +424,20 @@ def pattern_of_tiktoken(pattern: str) -> str:
         return pattern
 
 
+def steps_of(pattern: str) -> tuple[ChainStep, ...]:
+    """Return the steps of a regular expression that may be a chain."""
+    first, *others = regex.split(r"(\(\?#then(?: bytes)?\))", pattern)
+    joints = zip(others[::2], others[1::2], strict=True)
+    return ChainStep(first), *(ChainStep(step, how == THEN_BYTES) for how, step in joints)
+
+
 def _find_name(pattern: str) -> str | None:
     if pattern in PATTERNS or pattern in _OTHER_NAMES:
         return _OTHER_NAMES.get(pattern, pattern)
     for name, published in PATTERNS.items():
         if pattern == published:
             return name
-    return _REWRITTEN.get(pattern)
+    return None
 
 
 def _shorten(pattern: str) -> str:
@@ -392,8 +466,8 @@ def _check_custom(pattern: str) -> None:
             f"split pattern: expected Unicode text, found a lone surrogate in {_shorten(pattern)}"
         ) from None
     try:
-        for step in pattern.split(THEN):
-            compile_custom_pattern(step)
+        for step in steps_of(pattern):
+            compile_custom_pattern(step.regex)
     except InvalidPatternError as error:
         raise InvalidPatternError(
             f"the split pattern {_shorten(pattern)} {error}; {choices} in the syntax of the "
@@ -419,7 +493,7 @@ def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
         >>> split_custom(r"\d+", "año 2024").tolist()
         [0, 5, 9]
     """
-    first, *others = (regex.compile(step) for step in pattern.split(THEN))
+    first, *others = (regex.compile(step.regex) for step in steps_of(pattern))
     ends = _find_ends(first, text)
     for step in others:
         chunks = itertools.pairwise([0, *ends])

@@ -154,7 +154,7 @@ def split_pretokens(text: str, pattern: str) -> list[str]:
     """
     pieces = [text] if text else []
     for step in resolve_pattern(pattern).steps:
-        pieces = [part for piece in pieces for part in _split(piece, step)]
+        pieces = [part for piece in pieces for part in _split(piece, step.regex)]
     return pieces
 
 

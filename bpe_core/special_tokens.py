@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 import regex
 
 from bpe_core._native import Normalizer, SpecialSet
-from bpe_core.errors import SpecialTokenError
+from bpe_core.errors import InvalidTokenizerError, SpecialTokenError
 
 __all__ = [
     "TOKEN_FLAGS",
     "added_token_set",
+    "assign_special_ids",
     "check_special_tokens",
+    "find_text_end",
+    "find_text_start",
     "special_set",
     "split_special_tokens",
 ]
@@ -27,6 +30,23 @@ single_word: it is one only where no letter, mark, digit or underscore is beside
 normalized: it is found in normalized text, between the other tokens.
 """
 
+# The usual names of the tokens that begin and end a text, in published tokenizers.
+_STARTS = (
+    "<s>",
+    "<bos>",
+    "<|startoftext|>",
+    "<|begin_of_text|>",
+    "<BOS_TOKEN>",
+    "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+)
+_ENDS = (
+    "</s>",
+    "<eos>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOS_TOKEN>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+)
 _NATIVE_FLAGS = {"lstrip": 1, "rstrip": 2, "single_word": 4}
 
 
@@ -62,6 +82,46 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
     return tuple(checked)
 
 
+def assign_special_ids(
+    vocab: Mapping[int, bytes],
+    merges: Iterable[tuple[bytes, bytes]],
+    special_tokens: Iterable[str] | Mapping[str, int],
+) -> dict[str, int]:
+    """Return the id of each special token: that of its entry in the vocabulary, or a new one.
+
+    Raises:
+        SpecialTokenError: A special token is empty or given twice.
+        InvalidTokenizerError: Another token has the id of one.
+    """
+    if isinstance(special_tokens, Mapping):
+        check_special_tokens(special_tokens)
+        for text, token_id in special_tokens.items():
+            found = vocab.get(token_id)
+            if found is not None and found != text.encode():
+                raise InvalidTokenizerError(
+                    f"special token {text!r}: expected an id that no other token has, found "
+                    f"{token_id}, which is {found!r} in the vocabulary"
+                )
+        return dict(special_tokens)
+    specials = check_special_tokens(special_tokens)
+    entries: dict[bytes, list[int]] = {text.encode(): [] for text in specials}
+    for token_id, token in vocab.items():
+        if token in entries:
+            entries[token].append(token_id)
+    ordinary = {bytes([b]) for b in range(256)} | {left + right for left, right in merges}
+    next_id = max(vocab, default=-1) + 1
+    ids: dict[str, int] = {}
+    for text in specials:
+        own = sorted(entries[text.encode()])
+        # If ordinary text can be merged into these bytes, one entry belongs to ordinary text.
+        if len(own) > (text.encode() in ordinary):
+            ids[text] = own[0]
+        else:
+            ids[text] = next_id
+            next_id += 1
+    return ids
+
+
 def special_set(tokens: Sequence[str], ids: Sequence[int] | None = None) -> SpecialSet:
     """Return the tokens as the native code searches them; ids default to their indices."""
     return SpecialSet([t.encode() for t in tokens], range(len(tokens)) if ids is None else ids)
@@ -91,6 +151,31 @@ def added_token_set(
         bound,
         _word_characters() if is_single else (),
     )
+
+
+def find_text_start(names: Collection[str]) -> str | None:
+    """Return the special token that begins a text by its usual name; None without exactly one.
+
+    Example:
+        >>> find_text_start(["<s>", "</s>"]), find_text_start(["<|im_start|>"])
+        ('<s>', None)
+    """
+    return _find_only(_STARTS, names)
+
+
+def find_text_end(names: Collection[str]) -> str | None:
+    """Return the special token that ends a text by its usual name; None without exactly one.
+
+    Example:
+        >>> find_text_end(["<|endoftext|>", "<|im_end|>"]), find_text_end(["</s>", "<eos>"])
+        ('<|endoftext|>', None)
+    """
+    return _find_only(_ENDS, names)
+
+
+def _find_only(usual: Sequence[str], names: Collection[str]) -> str | None:
+    found = [name for name in usual if name in names]
+    return found[0] if len(found) == 1 else None
 
 
 def split_special_tokens(text: bytes, specials: SpecialSet) -> list[tuple[bytes, bool]]:

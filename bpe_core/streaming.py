@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bpe_core._native import (
     Encoder,
@@ -18,6 +17,7 @@ from bpe_core._native import (
     safe_cut,
 )
 from bpe_core.buffers import to_utf8
+from bpe_core.custom_encoding import CustomEncoder
 
 __all__ = ["TextStream"]
 
@@ -33,8 +33,7 @@ class TextStream:
         normalizer: native normalizer, or None.
         cut_by: rules for safe cuts of the encoder's splitter; None if text may be cut only after
             special tokens.
-        encode_custom: returns the ids of a chunk of text by a pattern that is not compiled; None if
-            the encoder splits text itself.
+        custom: encoder by a pattern that is not compiled; None if the encoder splits text itself.
     """
 
     def __init__(
@@ -44,13 +43,13 @@ class TextStream:
         normalizer: Normalizer | None,
         cut_by: str | Splitter | None,
         *,
-        encode_custom: Callable[[bytes], NDArray[np.uint32]] | None,
+        custom: CustomEncoder | None,
     ) -> None:
         self._encoder = encoder
         self._specials = specials
         self._normalizer = normalizer
         self._cut_by = cut_by
-        self._encode_custom = encode_custom
+        self._custom = custom
 
     def encode(self, parts: Iterable[str | bytes]) -> Iterator[int]:
         """Yield the ids of the parts joined.
@@ -85,9 +84,11 @@ class TextStream:
 
     def _encode_step(self, text: bytes, continues: bool) -> array[int]:
         # An array makes Python's int of each id only when it is asked for.
-        if self._encode_custom is None:
+        if self._custom is None:
             return array("I", self._encoder.encode_step(text, self._specials, continues))
-        return array("I", self._encode_custom(text).tobytes())
+        bounds = np.array([0, len(text)])
+        ids, _ = self._custom.encode(text, bounds[:1], bounds[1:], self._specials)
+        return array("I", ids.tobytes())
 
     def _find_cut(self, text: bytearray, limit: int) -> int | None:
         """Return the last offset up to `limit`, else the first one, where a cut changes no ids.
@@ -96,12 +97,12 @@ class TextStream:
         """
         if self._cut_by is not None:
             return safe_cut(text, False, limit, self._specials, self._normalizer, self._cut_by)
-        ends = (
-            end
-            for _, end, _ in self._specials.find_all(text)
-            if end <= limit and not self._specials.binds(text[end - 1], text[end])
+        begins = (
+            begin
+            for begin, _, _ in self._specials.find_all(text)
+            if 0 < begin <= limit and not self._specials.binds(text[begin - 1], text[begin])
         )
-        return max(ends, default=None)
+        return max(begins, default=None)
 
 
 def _utf8_parts(parts: Iterable[str | bytes]) -> Iterator[bytes]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, islice, pairwise
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import flatten, to_utf8
+from bpe_core.byte_spaces import find_places, spaced
 from bpe_core.character_encoding import (
     set_space_prefix,
     spaced_text,
@@ -24,19 +25,23 @@ from bpe_core.character_encoding import (
 )
 from bpe_core.characters import SPACE_SIGN
 from bpe_core.cores import check_num_threads
-from bpe_core.documents import Documents, check_spans, to_buffer
-from bpe_core.errors import (
-    InvalidTokenizerError,
-    InvalidUtf8Error,
-    SpecialTokenError,
-    UnknownTokenError,
-)
+from bpe_core.custom_encoding import CustomEncoder, find_segments
+from bpe_core.documents import Documents, to_buffer
+from bpe_core.errors import InvalidTokenizerError, SpecialTokenError
 from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
-from bpe_core.patterns import resolve_pattern, split_custom, warn_of_slow_pattern
-from bpe_core.special_tokens import added_token_set, check_special_tokens
+from bpe_core.patterns import resolve_pattern, warn_of_slow_pattern
+from bpe_core.pretrained import download_tokenizer
+from bpe_core.special_tokens import (
+    added_token_set,
+    assign_special_ids,
+    find_text_end,
+    find_text_start,
+)
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
+from bpe_core.token_table import TokenTable, to_documents
+from bpe_core.wrong_calls import attribute_error, check_one_text, wrong_text
 
 __all__ = ["AllowedSpecial", "BPETokenizer"]
 
@@ -44,7 +49,16 @@ AllowedSpecial: TypeAlias = 'Literal["all", "none", "none_raise"] | set[str] | f
 _Ids: TypeAlias = "NDArray[np.uint16] | NDArray[np.uint32]"
 
 
-class BPETokenizer:
+class _NamesOfOthers(type):
+    """Class of `BPETokenizer`, which explains names of other libraries."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            raise attribute_error(cls.__name__, name)
+
+
+class BPETokenizer(metaclass=_NamesOfOthers):
     """A byte-level BPE tokenizer.
 
     Special tokens in the text become their ids first, the longest if one begins another. The bytes
@@ -94,7 +108,7 @@ class BPETokenizer:
     ) -> None:
         check_vocab(vocab.items())
         merges = list(merges)
-        specials = _assign_special_ids(vocab, merges, special_tokens or ())
+        specials = assign_special_ids(vocab, merges, special_tokens or ())
         model = TokenizerModel.from_vocab(
             vocab,
             merges,
@@ -156,13 +170,7 @@ class BPETokenizer:
             FormatError: the file is damaged or has another format.
             OSError: the file cannot be read.
         """
-        model = formats.read_tiktoken(
-            path, pattern="cl100k_tiktoken" if pattern == "cl100k" else pattern
-        )
-        if not isinstance(special_tokens, Mapping):
-            specials = check_special_tokens(special_tokens or ())
-            special_tokens = {text: i for i, text in enumerate(specials, model.max_id + 1)}
-        return cls.from_model(dataclasses.replace(model, special_tokens=special_tokens))
+        return cls.from_model(formats.read_ranks(path, pattern, special_tokens or ()))
 
     @classmethod
     def from_huggingface(cls, path: str | os.PathLike[str]) -> BPETokenizer:
@@ -194,14 +202,46 @@ class BPETokenizer:
         return cls.from_model(formats.read_sentencepiece(path))
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> BPETokenizer:
-        """Load a tokenizer from a directory that `save` or a build wrote.
+    def load(cls, source: str | os.PathLike[str]) -> BPETokenizer:
+        """Load a tokenizer from the output of a build, or from files of any format.
+
+        Args:
+            source: the output of a build; a directory that `save` or a build wrote, or one with a
+                published tokenizer; or a file: tokenizer.arrow, tokenizer.json, tekken.json,
+                vocab.json with its merges.txt beside it, a `.model` of SentencePiece or minbpe, or
+                ranks of tiktoken with a tokenizer_config.json whose class is known.
 
         Raises:
-            FormatError: a file is damaged or has another format.
-            OSError: a file cannot be read.
+            FormatError: there is no tokenizer or several; a file is damaged, or does not contain
+                everything (see `from_tiktoken`, `from_files`).
+            OSError: a file is missing or cannot be read.
+
+        Example:
+            tokenizer = BPETokenizer.load("out/quickstart")
         """
-        return cls.from_model(formats.load_tokenizer(directory))
+        return cls.from_model(formats.load_any(source))
+
+    @classmethod
+    def from_pretrained(cls, name: str, *, revision: str | None = None) -> BPETokenizer:
+        """Load a tokenizer from a repository of the Hugging Face Hub.
+
+        The library `huggingface_hub` downloads the tokenizer's files into its cache, with the
+        user's token; with HF_HUB_OFFLINE=1 it only reads the cache.
+
+        Args:
+            name: ORG/NAME, or hf://ORG/NAME[@REVISION][/PATH].
+            revision: a branch, tag or commit; None for the default branch.
+
+        Raises:
+            ImportError: `huggingface_hub` is not installed.
+            FormatError: the repository has no tokenizer, or one that this class does not support.
+            ValueError: the name is not that of a repository.
+            OSError: the errors of `huggingface_hub`, if it cannot be downloaded.
+
+        Example:
+            tokenizer = BPETokenizer.from_pretrained("Qwen/Qwen3-0.6B")
+        """
+        return cls.from_model(formats.load_any(download_tokenizer(name, revision)))
 
     def save(self, directory: str | os.PathLike[str]) -> dict[str, str]:
         """Write the tokenizer in all formats that can hold it.
@@ -219,7 +259,7 @@ class BPETokenizer:
     @cached_property
     def vocab(self) -> dict[int, bytes]:
         """Id to bytes, special tokens included: a copy, so changing it has no effect."""
-        return dict(self._bytes_by_id)
+        return dict(self._tokens.by_id)
 
     @cached_property
     def merges(self) -> list[tuple[bytes, bytes]]:
@@ -240,6 +280,50 @@ class BPETokenizer:
     def append(self) -> tuple[int, ...]:
         """Ids that a tokenizer.json puts after a text; `encode` does not add them."""
         return self._model.append
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens, special tokens included; the same as `len(tokenizer)`."""
+        return len(self._model)
+
+    @property
+    def n_vocab(self) -> int:
+        """The largest id + 1, the number of rows that an embedding needs.
+
+        It is above `vocab_size` only if there are gaps between ids.
+        """
+        return self._model.max_id + 1
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id of the special token that begins a text, None if there is no such token.
+
+        It is the only one of `prepend`, or else the only special token with a usual name, such as
+        `<s>` or `<|begin_of_text|>`. `encode` does not add it.
+        """
+        return self._find_boundary(self._model.prepend, find_text_start)
+
+    @property
+    def eos_id(self) -> int | None:
+        """The id of the special token that ends a text, None if there is no such token.
+
+        It is the only one of `append`, or else the only special token with a usual name, such as
+        `<|endoftext|>` or `</s>`; not a token that ends turns of a chat. `encode` does not add it.
+
+        Example:
+            >>> BPETokenizer({0: b"a"}, [], ["<|endoftext|>"]).eos_id
+            1
+        """
+        return self._find_boundary(self._model.append, find_text_end)
+
+    def _find_boundary(
+        self, around: tuple[int, ...], find: Callable[[Collection[str]], str | None]
+    ) -> int | None:
+        if len(around) == 1:
+            return around[0]
+        specials = self._model.special_tokens
+        name = find(specials.keys() - self._model.nonspecial_tokens)
+        return None if name is None else specials[name]
 
     @property
     def pattern(self) -> str:
@@ -281,6 +365,11 @@ class BPETokenizer:
         unknown = "" if self.unknown_id is None else f", unknown_id={self.unknown_id}"
         return f"BPETokenizer({self._model!r}{unknown})"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise attribute_error(type(self).__name__, name)
+
     def encode(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> list[int]:
         """Return the ids of a text.
 
@@ -294,13 +383,15 @@ class BPETokenizer:
             SpecialTokenError: the text contains a special token, with "none_raise"; the set
                 contains an unknown one.
             UnknownTokenError: a byte has no id.
+            TypeError: the text is neither str nor bytes.
 
         Example:
             >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
             >>> tokenizer.encode("a<s>"), tokenizer.encode("<s>", allowed_special="none")
             ([97, 256], [60, 115, 62])
         """
-        if self._split_regex is not None or allowed_special == "none_raise":
+        if self._custom is not None or allowed_special == "none_raise":
+            check_one_text(text, "encode", "encode_batch")
             ids: list[int] = self.encode_to_numpy(text, allowed_special).tolist()
             return ids
         specials = self._specials(allowed_special)
@@ -308,6 +399,8 @@ class BPETokenizer:
             return self._encoder.encode_text(text, specials)
         except UnicodeEncodeError:
             return self._encoder.encode_text(to_utf8(text), specials)
+        except TypeError:
+            raise wrong_text(text, "encode", "encode_batch") from None
 
     def encode_ordinary(self, text: str | bytes) -> list[int]:
         """Return the ids of a text in which special tokens are ordinary text."""
@@ -331,7 +424,7 @@ class BPETokenizer:
         """
         data, bounds = to_buffer(documents)
         check_num_threads(num_threads)
-        if self._split_regex is None:
+        if self._custom is None:
             specials = self._specials(allowed_special)
             if allowed_special == "none_raise":
                 self._check_no_specials(data, bounds[:-1], bounds[1:])
@@ -343,6 +436,7 @@ class BPETokenizer:
         self, text: str | bytes, allowed_special: AllowedSpecial = "all"
     ) -> NDArray[np.uint32]:
         """Encode as `encode` does; return uint32[n]."""
+        check_one_text(text, "encode_to_numpy", "encode_batch_to_numpy")
         data = to_utf8(text)
         bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
         ids, _ = self._encode(data, *bounds, allowed_special)
@@ -377,7 +471,7 @@ class BPETokenizer:
             >>> ids.tolist(), offsets.tolist()
             ([97, 98, 99], [0, 2, 2, 3])
         """
-        data, bounds = to_buffer(documents)
+        data, bounds = to_buffer(documents, "encode_batch_to_numpy", "encode_to_numpy")
         ids, offsets = self._encode(
             data, bounds[:-1], bounds[1:], allowed_special, num_threads=num_threads
         )
@@ -486,6 +580,7 @@ class BPETokenizer:
             >>> tokenizer.encode_with_offsets("é<s>!".encode())[1].tolist()
             [0, 1, 2, 5, 6]
         """
+        check_one_text(text, "encode_with_offsets")
         data = to_utf8(text)
         self._check_normalized(data)
         ids = self._marking.encode_to_numpy(data, allowed_special)
@@ -519,7 +614,7 @@ class BPETokenizer:
             ('<s>n', '<s>né')
         """
         if not isinstance(text, str):
-            raise TypeError(f"expected a text as str, found {type(text).__name__}")
+            raise TypeError(f"truncate takes one str, found {type(text).__name__}")
         if max_tokens < 0:
             raise ValueError(f"max_tokens: expected 0 or more, found {max_tokens}")
         self._check_normalized(text)
@@ -552,7 +647,8 @@ class BPETokenizer:
         data = to_utf8(text).decode("utf-8", "replace").encode()
         parts: list[str] = []
         rules = self._model.characters
-        for part, special_id in self._segments(data, self._all_specials):
+        for part, special_id in find_segments(data, self._all_specials, self._normalizer):
+            part = spaced(part, self._model)
             if rules is not None:
                 if data and rules.puts_space_before(part.encode(), at_start=not parts):
                     part = " " + part
@@ -560,13 +656,14 @@ class BPETokenizer:
             parts.append(part)
             if special_id is not None:
                 parts.append(
-                    self._model.bytes_of_special(self._texts_of_specials[special_id]).decode()
+                    self._model.bytes_of_special(self._tokens.special_texts[special_id]).decode()
                 )
         normal = "".join(parts)
         return normal.removeprefix(" ") if rules is not None and rules.strip_prefix else normal
 
     def count_tokens(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> int:
         """Return the number of ids of a text; arguments and errors are those of `encode`."""
+        check_one_text(text, "count_tokens", "count_tokens_batch")
         return len(self.encode_to_numpy(text, allowed_special))
 
     def count_tokens_batch(
@@ -585,8 +682,9 @@ class BPETokenizer:
             >>> tokenizer.count_tokens_batch(["ab", "", "c"]).tolist()
             [2, 0, 1]
         """
-        _, offsets = self.encode_batch_to_numpy(
-            documents, allowed_special=allowed_special, num_threads=num_threads
+        data, bounds = to_buffer(documents, "count_tokens_batch", "count_tokens")
+        _, offsets = self._encode(
+            data, bounds[:-1], bounds[1:], allowed_special, num_threads=num_threads
         )
         return np.diff(offsets)
 
@@ -606,11 +704,26 @@ class BPETokenizer:
             >>> tokenizer.token_to_id("a"), tokenizer.token_to_id(b"a"), tokenizer.token_to_id("b")
             (3, 0, None)
         """
-        data = to_utf8(token)
-        ordinary = self._ordinary_ids.get(data)
-        special = self._ids_of_specials.get(data)
-        first, second = (special, ordinary) if isinstance(token, str) else (ordinary, special)
-        return second if first is None else first
+        return self._tokens.find(token)
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """Return the text of one id, None if there is no such id.
+
+        Bytes that are not UTF-8, such as a part of a character, become U+FFFD; `id_to_bytes`
+        returns the bytes.
+
+        Example:
+            >>> tokenizer = BPETokenizer({0: b" a", 1: b"\\xff"}, [], ["<s>"])
+            >>> [tokenizer.id_to_token(i) for i in range(4)]
+            [' a', '\ufffd', '<s>', None]
+        """
+        if isinstance(token_id, (str, bytes)):
+            raise TypeError(
+                f"id_to_token takes an id, found {type(token_id).__name__}; for a token use "
+                "token_to_id"
+            )
+        token = self._tokens.by_id.get(token_id)
+        return None if token is None else token.decode("utf-8", "replace")
 
     def id_to_bytes(self, token_id: int) -> bytes:
         """Return the bytes of one id.
@@ -622,16 +735,16 @@ class BPETokenizer:
             >>> BPETokenizer({0: b"a", 1: b"\\xff"}, []).id_to_bytes(1)
             b'\\xff'
         """
-        return self._join_bytes((token_id,))
+        return self._tokens.to_bytes([token_id])[0]
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
         """Return the bytes of ids; without the first space if encoding put one before the text.
 
         Raises:
             UnknownTokenError: the vocabulary does not have an id.
-            TypeError: an array is not one of integers in one dimension.
+            TypeError: the argument is no sequence of ids in one dimension.
         """
-        data = self._join_bytes(ids)
+        data = b"".join(self._tokens.to_bytes(ids))
         characters = self._model.characters
         return (
             data if characters is None or not characters.strip_prefix else data.removeprefix(b" ")
@@ -647,32 +760,42 @@ class BPETokenizer:
         """
         return self.decode_bytes(ids).decode("utf-8", errors)
 
-    def _join_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
-        values = _to_list(ids) if isinstance(ids, np.ndarray) else ids
-        try:
-            return b"".join(map(self._bytes_by_id.__getitem__, values))
-        except KeyError as error:
-            raise UnknownTokenError(
-                f"id {error.args[0]!r}: expected an id of this vocabulary "
-                f"({len(self)} tokens, the largest id is {max(self._bytes_by_id, default=-1)})"
-            ) from None
+    def decode_batch(
+        self,
+        batch: Iterable[Iterable[int] | NDArray[np.integer]]
+        | tuple[NDArray[np.integer], NDArray[np.int64]],
+        errors: str = "replace",
+    ) -> list[str]:
+        """Return the texts of many documents; arguments and errors are those of `decode`.
+
+        Args:
+            batch: the ids of each document, or (ids, offsets) of `encode_batch_to_numpy`.
+            errors: see `decode`.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
+            >>> tokenizer.decode_batch([[97, 98], [], [99]])
+            ['ab', '', 'c']
+            >>> tokenizer.decode_batch(tokenizer.encode_batch_to_numpy(["ab", "c"]))
+            ['ab', 'c']
+        """
+        return [self.decode(ids, errors) for ids in to_documents(batch)]
+
+    def decode_tokens_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> list[bytes]:
+        """Return the bytes of each id.
+
+        Raises:
+            UnknownTokenError, TypeError: see `decode_bytes`.
+
+        Example:
+            >>> BPETokenizer({0: b"a", 1: b"\\xff"}, []).decode_tokens_bytes([0, 1, 0])
+            [b'a', b'\\xff', b'a']
+        """
+        return self._tokens.to_bytes(ids)
 
     @cached_property
-    def _bytes_by_id(self) -> dict[int, bytes]:
-        return self._model.vocab
-
-    @cached_property
-    def _ordinary_ids(self) -> dict[bytes, int]:
-        """Ids of ordinary tokens; the smallest one for equal bytes."""
-        return {token: token_id for token_id, token in reversed(self._model.tokens)}
-
-    @cached_property
-    def _ids_of_specials(self) -> dict[bytes, int]:
-        return {text.encode(): token_id for text, token_id in self._model.special_tokens.items()}
-
-    @cached_property
-    def _texts_of_specials(self) -> dict[int, str]:
-        return {token_id: text for text, token_id in self._model.special_tokens.items()}
+    def _tokens(self) -> TokenTable:
+        return TokenTable(self._model)
 
     @cached_property
     def _lengths(self) -> TokenLengths:
@@ -683,7 +806,7 @@ class BPETokenizer:
         """This tokenizer with an `unknown_id` that no token has, to recognize unknown bytes."""
         if self.unknown_id is None:
             return self
-        free = next(i for i in count() if i not in self._bytes_by_id)
+        free = next(i for i in count() if i not in self._tokens.by_id)
         return BPETokenizer.from_model(self._model, unknown_id=free)
 
     def _find_bounds(
@@ -698,7 +821,15 @@ class BPETokenizer:
         """
         lengths = self._lengths.look_up(ids)
         if (rules := self._model.characters) is None:
-            return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+            found: NDArray[np.int64] = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+            if not self._model.space_rules:
+                return found
+            texts = self._tokens.special_texts
+            segments = (
+                (part, 0 if special_id is None else len(texts[special_id].encode()))
+                for part, special_id in find_segments(data, specials, self._normalizer)
+            )
+            return find_places(segments, self._model)[found]
         text = spaced_text(data, specials, rules)
         is_unknown = ids == self._marking.unknown_id
         lengths = with_unknown_lengths(text, lengths, is_unknown, self._model)
@@ -710,9 +841,9 @@ class BPETokenizer:
         self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
         resolved = resolve_pattern(model.pattern)
         warn_of_slow_pattern(resolved)
-        self._split_regex = None if resolved.scanner is not None else resolved.regex
         splitter = vocabulary_splitter(model)
         has_cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
+        has_cuts = has_cuts and not model.prefix_space  # which of two parts begins a text
         scanner = splitter or resolved.scanner
         self._cut_by = scanner if has_cuts else None
         byte_ids, merges = with_building_rules(model)
@@ -727,8 +858,17 @@ class BPETokenizer:
             normalizer=self._normalizer,
             join_unknown=model.characters is not None and not model.characters.byte_ids,
         )
+        self._custom = (
+            None
+            if resolved.scanner is not None
+            else CustomEncoder(self._encoder, resolved.regex, self._normalizer)
+        )
         if model.characters is not None:
             set_space_prefix(self._encoder, model.characters)
+        if model.prefix_space:
+            self._encoder.set_space_prefix("byte_level", False)
+        if model.drop_white_space:
+            self._encoder.drop_white_space()
         if model.ignore_merges:
             keys, offsets = flatten(model.token_bytes)
             self._encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
@@ -795,84 +935,20 @@ class BPETokenizer:
         specials = self._specials(allowed)
         if allowed == "none_raise":
             self._check_no_specials(data, starts, ends)
-        if self._split_regex is None:
+        if self._custom is None:
             return self._encoder.encode_documents(
                 data, starts, ends, specials, prepend, append, bits, num_threads, continues
             )
-        ids, offsets = self._encode_custom(data, starts, ends, specials, prepend, append)
+        ids, offsets = self._custom.encode(data, starts, ends, specials, prepend, append)
         return (ids.astype(np.uint16) if bits == 16 else ids), offsets
-
-    def _encode_custom(
-        self,
-        data: bytes | memoryview | NDArray[np.uint8],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        specials: SpecialSet,
-        prepend: Sequence[int] = (),
-        append: Sequence[int] = (),
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Encode by a pattern that is not compiled, with pre-tokens from `regex`."""
-        check_spans(len(data), starts, ends)
-        texts: list[bytes] = []
-        bounds: list[NDArray[np.int64]] = []
-        special_ids: list[NDArray[np.int64]] = []
-        spans_after: list[int] = []
-        at = spans = 0
-
-        def add(cuts: NDArray[np.int64], ids: NDArray[np.int64]) -> None:
-            nonlocal spans
-            bounds.append(cuts)
-            special_ids.append(ids)
-            spans += len(ids)
-
-        def add_ids(ids: Sequence[int]) -> None:
-            add(np.full(len(ids), at, np.int64), np.array(ids, np.int64))
-
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            text = bytes(data[start:end])
-            add_ids(prepend)
-            for part, special_id in self._segments(text, specials):
-                cuts = split_custom(self._split_regex or "", part)
-                add(cuts[:-1] + at, np.full(len(cuts) - 1, -1, np.int64))
-                texts.append(part.encode())
-                at += len(texts[-1])
-                if special_id is not None:
-                    add_ids([special_id])
-            add_ids(append)
-            spans_after.append(spans)
-        begins = np.concatenate([*bounds, np.array([at], np.int64)])
-        all_ids = np.concatenate([*special_ids, np.zeros(0, np.int64)])
-        ids, offsets = self._encoder.encode_spans(b"".join(texts), begins[:-1], begins[1:], all_ids)
-        return ids, offsets[np.array([0, *spans_after], np.int64)]
-
-    def _segments(self, text: bytes, specials: SpecialSet) -> Iterator[tuple[str, int | None]]:
-        """Yield the normalized text before each special token and the token's id, None at the end.
-
-        Raises:
-            InvalidUtf8Error: the text is not UTF-8.
-        """
-        matches = specials.find_all(text)
-        ids = specials.ids if matches else []
-        done = 0
-        for begin, end, index in [*matches, (len(text), len(text), -1)]:
-            part = self._normalize(_decode(text, done, begin))
-            if found := specials.find_normalized(part.encode()):
-                data = part.encode()
-                inner = 0
-                for start, stop, at in found:
-                    yield data[inner:start].decode(), specials.normalized_ids[at]
-                    inner = stop
-                part = data[inner:].decode()
-            yield part, ids[index] if index >= 0 else None
-            done = end
 
     def _encoded_text(self, text: bytes) -> bytes:
         """Return the parts of a text that tokens stand for, without spaces that encoding adds."""
         parts: list[bytes] = []
-        for part, special_id in self._segments(text, self._all_specials):
+        for part, special_id in find_segments(text, self._all_specials, self._normalizer):
             parts.append(part.encode())
             if special_id is not None:
-                parts.append(self._texts_of_specials[special_id].encode())
+                parts.append(self._tokens.special_texts[special_id].encode())
         return b"".join(parts)
 
     def _check_normalized(self, text: str | bytes) -> None:
@@ -890,77 +966,7 @@ class BPETokenizer:
                 "the normalizer changes; give `tokenizer.normalize(text)`"
             )
 
-    def _normalize(self, part: str) -> str:
-        """Normalize text without special tokens."""
-        if self._normalizer is None:
-            return part
-        return self._normalizer.normalize(part.encode()).decode()
-
     def _stream(self, specials: SpecialSet) -> TextStream:
-        def encode_custom(text: bytes) -> NDArray[np.uint32]:
-            bounds = np.array([0, len(text)])
-            return self._encode_custom(text, bounds[:1], bounds[1:], specials)[0]
-
         return TextStream(
-            self._encoder,
-            specials,
-            self._normalizer,
-            self._cut_by,
-            encode_custom=None if self._split_regex is None else encode_custom,
+            self._encoder, specials, self._normalizer, self._cut_by, custom=self._custom
         )
-
-
-def _to_list(ids: NDArray[np.integer]) -> list[int]:
-    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and len(ids)):
-        raise TypeError(
-            f"ids: expected an array of integers in one dimension, found {ids.dtype}"
-            f"{list(ids.shape)}"
-        )
-    values: list[int] = ids.tolist()
-    return values
-
-
-def _decode(text: bytes, begin: int, end: int) -> str:
-    try:
-        return text[begin:end].decode()
-    except UnicodeDecodeError as error:
-        at = begin + error.start
-        raise InvalidUtf8Error(
-            f"byte {at} of the text: expected UTF-8, found 0x{text[at : at + 4].hex().upper()}; "
-            "repair the text: a regular expression needs characters"
-        ) from None
-
-
-def _assign_special_ids(
-    vocab: Mapping[int, bytes],
-    merges: Iterable[tuple[bytes, bytes]],
-    special_tokens: Iterable[str] | Mapping[str, int],
-) -> dict[str, int]:
-    """Return the id of each special token: that of its entry in the vocabulary, or a new one."""
-    if isinstance(special_tokens, Mapping):
-        check_special_tokens(special_tokens)
-        for text, token_id in special_tokens.items():
-            found = vocab.get(token_id)
-            if found is not None and found != text.encode():
-                raise InvalidTokenizerError(
-                    f"special token {text!r}: expected an id that no other token has, found "
-                    f"{token_id}, which is {found!r} in the vocabulary"
-                )
-        return dict(special_tokens)
-    specials = check_special_tokens(special_tokens)
-    entries: dict[bytes, list[int]] = {text.encode(): [] for text in specials}
-    for token_id, token in vocab.items():
-        if token in entries:
-            entries[token].append(token_id)
-    ordinary = {bytes([b]) for b in range(256)} | {left + right for left, right in merges}
-    next_id = max(vocab, default=-1) + 1
-    ids: dict[str, int] = {}
-    for text in specials:
-        own = sorted(entries[text.encode()])
-        # If ordinary text can be merged into these bytes, one entry belongs to ordinary text.
-        if len(own) > (text.encode() in ordinary):
-            ids[text] = own[0]
-        else:
-            ids[text] = next_id
-            next_id += 1
-    return ids

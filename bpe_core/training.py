@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import warnings
@@ -17,7 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bpe_core._native import MergeLearner, separator_problem
-from bpe_core.counting import Errors, check_path, count_files
+from bpe_core.counting import (
+    Errors,
+    Source,
+    SplitRules,
+    check_path,
+    count_by_rules,
+    name_files,
+)
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 from bpe_core.extending import add_special_tokens, check_counted_as_encoded, make_learner
@@ -28,11 +36,18 @@ from bpe_core.special_tokens import check_special_tokens
 if TYPE_CHECKING:
     from bpe_core.tokenizer import BPETokenizer
 
-__all__ = ["StopReason", "TieBreak", "TrainingResult", "train_bpe", "train_from_counts"]
+__all__ = [
+    "StopReason",
+    "TieBreak",
+    "TrainingResult",
+    "train_bpe",
+    "train_from_counts",
+    "train_from_iterator",
+]
 
 TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface", "first_seen"]
 StopReason: TypeAlias = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
-Progress: TypeAlias = "bool | Callable[[int, int], None]"
+Progress: TypeAlias = "bool | Callable[[int, int], None] | Callable[[int, int, bytes], None]"
 
 # In training.json too, whose bytes stay the same.
 STOP_REASONS: dict[str, str] = {
@@ -40,6 +55,7 @@ STOP_REASONS: dict[str, str] = {
     "below_min_frequency": "no pair left is as frequent as min_frequency asks",
     "no_pairs_left": "no pair is left to merge",
 }
+_IN_MEMORY = "For texts in memory: train_from_iterator(texts, …)."
 _MERGES_A_STEP = 256  # between two updates of the progress display
 
 
@@ -57,6 +73,9 @@ class TrainingResult:
     model: TokenizerModel
     merge_counts: list[int]
     stop_reason: StopReason
+
+    def __repr__(self) -> str:
+        return f"TrainingResult({self.model!r}, stop_reason={self.stop_reason!r})"
 
     @cached_property
     def merges(self) -> list[tuple[bytes, bytes]]:
@@ -124,7 +143,8 @@ def train_bpe(
         separator: An additional text at which the text is cut; None for special tokens only.
         errors: "strict", "replace" or "ignore" for invalid UTF-8.
         num_threads: Number of threads for counting; 0 for all cores.
-        progress: True to show progress, or a function called with (merges made, merges wanted).
+        progress: True to show progress, or a function called with (merges made, merges wanted),
+            and with the newest token if it has a third parameter.
 
     Returns:
         (vocab, merges): id to bytes, and pairs of bytes in the order in which they were merged.
@@ -142,31 +162,104 @@ def train_bpe(
     """
     paths = _check_paths(input_path)
     specials = check_special_tokens(special_tokens)
-    start = _make_start(specials, {"pattern": pattern})
-    _check_vocab_size(vocab_size, start)
     options = _Options.check(
         tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens
     )
-    counts = count_files(
-        paths,
-        pattern=pattern_with_rules(
-            pattern, split_categories=split_categories, max_digits=max_digits
-        ),
-        special_tokens=specials,
-        normalizer=normalizer,
-        normalize_quotes=normalize_quotes,
-        separator=_check_separator(separator),
-        errors=errors,
-        num_threads=num_threads,
-        in_order=tie_break == "first_seen",
+    _check_vocab_size(vocab_size, _make_start(specials, {"pattern": pattern}))
+    separators = [text for text in _check_separator(separator) if text not in specials]
+    rules = SplitRules(
+        pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits),
+        specials,
+        tuple(separators),
+        normalizer,
+        normalize_quotes,
     )
+    result = _train_on_text(paths, rules, errors, num_threads, vocab_size, options, progress)
+    return result.vocab, result.merges
+
+
+def train_from_iterator(
+    texts: Iterable[str] | Iterable[bytes],
+    vocab_size: int,
+    special_tokens: Iterable[str] = (),
+    *,
+    pattern: str = "gpt2",
+    normalizer: str | None = None,
+    normalize_quotes: bool = False,
+    split_categories: bool = False,
+    max_digits: int | None = None,
+    tie_break: TieBreak = "lexicographic",
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    forbidden_tokens: Iterable[bytes] = (),
+    forbid_whitespace_tokens: bool = False,
+    errors: Errors = "strict",
+    num_threads: int = 0,
+    progress: Progress = False,
+) -> TrainingResult:
+    """Train a byte-level BPE tokenizer on texts in memory, or on any iterable of texts.
+
+    Texts are counted as they come, in the given number of threads, and not kept: memory depends on
+    the number of distinct pre-tokens. The tokenizer is that of `train_bpe` for files with the same
+    texts.
+
+    Args:
+        texts: Documents, each a str or UTF-8 bytes. No pre-token crosses their ends.
+        vocab_size: The number of ids to reach: special tokens, the 256 bytes and merges.
+        special_tokens, pattern, normalizer, normalize_quotes, split_categories, max_digits,
+            tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens,
+            errors, num_threads, progress: See `train_bpe`.
+
+    Raises:
+        TrainingError: A text has another type, or is given alone instead of in a list; the list
+            contains names of files; the vocabulary is too small for the bytes and special tokens.
+        InvalidUtf8Error: Invalid UTF-8, with errors="strict".
+
+    Warns:
+        UserWarning: The texts are too small for the vocabulary; fewer merges were made.
+
+    Example:
+        >>> result = train_from_iterator(["low low", "lower"], 258, ["<|endoftext|>"])
+        >>> result.merges
+        [(b'o', b'w')]
+        >>> result.tokenizer().encode("low<|endoftext|>")
+        [109, 257, 0]
+    """
+    specials = check_special_tokens(special_tokens)
+    options = _Options.check(
+        tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens
+    )
+    _check_vocab_size(vocab_size, _make_start(specials, {"pattern": pattern}))
+    rules = SplitRules(
+        pattern_with_rules(pattern, split_categories=split_categories, max_digits=max_digits),
+        specials,
+        (),
+        normalizer,
+        normalize_quotes,
+    )
+    documents = _check_texts(texts)
+    return _train_on_text(documents, rules, errors, num_threads, vocab_size, options, progress)
+
+
+def _train_on_text(
+    source: Source,
+    rules: SplitRules,
+    errors: Errors,
+    num_threads: int,
+    vocab_size: int,
+    options: _Options,
+    progress: Progress,
+) -> TrainingResult:
+    in_order = options.tie_break == "first_seen"
+    counts = count_by_rules(source, rules, errors, num_threads, in_order)
+    start = _make_start(rules.special_tokens, counts.metadata)
     result = _train(options.learner(counts), start, [vocab_size], counts, options, progress)[0]
     if len(result.model) < vocab_size:
         warnings.warn(
             f"training reached {len(result.model)} of {vocab_size} ids: {result.explain_stop()}",
-            stacklevel=2,
+            stacklevel=3,
         )
-    return result.vocab, result.merges
+    return result
 
 
 @overload
@@ -264,11 +357,12 @@ def train_from_counts(
         check_counted_as_encoded(options.base, counts)
         start = add_special_tokens(options.base, specials)
     _warn_of_uncut_tokens(specials, counts)
-    sizes = list(vocab_size) if isinstance(vocab_size, Iterable) else [vocab_size]
+    is_one = isinstance(vocab_size, str) or not isinstance(vocab_size, Iterable)
+    sizes: list[int] = [vocab_size] if is_one else list(vocab_size)  # type: ignore[arg-type, list-item]
     for size in sizes:
         _check_vocab_size(size, start)
     found = _train(options.learner(counts), start, sizes, counts, options, progress)
-    return found if isinstance(vocab_size, Iterable) else found[0]
+    return found[0] if is_one else found
 
 
 def _warn_of_uncut_tokens(specials: tuple[str, ...], counts: PretokenCounts) -> None:
@@ -404,16 +498,32 @@ def _check_paths(
 ) -> list[Path]:
     is_one = isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable)
     listed: Iterable[object] = [given] if is_one else given  # type: ignore[assignment]
-    paths = [check_path(path, "input_path") for path in listed]
+    paths = [check_path(path, "input_path", _IN_MEMORY) for path in listed]
     for path in paths:
         if not path.is_file():
-            raise TrainingError(f"input_path: expected a file, found none at {str(path)!r}")
+            raise TrainingError(
+                f"input_path: expected a file, found none at {str(path)!r}. {_IN_MEMORY}"
+            )
     return paths
 
 
-def _check_separator(separator: str | bytes | None) -> str | None:
+def _check_texts(texts: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes]:
+    if isinstance(texts, (str, bytes, os.PathLike)) or not isinstance(texts, Iterable):
+        raise TrainingError(
+            f"texts: expected several texts, found one {type(texts).__name__}; give a list, or "
+            "for files: train_bpe(paths, …)"
+        )
+    if name_files(texts):
+        raise TrainingError(
+            f"texts: expected texts, found names of files ({next(iter(texts))!r}); for files: "
+            "train_bpe(paths, …)"
+        )
+    return iter(texts)
+
+
+def _check_separator(separator: str | bytes | None) -> list[str]:
     if separator is None:
-        return None
+        return []
     try:
         # Encode and decode: text with a lone surrogate is invalid, too.
         encoded = separator.encode() if isinstance(separator, str) else separator
@@ -426,7 +536,7 @@ def _check_separator(separator: str | bytes | None) -> str | None:
             f"separator: expected text that can be found in one way only, found {separator!r}: "
             f"{problem}; give another, or None"
         )
-    return text
+    return [text]
 
 
 def _check_vocab_size(vocab_size: int, start: TokenizerModel) -> None:
@@ -449,7 +559,9 @@ def _check_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
     return listed
 
 
-def _learn(learner: MergeLearner, first: int, wanted: int, show: Callable[[int], None]) -> None:
+def _learn(
+    learner: MergeLearner, first: int, wanted: int, show: Callable[[int, bytes], None]
+) -> None:
     """Learn up to a number of new tokens; `first` is the number of existing ones."""
     goes_on = True
     while goes_on:
@@ -461,7 +573,7 @@ def _learn(learner: MergeLearner, first: int, wanted: int, show: Callable[[int],
                 "vocabulary, and its few pre-tokens merge into single tokens; ask for a smaller "
                 "vocab_size, or give min_frequency=2 or max_token_bytes"
             )
-        show(learner.num_symbols - first)
+        show(learner.num_symbols - first, learner.symbol(learner.num_symbols - 1))
 
 
 def _make_result(
@@ -501,15 +613,20 @@ def _get_merge_counts(model: TokenizerModel) -> NDArray[np.int64]:
 
 
 @contextmanager
-def report_progress(progress: Progress, wanted: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that reports the number of merges to `progress`, or to a progress bar."""
+def report_progress(progress: Progress, wanted: int) -> Iterator[Callable[[int, bytes], None]]:
+    """Yield a function that reports the number of merges and the newest token.
+
+    It reports them to `progress`, or to a progress bar.
+    """
     if callable(progress):
-        yield lambda made: progress(made, wanted)
+        parameters = len(inspect.signature(progress).parameters)
+        report: Callable[..., None] = progress
+        yield lambda made, newest: report(*(made, wanted, newest)[: max(parameters, 2)])
     elif not progress:
-        yield lambda made: None
+        yield lambda made, newest: None
     else:
         from rich.progress import Progress as Bar
 
         with Bar() as bar:
             task = bar.add_task("learning merges", total=wanted)
-            yield lambda made: bar.update(task, completed=made)
+            yield lambda made, newest: bar.update(task, completed=made)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from pipelines.config import BuildConfig
+from pipelines.console import progress
 from pipelines.manifest.stage import COUNT, ENCODE
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
@@ -141,6 +142,8 @@ def _run_stage(
         run: function of the last stage of the command, which runs the earlier ones.
         discards: functions that remove the files of stages, and return warnings.
     """
+    progress.expect(context.stages)
+    progress.describe("listing the input files")
     context.check()
     check_samples(context)
     with suppress(Submitted), context.lock:

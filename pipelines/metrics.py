@@ -66,6 +66,7 @@ class Meter:
         self._report = report
         self._seconds: dict[Part, float] = {}
         self._inner = 0.0  # seconds of the timed part that belong to nested parts
+        self._task_bytes = 0
 
     def add(self, **amounts: int) -> None:
         """Add amounts to counters, given by name."""
@@ -77,7 +78,9 @@ class Meter:
         """Count the documents of a batch, a long one at its first chunk, and its rejects."""
         rejects = sum(reject.reason not in REASONS_OF_FILES for reject in batch.rejects)
         documents = len(batch) if batch.part == 0 else 0
-        self.add(documents=documents, bytes=int(batch.num_bytes.sum()), rejects=rejects)
+        size = int(batch.num_bytes.sum())
+        self._task_bytes += size
+        self.add(documents=documents, bytes=size, rejects=rejects)
 
     @contextmanager
     def time(self, part: Part) -> Iterator[None]:
@@ -107,10 +110,12 @@ class Meter:
             self._report(distribution_name(part), round(seconds * _SECOND))
         self._seconds.clear()
 
-    def finish_task(self) -> None:
-        """Count a finished task, and report its times."""
+    def finish_task(self, planned_bytes: int = 0) -> None:
+        """Count a finished task, of so many planned bytes, and report its times."""
         self.report_times()
         self.add(tasks=1)
+        progress.note(planned=planned_bytes, finished_bytes=self._task_bytes)
+        self._task_bytes = 0
 
 
 @dataclass(frozen=True, kw_only=True)

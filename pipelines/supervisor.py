@@ -196,6 +196,8 @@ class _SignalForwarder:
         self.received = number
         if self._child is not None:
             self._send(signal.SIGKILL if repeated else number)
+            if repeated and number == signal.SIGINT:
+                print("Interrupted at once; finished work is kept.", file=sys.stderr)
 
     def _send(self, number: int) -> None:
         assert self._child is not None

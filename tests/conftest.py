@@ -7,6 +7,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, nullcontext
@@ -28,6 +29,11 @@ FULL = os.environ.get("TESTS") == "nightly"
 SANITIZED = "ASAN_OPTIONS" in os.environ
 
 limits.watch_processes()
+# Collecting garbage takes half of the time in which modules are imported and tests collected.
+gc.disable()
+
+# Tests of progress choose a display; the others are only disturbed by it.
+os.environ.setdefault("BEAM_BPE_PROGRESS", "none")
 
 # In memory, where there is such a place: on a disk each fsync takes milliseconds.
 if not FULL and os.access("/dev/shm", os.W_OK):
@@ -41,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for marker in ("beam", "process", "slow"):
                 item.add_marker(marker)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, of tests alone."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -41,6 +41,7 @@ from bpe_core.errors import (
 )
 from bpe_core.formats.files import Location
 from bpe_core.patterns import WHITESPACE_WORDS
+from bpe_core.short_repr import format_fields
 from bpe_core.training import STOP_REASONS, Progress, report_progress
 
 __all__ = ["CharBPETokenizer"]
@@ -319,7 +320,8 @@ class CharBPETokenizer:
             max_token_bytes: Skip merges that would make a longer token; the end of a word counts
                 with the bytes of its text.
             forbidden_tokens: Skip merges that would make one of these tokens.
-            progress: True to show progress, or a function called with (merges made, merges wanted).
+            progress: True to show progress, or a function called with (merges made, merges wanted),
+                and with the newest token if it has a third parameter.
 
         Raises:
             TrainingError: See `train`; or the counts have another pattern, or the tie-break is
@@ -496,9 +498,9 @@ class CharBPETokenizer:
         return functools.partial(_rebuilt, type(self)), (self._settings.as_json(), content)
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{k}={v!r}" for k, v in self._settings.as_json().items())
         merges = 0 if self._state is None else len(self._state.merges)
-        return f"CharBPETokenizer({len(self)} tokens, {merges} merges, {settings})"
+        sizes = f"{len(self)} tokens", f"{merges} merges"
+        return format_fields("CharBPETokenizer", self._settings.as_json(), *sizes)
 
     # --- encoding
 

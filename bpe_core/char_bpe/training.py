@@ -108,7 +108,7 @@ def learn(
     settings: Settings,
     options: Options,
     on_merge: Callable[[str, str, int, int], None] | None = None,
-    on_step: Callable[[int], None] | None = None,
+    on_step: Callable[[int, bytes], None] | None = None,
 ) -> Learned:
     """Merge the most frequent pair of adjacent tokens, repeatedly.
 
@@ -121,7 +121,7 @@ def learn(
         settings: Settings of the tokenizer.
         options: Options of the training.
         on_merge: Called for each merge with (left, right, count of the pair, number of tokens).
-        on_step: Called with the number of merges from time to time.
+        on_step: Called with the number of merges and the newest token from time to time.
 
     Raises:
         TrainingError: The vocabulary is smaller than the tokens that precede the merges.
@@ -172,7 +172,7 @@ def learn(
             if on_merge is not None:
                 on_merge(tokens[a], tokens[b], count, len(vocab))
         if on_step is not None:
-            on_step(len(learned.merges))
+            on_step(len(learned.merges), tokens[-1].encode() if tokens else b"")
     return _stopped(learned, learner.stop_reason)
 
 

@@ -37,6 +37,7 @@ from bpe_core.formats.gpt2 import read_vocab_merges, write_vocab_merges
 from bpe_core.formats.huggingface import read_huggingface, write_huggingface
 from bpe_core.formats.minbpe import minbpe_bytes, read_minbpe, write_minbpe
 from bpe_core.formats.ranks import read_tiktoken, write_tiktoken
+from bpe_core.formats.reading import load_any, read_ranks, read_tokenizer
 from bpe_core.formats.sentencepiece import read_sentencepiece, write_sentencepiece
 from bpe_core.formats.tekken import read_tekken
 
@@ -49,14 +50,17 @@ __all__ = [
     "TokenizerFile",
     "WrittenFormat",
     "find_tokenizer",
+    "load_any",
     "load_tokenizer",
     "minbpe_bytes",
     "read_arrow",
     "read_huggingface",
     "read_minbpe",
+    "read_ranks",
     "read_sentencepiece",
     "read_tekken",
     "read_tiktoken",
+    "read_tokenizer",
     "read_vocab_merges",
     "save_tokenizer",
     "write_arrow",

@@ -25,7 +25,7 @@ from bpe_core.formats.files import (
     read_bytes,
     write_file,
 )
-from bpe_core.model import TokenizerModel
+from bpe_core.model import SPACE_RULES, TokenizerModel
 
 Item = TypeVar("Item", int, str)
 
@@ -81,6 +81,7 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
         "ignore_merges": json.dumps(model.ignore_merges),
         **{name: value for name in _TEXTS if (value := getattr(model, name)) is not None},
         **({"normalize_quotes": "true"} if model.normalize_quotes else {}),
+        **dict.fromkeys(model.space_rules, "true"),
         **({} if model.unknown_id is None else {"unknown_id": str(model.unknown_id)}),
         **({"token_flags": _dump_flags(model)} if model.token_flags else {}),
         **{name: json.dumps(values) for name, values in _lists_of(model).items() if values},
@@ -189,6 +190,7 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         token_flags=_token_flags(metadata, location),
         unknown_id=_unknown_id(metadata, location),
         characters=_characters(metadata, location),
+        **{name: metadata.get(name) == "true" for name in SPACE_RULES},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -142,10 +142,19 @@ def _in_directory(
             "one tokenizer: " + ", or ".join([*wanted, *endings]),
             ", ".join(file for _, file in found) + "; name the file"
             if found
-            else "none of them" + ("" if format_ is None else f" of the format {format_}"),
+            else _describe_others(names, format_),
         )
     name, file = found[0]
     return TokenizerFile(format=name, location=join(directory, file))
+
+
+def _describe_others(names: Sequence[str], format_: FormatName | None) -> str:
+    if format_ is not None:
+        return f"none of them of the format {format_}"
+    if not names:
+        return "none of them: the directory is empty"
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"none of them, only {', '.join(sorted(names)[:8])}{more}"
 
 
 def _format_of(location: Location) -> FormatName:

@@ -136,6 +136,7 @@ def _summary(model: TokenizerModel) -> dict[str, object]:
         "normalizer": model.normalizer,
         "normalize_quotes": model.normalize_quotes,
         **({"characters": model.characters.to_json()} if model.characters else {}),
+        **dict.fromkeys(model.space_rules, True),
         "ignore_merges": model.ignore_merges,
         "tie_break": model.tie_break,
         "stop_reason": model.stop_reason,

@@ -43,6 +43,11 @@ def refuse_normalization(model: TokenizerModel) -> None:
             "its merges are of characters, as SentencePiece's, and the format is for byte-level "
             "tokenizers"
         )
+    if model.space_rules:
+        raise CannotHoldError(
+            f"spaces are added to text or left out ({', '.join(model.space_rules)}), which the "
+            "format cannot say"
+        )
     if model.normalizer is not None or model.normalize_quotes:
         steps = [model.normalizer, "normalize_quotes" if model.normalize_quotes else None]
         raise CannotHoldError(

@@ -30,8 +30,8 @@ from bpe_core.formats.files import (
     refuse_normalization,
     write_file,
 )
-from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.model import MAX_ID, TokenizerModel
+from bpe_core.stand_ins import from_stand_ins, to_stand_ins
 
 _HEADER = "#version: 0.2"
 

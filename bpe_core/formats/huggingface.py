@@ -40,13 +40,13 @@ from bpe_core.formats.gpt2 import (
 )
 from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
 from bpe_core.formats.merges import FileMerges, read_tokenizer_json
-from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, pattern_of, pre_tokenizer_of
+from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, Splitting, pre_tokenizer_of, splitting_of
 from bpe_core.formats.ranks import makes_its_tokens
-from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.formats.template import around_of, post_processor_of
 from bpe_core.model import TokenizerModel
 from bpe_core.normalization import QUOTES
 from bpe_core.special_tokens import TOKEN_FLAGS
+from bpe_core.stand_ins import from_stand_ins, to_stand_ins
 
 _END_OF_TEXT = "<|endoftext|>"
 _NORMALIZERS = {"NFC": "nfc", "NFKC": "nfkc"}
@@ -117,7 +117,9 @@ def _bytes_json(model: TokenizerModel) -> dict[str, Any]:
     _check_whole_pretokens(model)
     return {
         "normalizer": _normalizer_json(_unicode_steps(model)),
-        "pre_tokenizer": pre_tokenizer_of(model.pattern),
+        "pre_tokenizer": pre_tokenizer_of(
+            Splitting(model.pattern, model.prefix_space, model.drop_white_space)
+        ),
         "decoder": {**BYTE_LEVEL, "use_regex": True},
         "model": {
             **_MODEL,
@@ -217,7 +219,7 @@ def _read_bytes(
 ) -> dict[str, Any]:
     _check_model(location, model)
     _check_bytes(location, vocab)
-    pattern = pattern_of(location, root.get("pre_tokenizer"))
+    splitting = splitting_of(location, root.get("pre_tokenizer"))
     _check_decoder(location, root.get("decoder"))
     normalizer, normalize_quotes = _normalizer_of(location, root.get("normalizer"))
     _check_apart(location, specials, vocab, ())
@@ -233,7 +235,7 @@ def _read_bytes(
         "token_bytes": tokens.tokens,
         "merges": rows,
         "special_tokens": specials,
-        "pattern": pattern,
+        **splitting._asdict(),
         # Left out where it changes nothing.
         "ignore_merges": model.get("ignore_merges", False)
         and not makes_its_tokens(tokens.ids, tokens.tokens, rows),

@@ -1,26 +1,36 @@
 r"""The pre_tokenizer of tokenizer.json: how text is split before merges apply.
 
-The reader accepts chains of `Split`, `Digits` and `Punctuation` that end in `ByteLevel`, as in
-published byte-level tokenizers:
+The reader accepts chains with one `ByteLevel`, as in published byte-level tokenizers:
 
-- GPT-2: `ByteLevel` with its own pattern;
+- GPT-2: `ByteLevel` with its own pattern; RoBERTa: with `add_prefix_space` too;
 - Llama 3, Qwen, gpt-oss: one `Split`, then `ByteLevel` without a pattern;
 - SmolLM, StarCoder: `Digits`, then `ByteLevel` with its own pattern;
-- DeepSeek: several `Split`, then `ByteLevel`.
+- DeepSeek: several `Split`, then `ByteLevel`;
+- Falcon: `Punctuation`, `ByteLevel`, `Digits`, `Split`.
 
 More than one splitting step is a chain of patterns (`bpe_core.patterns`). Expressions are read as
 Oniguruma reads them, and written in the syntax of `regex` where the two differ; what a behavior
-makes of matches is part of the expression. What drops text is refused, and so is any other
-pre-tokenizer.
+makes of matches is part of the expression. Steps behind `ByteLevel` see the stand-ins of bytes.
+
+`Whitespace` and `WhitespaceSplit` leave out white space; where they come first, that is a rule of
+the tokenizer. Anything else that drops text is refused, and so is any other pre-tokenizer.
 """
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_args
 
 from bpe_core.formats.files import CannotHoldError, Location, malformed, quoted
 from bpe_core.formats.json_values import expect, object_of, steps_of
-from bpe_core.patterns import PATTERNS, THEN, resolve_pattern
+from bpe_core.patterns import (
+    PATTERNS,
+    SPLITS_AT_WHITE_SPACE,
+    THEN,
+    THEN_BYTES,
+    ChainStep,
+    resolve_pattern,
+)
 from bpe_core.split_patterns.parser import parse
 from bpe_core.split_patterns.sets import Named, Span, Union
 from bpe_core.split_patterns.syntax import Character, Node, Sequence, UnsupportedPatternError
@@ -35,62 +45,119 @@ BYTE_LEVEL = {
 _PUNCTUATION = Character(
     Union((Span(33, 47), Span(58, 64), Span(91, 96), Span(123, 126), Named("gc=P")))
 )
+_DROPPING = dict(zip(SPLITS_AT_WHITE_SPACE, ("WhitespaceSplit", "Whitespace"), strict=True))
 _NAMES = {regex: name for name, regex in reversed(PATTERNS.items())}
 
 
-def pre_tokenizer_of(pattern: str) -> dict[str, object]:
-    """Return the pre_tokenizer that splits like the pattern.
+class Splitting(NamedTuple):
+    """How text is split: a pattern, and the rules for spaces of `TokenizerModel`."""
+
+    pattern: str
+    prefix_space: bool = False
+    drop_white_space: bool = False
+
+
+def pre_tokenizer_of(splitting: Splitting) -> dict[str, Any]:
+    """Return the pre_tokenizer that splits so.
 
     Raises:
         CannotHoldError: The library may read a custom pattern differently.
     """
+    pattern, prefix_space, drop_white_space = splitting
     resolved = resolve_pattern(pattern)
-    if resolved.name == "none":
-        return dict(BYTE_LEVEL)
-    if resolved.name == "gpt2":
-        return {**BYTE_LEVEL, "use_regex": True}
+    byte_level = {**BYTE_LEVEL, "add_prefix_space": prefix_space}
+    if resolved.name == "none" and not drop_white_space:
+        return byte_level
+    if resolved.name == "gpt2" and not drop_white_space:
+        return {**byte_level, "use_regex": True}
+    dropping: list[dict[str, Any]] = []
+    steps = resolved.steps
+    if steps[0].regex == PATTERNS["none"]:
+        steps = steps[1:]
+    if drop_white_space:
+        dropping = [{"type": _DROPPING[steps[0].regex]}]
+        steps = steps[1:]
     try:
-        steps = [translate(step, "regex", "oniguruma") for step in resolved.steps]
+        splits = [_step_of(step) for step in steps]
     except UnsupportedPatternError as error:
         raise CannotHoldError(
             f"the custom pattern may mean something else to Hugging Face's regex engine: {error}"
         ) from None
-    splits = [
-        {"type": "Split", "pattern": {"Regex": step}, "behavior": "Isolated", "invert": False}
-        for step in steps
-    ]
-    return {"type": "Sequence", "pretokenizers": [*splits, dict(BYTE_LEVEL)]}
+    num_before = sum(not step.of_bytes for step in steps)
+    before, after = splits[:num_before], splits[num_before:]
+    if prefix_space and [step.regex for step in steps[:num_before]] == [PATTERNS["gpt2"]]:
+        return {"type": "Sequence", "pretokenizers": [{**byte_level, "use_regex": True}, *after]}
+    if prefix_space and before:
+        raise CannotHoldError(
+            "a space is put before the text and not before each of its pieces, which the format "
+            "can only say of GPT-2's pattern"
+        )
+    return {"type": "Sequence", "pretokenizers": [*dropping, *before, byte_level, *after]}
 
 
-def pattern_of(location: Location, pre_tokenizer: Any) -> str:
-    """Return the pattern that splits like a pre_tokenizer.
+def splitting_of(location: Location, pre_tokenizer: Any) -> Splitting:
+    """Return how a pre_tokenizer splits text.
 
     Raises:
-        FormatError: There is none; the message names the step.
+        FormatError: It does something else; the message names the step.
     """
     steps = steps_of(location, "pre_tokenizer", pre_tokenizer, "pretokenizers")
     types = [step.get("type") for step in steps]
     # Not a set: the types in a damaged file may not be hashable.
-    known = all(type_ in ("Split", "Digits", "Punctuation") for type_ in types[:-1])
-    if not types or types[-1] != "ByteLevel" or not known:
+    known = all(type_ == "ByteLevel" or type_ in list(_READERS) for type_ in types)
+    if types.count("ByteLevel") != 1 or not known:
         raise malformed(
             location,
             "pre_tokenizer",
-            "steps of type Split, Digits or Punctuation, and ByteLevel as the last",
+            f"steps of type {', '.join(_READERS)}, and one ByteLevel",
             quoted(types),
         )
-    readers = {"Split": _split, "Digits": _digits, "Punctuation": _punctuation}
-    expressions = [readers[step["type"]](location, step) for step in steps[:-1]]
-    byte_level = steps[-1]
-    expect(location, "ByteLevel.add_prefix_space", byte_level.get("add_prefix_space", True), False)
+    at = types.index("ByteLevel")
+    byte_level = steps[at]
+    prefix_space = byte_level.get("add_prefix_space", True)
+    expect(location, "ByteLevel.add_prefix_space", prefix_space, True, False)
+    if prefix_space and at > 0:
+        raise malformed(
+            location,
+            "ByteLevel.add_prefix_space",
+            f"false behind {types[at - 1]}, as it would put a space before every piece of a word",
+            "true",
+        )
+    drops = False
+    for i, type_ in enumerate(types[:at]):
+        if type_ in _DROPPING.values():
+            if i > 0:
+                raise malformed(
+                    location, "pre_tokenizer", f"{type_} as the first step", quoted(types)
+                )
+            drops = True
     use_regex = byte_level.get("use_regex", True)
     expect(location, "ByteLevel.use_regex", use_regex, True, False)
+    before, after = (
+        [_READERS[step["type"]](location, step) for step in part]
+        for part in (steps[:at], steps[at + 1 :])
+    )
     if use_regex:
-        expressions.append(PATTERNS["gpt2"])
-    if not expressions:
-        return "none"
-    pattern = THEN.join(expressions)
-    return _NAMES.get(pattern, pattern)
+        before.append(PATTERNS["gpt2"])
+    pattern = THEN_BYTES.join([THEN.join(before) or PATTERNS["none"], *after])
+    return Splitting(_NAMES.get(pattern, pattern), prefix_space, drops)
+
+
+def _step_of(step: ChainStep) -> dict[str, Any]:
+    """Return the step that splits as one of a chain of patterns does.
+
+    Raises:
+        UnsupportedPatternError: The library cannot read it in the same way.
+    """
+    if step.of_bytes and step.regex in _DROPPING:
+        return {"type": _DROPPING[step.regex]}  # no stand-in is white space
+    written = translate(step.regex, "regex", "oniguruma")
+    return {
+        "type": "Split",
+        "pattern": {"Regex": written},
+        "behavior": "Isolated",
+        "invert": False,
+    }
 
 
 def _split(location: Location, split: dict[str, Any]) -> str:
@@ -144,3 +211,12 @@ def _punctuation(location: Location, step: dict[str, Any]) -> str:
         return write(isolate(_PUNCTUATION, behavior, invert=False), "regex")
     except UnsupportedPatternError as error:
         raise malformed(location, where, "one that drops no text", str(error)) from None
+
+
+_READERS: dict[str, Callable[[Location, dict[str, Any]], str]] = {
+    "Split": _split,
+    "Digits": _digits,
+    "Punctuation": _punctuation,
+    "WhitespaceSplit": lambda location, step: SPLITS_AT_WHITE_SPACE[0],
+    "Whitespace": lambda location, step: SPLITS_AT_WHITE_SPACE[1],
+}

@@ -13,6 +13,8 @@
 #include "merge_rules.hpp"
 #include "scanner.hpp"
 #include "scanner_masks.hpp"
+#include "unicode_tables.hpp"
+#include "utf8.hpp"
 #include "whole_tokens.hpp"
 
 namespace bpe {
@@ -23,6 +25,7 @@ struct EncoderParts {
   const WholeTokens& whole;
   const Scanner& scan;
   BatchMerger merge_batch;
+  bool drops_white_space;  // pre-tokens that begin with it have no ids
 };
 
 // Cache and scratch memory of one thread at a time.
@@ -69,6 +72,11 @@ struct LookupBatch {
   size_t length(size_t i) const { return bounds[i + 1] - bounds[i]; }
 };
 
+inline bool begins_with_white_space(const uint8_t* text, size_t size) {
+  const uint32_t first = decode_utf8(text, size).code_point;
+  return first != kInvalidCodePoint && (class_of_code_point(first) & kWhiteSpace) != 0;
+}
+
 // The ids of pre-token i of the batch, which are not in place in its line of the cache. Valid until
 // the next call. Throws UnknownByte.
 template <class Inline>
@@ -91,11 +99,14 @@ IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const Loo
     const IdsView found = find(i);
     if (found.data != nullptr) return found;
   }
-  const auto find_whole = [&](size_t k) {
-    return parts.whole.find(batch.keys[k], batch.bytes(k), batch.length(k));
+  const auto find_whole = [&](size_t k) -> IdsView {
+    if (parts.drops_white_space && begins_with_white_space(batch.bytes(k), batch.length(k))) {
+      return {workspace.ids.data(), 0};
+    }
+    const uint32_t* const id = parts.whole.find(batch.keys[k], batch.bytes(k), batch.length(k));
+    return {id, id != nullptr ? size_t{1} : 0};
   };
-  if (const uint32_t* const id = find_whole(i); id != nullptr) {
-    const IdsView ids = {id, 1};
+  if (const IdsView ids = find_whole(i); ids.data != nullptr) {
     return is_cached ? insert(i, ids) : ids;
   }
   if (length > BatchItem::kMostBytes) {
@@ -110,7 +121,7 @@ IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const Loo
   for (size_t k = i; k < batch.size && n < Workspace::kItems; ++k) {
     if (batch.length(k) > BatchItem::kMostBytes) continue;
     if (k > i && (IdCache::is_in(*batch.lines[k], batch.keys[k]) || find(k).data != nullptr ||
-                  find_whole(k) != nullptr)) {
+                  find_whole(k).data != nullptr)) {
       continue;
     }
     BatchItem& item = workspace.items[n];

@@ -76,10 +76,21 @@ SegmentEncoder<uint32_t> Encoder::segment_encoder() const {
 
 bool Encoder::has_space_prefix(std::string_view segment, size_t from, bool continues) const {
   using enum SpacePrefix::Place;
-  if (space_prefix_.place == nowhere) return false;
+  if (space_prefix_.place == nowhere || space_prefix_.place == byte_level) return false;
   if (from == 0 ? continues : space_prefix_.place != every_segment) return false;
   if (segment.empty()) return space_prefix_.place == document;
   return space_prefix_.before_space || !(segment.starts_with(' ') || segment.starts_with("\u2581"));
+}
+
+template <class Id>
+void Encoder::encode_byte_level(SegmentEncoder<Id> encode, const EncoderParts& parts,
+                                Workspace& workspace, std::string_view segment,
+                                IdBuffer<Id>& ids) const {
+  if (segment.empty()) return;
+  std::string& prefixed = workspace.prefixed;
+  prefixed.assign(segment.starts_with(' ') ? 0 : 1, ' ').append(segment);
+  encode(parts, workspace, reinterpret_cast<const uint8_t*>(prefixed.data()), prefixed.size(),
+         prefixed.size(), ids);
 }
 
 template <class Id>
@@ -99,7 +110,7 @@ template <class Id>
 void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& documents,
                                const SpecialTokens& specials, const Affixes& affixes,
                                bool continues, IdBuffer<Id>& ids, int64_t* offsets) const {
-  const EncoderParts parts{rules_, whole_, scanner_, merge_batch_};
+  const EncoderParts parts{rules_, whole_, scanner_, merge_batch_, drops_white_space_};
   const SegmentEncoder<Id> encode = segment_encoder<Id>();
   size_t bytes = 0;
   for (size_t i = 0; i < documents.n; ++i) bytes += documents.bytes_of(i);
@@ -121,13 +132,21 @@ void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& docume
       }
       const auto* const bytes = reinterpret_cast<const uint8_t*>(part.data());
       const size_t part_readable = is_source ? readable - from : part.size();
+      const auto encode_segment = [&](size_t begin, size_t end) {
+        if (space_prefix_.place == SpacePrefix::Place::byte_level &&
+            !(continues && begin + from == 0)) {
+          encode_byte_level(encode, parts, workspace, part.substr(begin, end - begin), ids);
+        } else {
+          encode(parts, workspace, bytes + begin, end - begin, part_readable - begin, ids);
+        }
+      };
       SpecialMatch match;
       while (specials.normalized.find(bytes, part.size(), done, match)) {
-        encode(parts, workspace, bytes + done, match.begin - done, part_readable - done, ids);
+        encode_segment(done, match.begin);
         ids.push_back(static_cast<Id>(specials.normalized_ids[match.index]));
         done = match.end;
       }
-      encode(parts, workspace, bytes + done, part.size() - done, part_readable - done, ids);
+      encode_segment(done, part.size());
     };
     size_t begin = 0;
     SpecialMatch match;
@@ -146,7 +165,7 @@ void Encoder::encode_documents(Workspace& workspace, const DocumentSpans& docume
 template <class Id>
 void Encoder::encode_spans(Workspace& workspace, const DocumentSpans& spans,
                            const int64_t* special_ids, IdBuffer<Id>& ids, int64_t* offsets) const {
-  const EncoderParts parts{rules_, whole_, scanner_, merge_batch_};
+  const EncoderParts parts{rules_, whole_, scanner_, merge_batch_, drops_white_space_};
   const SegmentEncoder<Id> encode = segment_encoder<Id>();
   for (size_t i = 0; i < spans.n; ++i) {
     const size_t begin = static_cast<size_t>(spans.starts[i]);

@@ -37,14 +37,15 @@ struct Affixes {
   std::vector<uint32_t> append;
 };
 
-// A space that is put before text which has none, in vocabularies of SentencePiece's kind. A
-// segment is what stands between two special tokens, if it is not empty.
+// A space that is put before text which has none. A segment is what stands between two special
+// tokens, if it is not empty.
 struct SpacePrefix {
   enum class Place {
     nowhere,
     first_segment,  // before a segment that begins the document
     every_segment,
-    document,  // before a document that is not empty, also where a special token begins it
+    document,    // before a document that is not empty, also where a special token begins it
+    byte_level,  // before every segment, normalized special tokens count too; ▁ is not a space
   };
   Place place = Place::nowhere;
   bool before_space = false;  // also where the text begins with a space or a space sign
@@ -73,8 +74,12 @@ class Encoder {
     return !whole_.empty();
   }
 
-  // For a scanner that splits what follows a boundary as if nothing stood before it.
+  // Places other than byte_level are for a scanner that splits what follows a boundary as if
+  // nothing stood before it.
   void set_space_prefix(SpacePrefix prefix) { space_prefix_ = prefix; }
+
+  // Pre-tokens that begin with white space get no ids.
+  void drop_white_space() { drops_white_space_ = true; }
 
   // Encodes documents cut at special tokens. Appends their ids, and writes the number of ids after
   // each document to `offsets`. `continues`: each is the rest of a document, so that no space is
@@ -98,6 +103,11 @@ class Encoder {
   // Whether a space is put before a segment that begins at `from` of a document.
   bool has_space_prefix(std::string_view segment, size_t from, bool continues) const;
 
+  // Encodes a segment, with a space before it if it does not begin with one.
+  template <class Id>
+  void encode_byte_level(SegmentEncoder<Id> encode, const EncoderParts& parts, Workspace& workspace,
+                         std::string_view segment, IdBuffer<Id>& ids) const;
+
   // Encodes the first pre-token of a segment with a space before it, and returns its end. Only it
   // is copied.
   template <class Id>
@@ -109,6 +119,7 @@ class Encoder {
   Scanner scanner_;
   Normalizer normalizer_;
   SpacePrefix space_prefix_;
+  bool drops_white_space_ = false;
   BatchMerger merge_batch_;
   SegmentEncoders segment_encoders_;
 };

@@ -29,6 +29,8 @@ NUMBER = 2
 WHITE_SPACE = 4
 WORD_HEAD = 8
 WORD_TAIL = 16
+SYMBOL = 32
+HAN_OR_KANA = 64
 NON_ASCII = 128
 
 # The property White_Space of PropList.txt. It is stable, and unicodedata does not provide it:
@@ -51,6 +53,10 @@ def class_of(category: str, code_point: int) -> int:
         bits |= WORD_TAIL
     if code_point in WHITE_SPACE_CODE_POINTS:
         bits |= WHITE_SPACE
+    if category[0] in "PS":
+        bits |= SYMBOL
+    if 0x3040 <= code_point <= 0x30FF or 0x4E00 <= code_point <= 0x9FA5:
+        bits |= HAN_OR_KANA
     return bits
 
 

@@ -146,7 +146,9 @@ class IdCache {
     }
     uint8_t value[16] = {};
     const bool is_short = !is_long(key);
-    if (is_short && n <= Inline::kIds && *std::max_element(ids, ids + n) <= Inline::kLargestId) {
+    const bool are_small =
+        std::all_of(ids, ids + n, [](uint32_t id) { return id <= Inline::kLargestId; });
+    if (is_short && n <= Inline::kIds && are_small) {
       for (size_t i = 0; i < n; ++i) Inline::store(ids[i], value, i);
       value[15] = static_cast<uint8_t>(n);
       place(line, key, value);

@@ -243,8 +243,9 @@ Automaton::Automaton(const PatternCode& code, const SetMatrix& sets, size_t scou
 }
 
 PatternStep::PatternStep(CharacterClasses classes, SetMatrix sets, const PatternCode& code,
-                         const std::vector<PatternScout>& scouts)
+                         const std::vector<PatternScout>& scouts, bool of_bytes)
     : classes_(std::move(classes)),
+      of_bytes_(of_bytes),
       edge_(classes_.size()),
       automaton_(code, sets, scouts.size(), false) {
   for (const PatternScout& scout : scouts) {
@@ -446,19 +447,27 @@ void PatternStep::find_cuts() {
   }
 }
 
+std::array<uint8_t, 2> PatternStep::classes_of(uint32_t code_point) const {
+  if (!of_bytes_) return {classes_.of(code_point), classes_.of(code_point)};
+  uint8_t bytes[4];
+  const size_t size = encode_utf8(code_point, bytes);
+  return {classes_.of(bytes[0]), classes_.of(bytes[size - 1])};
+}
+
 bool PatternStep::restarts_between(uint32_t previous, uint32_t next) const {
-  return restarts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
+  return restarts_[classes_of(previous)[1] * edge_ + classes_of(next)[0]] != 0;
 }
 
 bool PatternStep::cuts_between(uint32_t previous, uint32_t next) const {
-  return cuts_[classes_.of(previous) * edge_ + classes_.of(next)] != 0;
+  return cuts_[classes_of(previous)[1] * edge_ + classes_of(next)[0]] != 0;
 }
 
 size_t PatternStep::column_before(const uint8_t* text, size_t size, size_t pos) const {
   if (pos == 0) return edge_;
+  if (of_bytes_) return classes_.of(text[pos - 1]);
   size_t begin = pos - 1;
   while (begin > 0 && pos - begin < 4 && (text[begin] & 0xC0) == 0x80) --begin;
-  const DecodedCharacter character = decode_utf8(text + begin, size - begin);
+  const DecodedCharacter character = decode(text + begin, size - begin);
   return classes_.of(character.size == pos - begin ? character.code_point : kInvalidCodePoint);
 }
 
@@ -469,7 +478,7 @@ size_t PatternStep::match_end(const uint8_t* text, size_t size, size_t pos,
   size_t end = kNone;
   for (size_t at = pos;;) {
     const DecodedCharacter character =
-        at < size ? decode_utf8(text + at, size - at) : DecodedCharacter{0, 0};
+        at < size ? decode(text + at, size - at) : DecodedCharacter{0, 0};
     const size_t column = at < size ? classes_.of(character.code_point) : edge_;
     const size_t symbol = column + (found != nullptr ? found[at] * (edge_ + 1) : 0);
     const Automaton::Entry entry = automaton_.entry(state, symbol);
@@ -513,7 +522,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
         entry = ascii_rows[row | byte];
         length = 1;
       } else {
-        const DecodedCharacter character = decode_utf8(text + at, size - at);
+        const DecodedCharacter character = decode(text + at, size - at);
         entry = class_rows[row / kRowSize * columns + classes_.of(character.code_point)];
         length = character.size;
       }
@@ -543,7 +552,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
         if (count == capacity) return count;
       }
       if (end == kNone || end == at) {
-        row = gap_row(decode_utf8(text + at, size - at).code_point);
+        row = gap_row(decode(text + at, size - at).code_point);
         at += length;
       } else {
         row = start_row(at);
@@ -559,7 +568,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
       at = last;
       row = start_row(at);
     } else {
-      const DecodedCharacter character = decode_utf8(text + begin, size - begin);
+      const DecodedCharacter character = decode(text + begin, size - begin);
       row = gap_row(character.code_point);
       at = begin + character.size;
     }
@@ -574,7 +583,7 @@ size_t PatternStep::scan_found(const uint8_t* text, size_t size, size_t pos, siz
     size_t at = pos;  // of the next match, if that is not empty at once
     size_t end = kNone;
     for (size_t before = column_before(text, size, pos); at < size;) {
-      const DecodedCharacter character = decode_utf8(text + at, size - at);
+      const DecodedCharacter character = decode(text + at, size - at);
       const size_t column = classes_.of(character.code_point);
       const Automaton::Entry first =
           automaton_.entry(automaton_.start_after(before), column + found[at] * columns);
@@ -603,7 +612,7 @@ void PatternStep::send_scouts(const uint8_t* text, size_t size, std::vector<uint
     };
     if (!scouts_[i].ahead) {
       for (size_t at = 0; at < size;) {
-        const DecodedCharacter character = decode_utf8(text + at, size - at);
+        const DecodedCharacter character = decode(text + at, size - at);
         read(at, classes_.of(character.code_point));
         at += character.size;
       }
@@ -617,8 +626,8 @@ void PatternStep::send_scouts(const uint8_t* text, size_t size, std::vector<uint
         end = begin;
         continue;
       }
-      while (begin > 0 && end - begin < 4 && (text[begin] & 0xC0) == 0x80) --begin;
-      const DecodedCharacter character = decode_utf8(text + begin, end - begin);
+      while (!of_bytes_ && begin > 0 && end - begin < 4 && (text[begin] & 0xC0) == 0x80) --begin;
+      const DecodedCharacter character = decode(text + begin, end - begin);
       const bool is_whole = character.size == end - begin;
       read(end, classes_.of(is_whole ? character.code_point : kInvalidCodePoint));
       end = is_whole ? begin : end - 1;
@@ -744,8 +753,10 @@ bool PatternSplitter::find_any_cut() const {
   for (const auto& ranges : steps_) {
     for (uint32_t code_point : ranges->classes().starts()) {
       std::string classes;
-      for (const auto& step : steps_)
-        classes.push_back(static_cast<char>(step->classes().of(code_point)));
+      for (const auto& step : steps_) {
+        for (uint8_t part : step->classes_of(code_point))
+          classes.push_back(static_cast<char>(part));
+      }
       representatives.emplace(std::move(classes), code_point);
     }
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "splitter.hpp"
+#include "utf8.hpp"
 
 namespace bpe {
 
@@ -106,8 +107,9 @@ struct PatternScout {
 // One pattern: its classes and automata, and what follows from them.
 class PatternStep {
  public:
+  // of_bytes: the characters of the classes are bytes, each of which is one to the pattern.
   PatternStep(CharacterClasses classes, SetMatrix sets, const PatternCode& code,
-              const std::vector<PatternScout>& scouts);
+              const std::vector<PatternScout>& scouts, bool of_bytes);
 
   // As Splitter::scan, for a chunk. With scouts, `found` is what `send_scouts` wrote.
   size_t scan(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
@@ -126,7 +128,10 @@ class PatternStep {
   bool cuts_between(uint32_t previous, uint32_t next) const;
 
   size_t states() const { return automaton_.states(); }
+  const Automaton& automaton() const { return automaton_; }
   const CharacterClasses& classes() const { return classes_; }
+  // The classes of a character's first and last parts, which are the character or its bytes.
+  std::array<uint8_t, 2> classes_of(uint32_t code_point) const;
 
  private:
   struct DirectedScout {
@@ -146,6 +151,9 @@ class PatternStep {
   bool find_between(size_t previous, size_t next, FoundBetween& found) const;
   void build_rows();
   void add_gap_stops(uint32_t row);
+  DecodedCharacter decode(const uint8_t* text, size_t size) const {
+    return of_bytes_ ? DecodedCharacter{*text, 1} : decode_utf8(text, size);
+  }
   size_t column_before(const uint8_t* text, size_t size, size_t pos) const;
   size_t match_end(const uint8_t* text, size_t size, size_t pos, const uint8_t* found) const;
   size_t scan_rows(const uint8_t* text, size_t size, size_t pos, size_t* ends,
@@ -154,6 +162,7 @@ class PatternStep {
                     const uint8_t* found) const;
 
   CharacterClasses classes_;
+  bool of_bytes_;
   size_t edge_;  // the column of the edge
   Automaton automaton_;
   std::vector<DirectedScout> scouts_;

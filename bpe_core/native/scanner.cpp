@@ -35,6 +35,8 @@ Scanner portable_scanner_for(Pattern pattern) {
       return Scanner(scan_portable<Pattern::o200k>);
     case Pattern::qwen2:
       return Scanner(scan_portable<Pattern::qwen2>);
+    case Pattern::deepseek_v3:
+      return Scanner(scan_portable<Pattern::deepseek_v3>);
     case Pattern::none:
       return Scanner(scan_portable<Pattern::none>);
     case Pattern::whitespace_words:
@@ -56,11 +58,12 @@ Scanner scanner_for(Pattern pattern) {
 namespace {
 
 Splitting splitting_of(PatternRules rules) {
-  return rules.split_categories ? Splitting::by_category : Splitting::with_max_digits;
+  if (rules.split_categories) return Splitting::by_category;
+  return rules.contractions ? Splitting::with_max_digits : Splitting::without_contractions;
 }
 
 template <Splitting splitting>
-Scanner::Scan portable_scan(Pattern pattern) {
+Scanner::Scan portable_scan_with(Pattern pattern) {
   switch (pattern) {
     case Pattern::gpt2:
       return scan_portable<Pattern::gpt2, splitting>;
@@ -71,6 +74,7 @@ Scanner::Scan portable_scan(Pattern pattern) {
     case Pattern::o200k:
       return scan_portable<Pattern::o200k, splitting>;
     case Pattern::qwen2:
+    case Pattern::deepseek_v3:
     case Pattern::none:
     case Pattern::whitespace_words:
     case Pattern::marked_words:
@@ -79,12 +83,24 @@ Scanner::Scan portable_scan(Pattern pattern) {
   throw std::invalid_argument("scanner_for: the pattern has no rules");
 }
 
+Scanner::Scan portable_scan(Pattern pattern, Splitting splitting) {
+  switch (splitting) {
+    case Splitting::as_published:
+      break;
+    case Splitting::with_max_digits:
+      return portable_scan_with<Splitting::with_max_digits>(pattern);
+    case Splitting::without_contractions:
+      return portable_scan_with<Splitting::without_contractions>(pattern);
+    case Splitting::by_category:
+      return portable_scan_with<Splitting::by_category>(pattern);
+  }
+  throw std::invalid_argument("scanner_for: rules are needed");
+}
+
 }  // namespace
 
 Scanner portable_scanner_for(Pattern pattern, PatternRules rules) {
-  return Scanner(rules.split_categories ? portable_scan<Splitting::by_category>(pattern)
-                                        : portable_scan<Splitting::with_max_digits>(pattern),
-                 rules.max_digits);
+  return Scanner(portable_scan(pattern, splitting_of(rules)), rules.max_digits);
 }
 
 Scanner scanner_for(Pattern pattern, PatternRules rules) {

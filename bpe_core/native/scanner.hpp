@@ -12,32 +12,37 @@ namespace bpe {
 
 // llama3 is cl100k; qwen2 is cl100k with single digits. cl100k_tiktoken is tiktoken's rewritten
 // form of cl100k: whitespace at the end of the text is one pre-token even if it contains line
-// breaks. none makes the whole text one pre-token. whitespace_words separates whitespace and the
-// words between it; marked_words ends a pre-token after each kWordEnd (see words.hpp for both).
+// breaks. deepseek_v3 is a chain: numbers in threes and runs of kHanOrKana are cut out before its
+// main pattern splits the pieces. none makes the whole text one pre-token. whitespace_words
+// separates whitespace and the words between it; marked_words ends a pre-token after each kWordEnd
+// (see words.hpp for both).
 enum class Pattern {
   gpt2,
   cl100k,
   cl100k_tiktoken,
   o200k,
   qwen2,
+  deepseek_v3,
   none,
   whitespace_words,
   marked_words,
 };
 
-// Rules that change a pattern, other than qwen2 and none.
+// Rules that change gpt2, cl100k, cl100k_tiktoken or o200k.
 struct PatternRules {
   // Letters, numbers and other characters are never in the same pre-token; a space before them
   // stays as in the pattern. o200k treats marks as letters.
   bool split_categories = false;
-  uint32_t max_digits = 0;  // numbers in a pre-token; 0: no limit
+  bool contractions = true;  // as in the pattern, unless categories are split
+  uint32_t max_digits = 0;   // numbers in a pre-token; 0: no limit
 };
 
 // The part of a scanner's behaviour that is known when it is compiled.
 enum class Splitting {
   as_published,
-  with_max_digits,  // another limit of digits than the pattern's own
-  by_category,      // PatternRules::split_categories, with such a limit
+  with_max_digits,       // another limit of digits than the pattern's own
+  without_contractions,  // with such a limit
+  by_category,           // PatternRules::split_categories, with such a limit
 };
 
 // Writes the ends of the next pre-tokens of text[pos, size) into ends (ascending, each greater than
@@ -75,8 +80,7 @@ Scanner scanner_for(Pattern pattern);
 // The scanner that uses no instructions beyond the baseline: the reference for the others.
 Scanner portable_scanner_for(Pattern pattern);
 
-// The same for a pattern with rules. Throws std::invalid_argument for qwen2 and none, which have
-// none.
+// The same for a pattern with rules. Throws std::invalid_argument for a pattern that has none.
 Scanner scanner_for(Pattern pattern, PatternRules rules);
 Scanner portable_scanner_for(Pattern pattern, PatternRules rules);
 

@@ -80,6 +80,7 @@ struct Avx2 {
     masks.line_break = equal(low, high, '\n') | equal(low, high, '\r');
     masks.apostrophe = equal(low, high, '\'');
     masks.slash = equal(low, high, '/');
+    masks.visible = range(low, high, '!', '~' - '!' + 1);
     return masks;
   }
 
@@ -123,6 +124,9 @@ Scanner::Scan avx2_scan(Pattern pattern) {
     case Pattern::qwen2:
       if constexpr (splitting != Splitting::as_published) return nullptr;
       return scan_avx2<Pattern::qwen2, Splitting::as_published, kFast>;
+    case Pattern::deepseek_v3:
+      if constexpr (splitting != Splitting::as_published) return nullptr;
+      return scan_avx2<Pattern::deepseek_v3, Splitting::as_published, kFast>;
     case Pattern::none:
     case Pattern::whitespace_words:
     case Pattern::marked_words:
@@ -138,6 +142,8 @@ Scanner::Scan avx2_scan(Pattern pattern, Splitting splitting) {
       return avx2_scan<Splitting::as_published, kFast>(pattern);
     case Splitting::with_max_digits:
       return avx2_scan<Splitting::with_max_digits, kFast>(pattern);
+    case Splitting::without_contractions:
+      return avx2_scan<Splitting::without_contractions, kFast>(pattern);
     case Splitting::by_category:
       return avx2_scan<Splitting::by_category, kFast>(pattern);
   }

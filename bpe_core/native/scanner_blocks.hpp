@@ -34,6 +34,7 @@ struct ByteMasks {
   uint64_t line_break;
   uint64_t apostrophe;
   uint64_t slash;
+  uint64_t visible;  // ASCII, neither white space nor a control character
 };
 
 inline constexpr uint32_t kMaxCodePoint = 0x10FFFF;
@@ -53,6 +54,11 @@ BPE_ALWAYS_INLINE bool add_multibyte_classes(const uint8_t* block, uint64_t firs
     largest = std::max(largest, code_point);
     const uint64_t char_class = class_of_code_point(std::min(code_point, kMaxCodePoint));
     masks.letter |= (char_class / kLetter & 1) << bit;
+    if constexpr (pattern == Pattern::deepseek_v3) {
+      masks.letter |= (char_class / kWordHead & char_class / kWordTail & 1) << bit;
+      masks.symbol |= (char_class / kSymbol & 1) << bit;
+      masks.han_or_kana |= (char_class / kHanOrKana & 1) << bit;
+    }
     if constexpr (pattern == Pattern::o200k) {
       masks.head |= (char_class / kWordHead & 1) << bit;
       masks.tail |= (char_class / kWordTail & 1) << bit;
@@ -77,6 +83,10 @@ BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
   masks.slash = Isa::extract(masks.slash, firsts);
   masks.head = Isa::extract(masks.head, firsts);
   masks.tail = Isa::extract(masks.tail, firsts);
+  masks.symbol = Isa::extract(masks.symbol, firsts);
+  masks.ascii_letter = Isa::extract(masks.ascii_letter, firsts);
+  masks.ascii_symbol = Isa::extract(masks.ascii_symbol, firsts);
+  masks.han_or_kana = Isa::extract(masks.han_or_kana, firsts);
   masks.count = static_cast<unsigned>(__builtin_popcountll(firsts));
 }
 
@@ -98,6 +108,9 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
   masks.slash = bytes.slash;
   masks.head = bytes.letter & ~bytes.lower;
   masks.tail = bytes.lower;
+  masks.ascii_letter = bytes.letter;
+  masks.symbol = masks.ascii_symbol = bytes.visible & ~bytes.letter & ~bytes.number;
+  masks.han_or_kana = 0;
   masks.count = length;
   masks.ends_text = kEndsText;
   const uint64_t firsts = bytes.first & low_bits(length);

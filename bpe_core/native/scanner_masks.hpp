@@ -30,6 +30,11 @@ struct ClassMasks {
   uint64_t slash;
   uint64_t head;  // kWordHead; only for o200k
   uint64_t tail;  // kWordTail; only for o200k
+  // Only for deepseek_v3, for which marks are letters too.
+  uint64_t symbol;
+  uint64_t ascii_letter;
+  uint64_t ascii_symbol;
+  uint64_t han_or_kana;
   unsigned count;
   bool ends_text;  // nothing follows the last character
 };
@@ -58,9 +63,23 @@ BPE_ALWAYS_INLINE uint64_t known_at_first(const ClassMasks& masks) {
   return low_bits(masks.ends_text ? masks.count : masks.count - kLookahead);
 }
 
+// The same for patterns whose whitespace depends on where it ends: if it continues after the last
+// character, only its start is known.
+BPE_ALWAYS_INLINE uint64_t known_before_white(const ClassMasks& masks) {
+  const uint64_t known = known_at_first(masks);
+  if (masks.ends_text || (masks.white_space >> (masks.count - 1)) == 0) return known;
+  const uint64_t black = low_bits(masks.count) & ~masks.white_space;
+  return black == 0 ? 0 : known & low_bits(65 - static_cast<unsigned>(__builtin_clzll(black)));
+}
+
+template <Splitting splitting>
+inline constexpr bool kContracts =
+    splitting == Splitting::as_published || splitting == Splitting::with_max_digits;
+
 // The starts of pre-tokens in a mask of numbers: the first of each run, and then every nth. Without
 // a limit (0) only the first; limits beyond a block are left to the scalar scanner.
 BPE_ALWAYS_INLINE uint64_t number_starts_by(uint64_t number, uint32_t max_digits) {
+  if (max_digits == 1) return number;
   uint64_t starts = number & ~(number << 1);
   if (max_digits == 0 || max_digits > 63) return starts;
   uint64_t follows = number;  // number of preceding numbers
@@ -88,8 +107,7 @@ BPE_ALWAYS_INLINE StartMasks gpt2_starts(const ClassMasks& masks, uint32_t max_d
   if constexpr (splitting != Splitting::as_published) {
     result.starts |= number_starts_by(masks.number, max_digits) & masks.number << 1;
   }
-  constexpr bool kContracts = splitting != Splitting::by_category;
-  result.apostrophes = kContracts ? masks.apostrophe & result.starts : 0;
+  result.apostrophes = kContracts<splitting> ? masks.apostrophe & result.starts : 0;
   result.known = known_at_first(masks);
   return result;
 }
@@ -153,12 +171,50 @@ BPE_ALWAYS_INLINE StartMasks cl100k_starts(const ClassMasks& masks, uint32_t max
   StartMasks result;
   result.starts = white_starts | after_tails | other_starts | word_starts |
                   number_starts<pattern, splitting>(masks.number, max_digits);
-  result.apostrophes = kByCategory ? 0 : masks.apostrophe & other_starts;
-  result.known = known_at_first(masks);
-  // If whitespace continues after the last character, only its start is known.
-  if (!masks.ends_text && (white >> (masks.count - 1)) != 0) {
-    result.known &= black == 0 ? 0 : low_bits(65 - static_cast<unsigned>(__builtin_clzll(black)));
-  }
+  result.apostrophes = kContracts<splitting> ? masks.apostrophe & other_starts : 0;
+  result.known = known_before_white(masks);
+  return result;
+}
+
+// deepseek_v3. A piece ends at an edge: around numbers, in threes, and around runs of kHanOrKana;
+// nothing beyond an edge is seen. A piece is split by
+//   [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|
+//   \s*[\r\n]+|\s+(?!\S)|\s+
+// and what that does not match is a pre-token too.
+BPE_ALWAYS_INLINE StartMasks deepseek_v3_starts(const ClassMasks& masks) {
+  const uint64_t all = low_bits(masks.count);
+  const uint64_t white = masks.white_space;
+  const uint64_t line_break = masks.line_break;
+  const uint64_t blank = white & ~line_break;
+  const uint64_t black = all & ~white;
+  const uint64_t word = masks.letter;
+  const uint64_t number = masks.number;
+  const uint64_t symbol = masks.symbol;
+  const uint64_t unmatched = black & ~word & ~number & ~symbol;  // unless a word follows
+  const uint64_t edges = (masks.han_or_kana ^ masks.han_or_kana << 1) | (number ^ number << 1);
+  const uint64_t inside = ~edges;
+  const auto after = [inside](uint64_t mask) { return mask << 1 & inside; };
+  const auto before = [inside](uint64_t mask) { return (mask & inside) >> 1; };
+
+  const uint64_t tail_first = line_break & after(symbol);
+  const uint64_t tail_sum = line_break + tail_first;
+  const uint64_t tails = (line_break & ~tail_sum) | tail_first;
+  const uint64_t after_tails = tail_sum & ~line_break;
+
+  const uint64_t symbol_starts = symbol & ~after(symbol) & ~after(masks.space);
+  const uint64_t joined = masks.ascii_letter & after(symbol_starts & masks.ascii_symbol);
+  const uint64_t after_joined = (masks.ascii_letter + joined) & ~masks.ascii_letter & word;
+  const uint64_t word_starts = word & ~after(word | blank | unmatched) & ~joined;
+  const uint64_t unmatched_starts = unmatched & (~after(unmatched) | before(word));
+  const uint64_t white_starts = (white & ~(white << 1) & ~tails) |
+                                starts_after_breaks(blank & line_break << 1, blank, line_break) |
+                                (blank & before(black));
+  StartMasks result;
+  result.starts = edges | white_starts | after_tails | symbol_starts | word_starts | after_joined |
+                  unmatched_starts |
+                  number_starts<Pattern::deepseek_v3, Splitting::as_published>(number, 0);
+  result.apostrophes = 0;
+  result.known = known_before_white(masks);
   return result;
 }
 
@@ -198,11 +254,13 @@ template <Pattern pattern, Splitting splitting>
 BPE_ALWAYS_INLINE StartMasks pretoken_starts(const ClassMasks& masks, uint32_t max_digits) {
   if constexpr (pattern == Pattern::gpt2) {
     return gpt2_starts<splitting>(masks, max_digits);
+  } else if constexpr (pattern == Pattern::deepseek_v3) {
+    return deepseek_v3_starts(masks);
   } else {
     StartMasks result = cl100k_starts<pattern, splitting>(masks, max_digits);
     if constexpr (pattern == Pattern::o200k) {
       // A contraction belongs to a word only, after its end.
-      if constexpr (splitting != Splitting::by_category) {
+      if constexpr (kContracts<splitting>) {
         result.apostrophes = masks.apostrophe & (masks.head | masks.tail) << 1;
       }
       add_case_starts<splitting>(masks, result);

@@ -74,6 +74,8 @@ class PortableScan {
       return gpt2_end(pos);
     } else if constexpr (pattern == Pattern::o200k) {
       return o200k_end(pos);
+    } else if constexpr (pattern == Pattern::deepseek_v3) {
+      return deepseek_v3_end(pos);
     } else {
       return cl100k_end(pos);
     }
@@ -101,6 +103,8 @@ class PortableScan {
                                        : pattern == Pattern::qwen2 ? 1
                                                                    : 3;
   static constexpr bool kByCategory = splitting == Splitting::by_category;
+  static constexpr bool kContracts =
+      splitting == Splitting::as_published || splitting == Splitting::with_max_digits;
   static constexpr bool kSlashEndsOther = pattern == Pattern::o200k;
 
   ClassifiedCharacter at(size_t pos) const { return classify(text_, size_, pos); }
@@ -204,12 +208,16 @@ class PortableScan {
     }
     if (pattern == Pattern::cl100k_tiktoken && end == size_) return end;
     if (pattern != Pattern::gpt2 && break_end != 0) return break_end;
+    if (pattern == Pattern::deepseek_v3 && end < size_ &&
+        (at(end).char_class & (kNumber | kHanOrKana)) != 0) {
+      return end;
+    }
     return end == size_ || last == pos ? end : last;
   }
 
   size_t gpt2_end(size_t pos) const {
     const uint8_t byte = text_[pos];
-    if (!kByCategory && byte == '\'') {
+    if (kContracts && byte == '\'') {
       const size_t end = contraction_end(pos);
       if (end != pos) return end;
     }
@@ -229,7 +237,7 @@ class PortableScan {
   }
 
   size_t cl100k_end(size_t pos) const {
-    if (!kByCategory && text_[pos] == '\'') {
+    if (kContracts && text_[pos] == '\'') {
       const size_t end = contraction_end(pos);
       if (end != pos) return end;
     }
@@ -262,7 +270,7 @@ class PortableScan {
     if (!is_line_break(text_[pos])) {
       const size_t end = word_end(pos, first);
       if (end != pos) {
-        const bool may_contract = !kByCategory && end < size_ && text_[end] == '\'';
+        const bool may_contract = kContracts && end < size_ && text_[end] == '\'';
         return may_contract ? contraction_end(end) : end;
       }
     }
@@ -293,6 +301,51 @@ class PortableScan {
     // before the second could use it as the preceding character.
     if ((first.char_class & kWord) == (kWordHead | kWordTail)) return start;
     return end == start ? pos : end;
+  }
+
+  // Like the pattern, sees nothing beyond an edge: see deepseek_v3_starts.
+  size_t deepseek_v3_end(size_t pos) const {
+    const ClassifiedCharacter first = at(pos);
+    if ((first.char_class & kNumber) != 0) return digits_end(pos);
+    const auto is_beside = [&](uint8_t char_class) {
+      return ((char_class ^ first.char_class) & kHanOrKana) == 0;
+    };
+    // The class of the character at `next`, or that of a number if an edge is before it.
+    const auto class_at = [&](size_t next) -> uint8_t {
+      if (next == size_) return kNumber;
+      const uint8_t found = at(next).char_class;
+      return is_beside(found) ? found : uint8_t{kNumber};
+    };
+    const auto words_end = [&](size_t from) {
+      return run_end(from, [&](uint8_t c) { return (c & kWord) != 0 && is_beside(c); });
+    };
+    const auto symbols_end = [&](size_t from) {
+      const size_t end =
+          run_end(from, [&](uint8_t c) { return (c & kSymbol) != 0 && is_beside(c); });
+      return is_beside(0) ? others_tail_end(end) : end;
+    };
+    const size_t next = pos + first.size;
+    const uint8_t next_class = class_at(next);
+    if ((first.char_class & kSymbol) != 0) {
+      if (text_[pos] < 0x80 && next < size_ && text_[next] < 0x80 && (next_class & kLetter) != 0) {
+        return ascii_run_end<kLetter>(next);
+      }
+      return symbols_end(next);
+    }
+    const bool is_word = (first.char_class & kWord) != 0;
+    if (is_word || ((next_class & kWord) != 0 && !is_line_break(text_[pos]))) {
+      return words_end(next);
+    }
+    if (text_[pos] == ' ' && (next_class & kSymbol) != 0) return symbols_end(next);
+    if ((first.char_class & kWhiteSpace) != 0) return white_space_end(pos);
+    // Not matched, up to where a match begins.
+    size_t end = next;
+    while ((class_at(end) & (kWord | kNumber | kSymbol | kWhiteSpace)) == 0) {
+      const size_t after = end + at(end).size;
+      if ((class_at(after) & kWord) != 0) break;
+      end = after;
+    }
+    return end;
   }
 
   const uint8_t* text_;

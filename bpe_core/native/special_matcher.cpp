@@ -87,8 +87,8 @@ void SpecialMatcher::bind(std::string_view token, uint8_t flags) {
   for (size_t i = 1; i < token.size(); ++i) bind_pair(byte_at(i - 1), byte_at(i));
   const uint8_t first = byte_at(0);
   const uint8_t last = byte_at(token.size() - 1);
+  if ((flags & (kTakesSpaceBefore | kTakesSpaceAfter)) != 0) bind_spaces();
   if ((flags & kTakesSpaceBefore) != 0) {
-    bind_spaces();
     for (const char space : kSpaceEnds) bind_pair(static_cast<uint8_t>(space), first);
   }
   if ((flags & kTakesSpaceAfter) != 0) {

@@ -13,6 +13,8 @@ enum CharClass : uint8_t {
   kWhiteSpace = 4,  // \s, the property White_Space
   kWordHead = 8,    // \p{Lu} \p{Lt} \p{Lm} \p{Lo} \p{M}: o200k's first characters of a word
   kWordTail = 16,   // \p{Ll} \p{Lm} \p{Lo} \p{M}: o200k's last characters of a word
+  kSymbol = 32,     // \p{P} \p{S}
+  kHanOrKana = 64,  // U+3040 to U+30FF, U+4E00 to U+9FA5, whatever their category
   kNonAscii = 128,  // only in kByteClasses: the byte belongs to a longer character
 };
 

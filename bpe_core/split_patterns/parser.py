@@ -28,6 +28,7 @@ from bpe_core.split_patterns.sets import (
     resolve,
 )
 from bpe_core.split_patterns.syntax import (
+    FINAL_NEWLINE,
     Alternation,
     Atomic,
     Character,
@@ -196,7 +197,7 @@ class _Parser:
     def line_end(self) -> Node:
         if self.dialect == "oniguruma" or self.flags.multiline:
             return Alternation((Edge("end"), _before(NEWLINE)))
-        return Edge("end") if self.dialect == "fancy_regex" else _FINAL_NEWLINE
+        return Edge("end") if self.dialect == "fancy_regex" else FINAL_NEWLINE
 
     def group(self) -> Node | None:
         begin = self.at
@@ -332,7 +333,7 @@ class _Parser:
         else:
             of_text["z"] = Edge("end")
         if self.dialect == "oniguruma":
-            of_text["Z"] = _FINAL_NEWLINE
+            of_text["Z"] = FINAL_NEWLINE
         if letter in of_text:
             self.at += 1
             return of_text[letter]
@@ -531,9 +532,3 @@ def _after(characters: CharacterSet) -> Look:
 
 
 # `$` of `regex`, and \Z of Oniguruma.
-_FINAL_NEWLINE = Alternation(
-    (
-        Edge("end"),
-        Look(Sequence((Character(NEWLINE), Edge("end"))), ahead=True, negative=False),
-    )
-)

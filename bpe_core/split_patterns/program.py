@@ -10,8 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from bpe_core.split_patterns.sets import ANY, Bounds, CharacterSet, Complement, Union, resolve
+from bpe_core.split_patterns.sets import (
+    ANY,
+    NEWLINE,
+    Bounds,
+    CharacterSet,
+    Complement,
+    Union,
+    resolve,
+)
 from bpe_core.split_patterns.syntax import (
+    FINAL_NEWLINE,
     Alternation,
     Atomic,
     Character,
@@ -129,8 +138,10 @@ class _Assembler:
             case Character(of):
                 self.read(of)
             case Sequence(parts):
-                for part in parts:
-                    self.add(part)
+                for before, part in zip((None, *parts), parts, strict=False):
+                    # No line break follows a loop that takes all.
+                    is_end = part == FINAL_NEWLINE and _takes_line_breaks(before)
+                    self.add(Edge("end") if is_end else part)
             case Alternation(branches):
                 self.add_branches(branches)
             case Repeat():
@@ -342,6 +353,13 @@ def may_be_empty(node: Node) -> bool:
         case Atomic(body):
             return may_be_empty(body)
     return True
+
+
+def _takes_line_breaks(node: Node | None) -> bool:
+    if not isinstance(node, Repeat) or node.kind != "possessive" or node.most is not None:
+        return False
+    characters = _as_character(node.body)
+    return characters is not None and resolve(characters) == resolve(Union((characters, NEWLINE)))
 
 
 def _reverse(node: Node) -> Node:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from bpe_core.split_patterns.sets import CharacterSet
+from bpe_core.split_patterns.sets import NEWLINE, CharacterSet
 
 __all__ = [
+    "FINAL_NEWLINE",
     "Alternation",
     "Atomic",
     "Character",
@@ -88,3 +89,11 @@ class WordBoundary:
 
 
 Node: TypeAlias = Character | Sequence | Alternation | Repeat | Atomic | Look | Edge | WordBoundary
+
+FINAL_NEWLINE = Alternation(
+    (
+        Edge("end"),
+        Look(Sequence((Character(NEWLINE), Edge("end"))), ahead=True, negative=False),
+    )
+)
+"""The end of the text, or the place before a line break that ends it."""

@@ -7,7 +7,7 @@ each of them is to append it to a list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -60,6 +60,7 @@ def element_options(
     pattern: str,
     special_tokens: Sequence[str],
     *,
+    token_flags: Mapping[str, Collection[str]] | None = None,
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: VocabularySplitter | None = None,
@@ -73,6 +74,7 @@ def element_options(
         [source],
         pattern,
         special_tokens,
+        token_flags=token_flags,
         normalizer=normalizer,
         normalize_quotes=normalize_quotes,
         splitter=splitter,

@@ -12,8 +12,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from pipelines.cli import build_commands, dataset_commands, tokenizer_commands
+from pipelines.cli import build_commands, dataset_commands, text_commands, tokenizer_commands
 from pipelines.cli.options import BuildCommand
+from pipelines.cli.process import with_display
 from pipelines.errors import EXIT_CODES
 from pipelines.redaction import redacted_output
 
@@ -64,12 +65,14 @@ _STAGES: dict[BuildCommand, str] = {
     "build": "Count, train and encode. Finished work is not repeated.",
 }
 
-app.command()(build_commands.plan)
+app.command()(with_display(build_commands.plan))
 for _stage, _help in _STAGES.items():
-    app.command(_stage, help=_help)(build_commands.stage_command(_stage))
-app.command()(build_commands.replay)
+    app.command(_stage, help=_help)(with_display(build_commands.stage_command(_stage)))
+app.command()(with_display(build_commands.replay))
 app.command()(tokenizer_commands.convert)
-app.command()(dataset_commands.export)
-app.command()(dataset_commands.verify)
+app.command()(text_commands.tokenize)
+app.command()(text_commands.count_tokens)
+app.command()(with_display(dataset_commands.export))
+app.command()(with_display(dataset_commands.verify))
 app.command()(dataset_commands.inspect)
 app.command()(dataset_commands.report)

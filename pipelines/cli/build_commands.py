@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from pipelines.cli.options import (
 )
 from pipelines.cli.process import (
     check_beam_options,
+    display,
     enter_child,
     load,
     report_errors,
@@ -47,13 +48,14 @@ def plan(
 ) -> None:
     """Show the work, time and output of a build, or why it would fail. Write nothing."""
     with report_errors(debug):
-        loaded = load(config, overrides)
-        from rich.console import Console
+        with display(f"reading {config}", brief=True):
+            loaded = load(config, overrides)
+            from rich.console import Console
 
-        from pipelines import build
-        from pipelines.cli.render import show_plan
+            from pipelines import build
+            from pipelines.cli.render import show_plan
 
-        planned = build.plan(loaded)
+            planned = build.plan(loaded)
         show_plan(planned, Console(), files=files)
         if planned.refusal is not None:
             raise planned.refusal
@@ -128,34 +130,35 @@ def _run(
     """Run a command of a build in a supervised child process, whose output this one shows."""
     with report_errors(debug):
         enter_child(context, debug)
-        loaded = load(config, overrides)
-        check_beam_options(beam_options or ())
-        silence_apitools_warning()
-        from rich.console import Console
+        started = time.monotonic()
+        with display(f"reading {config}"):
+            loaded = load(config, overrides)
+            check_beam_options(beam_options or ())
+            silence_apitools_warning()
+            from rich.console import Console
 
-        from pipelines import build
-        from pipelines.cli.render import show_summary
+            from pipelines import build
+            from pipelines.cli.render import show_summary
 
-        run: Callable[..., BuildSummary] = getattr(build, name)
-        summary = run(loaded, **arguments, beam_args=tuple(beam_options or ()))
-        following = _next_command(name, context.obj, summary)
-        show_summary(replace(summary, next_command=following), Console())
+            run: Callable[..., BuildSummary] = getattr(build, name)
+            summary = run(loaded, **arguments, beam_args=tuple(beam_options or ()))
+        following = _next_command(name, context.obj, summary, loaded.output_path)
+        seconds = time.monotonic() - started
+        show_summary(replace(summary, next_command=following, seconds=seconds), Console())
         supervisor.leave(0)
 
 
-def _next_command(name: BuildCommand, given: Sequence[str], summary: BuildSummary) -> str | None:
-    """Return a command to try next: the next stage, the same one after a job, or the tokenizer."""
+def _next_command(
+    name: BuildCommand, given: Sequence[str], summary: BuildSummary, output: str
+) -> str | None:
+    """Return a command to try next: the next stage, the same one after a job, or a look at it."""
     following = _NEXT.get(name) if summary.submitted is None else name
     if following is not None:
         arguments = [argument for argument in given[1:] if argument not in _ONLY_ONCE]
         return shlex.join(["beam-bpe", following, *arguments])
-    if "tokenizer" not in summary.outputs:
+    if not summary.train_rows:
         return None
-    tokenizer = _below_here(summary.outputs["tokenizer"])
-    return (
-        f'{_below_here(sys.executable)} -c "from bpe_core import {summary.tokenizer_class}; '
-        f"print({summary.tokenizer_class}.load('{tokenizer}').encode('In the beginning'))\""
-    )
+    return shlex.join(["beam-bpe", "inspect", _below_here(output), "--row", "0"])
 
 
 def _below_here(path: str) -> str:

@@ -18,9 +18,12 @@ from pipelines.cli.options import (
     Overrides,
     StorageOptions,
     TokenizerOfOutput,
+    parse_bytes,
+    parse_number,
 )
 from pipelines.cli.process import (
     check_beam_options,
+    display,
     enter_child,
     leave_at_once,
     load,
@@ -62,18 +65,30 @@ def export(
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(help="llm.c: maximum number of ids in a file.", show_default="100000000"),
+        typer.Option(
+            parser=parse_number,
+            metavar="N",
+            help="llm.c: maximum number of ids in a file.",
+            show_default="100M",
+        ),
     ] = None,
     sequence_length: Annotated[
         int | None,
         typer.Option(
+            parser=parse_number,
+            metavar="N",
             help="mds, packed: ids in a sample or row.",
             show_default="mds: a sample is a document; packed: 2048",
         ),
     ] = None,
     shard_bytes: Annotated[
         int | None,
-        typer.Option(help="mds: maximum size of a shard, in bytes.", show_default="67108864"),
+        typer.Option(
+            parser=parse_bytes,
+            metavar="SIZE",
+            help="mds: maximum size of a shard, in bytes.",
+            show_default="64MiB",
+        ),
     ] = None,
     packing: Annotated[
         Packing | None,
@@ -86,7 +101,10 @@ def export(
     packing_window: Annotated[
         int | None,
         typer.Option(
-            help="best-fit: number of documents to combine at a time.", show_default="4096"
+            parser=parse_number,
+            metavar="N",
+            help="best-fit: number of documents to combine at a time.",
+            show_default="4096",
         ),
     ] = None,
     pad_id: Annotated[
@@ -118,7 +136,10 @@ def export(
     row_group_rows: Annotated[
         int | None,
         typer.Option(
-            help="documents, packed: rows in a row group.", show_default="1 Mi ids of them"
+            parser=parse_number,
+            metavar="N",
+            help="documents, packed: rows in a row group.",
+            show_default="1 Mi ids of them",
         ),
     ] = None,
     runner: Annotated[
@@ -144,22 +165,23 @@ def export(
     """Write the token ids in a format that training programs read."""
     with report_errors(debug):
         enter_child(context, debug)
-        silence_apitools_warning()
-        from pipelines.config import BeamConfig
-        from pipelines.exports.destinations import export_dataset
-        from pipelines.exports.formats import ExportOptions
+        with display(f"reading {output}"):
+            silence_apitools_warning()
+            from pipelines.config import BeamConfig
+            from pipelines.exports.destinations import export_dataset
+            from pipelines.exports.formats import ExportOptions
 
-        given = {field.name: context.params[field.name] for field in fields(ExportOptions)}
-        check_beam_options(beam_options or ())
-        exported = export_dataset(
-            output,
-            destination,
-            ExportOptions(**given),
-            storage_options,
-            restart=restart,
-            beam=BeamConfig(runner=runner, workers=workers),
-            beam_args=tuple(beam_options or ()),
-        )
+            given = {field.name: context.params[field.name] for field in fields(ExportOptions)}
+            check_beam_options(beam_options or ())
+            exported = export_dataset(
+                output,
+                destination,
+                ExportOptions(**given),
+                storage_options,
+                restart=restart,
+                beam=BeamConfig(runner=runner, workers=workers),
+                beam_args=tuple(beam_options or ()),
+            )
         typer.echo(visible(exported))
         supervisor.leave(0)
 
@@ -192,18 +214,19 @@ def verify(
 ) -> None:
     """Verify an output or an export: bytes, rows, ids and, on request, documents."""
     with leave_at_once(), report_errors(debug):
-        from pipelines.exports.export import output_directory
-        from pipelines.verification.verify import verify
+        with display(f"reading {output}"):
+            from pipelines.exports.export import output_directory
+            from pipelines.verification.verify import verify
 
-        silence_apitools_warning()
-        found = verify(
-            output_directory(output, storage_options),
-            against=against,
-            tokenizer=tokenizer,
-            sources=sources,
-            sample=sample,
-            config=None if config is None else load(config, overrides),
-        )
+            silence_apitools_warning()
+            found = verify(
+                output_directory(output, storage_options),
+                against=against,
+                tokenizer=tokenizer,
+                sources=sources,
+                sample=sample,
+                config=None if config is None else load(config, overrides),
+            )
         typer.echo(visible(str(found)))
         if found.problems:
             raise typer.Exit(NotWholeError.exit_code)
@@ -233,7 +256,10 @@ def inspect(
         OneSplit,
         typer.Option(help="The split of --row; its rows are numbered in the order of the dataset."),
     ] = "train",
-    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens to show.")] = 1000,
+    tokens: Annotated[
+        int,
+        typer.Option(parser=parse_number, metavar="N", help="Maximum number of tokens to show."),
+    ] = 1000,
     limit: Annotated[
         int, typer.Option(min=0, help="Maximum number of matches to show with --grep.")
     ] = 20,

@@ -7,8 +7,31 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from pipelines.choices import ProgressMode
+from pipelines.quantities import BYTES, NUMBER, Quantity
+
 # Each is a function of `pipelines.build`.
 BuildCommand: TypeAlias = Literal["count", "train", "encode", "build", "replay"]
+
+
+def parse_number(text: str | int) -> int:
+    """Return the value of an option that is a number, such as `32k`."""
+    return _parse(NUMBER, text)
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return the value of an option that is a size, such as `64MiB`."""
+    return _parse(BYTES, text)
+
+
+def _parse(kind: Quantity, text: str | int) -> int:
+    if isinstance(text, int):  # a default, which typer parses too
+        return text
+    try:
+        return kind.parse(str(text))  # typer parses defaults too
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}; found {text!r}") from None
+
 
 Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).", show_default=False)
@@ -73,6 +96,15 @@ StorageOptions = Annotated[
         help="Options of the file system of OUTPUT, if it is not local; values may be ${NAME}, "
         "from the environment.",
         show_default=False,
+    ),
+]
+ProgressOption = Annotated[
+    ProgressMode,
+    typer.Option(
+        "--progress",
+        envvar="BEAM_BPE_PROGRESS",
+        help="How progress is shown: a bar, a plain line every 10 seconds, or JSON lines, all on "
+        "standard error. auto: a bar on a terminal, lines elsewhere.",
     ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]

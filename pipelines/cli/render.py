@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from pipelines.console.displays import format_seconds
 from pipelines.console.terminal import visible
-from pipelines.console.units import format_bytes, format_seconds
+from pipelines.console.units import format_bytes
 from pipelines.manifest.names import BASE
 from pipelines.stages.summary import BuildPlan, BuildSummary, StageSummary
 
@@ -129,6 +130,8 @@ def show_summary(summary: BuildSummary, console: Console) -> None:
             _line(console, _stage_line(stage))
             for part, seconds in stage.parts.items():
                 _line(console, _time_line(f"  {part}", seconds, stage.rate_in(seconds)))
+        if summary.seconds is not None:
+            _line(console, _time_line("total", summary.seconds, None))
         if any(stage.parts for stage in summary.stages):
             _line(console, "(Indented: seconds of all workers together, MB/s of one.)")
     if summary.outputs:

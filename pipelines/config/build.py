@@ -42,8 +42,10 @@ from pipelines.config.yaml_document import Problem, YamlDocument, describe_value
 class CountsConfig(Section):
     """Counting of pre-tokens."""
 
-    shards: Annotated[int, Field(ge=1, le=65536)] = Field(
-        default=64, description="Number of Parquet files that hold the counts."
+    shards: Annotated[int, Field(ge=1, le=65536)] | None = Field(
+        default=None,
+        description="Number of Parquet files that hold the counts; null: one for each 64 MiB of "
+        "text, at most 64.",
     )
     memory: MemorySize = size_key(
         "512MiB",

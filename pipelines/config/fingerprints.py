@@ -27,7 +27,7 @@ _OF_METASPACE: Final = {"metaspace", "byte_fallback", "character_coverage"}
 _ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules", *_OF_METASPACE}
 
 
-def counts_configuration(config: BuildConfig) -> dict[str, Any]:
+def counts_configuration(config: BuildConfig, shards: int) -> dict[str, Any]:
     """Return everything that determines the counts: documents, pattern, rules, number of shards."""
     return {
         "input": _sources(config, leave_out=_NO_INFLUENCE_ON_DOCUMENTS),
@@ -38,14 +38,17 @@ def counts_configuration(config: BuildConfig) -> dict[str, Any]:
             else config.tokenizer.pattern,
             **_set_rules(config, training=False),
         },
-        "counts": config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
+        "counts": {
+            **config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
+            "shards": shards,
+        },
     }
 
 
-def tokenizer_configuration(config: BuildConfig) -> dict[str, Any]:
+def tokenizer_configuration(config: BuildConfig, shards: int) -> dict[str, Any]:
     """Return everything that determines a trained tokenizer: counts and rules of training."""
     return {
-        **counts_configuration(config),
+        **counts_configuration(config, shards),
         "tokenizer": {
             **config.tokenizer.model_dump(
                 mode="json", exclude={"path", "train_where", *_ADDED_LATER}

@@ -11,6 +11,7 @@ from pipelines.config.validation import refusal
 from pipelines.config.values import (
     LONGEST_WHOLE_DOCUMENT,
     Fraction,
+    Number,
     Options,
     Patterns,
     Section,
@@ -112,8 +113,9 @@ class SourceConfig(Section):
     )
     range_bytes: Size = size_key(
         "64MiB",
-        "Bytes of input per task. A task is the unit of work, of resuming and of output: each "
-        "task writes one token file.",
+        "Maximum bytes of text per task, estimated for compressed files. A task is the unit of "
+        "work, of resuming and of output: each task writes one token file. A corpus has at least "
+        "64 tasks, unless they would have less than 4 MiB of text.",
     )
     max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = size_key(
         "1GiB",
@@ -139,7 +141,7 @@ class SourceConfig(Section):
         description="Globs. A file is not read if its name, relative to the fixed part of its "
         "pattern in `files`, matches one of them.",
     )
-    limit_documents: Annotated[int, Field(ge=1)] | None = Field(
+    limit_documents: Number | None = Field(
         default=None,
         description="Read only the first N documents of the source, including empty and rejected "
         "ones; null: all. Applied before `sample_fraction`, `min_chars` and `max_chars`.",

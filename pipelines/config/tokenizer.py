@@ -17,7 +17,9 @@ from pipelines.config.values import (
     METASPACE_KEYS,
     PATTERN_NAMES,
     WORD_KEYS,
+    Number,
     Section,
+    Size,
     Text,
     TieBreak,
     check_no_white_space,
@@ -121,12 +123,12 @@ class TokenizerConfig(Section):
         description="With unit: character, the form of the end-of-word marker: a token of its own "
         "(symbol), or attached to the last character of the word (suffix).",
     )
-    limit_alphabet: Annotated[int, Field(ge=1)] | None = Field(
+    limit_alphabet: Number | None = Field(
         default=None,
         description="With unit: character, the number of characters that get tokens, most "
         "frequent first; null: all.",
     )
-    vocab_size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)] = Field(
+    vocab_size: Annotated[Number, Field(le=LARGEST_VOCABULARY)] = Field(
         default=32000,
         description="Number of ids: special tokens, 256 bytes (or the unknown token, the "
         "end-of-word marker and the alphabet), and merges.",
@@ -148,7 +150,7 @@ class TokenizerConfig(Section):
         description="Minimum number of occurrences of a pre-token; rarer ones are dropped before "
         "training.",
     )
-    max_token_bytes: Annotated[int, Field(ge=1)] | None = Field(
+    max_token_bytes: Size | None = Field(
         default=None, description="Maximum length of a token that merges may make, in bytes."
     )
     forbidden_tokens: Annotated[tuple[Text, ...], Strict(False)] = Field(

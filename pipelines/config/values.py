@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
@@ -11,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Vali
 from bpe_core.errors import InvalidPatternError
 from pipelines.config.validation import did_you_mean, refusal
 from pipelines.config.yaml_document import Problem, describe_value
+from pipelines.quantities import BYTES, NUMBER, Quantity
 
 PATTERN_NAMES: Final = ("gpt2", "cl100k", "cl100k_tiktoken", "o200k", "llama3", "qwen2", "none")
 BYTE_TOKENS: Final = 256
@@ -35,21 +37,6 @@ CHARACTER_KEYS: Final = (
 METASPACE_KEYS: Final = ("byte_fallback", "character_coverage")
 WORD_KEYS: Final = ("end_of_word", "end_of_word_as", "limit_alphabet")
 
-_UNITS: Final = {
-    "B": 1,
-    "kB": 10**3,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 1 << 10,
-    "MiB": 1 << 20,
-    "GiB": 1 << 30,
-    "TiB": 1 << 40,
-}
-_SIZE_PATTERN: Final = r"^\d+(\.\d+)? ?(" + "|".join(_UNITS) + r")$"
-_LONGEST_SIZE: Final = 100
-_SIZE_EXPECTED: Final = "a size in bytes: a whole number, or a number and a unit such as 64MiB, 1MB"
 TieBreak: TypeAlias = Literal["lexicographic", "first_id", "huggingface"]
 _TIE_BREAK_HINTS: Final = {
     "first_seen": "first_seen depends on the order of the text, which counts do not keep.",
@@ -63,27 +50,26 @@ _PROTOCOL: Final = re.compile(r"(?!(?:file|local)::)([A-Za-z][A-Za-z0-9+_-]*)(?:
 
 
 def parse_size(value: object) -> int:
-    """Return a size in bytes, given as an int or as text such as `64MiB`, `1.5GiB`, `1MB`.
-
-    kB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB are powers of 1024.
+    """Return a number of bytes, given as an int or as text such as `64MiB`.
 
     >>> parse_size("1.5KiB"), parse_size(10)
     (1536, 10)
     """
+    return _parse(BYTES, value)
+
+
+def parse_number(value: object) -> int:
+    """Return a number of ids or documents, given as an int or as text such as `32k`."""
+    return _parse(NUMBER, value)
+
+
+def _parse(kind: Quantity, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if (
-        isinstance(value, str)
-        and len(value) <= _LONGEST_SIZE
-        and re.fullmatch(_SIZE_PATTERN, value)
-    ):
-        number, unit = re.split(r" ?(?=[A-Za-z])", value, maxsplit=1)
-        whole, _, fraction = number.partition(".")
-        divisor: int = 10 ** len(fraction)
-        scaled, remainder = divmod(int(whole + fraction) * _UNITS[unit], divisor)
-        if not remainder:
-            return scaled
-    raise refusal(Problem((), expected=_SIZE_EXPECTED))
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return kind.parse(value)
+    raise refusal(Problem((), expected=kind.expected))
 
 
 def check_tie_break(value: object, info: ValidationInfo) -> object:
@@ -264,14 +250,17 @@ def _check_no_repetition(texts: tuple[str, ...], key: str, what: str) -> None:
 
 Text = Annotated[str, Field(min_length=1)]
 Texts = Text | Annotated[list[Text], Field(min_length=1)]
+_LeastOne = Annotated[int, Field(ge=1)]
 _Bytes = BeforeValidator(
-    parse_size,
-    json_schema_input_type=Annotated[int, Field(ge=1)]
-    | Annotated[str, Field(pattern=_SIZE_PATTERN)],
+    parse_size, json_schema_input_type=_LeastOne | Annotated[str, Field(pattern=BYTES.pattern)]
+)
+_Number = BeforeValidator(
+    parse_number, json_schema_input_type=_LeastOne | Annotated[str, Field(pattern=NUMBER.pattern)]
 )
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Bytes]
-Patterns = Annotated[tuple[Text, ...], Strict(False)]
 MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY, le=LARGEST_SIZE), _Bytes]
+Number = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Number]
+Patterns = Annotated[tuple[Text, ...], Strict(False)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 # Excluded from every repr: options of file systems and of Beam may contain credentials.
 Options = Annotated[dict[str, Any], Field(repr=False)]

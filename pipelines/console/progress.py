@@ -1,233 +1,433 @@
-"""Progress of long stages on standard error: a bar on a terminal, otherwise a line at intervals.
+"""Progress of a command on standard error, and what an interruption ends.
 
-Workers that are threads of this process add to numbers in memory. Worker processes that are started
-while progress is shown find a directory in their environment and write their sums to a file there.
-Nothing is known about workers on other machines, and no figures are shown for them.
+A command shows its display with `shown`; its stages and their work report to it. Without a display,
+as in a program that calls `pipelines.build`, work that takes long gets one of its own.
 """
 
 from __future__ import annotations
 
-import operator
 import os
-import shutil
-import struct
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from pipelines.console.units import format_bytes
-from pipelines.supervisor import STATUS_VARIABLE
+from pipelines.choices import ProgressMode
+from pipelines.console.displays import (
+    WORK,
+    Bar,
+    Display,
+    JsonLines,
+    Lines,
+    Snapshot,
+    Stage,
+    StageEnd,
+)
+from pipelines.console.tally import NOTHING, TALLY, Sums, collected
 
-_FIRST_SECONDS = 2.0  # shorter stages show nothing
-_LINE_SECONDS = 15.0
-_POLL_SECONDS = 0.2
+__all__ = [
+    "advance",
+    "describe",
+    "end_stage",
+    "expect",
+    "has_terminal",
+    "leave",
+    "note",
+    "show",
+    "show_merges",
+    "shown",
+    "start_stage",
+]
+
+_FIRST_SECONDS = 2.0  # without a display of the command, shorter work shows nothing
 _RATE_SECONDS = 15.0  # period of the rate
-_DIRECTORY_VARIABLE: Final = "BEAM_BPE_PROGRESS_DIR"
-_FORMAT: Final = struct.Struct("=4q")
+_LEAST_SECONDS: Final = 1.0  # no estimate of the time left before
 
 
-class _Sums(NamedTuple):
-    """Sums of finished work: steps, such as tasks, and their content."""
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """Work that is shown.
 
-    done: int = 0
-    documents: int = 0
-    bytes: int = 0
-    tokens: int = 0
+    Attributes:
+        label: Name of the work, such as "counting".
+        total: Number of steps.
+        planned: Bytes of the tasks, as they were planned, or 0 if the steps are no tasks.
+        earlier: Number of tasks that an earlier command finished.
+        shards: Number of shards of counts that are merged after the last task.
+        local: True if all workers are known to report, so that no report means no work.
+        started: Start, by `time.monotonic`.
+    """
 
-    def plus(self, other: _Sums) -> _Sums:
-        return _Sums(*map(operator.add, self, other))
+    label: str
+    total: int
+    planned: int = 0
+    earlier: int = 0
+    shards: int = 0
+    local: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+    def is_merging(self, sums: Sums) -> bool:
+        """Return True if all tasks are counted, and shards are merged."""
+        return bool(self.shards) and (sums.shards > 0 or sums.done >= self.total)
+
+    def fraction(self, sums: Sums) -> float | None:
+        """Return the finished part, or None if nothing is known."""
+        if sums == NOTHING:
+            return 0.0 if self.local else None
+        if self.is_merging(sums):
+            return min(sums.shards / self.shards, 1.0)
+        if not self.planned:
+            return min(sums.done / self.total, 1.0) if self.total else 1.0
+        # Planned bytes are those of files; the finished tasks show how much text they make.
+        ratio = sums.planned / sums.finished_bytes if sums.finished_bytes else 1.0
+        started = (sums.bytes - sums.finished_bytes) * ratio
+        return min((sums.planned + started) / self.planned, 1.0)
 
 
-_NOTHING: Final = _Sums()
-
-
-class _Tally:
-    """Sums of this process, also written to a file if another process shows them."""
+class _Rates:
+    """Recent rates of the bytes and of the finished part of a work."""
 
     def __init__(self) -> None:
+        self._seen = deque([(time.monotonic(), 0, 0.0)])
+
+    def update(self, done: int, fraction: float) -> tuple[float, float | None]:
+        """Return the current bytes per second, and the seconds left, or None."""
+        now = time.monotonic()
+        if not fraction or fraction < self._seen[-1][2]:
+            self._seen.clear()
+        self._seen.append((now, done, fraction))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - _RATE_SECONDS:
+            self._seen.popleft()
+        start, bytes_before, fraction_before = self._seen[0]
+        seconds, advanced = now - start, fraction - fraction_before
+        rate = (done - bytes_before) / seconds if seconds > 0 else 0.0
+        if seconds < _LEAST_SECONDS or advanced <= 0:
+            return rate, None
+        return rate, (1 - fraction) * seconds / advanced
+
+
+class _Shown:
+    """Display of a command with the state of its stages."""
+
+    def __init__(self, display: Display | None) -> None:
+        self._display = display
         self._lock = threading.Lock()
-        self._sums = _NOTHING
-        self._shown_from: str | None = None
-        self._reported_to: str | None = None
-        self._file: int | None = None
+        self._closed = threading.Event()
+        self._stages: tuple[str, ...] = ()
+        self._stage: Stage | None = None
+        self._started: set[str] = set()
+        self._work: _Work | None = None
+        self._rates = _Rates()
+        self._last: tuple[_Work, Sums] | None = None
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        if display is not None:
+            self._thread.start()
 
-    def reset(self, directory: str | None) -> None:
-        """Reset the sums. Other processes will write theirs to the directory."""
-        with self._lock:
-            self._sums = _NOTHING
-            self._shown_from = directory
+    def describe(self, text: str) -> None:
+        """Show what is being done, before there are figures."""
+        title = text if self._stage is None else self._stage.title(text)
+        self._tell(lambda display: display.describe(title))
 
-    def add(self, amounts: _Sums) -> None:
-        directory = os.environ.get(_DIRECTORY_VARIABLE)
-        with self._lock:
-            if directory in (None, self._shown_from):
-                self._sums = self._sums.plus(amounts)
-                return
-            if directory != self._reported_to:
-                self._start_reporting(directory)
-            self._sums = self._sums.plus(amounts)
-            if self._file is not None:
-                with suppress(OSError):  # a full disk must not stop the work
-                    os.pwrite(self._file, _FORMAT.pack(*self._sums), 0)
+    def leave(self, kind: str, text: str) -> None:
+        """Leave a line."""
+        self._tell(lambda display: display.leave(kind, text))
 
-    def _start_reporting(self, directory: str) -> None:
-        if self._file is not None:
-            os.close(self._file)
-        self._sums, self._reported_to, self._file = _NOTHING, directory, None
-        with suppress(OSError):
-            path = Path(directory) / str(os.getpid())
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    def expect(self, stages: Sequence[str]) -> None:
+        """Announce the stages of the command."""
+        self._stages = tuple(stages)
 
-    def set_done(self, done: int) -> None:
-        with self._lock:
-            self._sums = _Sums(done=done)
+    def start_stage(self, name: str) -> None:
+        """Start a stage, unless this is known."""
+        if self._stage is None or self._stage.name != name:
+            self._stage, self._last = self._position(name), None
+            self.describe(WORK[name][0])
 
-    def read(self) -> _Sums:
-        """Return the sums of all processes."""
-        with self._lock:
-            sums, directory = self._sums, self._shown_from
-        with suppress(OSError):
-            for path in Path(directory).iterdir() if directory is not None else ():
-                if len(data := path.read_bytes()) == _FORMAT.size:
-                    sums = sums.plus(_Sums(*_FORMAT.unpack(data)))
-        return sums
+    def end_stage(self, name: str, state: str, seconds: float, size: int) -> None:
+        """Leave a line for a stage."""
+        sums = NOTHING if self._last is None else self._last[1]
+        end = StageEnd(
+            stage=self._position(name), state=state, seconds=seconds, bytes=size, sums=sums
+        )
+        self._tell(lambda display: display.end_stage(end))
+        self._stage = self._last = None
+
+    def _position(self, name: str) -> Stage:
+        stages = self._stages if name in self._stages else (name,)
+        return Stage(name=name, number=stages.index(name) + 1, of=len(stages))
+
+    @contextmanager
+    def work(self, work: _Work) -> Iterator[None]:
+        """Show work while the block runs."""
+        with collected():
+            with self._lock:
+                self._rates, self._work = _Rates(), work
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._last, self._work = (work, TALLY.read()[0]), None
+                self._tell(lambda display: display.end_work())
+
+    def close(self) -> None:
+        """Remove the display."""
+        self._closed.set()
+        if self._display is not None:
+            self._thread.join()
+            self._tell(lambda display: display.close())
+
+    def _poll(self) -> None:
+        assert self._display is not None
+        while not self._closed.wait(self._display.interval):
+            self._tell(self._update)
+
+    def _update(self, display: Display) -> None:
+        if self._work is not None:
+            display.update(self._snapshot(self._work))
+
+    def _tell(self, what: Callable[[Display], None]) -> None:
+        # A closed pipe or a full disk behind standard error must not stop the work.
+        with self._lock, suppress(OSError, ValueError):
+            if self._display is not None:
+                what(self._display)
+
+    def _snapshot(self, work: _Work) -> Snapshot:
+        sums, others = TALLY.read()
+        fraction = work.fraction(sums)
+        rate, left = self._rates.update(sums.bytes, fraction or 0.0)
+        merging = work.is_merging(sums)
+        return Snapshot(
+            stage=self._stage,
+            work="merging counts" if merging else work.label,
+            total=work.shards if merging else work.total,
+            sums=Sums(done=sums.shards) if merging else sums,
+            fraction=fraction,
+            seconds=time.monotonic() - work.started,
+            rate=rate,
+            seconds_left=left,
+            memory=_resident_bytes(["self", *map(str, others)]),
+            newest=TALLY.newest,
+        )
+
+    def interruption(self) -> str:
+        """Return what an interruption ended, what is kept, and how to go on."""
+        if self._stage is None:
+            return (
+                "Interrupted before a stage began. Finished stages are kept: run the same command "
+                "to go on."
+                if self._stages
+                else "Interrupted."
+            )
+        name = self._stage.name
+        if self._last is None:
+            return f"Interrupted while {WORK[name][0]} began. {_again(name)}"
+        work, sums = self._last
+        if name == "train":
+            return (
+                f"Interrupted while training, {sums.done:,} of {work.total:,} merges. The counts "
+                f"are kept. {_again(name)}"
+            )
+        return _interruption_of_tasks(name, work, sums)
 
 
-_TALLY = _Tally()
+def _interruption_of_tasks(name: str, work: _Work, sums: Sums) -> str:
+    tasks = work.total + work.earlier
+    if work.is_merging(sums) and sums.kept >= work.total:
+        return (
+            f"Interrupted while merging counts. All {tasks:,} tasks are counted, which is kept; "
+            "only merging will begin again: run the same command."
+        )
+    doing = WORK[name][0]
+    if sums == NOTHING and work.total and not work.local:
+        return (
+            f"Interrupted while {doing}, {tasks:,} tasks. Run the same command: it goes on from "
+            "what the workers had finished."
+        )
+    done = min(sums.done, work.total) + work.earlier
+    kept = min(sums.kept, work.total) + work.earlier
+    reached = f"Interrupted while {doing}, {done:,} of {tasks:,} tasks."
+    if not kept:
+        return f"{reached} {_again(name)}"
+    which = "They are kept" if kept == done else f"{kept:,} of them are kept"
+    return f"{reached} {which}: run the same command to go on."
+
+
+def _again(name: str) -> str:
+    doing = WORK[name][0]
+    return f"{doing[0].upper()}{doing[1:]} will begin again; run the same command."
+
+
+_shown: _Shown | None = None
+
+
+@contextmanager
+def shown(mode: ProgressMode, first: str) -> Iterator[None]:
+    """Show the progress of a command while the block runs.
+
+    Args:
+        mode: Kind of display; "auto": a bar on a terminal, and lines elsewhere.
+        first: What the command does first, shown at once.
+    """
+    global _shown
+    before, _shown = _shown, _Shown(_display_of(mode))
+    try:
+        _shown.describe(first)
+        yield
+    except KeyboardInterrupt as error:
+        error.args = (_shown.interruption(),)
+        raise
+    finally:
+        _shown.close()
+        _shown = before
+
+
+def describe(text: str) -> None:
+    """Show what is being done, before there are figures."""
+    if _shown is not None:
+        _shown.describe(text)
+
+
+def leave(kind: str, text: str) -> None:
+    """Leave a line, such as the estimate of a build."""
+    if _shown is not None:
+        _shown.leave(kind, text)
+
+
+def expect(stages: Sequence[str]) -> None:
+    """Announce the stages of the command, in order."""
+    if _shown is not None:
+        _shown.expect(stages)
+
+
+def start_stage(name: str) -> None:
+    """Start a stage, unless it was started."""
+    if _shown is not None:
+        _shown.start_stage(name)
+
+
+def end_stage(name: str, state: str, seconds: float = 0.0, size: int = 0) -> None:
+    """Leave a line for a stage: its state, duration, and the bytes of text that it read."""
+    if _shown is not None:
+        _shown.end_stage(name, state, seconds, size)
 
 
 def advance(amount: int = 1) -> None:
     """Count finished steps. Workers call it once per task."""
-    _TALLY.add(_Sums(done=amount))
+    TALLY.add(Sums(done=amount))
 
 
-def note(*, tasks: int = 0, documents: int = 0, bytes: int = 0, tokens: int = 0, **_: int) -> None:
+def note(
+    *,
+    tasks: int = 0,
+    documents: int = 0,
+    bytes: int = 0,
+    tokens: int = 0,
+    rejects: int = 0,
+    planned: int = 0,
+    finished_bytes: int = 0,
+    kept: int = 0,
+    shards: int = 0,
+    **_: int,
+) -> None:
     """Add to the sums, by names of metrics. Workers call it once per batch."""
-    _TALLY.add(_Sums(tasks, documents, bytes, tokens))
-
-
-def announce(line: str) -> None:
-    """Print a line about the work that begins."""
-    print(line, file=sys.stderr, flush=True)
+    TALLY.add(Sums(tasks, documents, bytes, tokens, rejects, planned, finished_bytes, kept, shards))
 
 
 @contextmanager
-def show(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
+def show(
+    label: str,
+    total: int,
+    *,
+    planned: int = 0,
+    earlier: int = 0,
+    shards: int = 0,
+    local: bool = False,
+) -> Iterator[Callable[[int, int], None]]:
     """Show progress while the block runs.
 
     Args:
-        label: name of the work, such as "counting".
-        total: sum of all calls of `advance`, or the largest `done` passed to the function that the
+        label: Name of the work, such as "counting".
+        total: Sum of all calls of `advance`, or the largest `done` passed to the function that the
             block receives.
+        planned: Bytes of all tasks, as they were planned, if the steps are tasks.
+        earlier: Number of tasks that an earlier command finished.
+        shards: Number of shards of counts that are merged after the last task.
+        local: True if all workers are known to report, so that no report means no work.
     """
-    with _collecting_directory() as directory:
-        _TALLY.reset(directory)
-        finished = threading.Event()
-        display = _show_bar if sys.stderr.isatty() else _show_lines
-        thread = threading.Thread(target=display, args=(label, total, finished), daemon=True)
-        thread.start()
-        try:
+    work = _Work(
+        label=label, total=total, planned=planned, earlier=earlier, shards=shards, local=local
+    )
+    own = None if _shown is not None else _Shown(_Late(_display_of("auto")))
+    try:
+        with (own or _shown).work(work):  # type: ignore[union-attr]
             yield _set_done
-        finally:
-            finished.set()
-            thread.join()
-
-
-@contextmanager
-def _collecting_directory() -> Iterator[str | None]:
-    """Create a directory for the sums of processes started in the block; None if impossible."""
-    try:
-        directory = tempfile.mkdtemp(prefix="progress-", dir=os.environ.get(STATUS_VARIABLE))
-    except OSError:
-        yield None
-        return
-    before = os.environ.get(_DIRECTORY_VARIABLE)
-    os.environ[_DIRECTORY_VARIABLE] = directory
-    try:
-        yield directory
     finally:
-        if before is None:
-            del os.environ[_DIRECTORY_VARIABLE]
-        else:
-            os.environ[_DIRECTORY_VARIABLE] = before
-        shutil.rmtree(directory, ignore_errors=True)
+        if own is not None:
+            own.close()
+
+
+def show_merges(made: int, wanted: int, newest: bytes) -> None:
+    """Show the number of learned merges, and the newest token."""
+    TALLY.set_done(made, newest)
 
 
 def _set_done(done: int, total: int) -> None:
-    _TALLY.set_done(done)
+    TALLY.set_done(done)
 
 
-class _Rate:
-    """Recent rate in bytes per second, starting with the first bytes."""
+class _Late:
+    """Display that shows work only if it takes long, and leaves nothing behind."""
 
-    def __init__(self) -> None:
-        self._seen = deque([(time.monotonic(), 0)])
+    def __init__(self, display: Display | None) -> None:
+        assert display is not None
+        self._display = display
+        self.interval = display.interval
 
-    def update(self, done: int) -> float:
-        """Record the number of finished bytes, and return the current rate."""
-        now = time.monotonic()
-        if not done:
-            self._seen.clear()
-        self._seen.append((now, done))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - _RATE_SECONDS:
-            self._seen.popleft()
-        start, before = self._seen[0]
-        return (done - before) / (now - start) if now > start else 0.0
+    def describe(self, text: str) -> None:
+        pass
 
+    def leave(self, kind: str, text: str) -> None:
+        pass
 
-def _format_amounts(sums: _Sums, rate: float) -> str:
-    """Format the content of the finished steps; empty if it is unknown."""
-    if not sums.bytes:
-        return ""
-    parts = [format_bytes(sums.bytes), f"{rate / 1e6:.1f} MB/s", f"{sums.documents:,} documents"]
-    if sums.tokens:
-        parts.append(f"{sums.tokens:,} tokens")
-    return ", ".join(parts)
+    def update(self, snapshot: Snapshot) -> None:
+        if snapshot.seconds >= _FIRST_SECONDS:
+            self._display.update(snapshot)
 
+    def end_work(self) -> None:
+        self._display.end_work()
 
-def _show_bar(label: str, total: int, finished: threading.Event) -> None:
-    rate = _Rate()
-    if finished.wait(_FIRST_SECONDS):
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Column
+    def end_stage(self, end: StageEnd) -> None:
+        pass
 
-    columns = (
-        TextColumn(label, table_column=Column(no_wrap=True)),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[steps]}", table_column=Column(no_wrap=True)),
-        TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        # This column gets the remaining width, and is truncated if that is too little.
-        TextColumn("{task.fields[amounts]}", table_column=Column(no_wrap=True, ratio=1)),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
-        task = bar.add_task(label, total=None, steps="", amounts="")
-        while not finished.wait(_POLL_SECONDS):
-            sums = _TALLY.read()
-            amounts = _format_amounts(sums, rate.update(sums.bytes))
-            if sums == _NOTHING:
-                continue  # without figures, the bar is only animated
-            done = min(sums.done, total)  # a repeated bundle counts again
-            steps = f"{done:,}/{total:,}"
-            bar.update(task, total=total, completed=done, steps=steps, amounts=amounts)
+    def close(self) -> None:
+        self._display.close()
 
 
-def _show_lines(label: str, total: int, finished: threading.Event) -> None:
-    start = time.monotonic()
-    rate = _Rate()
-    while not finished.wait(_LINE_SECONDS):
-        seconds = time.monotonic() - start
-        sums = _TALLY.read()
-        amounts = _format_amounts(sums, rate.update(sums.bytes))
-        if sums == _NOTHING:
-            status = f"{total:,} in total, running for {seconds:.0f} s"
-        else:
-            status = f"{min(sums.done, total):,} of {total:,} after {seconds:.0f} s"
-        print(f"{label}: {status}" + (amounts and f"; {amounts}"), file=sys.stderr)
+def has_terminal() -> bool:
+    """Return True if standard error is a terminal that can draw a bar."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _display_of(mode: ProgressMode) -> Display | None:
+    if mode == "auto":
+        return Bar() if has_terminal() else Lines()
+    if mode == "bar":
+        return Bar(forced=True)
+    if mode == "plain":
+        return Lines()
+    return JsonLines() if mode == "json" else None
+
+
+def _resident_bytes(processes: Sequence[str]) -> int | None:
+    """Return the resident memory of processes on Linux; elsewhere None."""
+    pages = 0
+    for process in processes:
+        try:
+            pages += int(Path(f"/proc/{process}/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):  # the process has ended
+            continue
+    return pages * os.sysconf("SC_PAGE_SIZE") if pages else None

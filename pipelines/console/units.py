@@ -1,4 +1,4 @@
-"""Formatting of sizes and durations."""
+"""Formatting of sizes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,3 @@ def format_bytes(size: int) -> str:
         if size < 999.95 * scale:
             return f"{size / scale:.1f} {unit}"
     return f"{size / 1e15:.1f} PB"
-
-
-def format_seconds(seconds: float) -> str:
-    """Format a duration with one or two units.
-
-    >>> format_seconds(0.4), format_seconds(75), format_seconds(7_500)
-    ('1 s', '1 min 15 s', '2 h 5 min')
-    """
-    whole = max(1, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    minutes = whole // 60
-    return f"{minutes // 60:,} h" + (f" {minutes % 60} min" if minutes % 60 else "")

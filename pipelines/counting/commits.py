@@ -16,6 +16,7 @@ from typing import Any
 from bpe_core.counts import FORMAT_VERSION
 from pipelines.accounting import DocumentTotals, sum_hashes
 from pipelines.config.fingerprints import fingerprint
+from pipelines.console import progress
 from pipelines.counting.jobs import CountJob, Section
 from pipelines.counting.shards import Descriptor, merge_shard
 from pipelines.counting.table import PretokenCounter
@@ -140,7 +141,7 @@ class TaskCounter(PretokenCounter):
         self._totals[work.source].add(totals)
         self._tasks[work.index] = work.hash
         self._all_bytes += totals.all_bytes
-        self._meter.finish_task()
+        self._meter.finish_task(work.planned_bytes)
         if self._all_bytes >= self._job.checkpoint_bytes:
             yield from self.commit()
 
@@ -159,6 +160,7 @@ class TaskCounter(PretokenCounter):
         )
         with self._meter.time("write"):
             self._job.runs.write_json(commit.name, commit.to_json())
+        progress.note(kept=len(commit.tasks))
         self._meter.report_times()
         self._start_commit()
         yield from commit.descriptors(self._job.shards)
@@ -240,6 +242,7 @@ def merge_commits(
     # The launcher opens it by name, since a listing may also contain files of a repeated bundle.
     job.runs.write_json(f"{entry['name']}.json", entry)
     meter.add(distinct_pretokens=entry["rows"])
+    progress.note(shards=1)
     meter.report_times()
     return entry
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.counting.shards import shard_name
-from pipelines.manifest.models import CountsContent, ShardRecord
+from pipelines.manifest.entries import ShardRecord
+from pipelines.manifest.models import CountsContent
 
 if TYPE_CHECKING:
     from pipelines.config import SourceConfig

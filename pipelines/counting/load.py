@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from bpe_core.counts import PretokenCounts
 from bpe_core.memory import available_memory, training_memory
 from pipelines.errors import TooLargeError
-from pipelines.manifest.models import ShardRecord
+from pipelines.manifest.entries import ShardRecord
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
 

@@ -23,7 +23,7 @@ from bpe_core.cores import usable_cores
 from pipelines.console.terminal import visible
 from pipelines.dataset.reading import SPLITS, TokenChunk, TokenDataset, TokenFile
 from pipelines.errors import ConfigError
-from pipelines.manifest.models import RunRecord
+from pipelines.manifest.run_record import RunRecord
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tokenizers.vocabulary import Vocabulary
 

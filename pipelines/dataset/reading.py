@@ -20,16 +20,11 @@ from pydantic import ValidationError
 
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError
-from pipelines.manifest.models import (
-    FORMAT_VERSION,
-    FirstTokensManifest,
-    RunRecord,
-    Split,
-    TokenFileEntry,
-    TokensManifest,
-    first_problem,
-)
+from pipelines.manifest.entries import Split, TokenFileEntry
+from pipelines.manifest.models import FORMAT_VERSION, FirstTokensManifest, TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST
+from pipelines.manifest.records import first_problem
+from pipelines.manifest.run_record import RunRecord
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import open_parquet
 from pipelines.storage.remote_files import REQUEST_BYTES, open_stored

@@ -14,8 +14,10 @@ from pipelines.accounting import NUMBERS
 from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
 from pipelines.errors import shortened
-from pipelines.manifest.models import MANIFESTS, RunRecord, TokensManifest, parse_sealed
+from pipelines.manifest.models import MANIFESTS, TokensManifest
 from pipelines.manifest.names import RUN, source_name
+from pipelines.manifest.records import parse_sealed
+from pipelines.manifest.run_record import RunRecord
 from pipelines.metrics import Measured
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.statistics import LONGEST_KEPT, Statistics, read_statistics

@@ -11,7 +11,8 @@ import yaml
 
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import PipelineError
-from pipelines.manifest.models import ImportedManifest, RunRecord, TokensManifest
+from pipelines.manifest.models import ImportedManifest, TokensManifest
+from pipelines.manifest.run_record import RunRecord
 from pipelines.manifest.stage import ENCODE, IMPORT, load_manifest
 from pipelines.storage.hub import Repository
 

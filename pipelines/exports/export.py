@@ -31,7 +31,7 @@ from pipelines.errors import (
 from pipelines.exports.files import WORK, ExportFiles, Written
 from pipelines.exports.formats import FORMATS, ExportOptions
 from pipelines.exports.records import ExportIdentity, ExportManifest
-from pipelines.manifest.models import sealed
+from pipelines.manifest.records import sealed
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import LOCAL
 from pipelines.storage.locks import OutputLock

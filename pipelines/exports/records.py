@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
 
-from pipelines.manifest.models import Digest, FileName, Number, Record, TableEntry
+from pipelines.manifest.entries import TableEntry
+from pipelines.manifest.records import Digest, FileName, Number, Record
 
 
 class ExportedFile(Record):

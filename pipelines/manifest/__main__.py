@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from pipelines.manifest.models import json_schema
+from pipelines.manifest.schema import json_schema
 
 if __name__ == "__main__":
     json.dump(json_schema(), sys.stdout, indent=2, ensure_ascii=False)

@@ -21,17 +21,10 @@ from typing import Any, Final, TypeAlias
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError
-from pipelines.manifest.models import (
-    DatasetFiles,
-    Generation,
-    GenerationContent,
-    InputEntry,
-    SourceEntry,
-    TokensManifest,
-    TokensTotals,
-    present,
-)
+from pipelines.manifest.entries import DatasetFiles, InputEntry, SourceEntry, TokensTotals
+from pipelines.manifest.models import Generation, GenerationContent, TokensManifest
 from pipelines.manifest.names import BASE, REJECT_FILE, STATISTICS_FILE, TOKEN_FILE
+from pipelines.manifest.records import present
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import is_of_a_build
 

@@ -9,13 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.manifest.models import (
-    CorpusTotals,
-    Digest,
-    FileName,
-    Number,
-    Record,
-)
+from pipelines.manifest.entries import CorpusTotals
+from pipelines.manifest.records import Digest, FileName, Number, Record
 
 
 class SectionNote(Record):

@@ -40,21 +40,18 @@ from pipelines.manifest.models import (
     CountsManifest,
     ImportedManifest,
     Manifest,
-    RunRecord,
     StageDirectory,
-    StagePlan,
     TokenizerManifest,
     TokensManifest,
-    first_problem,
-    load_json,
-    sealed,
 )
 from pipelines.manifest.names import MANIFEST, PLAN, RUN, STATISTICS_FILE
+from pipelines.manifest.records import first_problem, load_json, sealed
+from pipelines.manifest.run_record import RunRecord, StagePlan
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import split_chain
 from pipelines.storage.hub import is_repository
 from pipelines.storage.parquet import is_of_a_build
-from pipelines.tasks.plan import Plan
+from pipelines.tasks.plan import BY_TEXT, Plan, TaskRule
 from pipelines.tokenizers.files import counts_fingerprint
 
 _DIFFERENCES_SHOWN: Final = 12
@@ -261,6 +258,8 @@ def begin_stage(
     limits: Mapping[str, Any] | None = None,
     tasks: int | None = None,
     commits: Mapping[str, str] | None = None,
+    *,
+    task_rule: TaskRule = BY_TEXT,
 ) -> None:
     """Record the identity of a stage before the stage writes anything.
 
@@ -271,6 +270,7 @@ def begin_stage(
         tasks: number of its tasks, which is needed to discard files by their names; None if it has
             no tasks.
         commits: commits of the Hub's repositories that it reads, for `read_commits`.
+        task_rule: rule by which its files are cut, for `read_task_rule`.
     """
     directory.create()
     plan = StagePlan(
@@ -281,6 +281,7 @@ def begin_stage(
         limits=dict(limits or {}),
         tasks=tasks,
         commits=dict(commits or {}),
+        task_rule=task_rule,
     )
     directory.write_json(PLAN, plan.to_json())
 
@@ -319,6 +320,34 @@ def read_commits(
         for found in _intact_records(stage, output / stage.directory):
             commits.update(found.commits)
     return commits
+
+
+def read_task_rule(output: Directory, redone: Collection[Stage[Any]] = ()) -> TaskRule:
+    """Return the rule by which an unfinished stage has cut its files; the newest if there is none.
+
+    Args:
+        output: output of the build.
+        redone: stages that will be discarded.
+    """
+    stages: tuple[Stage[Any], ...] = (COUNT, ENCODE)
+    for stage in (stage for stage in stages if stage not in redone):
+        with suppress(PipelineError):
+            plan = load_plan(stage, output / stage.directory)
+            if isinstance(plan, StagePlan):
+                return plan.task_rule
+    return BY_TEXT
+
+
+def read_number_of_shards(output: Directory) -> int | None:
+    """Return the number of shards of the counts that an output has or begins; None without any."""
+    stages: tuple[Stage[Any], ...] = (COUNT, TRAIN)
+    for stage in stages:
+        with suppress(PipelineError):
+            found = load_declaration(stage, output / stage.directory)
+            counts = {} if found is None else found.configuration.get("counts", {})
+            if isinstance(counts.get("shards"), int):
+                return int(counts["shards"])
+    return None
 
 
 def _intact_records(stage: Stage[Any], directory: Directory) -> Iterator[StagePlan | RunRecord]:

@@ -30,7 +30,7 @@ from pipelines.readers.tasks import SourceReading
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.remote_files import StoredFile
 from pipelines.tasks.listing import InputFile
-from pipelines.tasks.plan import COLUMN_FORMATS, Range
+from pipelines.tasks.plan import COLUMN_FORMATS, Range, planned_size
 
 WINDOW_BYTES: Final = 128 << 10
 _LOCAL_WINDOWS: Final = 64
@@ -138,11 +138,6 @@ class _Choice:
 
     file: InputFile
     starts: tuple[int, ...]
-
-
-def planned_size(file: InputFile) -> int:
-    """Return the stored bytes of a file in which documents to read start."""
-    return file.size if file.end is None else file.end
 
 
 def _choose(files: Sequence[InputFile], sources: Sequence[SourceConfig]) -> Iterator[_Choice]:

@@ -127,9 +127,9 @@ class BatchMaker:
     def __init__(self, file: InputFile, options: ReadOptions):
         self._file = file
         self._options = options
-        self._specials = _specials(options.special_tokens)
         self._scanner = options.splitter or resolve_pattern(options.pattern).scanner or "none"
         self._normalizer = _normalizer(options.normalizer, options.normalize_quotes)
+        self._specials = _specials(options.special_tokens, options.token_flags, self._normalizer)
 
     def where(self, offset: int, byte: int = 0) -> str:
         """Describe a position in the file; `byte` is relative to the document, for text only."""
@@ -484,7 +484,7 @@ class BatchMaker:
             `text` with the bytes that were read, the new `left`, and the length of the chunk.
         """
         most = self._options.max_document_bytes
-        wanted = limit + _native.cut_lookahead(self._specials.matcher)
+        wanted = limit + _native.cut_lookahead(self._specials.uncut)
         while True:
             if len(text) < wanted and left:
                 text, left = self._read_more(source, text, left, wanted - len(text))
@@ -496,7 +496,7 @@ class BatchMaker:
                 seen,
                 is_all,
                 limit,
-                self._specials.matcher,
+                self._specials.uncut,
                 self._normalizer,
                 self._scanner,
             )

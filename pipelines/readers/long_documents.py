@@ -11,7 +11,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from bpe_core import _native
+from bpe_core.special_tokens import added_token_set, special_set
 from pipelines.batches import FIRST_BYTES
+from pipelines.readers.options import TokenFlags
 from pipelines.readers.streams import ByteArray
 
 LONGEST_CHARACTER: Final = 4
@@ -41,12 +43,24 @@ class MemoryText:
 
 
 class Specials:
-    """Special tokens, prepared for the search for cuts."""
+    """Special tokens, prepared for the scan of a document and for the search for cuts.
 
-    def __init__(self, tokens: tuple[bytes, ...]):
-        self.matcher = _native.SpecialSet(list(tokens), list(range(len(tokens))))
+    Attributes:
+        matcher: finds their texts, whatever their flags.
+        uncut: finds them as a tokenizer does, so that no cut changes which ones are found.
+        longest: length in bytes of the longest one.
+        replacing_makes_one: replacing invalid bytes by U+FFFD can create such a token.
+    """
+
+    def __init__(
+        self, tokens: tuple[bytes, ...], flags: TokenFlags, normalizer: _native.Normalizer | None
+    ):
+        ids = {token.decode(): i for i, token in enumerate(tokens)}
+        self.matcher = special_set(list(ids))
+        self.uncut = added_token_set(
+            ids, {text: frozenset(names) for text, names in flags}, normalizer
+        )
         self.longest = max(map(len, tokens), default=0)
-        # Replacing invalid bytes by U+FFFD can create such a token.
         self.replacing_makes_one = any(_REPLACEMENT in token for token in tokens)
 
 

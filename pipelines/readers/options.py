@@ -14,6 +14,7 @@ from pipelines.errors import InputError
 from pipelines.readers.selection import ALL, Selection
 
 FieldPath = tuple[str, ...]
+TokenFlags = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class InvalidDocumentError(InputError):
@@ -25,20 +26,25 @@ class LongDocumentError(InputError):
 
 
 def hash_cutting_rules(
-    regex: str, special_tokens: Sequence[str], normalizer: str | None, normalize_quotes: bool
+    regex: str,
+    special_tokens: Sequence[str],
+    token_flags: TokenFlags,
+    normalizer: str | None,
+    normalize_quotes: bool,
 ) -> str:
     """Return the rules for cutting long documents as text: a hash for each attribute.
 
     Example:
-        >>> one = hash_cutting_rules("[a-z]+", ["<|end|>", "<|pad|>"], None, False)
-        >>> one == hash_cutting_rules("[a-z]+", ["<|pad|>", "<|end|>"], None, False)
+        >>> one = hash_cutting_rules("[a-z]+", ["<|end|>", "<|pad|>"], (), None, False)
+        >>> one == hash_cutting_rules("[a-z]+", ["<|pad|>", "<|end|>"], (), None, False)
         True
-        >>> find_different_rules(one, hash_cutting_rules("[a-z]+", [], "nfc", False))
+        >>> find_different_rules(one, hash_cutting_rules("[a-z]+", [], (), "nfc", False))
         ['special_tokens', 'normalizer']
     """
     rules = {
         "pattern": regex,
         "special_tokens": sorted(set(special_tokens)),
+        "token_flags": token_flags,
         "normalizer": normalizer,
         "normalize_quotes": normalize_quotes,
     }
@@ -76,6 +82,8 @@ class ReadOptions:
         invalid_utf8: "reject" (into `DocumentBatch.rejects`), "replace" (by U+FFFD, as Python's
             `errors="replace"` does) or "error".
         special_tokens: tokens that no cut may split.
+        token_flags: their flags, of `bpe_core.special_tokens.TOKEN_FLAGS`; no cut may change which
+            tokens are found by them.
         cut: long documents may be cut into chunks. False for the pattern `none` and others that
             have no known safe cut: documents are read completely.
         pattern: split pattern, which defines where they may be cut.
@@ -103,6 +111,7 @@ class ReadOptions:
     max_documents: int | None = None
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"
     special_tokens: tuple[bytes, ...] = ()
+    token_flags: TokenFlags = ()
     cut: bool = True
     pattern: str = "gpt2"
     splitter: VocabularySplitter | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -63,6 +63,11 @@ class TaskWork:
         return self.parts[0][0].source
 
     @property
+    def planned_bytes(self) -> int:
+        """Size of its intervals, as stored."""
+        return sum(end - start for _, start, end in self.parts)
+
+    @property
     def summary(self) -> str:
         """Description for the footers of its output files: JSON with index and input intervals."""
         inputs = [[file.label, start, end] for file, start, end in self.parts]
@@ -111,6 +116,7 @@ def source_readings(
     pattern: str,
     special_tokens: Sequence[str],
     *,
+    token_flags: Mapping[str, Collection[str]] | None = None,
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: VocabularySplitter | None = None,
@@ -123,7 +129,8 @@ def source_readings(
     """
     resolved = resolve_pattern(pattern)
     splits = resolved.regex if splitter is None else pickle.dumps(splitter).hex()
-    cutting = hash_cutting_rules(splits, special_tokens, normalizer, normalize_quotes)
+    flags = tuple((text, tuple(sorted(names))) for text, names in (token_flags or {}).items())
+    cutting = hash_cutting_rules(splits, special_tokens, flags, normalizer, normalize_quotes)
     return tuple(
         SourceReading(
             options=ReadOptions(
@@ -140,6 +147,7 @@ def source_readings(
                 ),
                 invalid_utf8=source.invalid_utf8,
                 special_tokens=tuple(token.encode() for token in special_tokens),
+                token_flags=flags,
                 cut=resolved.has_safe_cuts if splitter is None else splitter.has_cuts,
                 pattern=pattern,
                 splitter=splitter,

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from pipelines.accounting import NUMBERS, DocumentTotals
+from pipelines.manifest.entries import InputEntry, RepairedInput
 from pipelines.manifest.generations import sum_content
-from pipelines.manifest.models import (
-    GenerationContent,
-    InputEntry,
-    RepairedInput,
-    TokensManifest,
-    present,
-)
+from pipelines.manifest.models import GenerationContent, TokensManifest
+from pipelines.manifest.records import present
 from pipelines.replay.job import BYTE_KEYS, Account, Job
 
 

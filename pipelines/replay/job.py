@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipelines.accounting import DocumentTotals
-from pipelines.manifest.models import RunRecord, TokensManifest
+from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.names import task_name
+from pipelines.manifest.run_record import RunRecord
 from pipelines.readers.tasks import TaskWork
 from pipelines.rejects.reasons import REASONS_OF_FILES
 from pipelines.storage.directory import Directory

@@ -19,7 +19,9 @@ from pipelines.config import SourceConfig
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError
 from pipelines.manifest import generations
-from pipelines.manifest.models import Generation, TaskEntry, TokensManifest, present
+from pipelines.manifest.entries import TaskEntry
+from pipelines.manifest.models import Generation, TokensManifest
+from pipelines.manifest.records import present
 from pipelines.manifest.stage import Identity
 from pipelines.readers.tasks import SourceReading
 from pipelines.replay.content import content_after

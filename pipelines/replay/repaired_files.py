@@ -21,7 +21,8 @@ from pipelines.config import SourceConfig
 from pipelines.config.values import escape, is_url, unescape
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest import generations
-from pipelines.manifest.models import InputEntry, TokensManifest
+from pipelines.manifest.entries import InputEntry
+from pipelines.manifest.models import TokensManifest
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task
 from pipelines.replay.alignment import Known, Located, NotAlignedError, align
 from pipelines.replay.job import ExistingDataset, Job, Rejects

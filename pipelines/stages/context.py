@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bpe_core.cores import usable_cores
 from pipelines.config import BuildConfig
+from pipelines.console import progress
 from pipelines.manifest.stage import Stage
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.output import Output
@@ -90,6 +91,16 @@ class BuildContext:
             repaired=tuple(repaired),
         )
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Return the names of the stages that the command runs, in order."""
+        if self.command in ("count", "replay"):
+            return (self.command,)
+        if self.command == "train":
+            return ("count", "train")
+        imports = () if self.output.imported is None else ("import",)
+        return (*(("count", "train") if self.config.tokenizer.path is None else imports), "encode")
+
     def check(self) -> None:
         """Check inputs, output and Beam options before anything is written or removed."""
         self.output.root.check_place()
@@ -104,6 +115,7 @@ class BuildContext:
         This is the only place where a build imports Beam, which takes longer than everything else
         in a command whose build is finished, in a plan, or with a wrong configuration.
         """
+        progress.describe("starting Beam")
         with importing():
             from pipelines.stages.pipelines import Pipelines
         return Pipelines(self.config.beam, self.beam_args, self.places, no_wait=self.no_wait)

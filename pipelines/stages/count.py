@@ -36,12 +36,19 @@ from pipelines.storage.locks import OutputLock
 def count(context: BuildContext) -> CountsManifest:
     """Count the pre-tokens unless this is already done. Return the manifest."""
     inputs, output = context.inputs, context.output
-    identity = Identity.of(counts_configuration(context.config), inputs.listed)
+    identity = Identity.of(counts_configuration(context.config, inputs.shards), inputs.listed)
     manifest = find_finished(context, COUNT, identity)
     if manifest is None:
         limits = inputs.limits
         started = time.monotonic()
-        begin_stage(output.counts, identity, limits, len(inputs.plan.tasks), inputs.commits)
+        begin_stage(
+            output.counts,
+            identity,
+            limits,
+            len(inputs.plan.tasks),
+            inputs.commits,
+            task_rule=inputs.task_rule,
+        )
         manifest, result = _count_tasks(context, identity)
         finish(context, COUNT, identity, manifest, result, started)
     context.report.add_warnings(remove_scratch(output.counts / RUNS, RUN_FILES, context.lock))
@@ -81,7 +88,7 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
     config, inputs, output = context.config, context.inputs, context.output
     works = list_works(inputs.plan)
     fingerprint = identity.configuration_fingerprint
-    job = count_job(config, output, inputs.plan, works, fingerprint)
+    job = count_job(config, output, inputs.plan, works, fingerprint, shards=inputs.shards)
     commits: list[str] = []
     done: set[int] = set()
     bytes_before = 0
@@ -96,7 +103,7 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
         steps = pipelines.count(left, job, commits)
         if context.no_wait:
             submit(context, COUNT, steps, job)
-        measured = pipelines.run_tasks(steps, "counting tasks", len(left))
+        measured = pipelines.run_tasks(steps, "counting", left, shards=job.shards)
     manifest = CountsManifest.seal(
         identity.configuration,
         inputs=dict(identity.inputs),

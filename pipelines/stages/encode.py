@@ -10,7 +10,8 @@ from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
-from pipelines.manifest.models import TaskEntry, TokensManifest
+from pipelines.manifest.entries import TaskEntry
+from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.names import BASE, ENTRY_FILES
 from pipelines.manifest.stage import (
     COUNT,
@@ -20,10 +21,12 @@ from pipelines.manifest.stage import (
     begin_stage,
     discard_stage,
     load_manifest,
+    load_plan,
 )
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
 from pipelines.stages.imports import import_tokenizer
+from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import (
     check_affixes,
     encode_configuration,
@@ -43,6 +46,7 @@ from pipelines.stages.submit import submit
 from pipelines.stages.train import train
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
+from pipelines.tasks.plan import BY_STORED_BYTES, Plan
 from pipelines.tokenizers.files import Model, counts_fingerprint
 from pipelines.writing.content import tokens_content, write_merged_statistics
 from pipelines.writing.encoder import keep_tokenizer
@@ -63,7 +67,17 @@ def encode(context: BuildContext) -> None:
         started = time.monotonic()
         earlier = load_manifest(ENCODE, output.tokens)
         if earlier is None:
-            begin_stage(output.tokens, identity, limits, len(inputs.plan.tasks), inputs.commits)
+            if isinstance(load_plan(ENCODE, output.tokens), TokensManifest):
+                # A restart was interrupted. Its remaining files may have names of other tasks.
+                context.report.add_warnings(discard_tokens(output, context.lock))
+            begin_stage(
+                output.tokens,
+                identity,
+                limits,
+                len(inputs.plan.tasks),
+                inputs.commits,
+                task_rule=inputs.task_rule,
+            )
         manifest, result = _encode_generation(context, identity, model, earlier)
         if trained is not None:
             _check_corpus(output, manifest, trained.configuration["corpus"])
@@ -71,15 +85,15 @@ def encode(context: BuildContext) -> None:
         finish(context, ENCODE, identity, manifest, result, started, name=name)
     if output.rejects.exists() and context.lock.try_acquire():
         discard_count_rejects(output)
-    conclude(context, manifest, model)
+    conclude(context, manifest)
 
 
-def conclude(context: BuildContext, manifest: TokensManifest, model: Model) -> None:
+def conclude(context: BuildContext, manifest: TokensManifest) -> None:
     """Remove temporary files of a finished dataset, and add the dataset to the report."""
     output, lock = context.output, context.lock
     context.report.add_warnings(remove_scratch(output.tokens / ENTRIES, ENTRY_FILES, lock))
     remove_unlisted(output, manifest, lock)
-    context.report.add_dataset(manifest, output, model)
+    context.report.add_dataset(manifest, output)
 
 
 def discard_tokens(output: Output, lock: OutputLock) -> list[str]:
@@ -111,8 +125,7 @@ def _encode_generation(
     config, inputs, output = context.config, context.inputs, context.output
     name, plan = BASE, inputs.plan
     if earlier is not None:
-        name = generations.next_name(earlier)
-        plan = inputs.plan_added(earlier, output.tokens.url)
+        name, plan = _plan_generation(inputs, output, identity, earlier)
     works = list_works(plan)
     job = encode_job(
         config,
@@ -142,6 +155,22 @@ def _encode_generation(
         "tokenizer": job.tokenizer.url,
     }
     return manifest, replace(result, run=run)
+
+
+def _plan_generation(
+    inputs: Inputs, output: Output, identity: Identity, earlier: TokensManifest
+) -> tuple[str, Plan]:
+    """Return the name and the plan of the generation that follows an existing dataset.
+
+    A generation has no `_plan.json`. An earlier version has begun it if it has scratch of that
+    plan.
+    """
+    name = generations.next_name(earlier)
+    rules = _rules_fingerprint(identity, name)
+    former = inputs.plan_added(earlier, output.tokens.url, BY_STORED_BYTES)
+    if (output.tokens / ENTRIES / former.plan_id(rules)).exists():
+        return name, former
+    return name, inputs.plan_added(earlier, output.tokens.url)
 
 
 def write_tokens(
@@ -174,7 +203,7 @@ def write_tokens(
         steps = pipelines.encode(left, job)
         if context.no_wait:
             submit(context, ENCODE, steps)
-        measured = pipelines.run_tasks(steps, "encoding tasks", len(left))
+        measured = pipelines.run_tasks(steps, "encoding", left)
     entries = finished_entries(job, len(works))
     _check_complete(job.tokens, len(entries), len(works))
     if any(entry.rejects for entry in entries.values()):

@@ -8,12 +8,13 @@ one), and encodes others. Rates are those of these steps on this machine.
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,12 +26,12 @@ from pipelines.config import BuildConfig
 from pipelines.counting.jobs import CountRules
 from pipelines.counting.table import PretokenCounter
 from pipelines.manifest.token_schema import schema
-from pipelines.probing.samples import FileSample, planned_size
+from pipelines.probing.samples import FileSample
 from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.learn import train_model
-from pipelines.storage.directory import Directory
+from pipelines.storage.directory import Directory, HashingFile
 from pipelines.tasks.listing import InputFile
-from pipelines.tasks.plan import Plan
+from pipelines.tasks.plan import Plan, planned_size
 from pipelines.tokenizers.files import Model, make_tokenizer
 from pipelines.writing.encoder import DocumentEncoder
 from pipelines.writing.token_file import TokenFile
@@ -126,6 +127,7 @@ def estimate_build(
     samples: Sequence[FileSample],
     model: Model | None,
     *,
+    shards: int,
     workers: int | None,
     reading: float,
 ) -> Estimate:
@@ -136,6 +138,7 @@ def estimate_build(
         plan: Plan of its input.
         samples: Samples of the input.
         model: Finished tokenizer to encode with, or None if one is trained.
+        shards: Number of shards of the counts.
         workers: Number of workers, or None if the engine decides it.
         reading: Seconds that reading the samples took.
     """
@@ -184,8 +187,7 @@ def estimate_build(
         token_file_bytes=None if encoded is None else round(selected * encoded.stored),
         count_file_bytes=0
         if counted is None
-        else config.counts.shards * _SHARD_BYTES
-        + round(_STORED_SHARE * counted.distinct * counted.mean_bytes),
+        else shards * _SHARD_BYTES + round(_STORED_SHARE * counted.distinct * counted.mean_bytes),
         vocabulary=_reached(counted, model),
         seconds=seconds,
         memory=memory,
@@ -376,21 +378,38 @@ def _encode(config: BuildConfig, model: Model, chunks: Sequence[DocumentBatch]) 
     columns = schema(id_type, record_ids=any(source.id_field for source in config.input))
     size = 0
     started = time.perf_counter()
-    with TemporaryDirectory(prefix="beam-bpe-") as folder:
-        directory = Directory(url=folder)
-        with TokenFile(directory, "sample.parquet", columns, {}) as file:
-            for chunk in reversed(chunks):
-                try:
-                    file.add(encoder.encode(chunk))
-                except BpeError:  # such as a character without an id
-                    continue
-                size += int(chunk.num_bytes.sum())
-                if size >= _ENCODED_BYTES:
-                    break
-            file.finish()
-            spent = time.perf_counter() - started
-        if not size:
-            return None
-        return _Encoded(
-            tokens=file.tokens / size, stored=file.entry["bytes"] / size, seconds=spent / size
-        )
+    with TokenFile(_Nowhere(), "sample", columns, {}) as file:
+        for chunk in reversed(chunks):
+            try:
+                file.add(encoder.encode(chunk))
+            except BpeError:  # such as a character without an id
+                continue
+            size += int(chunk.num_bytes.sum())
+            if size >= _ENCODED_BYTES:
+                break
+        file.finish()
+        spent = time.perf_counter() - started
+    if not size:
+        return None
+    return _Encoded(
+        tokens=file.tokens / size, stored=file.entry["bytes"] / size, seconds=spent / size
+    )
+
+
+class _Nowhere:
+    """Place of a file of which only the size is kept."""
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[HashingFile]:
+        """Open the file."""
+        yield _Size(io.BytesIO())
+
+
+class _Size(HashingFile):
+    """File that only adds up the bytes that are written."""
+
+    def write(self, data: Any) -> int:
+        """Count the data."""
+        size = memoryview(data).nbytes
+        self.size += size
+        return size

@@ -11,11 +11,26 @@ from pipelines.accounting import planned_bytes_of_sources
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError
 from pipelines.manifest.models import TokensManifest
-from pipelines.manifest.stage import Stage, read_commits, read_limits
+from pipelines.manifest.stage import (
+    COUNT,
+    Stage,
+    read_commits,
+    read_limits,
+    read_number_of_shards,
+    read_task_rule,
+)
 from pipelines.readers.source_limits import limit_files
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import InputFile, leave_out_output, list_files
-from pipelines.tasks.plan import Plan, check_size_without_pattern, plan_tasks
+from pipelines.tasks.plan import (
+    BY_TEXT,
+    Plan,
+    TaskRule,
+    check_size_without_pattern,
+    choose_shards,
+    estimate_text,
+    plan_tasks,
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,20 @@ class Inputs:
     @cached_property
     def listed(self) -> Plan:
         """Return the plan without the limits of sources."""
-        return plan_tasks(self._found[0], self.config.input)
+        return plan_tasks(self._found[0], self.config.input, self.task_rule)
+
+    @cached_property
+    def task_rule(self) -> TaskRule:
+        """Return the rule by which files are cut: the newest, or that of an unfinished stage."""
+        return read_task_rule(self.output, self.redone)
+
+    @cached_property
+    def shards(self) -> int:
+        """Return the number of shards of counts: configured, as there already, or by the text."""
+        if self.config.counts.shards is not None:
+            return self.config.counts.shards
+        there = None if COUNT in self.redone else read_number_of_shards(self.output)
+        return there or choose_shards(estimate_text(self.plan.files, self.config.input))
 
     @cached_property
     def commits(self) -> dict[str, str]:
@@ -79,7 +107,7 @@ class Inputs:
     def plan(self) -> Plan:
         """Return the plan up to the limits of sources."""
         files, limits = self._limited
-        return plan_tasks(files, self.config.input) if limits else self.listed
+        return plan_tasks(files, self.config.input, self.task_rule) if limits else self.listed
 
     @property
     def planned_bytes(self) -> tuple[int | None, ...]:
@@ -98,12 +126,13 @@ class Inputs:
         if tokenizer.path is None and tokenizer.pattern == "none":
             check_size_without_pattern(sum(task.size for task in self.plan.tasks))
 
-    def plan_added(self, dataset: TokensManifest, where: str) -> Plan:
+    def plan_added(self, dataset: TokensManifest, where: str, rule: TaskRule = BY_TEXT) -> Plan:
         """Return the plan of the files that a dataset does not contain.
 
         Args:
             dataset: Manifest of the token files.
             where: URL of the dataset, for the error.
+            rule: Rule by which the files are cut.
 
         Raises:
             DifferentConfigurationError: Files were added to a source with a limit.
@@ -121,4 +150,4 @@ class Inputs:
                     hint="Exclude the added files (input.exclude), move them to a separate "
                     "source, or start over: `beam-bpe encode CONFIG --restart`.",
                 )
-        return plan_tasks(files, self.config.input)
+        return plan_tasks(files, self.config.input, rule)

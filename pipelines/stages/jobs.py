@@ -28,7 +28,13 @@ def list_works(plan: Plan) -> list[TaskWork]:
 
 
 def count_job(
-    config: BuildConfig, output: Output, plan: Plan, works: Sequence[TaskWork], configuration: str
+    config: BuildConfig,
+    output: Output,
+    plan: Plan,
+    works: Sequence[TaskWork],
+    configuration: str,
+    *,
+    shards: int,
 ) -> CountJob:
     """Return the job that counts.
 
@@ -38,6 +44,7 @@ def count_job(
         plan: Plan of the inputs.
         works: Tasks of the plan.
         configuration: Fingerprint of the canonical configuration of counting.
+        shards: Number of shards of the counts.
     """
     tokenizer = config.tokenizer
     plan_id = plan.plan_id(configuration)
@@ -53,7 +60,7 @@ def count_job(
         special_tokens=tokenizer.special_tokens,
         normalizer=tokenizer.normalization_form,
         normalize_quotes=tokenizer.normalize_quotes,
-        shards=config.counts.shards,
+        shards=shards,
         memory=config.counts.memory,
         checkpoint_bytes=config.counts.checkpoint_bytes,
         max_pretoken_bytes=config.counts.max_pretoken_bytes,

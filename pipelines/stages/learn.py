@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
 from pipelines.counting.load import load_counts
-from pipelines.manifest.models import CountsContent, Record, TokenizerContent
+from pipelines.manifest.models import CountsContent, TokenizerContent
+from pipelines.manifest.records import Record
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
 from pipelines.tokenizers.files import Model, save_tokenizer
@@ -62,7 +63,7 @@ def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[
         config: Configuration of the build.
         counted: Manifest of the counts, or its content.
     """
-    return {**tokenizer_configuration(config), "corpus": counted.corpus}
+    return {**tokenizer_configuration(config, len(counted.shards)), "corpus": counted.corpus}
 
 
 def find_trained(
@@ -111,12 +112,13 @@ def learn(
         counted: Manifest of the counts, or its content.
         configuration: Canonical configuration of training.
     """
+    progress.describe("loading counts")
     pretokens = load_counts(
         counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
     )
     wanted = config.vocab_size - len(config.special_tokens) - 256 * (config.unit == "byte")
-    with current_task("learning merges"), progress.show("learning merges", wanted) as show:
-        trained = train_model(config, pretokens, show)
+    with current_task("learning merges"), progress.show("training", wanted, local=True):
+        trained = train_model(config, pretokens, progress.show_merges)
     facts = {
         "counts": counted.fingerprint,
         "merges": trained.merges,
@@ -138,21 +140,17 @@ def learn(
     )
 
 
-def train_model(
-    config: TokenizerConfig, counts: PretokenCounts, show: Callable[[int, int], None] | None = None
-) -> Trained:
+def train_model(config: TokenizerConfig, counts: PretokenCounts, show: Progress = False) -> Trained:
     """Learn the merges of a tokenizer from counts.
 
     Args:
         config: Configuration of the tokenizer.
         counts: Counts of the pre-tokens.
-        show: Function that receives the numbers of learned merges and of all, or None.
+        show: Function that receives the merges learned so far, as training calls it.
     """
-    if config.unit == "byte":
-        return _train_bytes(config, counts, show or False)
-    if config.metaspace:
-        return _train_merged_characters(config, counts, show)
-    return _train_characters(config, counts, show or False)
+    of_characters = _train_merged_characters if config.metaspace else _train_characters
+    train = _train_bytes if config.unit == "byte" else of_characters
+    return train(config, counts, show)
 
 
 def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress) -> Trained:
@@ -171,7 +169,7 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress
 
 
 def _train_merged_characters(
-    config: TokenizerConfig, counts: PretokenCounts, show: Callable[[int, int], None] | None
+    config: TokenizerConfig, counts: PretokenCounts, show: Progress
 ) -> Trained:
     result = train_characters_from_counts(
         counts,

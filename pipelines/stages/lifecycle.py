@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pipelines.console import progress
 from pipelines.manifest.models import Manifest
 from pipelines.manifest.stage import (
     Identity,
@@ -56,6 +57,7 @@ def find_finished(context: BuildContext, stage: Stage[_M], identity: Identity) -
             context.report.add_stage(StageSummary(name=stage.name, state="already finished"))
             return manifest
         context.lock.acquire()
+    progress.start_stage(stage.name)
     return None
 
 

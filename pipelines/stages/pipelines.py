@@ -76,17 +76,25 @@ class Pipelines:
             steps(pipeline)
         return pipeline.result
 
-    def run_tasks(self, steps: Steps, title: str, tasks: int) -> Measured | None:
+    def run_tasks(
+        self, steps: Steps, title: str, works: Sequence[TaskWork], *, shards: int = 0
+    ) -> Measured | None:
         """Run steps over tasks, show progress, and return their metrics.
 
         Args:
             steps: Steps to run.
-            title: Title of the display, such as "counting tasks".
-            tasks: Number of tasks that the steps process.
+            title: Title of the display, such as "counting".
+            works: Tasks that the steps process.
+            shards: Number of shards of counts that the steps merge after the last task.
         """
-        with progress.show(title, tasks):
+        earlier = works[0].of - len(works) if works else 0
+        planned = sum(work.planned_bytes for work in works)
+        local = self._config.runner == "DirectRunner"
+        with progress.show(
+            title, len(works), planned=planned, earlier=earlier, shards=shards, local=local
+        ):
             result = self.run(steps)
-        return read_metrics(result, tasks)
+        return read_metrics(result, len(works))
 
     def submit(
         self, stages: Sequence[Stage[Any]], steps: Steps, job: TrainJob, works: Sequence[TaskWork]

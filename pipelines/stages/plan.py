@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from bpe_core.model import TokenizerModel
@@ -35,7 +35,7 @@ from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.output import Output
 from pipelines.stages.probe import Probe, probe_input
 from pipelines.stages.summary import BuildPlan, PlannedFile
-from pipelines.tasks.plan import Plan, is_splittable
+from pipelines.tasks.plan import LARGE_FILE_TASKS, Plan, find_unsplittable, is_splittable
 from pipelines.tokenizers.files import Model
 
 _M = TypeVar("_M", bound=Manifest)
@@ -75,12 +75,12 @@ def plan_build(
     probe = Probe()
     if refusal is None and finished < tasks:
         refusal = _find_unwritable(output)
-        probe = probe_input(config, plan, output.root, encoder, workers)
+        probe = probe_input(config, inputs, plan, encoder, workers)
     return BuildPlan(
         files=files,
         tasks=tasks,
         finished_tasks=finished,
-        shards=config.counts.shards if config.tokenizer.path is None else 0,
+        shards=inputs.shards if config.tokenizer.path is None else 0,
         token_files=tuple(token_files),
         id_type=_plan_id_type(config, encoder),
         splitting="by its vocabulary" if pattern is None else _TIERS[pattern.tier],
@@ -92,7 +92,7 @@ def plan_build(
         },
         estimate=probe.estimate,
         warnings=(
-            *_find_warnings(config, files, pattern),
+            *_find_warnings(config, plan, pattern),
             *probe.warnings,
             *_warn_of_vocabulary(config, probe.estimate),
         ),
@@ -171,13 +171,13 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
 
     trained = None
     if config.tokenizer.path is None:
-        counted = check(COUNT, counts_configuration(config))
+        counted = check(COUNT, counts_configuration(config, inputs.shards))
         if command == COUNT.name:
             return
         declared = load_declaration(TRAIN, output.tokenizer)
         known = {} if declared is None else declared.configuration
         corpus = known.get("corpus") if counted is None else counted.corpus
-        trained = check(TRAIN, {**tokenizer_configuration(config), "corpus": corpus})
+        trained = check(TRAIN, {**tokenizer_configuration(config, inputs.shards), "corpus": corpus})
         if command == TRAIN.name:
             return
     if trained is not None or config.tokenizer.path is not None:
@@ -227,21 +227,17 @@ def _warn_of_vocabulary(config: BuildConfig, estimate: Estimate | None) -> Itera
         )
 
 
-def _find_warnings(
-    config: BuildConfig, files: Sequence[PlannedFile], pattern: Pattern | None
-) -> Iterator[str]:
+def _find_warnings(config: BuildConfig, plan: Plan, pattern: Pattern | None) -> Iterator[str]:
     if pattern is not None and pattern.obstacle is not None:
         yield (
             f"the split pattern has {pattern.obstacle}, which is not compiled: the package regex "
             "splits the text, at 2 to 5 MB/s a core, and documents are held in memory whole."
         )
-    range_bytes = {source.name: source.range_bytes for source in config.input}
-    large = [
-        file for file in files if not file.splittable and file.bytes > range_bytes[file.source]
-    ]
+    large = find_unsplittable(plan, config.input)
     if large:
-        largest = max(large, key=lambda file: file.bytes)
+        largest = max(large, key=lambda file: file.size)
         yield (
-            "files above range_bytes that cannot be split (compressed, or one document each): "
-            f"{len(large):,}, the largest {largest.path}; one worker processes each."
+            "files that cannot be split (compressed, or one document each) and are larger than "
+            f"{LARGE_FILE_TASKS} tasks: {len(large):,}, the largest {largest.url}; one worker "
+            "processes each."
         )

@@ -7,19 +7,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bpe_core.memory import available_memory
 from pipelines.config import BuildConfig
 from pipelines.console import progress
-from pipelines.console.units import format_bytes, format_seconds
+from pipelines.console.displays import format_seconds
+from pipelines.console.units import format_bytes
 from pipelines.errors import PipelineError
-from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, load_manifest
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, load_manifest
 from pipelines.probing.checks import Checks
 from pipelines.probing.samples import read_samples
 from pipelines.stages.context import BuildContext
 from pipelines.stages.estimates import Estimate, estimate_build
 from pipelines.stages.imports import load_encoder
+from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import check_affixes, count_readings, encode_readings
 from pipelines.storage.directory import Directory
 from pipelines.tasks.plan import Plan
@@ -42,14 +43,18 @@ class Probe:
 
 
 def probe_input(
-    config: BuildConfig, plan: Plan, output: Directory, model: Model | None, workers: int | None
+    config: BuildConfig,
+    inputs: Inputs,
+    plan: Plan,
+    model: Model | None,
+    workers: int | None,
 ) -> Probe:
     """Read samples of the input, check them, and estimate the work and the output.
 
     Args:
         config: Configuration of the build.
-        plan: Plan of the input.
-        output: Root of the output.
+        inputs: Inputs of the build.
+        plan: Plan of the files to read.
         model: Finished tokenizer to encode with, or None if one is trained.
         workers: Number of workers, or None if the engine decides it.
 
@@ -68,8 +73,16 @@ def probe_input(
     problem = checks.find_problem()
     if problem is not None:
         return Probe(problem=problem)
-    estimate = estimate_build(config, plan, samples, model, workers=workers, reading=reading)
-    warnings = (*checks.warnings(), *_warn_of_limits(config, estimate, output))
+    estimate = estimate_build(
+        config,
+        plan,
+        samples,
+        model,
+        shards=inputs.shards,
+        workers=workers,
+        reading=reading,
+    )
+    warnings = (*checks.warnings(), *_warn_of_limits(config, estimate, inputs.output))
     return Probe(warnings=warnings, estimate=estimate)
 
 
@@ -79,30 +92,32 @@ def check_samples(context: BuildContext) -> None:
     Raises:
         PipelineError: The build would end with this error.
     """
-    if context.command == "replay" or not _will_read(context):
+    plan = None if context.command == "replay" else _plan_to_read(context)
+    if plan is None:
         return
+    progress.describe("reading samples of the input")
     config, output = context.config, context.output
     model = None if config.tokenizer.path is None else load_encoder(output)
-    probe = probe_input(config, context.inputs.plan, output.root, model, context.planned_workers)
+    probe = probe_input(config, context.inputs, plan, model, context.planned_workers)
     if probe.problem is not None:
         raise probe.problem
     output.root.check_writable()
     context.report.add_warnings(probe.warnings)
     if probe.estimate is not None:
-        progress.announce(describe_estimate(probe.estimate))
+        progress.leave("estimate", describe_estimate(probe.estimate))
 
 
-def _will_read(context: BuildContext) -> bool:
-    """Return True if the command has documents to read."""
-    counts = context.command in (COUNT.name, TRAIN.name)
-    stage: Stage[Any] = COUNT if counts else ENCODE
-    if stage in context.inputs.redone:
-        return True
-    manifest = load_manifest(stage, context.output.of_stage(stage))
-    if manifest is None:
-        return True
-    labels = {file.label for file in context.inputs.listed.files}
-    return stage.may_grow and bool(labels - manifest.input_sizes.keys())
+def _plan_to_read(context: BuildContext) -> Plan | None:
+    """Return the plan of the files that the command reads, or None if it reads none."""
+    inputs, output = context.inputs, context.output
+    if context.command in (COUNT.name, TRAIN.name):
+        is_counted = COUNT not in inputs.redone and load_manifest(COUNT, output.counts) is not None
+        return None if is_counted else inputs.plan
+    dataset = None if ENCODE in inputs.redone else load_manifest(ENCODE, output.tokens)
+    if dataset is None:
+        return inputs.plan
+    added = inputs.plan_added(dataset, output.tokens.url)
+    return added if added.files else None
 
 
 def describe_estimate(estimate: Estimate) -> str:
@@ -119,7 +134,7 @@ def describe_estimate(estimate: Estimate) -> str:
         parts.append(tasks)
     if estimate.output_bytes is not None:
         parts.append(f"output about {format_bytes(estimate.output_bytes)}")
-    return "estimate: " + "; ".join(parts)
+    return "; ".join(parts)
 
 
 def _warn_of_limits(config: BuildConfig, estimate: Estimate, output: Directory) -> Iterator[str]:

@@ -6,7 +6,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipelines.manifest.models import RunRecord, TokensManifest
+from pipelines.console import progress
+from pipelines.manifest.models import TokensManifest
+from pipelines.manifest.run_record import RunRecord
 from pipelines.manifest.stage import (
     ENCODE,
     Identity,
@@ -48,12 +50,13 @@ def replay(context: BuildContext, repaired: Mapping[str, str]) -> None:
                 context, model, repaired
             )  # another build has changed the dataset
     if job.parts:
+        progress.start_stage("replay")
         manifest = _write_generation(context, model, plan, job, started)
     else:
         manifest = plan.dataset.manifest
         state: StageState = "nothing to replay" if job.left else "already finished"
         context.report.add_stage(StageSummary(name="replay", state=state))
-    conclude(context, manifest, model)
+    conclude(context, manifest)
     context.report.add_warnings(job.warnings)
 
 

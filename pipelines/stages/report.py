@@ -6,17 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from pipelines.manifest.models import (
-    CorpusTotals,
-    CountsManifest,
-    TokenizerManifest,
-    TokensManifest,
-)
+from pipelines.console import progress
+from pipelines.manifest.entries import CorpusTotals
+from pipelines.manifest.models import CountsManifest, TokenizerManifest, TokensManifest
 from pipelines.manifest.stage import Stage
 from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildSummary, StageSummary
 from pipelines.storage.locks import DetachedJob
-from pipelines.tokenizers.files import Model, tokenizer_class
 
 
 class Report:
@@ -26,8 +22,10 @@ class Report:
         self.summary = BuildSummary()
 
     def add_stage(self, stage: StageSummary) -> None:
-        """Add the result of a stage."""
+        """Add the result of a stage, and show it."""
         self._set(stages=(*self.summary.stages, stage))
+        name = stage.name.partition(" ")[0]  # a generation may follow
+        progress.end_stage(name, stage.state, stage.seconds, stage.bytes)
 
     def add_warnings(self, warnings: Iterable[str]) -> None:
         """Add warnings that are not yet in the report."""
@@ -70,7 +68,7 @@ class Report:
                 ]
             )
 
-    def add_dataset(self, manifest: TokensManifest, output: Output, model: Model) -> None:
+    def add_dataset(self, manifest: TokensManifest, output: Output) -> None:
         """Add the results of encoding, for all generations of the dataset."""
         totals = manifest.totals
         tokens = totals.tokens
@@ -80,7 +78,6 @@ class Report:
             bytes_per_token=totals.text_bytes / tokens if tokens else None,
             train_rows=totals.train_rows,
             validation_rows=totals.validation_rows,
-            tokenizer_class=tokenizer_class(model),
         )
         self._add_outputs(tokenizer=output.encoder.url, tokens=output.tokens.url)
         if totals.reasons:

@@ -43,6 +43,7 @@ def submit(
         plan=plan.digest if encodes else "",
         tasks=len(plan.tasks) if encodes else 0,
         limits=context.inputs.limits if encodes else {},
+        task_rule=context.inputs.task_rule,
     )
     works = list_works(plan) if encodes else []
     submitted = context.pipelines.submit(stages, steps, job, works)

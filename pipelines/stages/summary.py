@@ -148,8 +148,8 @@ class BuildSummary:
         bytes_per_token: Bytes of encoded text per token.
         train_rows, validation_rows: Rows of the token files.
         stages: Results of the stages, in the order in which they ran.
+        seconds: Wall-clock time of the command.
         outputs: Path or URL of each result, by its name (such as "tokenizer").
-        tokenizer_class: Class of `bpe_core` that loads the tokenizer.
         submitted: Job that continues without the launcher, if one was submitted.
         next_command: A command to try next; after a submission, once the job has finished.
         warnings: Warnings for the user, such as a corpus too small for the vocabulary.
@@ -172,8 +172,8 @@ class BuildSummary:
     train_rows: int | None = None
     validation_rows: int | None = None
     stages: tuple[StageSummary, ...] = ()
+    seconds: float | None = None
     outputs: Mapping[str, str] = field(default_factory=dict)
-    tokenizer_class: str = "BPETokenizer"
     submitted: DetachedJob | None = None
     next_command: str | None = None
     warnings: tuple[str, ...] = ()

@@ -10,8 +10,9 @@ from bpe_core import BPETokenizer
 from pipelines.config import BuildConfig
 from pipelines.counting.content import counts_content
 from pipelines.counting.jobs import CountJob
-from pipelines.manifest.models import CountsContent, Manifest, StagePlan, TokenizerContent
+from pipelines.manifest.models import CountsContent, Manifest, TokenizerContent
 from pipelines.manifest.names import BASE
+from pipelines.manifest.run_record import StagePlan
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
@@ -27,7 +28,7 @@ from pipelines.stages.jobs import check_affixes, encode_configuration, encode_jo
 from pipelines.stages.learn import find_trained, keep_trained, learn, training_configuration
 from pipelines.stages.output import Output
 from pipelines.storage.locks import Guard
-from pipelines.tasks.plan import plan_id
+from pipelines.tasks.plan import BY_TEXT, TaskRule, plan_id
 from pipelines.tokenizers.files import Model
 from pipelines.writing.encoder import load_tokenizer
 from pipelines.writing.jobs import EncodeJob
@@ -47,6 +48,7 @@ class TrainJob:
         plan, tasks: Digest and number of tasks of the plan that the pipeline then encodes; empty
             and 0 if it does not encode.
         limits: Positions where the limits of sources end, for the encoding.
+        task_rule: Rule by which the plan cuts the files.
     """
 
     config: BuildConfig
@@ -56,6 +58,7 @@ class TrainJob:
     plan: str = ""
     tasks: int = 0
     limits: Mapping[str, Any] = field(default_factory=dict)
+    task_rule: TaskRule = BY_TEXT
 
     @property
     def _output(self) -> Output:
@@ -128,7 +131,14 @@ class TrainJob:
         directory = output.of_stage(stage)
         finished = find_finished_manifest(stage, directory, identity)
         if finished is None and stage == ENCODE:
-            begin_stage(directory, identity, self.limits, self.tasks, begun.commits)
+            begin_stage(
+                directory,
+                identity,
+                self.limits,
+                self.tasks,
+                begun.commits,
+                task_rule=self.task_rule,
+            )
         elif finished is None:
             begin_stage(directory, identity, commits=begun.commits)
         return finished

@@ -17,7 +17,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,13 @@ class WriteGuard(Protocol):
 
     def check(self) -> None:
         """Raise OutputError if the condition no longer holds."""
+
+
+class Writable(Protocol):
+    """Place for files."""
+
+    def write(self, name: str) -> AbstractContextManager[HashingFile]:
+        """Open a file to write, while the block runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,17 +153,18 @@ class Directory:
             OutputError: It cannot be written or removed.
         """
         self.check_place()
-        filesystem, root = self._located
+        filesystem, place = self._located
         name = f".probe-{secrets.token_hex(8)}"
         with self.output_errors(""):
+            while self._has_directories and place.strip("/") and not filesystem.isdir(place):
+                place = place.rpartition("/")[0]
             if is_local(filesystem):
-                place = self.local_path("")
-                existing = next(path for path in (place, *place.parents) if path.is_dir())
-                (existing / name).touch()
-                (existing / name).unlink(missing_ok=True)
-                return
-            filesystem.pipe_file(f"{root}/{name}", b"")
-            filesystem.rm_file(f"{root}/{name}")
+                probe = Path(place or "/") / name
+                probe.touch()
+                probe.unlink(missing_ok=True)
+            else:
+                persistently(lambda: filesystem.pipe_file(f"{place}/{name}", b""))
+                persistently(lambda: filesystem.rm_file(f"{place}/{name}"))
 
     def exists(self) -> bool:
         """Return True if there is anything at this path.

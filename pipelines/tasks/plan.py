@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import xxhash
 
@@ -15,6 +15,24 @@ from pipelines.tasks.listing import InputFile
 
 # Formats whose footer contains the positions of columns.
 COLUMN_FORMATS: Final = ("parquet", "arrow")
+
+# Estimated bytes of text in a stored byte, by compression and for formats that compress inside.
+_TEXT_OF_A_BYTE: Final = {"gzip": 3, "zstd": 4, "bz2": 4, "xz": 4, "parquet": 2}
+
+# A corpus has at least this many tasks, unless they would have less text than the minimum.
+_LEAST_TASKS: Final = 64
+_LEAST_TEXT: Final = 4 << 20
+
+# The rules by which files are cut. An unfinished stage keeps the rule that it was begun with.
+TaskRule: TypeAlias = Literal[1, 2]
+BY_STORED_BYTES: Final = 1
+BY_TEXT: Final = 2
+
+# A file that cannot be split and has the text of more tasks than this keeps one worker busy alone.
+LARGE_FILE_TASKS: Final = 4
+
+_TEXT_OF_A_SHARD: Final = 64 << 20
+_MOST_SHARDS: Final = 64
 
 # With the pattern `none` every document is one pre-token, which stays in memory during counting.
 LARGEST_WITHOUT_PATTERN: Final = 1 << 30
@@ -114,38 +132,84 @@ def is_splittable(compression: str | None, file_format: FileFormat) -> bool:
     return compression is None and is_cut
 
 
-def plan_tasks(files: Sequence[InputFile], sources: Sequence[SourceConfig]) -> Plan:
+def text_per_byte(file: InputFile, file_format: FileFormat) -> int:
+    """Return how many bytes of text a stored byte of a file is estimated to have."""
+    return _TEXT_OF_A_BYTE.get(file.compression or file_format.format, 1)
+
+
+def estimate_text(files: Sequence[InputFile], sources: Sequence[SourceConfig]) -> int:
+    """Return the estimated bytes of text that are read of files, from their sizes alone."""
+    return sum(planned_size(file) * text_per_byte(file, sources[file.source]) for file in files)
+
+
+def text_of_a_task(source: SourceConfig, text: int) -> int:
+    """Return the bytes of text of a task, for an estimated number of bytes of the whole corpus.
+
+    It is a 64th of the corpus, but at least 4 MiB, and at most `range_bytes` of the source.
+    """
+    return min(source.range_bytes, max(_LEAST_TEXT, text // _LEAST_TASKS))
+
+
+def find_unsplittable(plan: Plan, sources: Sequence[SourceConfig]) -> list[InputFile]:
+    """Return the files that cannot be split and have the text of more than a few tasks."""
+    text = estimate_text(plan.files, sources)
+    return [
+        file
+        for file in plan.files
+        if not is_splittable(file.compression, sources[file.source])
+        and estimate_text([file], sources)
+        > LARGE_FILE_TASKS * text_of_a_task(sources[file.source], text)
+    ]
+
+
+def choose_shards(text: int) -> int:
+    """Return the number of shards of counts: one for each 64 MiB of text, from 1 to 64."""
+    return min(max(-(-text // _TEXT_OF_A_SHARD), 1), _MOST_SHARDS)
+
+
+def plan_tasks(
+    files: Sequence[InputFile], sources: Sequence[SourceConfig], rule: TaskRule = BY_TEXT
+) -> Plan:
     """Cut the files into ranges, and group these into tasks.
 
-    Ranges begin at multiples of the source's `range_bytes`. A compressed file, or one that is a
-    single document (no separator), is one range; an empty file has none. Consecutive ranges of one
-    source are a task as long as they are together at most `range_bytes`.
+    Ranges begin at multiples of `text_of_a_task`, divided by the bytes of text that a stored byte
+    has. A compressed file, or one that is a single document (no separator), is one range; an empty
+    file has none. Consecutive ranges of one source are a task as long as they have together at most
+    `text_of_a_task`.
 
     Args:
         files: The files in the order of the sources, those of a source sorted.
         sources: The configured sources. `InputFile.source` is an index into them.
+        rule: `BY_TEXT`, or `BY_STORED_BYTES` for the tasks of earlier versions: of `range_bytes`
+            stored bytes.
 
     Example: with `range_bytes` 100, files of 250, 30 and 20 bytes make the ranges
     [0, 100), [100, 200), [200, 250), [0, 30), [0, 20) and three tasks of 100 bytes.
     """
+    text = estimate_text(files, sources)
     tasks: list[Task] = []
     pending: list[Range] = []
-    pending_bytes = 0
+    pending_text = 0
 
     def finish_task() -> None:
-        nonlocal pending_bytes
+        nonlocal pending_text
         if pending:
-            tasks.append(Task(index=len(tasks), ranges=tuple(pending), size=pending_bytes))
+            size = sum(part.end - part.start for part in pending)
+            tasks.append(Task(index=len(tasks), ranges=tuple(pending), size=size))
         pending.clear()
-        pending_bytes = 0
+        pending_text = 0
 
     previous_source = None
     for number, file in enumerate(files):
         source = sources[file.source]
         _check_columns(file, source)
+        if rule == BY_STORED_BYTES:
+            most, each = source.range_bytes, 1
+        else:
+            most, each = text_of_a_task(source, text), text_per_byte(file, source)
         splittable = is_splittable(file.compression, source)
-        step = source.range_bytes if splittable else max(file.size, 1)
-        size = file.size if file.end is None else file.end
+        step = max(most // each if splittable else file.size, 1)
+        size = planned_size(file)
         if file.source != previous_source:
             finish_task()
             previous_source = file.source
@@ -153,12 +217,17 @@ def plan_tasks(files: Sequence[InputFile], sources: Sequence[SourceConfig]) -> P
         least = 1 if source.format in COLUMN_FORMATS else 0
         for start in range(0, max(size, least), step):
             end = min(start + step, size)
-            if pending_bytes + end - start > source.range_bytes:
+            if pending_text + (end - start) * each > most:
                 finish_task()
             pending.append(Range(file=number, start=start, end=end))
-            pending_bytes += end - start
+            pending_text += (end - start) * each
     finish_task()
     return Plan(files=tuple(files), tasks=tuple(tasks))
+
+
+def planned_size(file: InputFile) -> int:
+    """Return the stored bytes of a file in which the documents to read start."""
+    return file.size if file.end is None else file.end
 
 
 def check_size_without_pattern(size: int) -> None:

@@ -89,9 +89,10 @@ def make_tokenizer(model: Model) -> Tokenizer:
 def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
     return {
-        # How far the white space goes that a special token takes is not known within a document.
-        "pattern": "none" if getattr(model, "token_flags", None) else model.pattern,
+        # Whether a part of a document begins a text, and gets a space in front, is not known.
+        "pattern": "none" if getattr(model, "prefix_space", False) else model.pattern,
         "special_tokens": tuple(specials_in_text(model)),
+        "token_flags": {} if isinstance(model, CharBPETokenizer) else model.token_flags,
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
@@ -102,8 +103,3 @@ def cutting_rules(model: Model) -> dict[str, Any]:
 def specials_in_text(model: Model) -> Mapping[str, int]:
     """Return the special tokens that a tokenizer finds in text, with their ids."""
     return model.special_tokens if isinstance(model, CharBPETokenizer) else model.specials_in_text
-
-
-def tokenizer_class(model: Model) -> str:
-    """Return the name of the class in `bpe_core` that loads the model."""
-    return "CharBPETokenizer" if isinstance(model, CharBPETokenizer) else "BPETokenizer"

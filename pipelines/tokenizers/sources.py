@@ -7,7 +7,7 @@ encode a text with every class of characters and every special token, and must r
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +17,16 @@ from typing import Any, Final
 import fsspec
 import xxhash
 
-from bpe_core import BPETokenizer, formats
+from bpe_core import formats
 from bpe_core.errors import FormatError, InvalidPatternError, InvalidTokenizerError
 from bpe_core.formats import FormatName, TokenizerFile
 from bpe_core.formats.detection import names_of_tokenizer
 from bpe_core.formats.files import MAX_FILE_BYTES, join, read_bytes
 from bpe_core.formats.ranks_config import CONFIG, RanksConfig, read_ranks_config
+from bpe_core.formats.reading import merges_name
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS, resolve_pattern
+from bpe_core.pretrained import choose_files, companions
 from pipelines.config.values import is_url
 from pipelines.errors import ConfigError, InputError
 from pipelines.storage.directory import Directory
@@ -136,7 +138,12 @@ def read_source(
         config = _read_config(file, options, location)
         _check_options(file.format, options, config, location)
         with input_errors(file.location if repository is None else str(repository)):
-            model = _read(file, options, config)
+            model = formats.read_tokenizer(
+                file,
+                merges=_find_merges(file, options) if file.format == "gpt2" else None,
+                pattern=options.pattern,
+                special_tokens=options.special_tokens,
+            )
         paths = _paths(file, options, config)
         checked = None
         if compare:
@@ -191,7 +198,7 @@ def _open_locally(
             folder, _, name = path.rpartition("/")
             if names is None:
                 present = _list_names(location.rpartition("/")[0], storage_options) or []
-                wanted = _with_companions(name, present)
+                wanted = companions(name, present)
             else:
                 folder, name = path, ""
                 wanted = names_of_tokenizer(names)
@@ -209,29 +216,21 @@ def _download(repository: Repository) -> tuple[str, str]:
             return cached
     info = read_info(repository)
     present = [file.rfilename for file in info.siblings or ()]
-    folder, name = repository.path, ""
-    if repository.path in present:
-        folder, _, name = repository.path.rpartition("/")
-    prefix = f"{folder}/" if folder else ""
-    names = [
-        file.removeprefix(prefix)
-        for file in present
-        if file.startswith(prefix) and "/" not in file.removeprefix(prefix)
-    ]
-    if repository.path and not names:
+    path = repository.path
+    if path and not any(file == path or file.startswith(f"{path}/") for file in present):
         raise InputError(
             "The file was not found in the repository.",
-            expected=repository.path,
+            expected=path,
             found=f"none in {repository.name} at {repository.revision or 'the default branch'}",
             where=str(repository),
             hint="Check the path.",
         )
-    wanted = _with_companions(name, names) if name else names_of_tokenizer(names)
+    wanted = choose_files(present, path)
     if not wanted:
         raise InputError(
             "The repository has no file of a tokenizer.",
             expected="tokenizer.json, tekken.json, ranks, a .model, or vocab.json and merges.txt",
-            found=", ".join(sorted(names)[:8]) or "no files",
+            found=", ".join(sorted(present)[:8]) or "no files",
             where=str(repository),
             hint="If it is in a folder, name that: hf://ORG/NAME/FOLDER.",
         )
@@ -240,7 +239,7 @@ def _download(repository: Repository) -> tuple[str, str]:
             repository.name,
             repo_type=repository.kind,
             revision=repository.revision,
-            allow_patterns=[glob.escape(f"{prefix}{file}") for file in wanted],
+            allow_patterns=[glob.escape(file) for file in wanted],
         )
     return Path(root).name, str(Path(root, repository.path))
 
@@ -284,16 +283,6 @@ def _read_remote(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes:
         )
     data: bytes = filesystem.cat_file(path)
     return data
-
-
-def _with_companions(name: str, present: Collection[str]) -> list[str]:
-    """Return the name of a file, and of those beside it that its reader may open."""
-    return [name, *sorted({CONFIG, _merges_name(name)} & {*present} - {name})]
-
-
-def _merges_name(name: str) -> str:
-    """Return the name of the merges.txt that belongs to a vocab.json."""
-    return name.replace("vocab", "merges").removesuffix(".json") + ".txt"
 
 
 # Reading.
@@ -340,37 +329,6 @@ def _check_options(
             ) from None
 
 
-def _read(
-    file: TokenizerFile, options: SourceOptions, config: RanksConfig | None
-) -> TokenizerModel:
-    specials = options.special_tokens
-    readers: dict[FormatName, Callable[[], TokenizerModel]] = {
-        "arrow": lambda: formats.read_arrow(file.location),
-        "huggingface": lambda: formats.read_huggingface(file.location),
-        "minbpe": lambda: formats.read_minbpe(file.location),
-        "sentencepiece": lambda: formats.read_sentencepiece(file.location),
-        "tekken": lambda: formats.read_tekken(file.location),
-        "gpt2": lambda: formats.read_vocab_merges(
-            file.location, _find_merges(file, options), specials, pattern=options.pattern or "gpt2"
-        ),
-        "tiktoken": lambda: _read_ranks(file, options, config),
-    }
-    return readers[file.format]()
-
-
-def _read_ranks(
-    file: TokenizerFile, options: SourceOptions, config: RanksConfig | None
-) -> TokenizerModel:
-    pattern = options.pattern or (config.pattern if config else None) or "gpt2"
-    if config is None:
-        return BPETokenizer.from_tiktoken(
-            file.location, pattern=pattern, special_tokens=options.special_tokens
-        ).model
-    model = BPETokenizer.from_tiktoken(file.location, pattern=pattern).model
-    specials = config.special_tokens_after(model.max_id)
-    return replace(model, special_tokens=specials, nonspecial_tokens=config.nonspecial_tokens)
-
-
 def _find_merges(file: TokenizerFile, options: SourceOptions) -> str:
     if options.merges is not None:
         return options.merges
@@ -381,7 +339,7 @@ def _find_merges(file: TokenizerFile, options: SourceOptions) -> str:
             expected="--merges FILE",
             where=file.location,
         )
-    return f"{directory}{slash}{_merges_name(name)}"
+    return f"{directory}{slash}{merges_name(name)}"
 
 
 def _paths(file: TokenizerFile, options: SourceOptions, config: RanksConfig | None) -> list[Path]:

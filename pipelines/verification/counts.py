@@ -14,10 +14,10 @@ from bpe_core.errors import BpeError
 from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import PipelineError
+from pipelines.manifest.entries import ShardEntry
 from pipelines.manifest.models import (
     CountsManifest,
     ImportedManifest,
-    ShardEntry,
     TokenizerManifest,
     TokensManifest,
 )

@@ -11,7 +11,8 @@ from pipelines.dataset.reading import SPLITS
 from pipelines.errors import InputError
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.exports.export import present_files
-from pipelines.manifest.models import FileEntry, Record, first_problem, load_json, load_sealed
+from pipelines.manifest.entries import FileEntry
+from pipelines.manifest.records import Record, first_problem, load_json, load_sealed
 from pipelines.storage.directory import Directory
 from pipelines.verification.files import check_file
 from pipelines.verification.findings import EXPORT, Findings, run_side_by_side

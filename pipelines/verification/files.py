@@ -10,7 +10,8 @@ import xxhash
 
 from bpe_core.errors import BpeError
 from pipelines.errors import to_one_line
-from pipelines.manifest.models import MANIFESTS, FileEntry
+from pipelines.manifest.entries import FileEntry
+from pipelines.manifest.models import MANIFESTS
 from pipelines.manifest.names import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.storage.remote_files import open_stored

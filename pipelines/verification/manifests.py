@@ -13,15 +13,14 @@ from pipelines.manifest.models import (
     CountsManifest,
     ImportedManifest,
     Manifest,
-    RunRecord,
     StageDirectory,
     TokenizerManifest,
     TokensManifest,
-    load_json,
     manifest_model,
-    parse_sealed,
 )
 from pipelines.manifest.names import MANIFEST, RUN
+from pipelines.manifest.records import load_json, parse_sealed
+from pipelines.manifest.run_record import RunRecord
 from pipelines.storage.directory import Directory
 from pipelines.verification.findings import Findings
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from pipelines.manifest.entries import TableEntry
 from pipelines.manifest.generations import record_of
-from pipelines.manifest.models import TableEntry, TokensManifest
+from pipelines.manifest.models import TokensManifest
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.verification.findings import Findings, compare

@@ -29,8 +29,9 @@ from pipelines.config.fingerprints import source_of
 from pipelines.dataset.reading import TokenChunk, TokenDataset, TokenFile
 from pipelines.errors import InputError, shortened, to_one_line
 from pipelines.manifest.generations import policy_of_generation, with_policy
-from pipelines.manifest.models import RunRecord, TokensManifest
+from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST, RUN, source_name
+from pipelines.manifest.run_record import RunRecord
 from pipelines.readers.source_limits import limit_files
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_readings
 from pipelines.storage.parquet import footer_of, open_parquet
@@ -238,6 +239,7 @@ class _Rules:
             isinstance(tokenizer, BPETokenizer)
             and tokenizer.model.characters is None
             and not tokenizer.model.token_flags
+            and not tokenizer.model.space_rules
             and len(np.flatnonzero(tokenizer.model.byte_ids >= 0)) == 256
         )
         rules = cutting_rules(model)

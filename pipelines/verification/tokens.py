@@ -16,13 +16,9 @@ import pyarrow.compute as pc
 from pipelines.config.fingerprints import fingerprint
 from pipelines.config.values import several
 from pipelines.dataset.reading import TokenDataset, TokenFile
+from pipelines.manifest.entries import TableEntry
 from pipelines.manifest.generations import record_of
-from pipelines.manifest.models import (
-    ImportedManifest,
-    TableEntry,
-    TokenizerManifest,
-    TokensManifest,
-)
+from pipelines.manifest.models import ImportedManifest, TokenizerManifest, TokensManifest
 from pipelines.manifest.names import MANIFEST, source_name
 from pipelines.manifest.token_schema import schema
 from pipelines.storage.directory import Directory

@@ -7,17 +7,17 @@ from typing import Any
 
 from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
 from pipelines.config import SourceConfig
-from pipelines.manifest.models import (
+from pipelines.manifest.entries import (
     DatasetFiles,
-    GenerationContent,
     InputEntry,
     SourceEntry,
     TableEntry,
     TaskEntry,
     TokensTotals,
-    present,
 )
+from pipelines.manifest.models import GenerationContent
 from pipelines.manifest.names import BASE, statistics_file_name
+from pipelines.manifest.records import present
 from pipelines.tasks.listing import InputFile
 from pipelines.tokenizers.files import Model, counts_fingerprint
 from pipelines.tokenizers.vocabulary import Vocabulary

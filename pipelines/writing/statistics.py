@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core._native import add_document_sums, add_id_counts
-from pipelines.manifest.models import TableEntry
+from pipelines.manifest.entries import TableEntry
 from pipelines.manifest.names import BASE
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes

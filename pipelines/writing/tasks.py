@@ -15,7 +15,8 @@ import numpy as np
 
 from pipelines.accounting import DocumentTotals
 from pipelines.batches import DocumentBatch
-from pipelines.manifest.models import TaskEntry
+from pipelines.console import progress
+from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.names import task_name, token_file_name
 from pipelines.manifest.token_schema import schema
 from pipelines.metrics import Meter
@@ -95,7 +96,8 @@ def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> di
             ),
         }
         job.entries.write_json(entry_name(work.index, work.of), entry)
-    meter.finish_task()
+    meter.finish_task(work.planned_bytes)
+    progress.note(kept=1)
     return entry
 
 

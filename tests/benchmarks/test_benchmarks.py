@@ -366,6 +366,11 @@ def test_every_peer_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {*install.PEERS, alone} == peers.MODULES.keys() <= pinned
 
 
+def test_the_installer_runs_before_anything_is_installed() -> None:
+    without_packages = [sys.executable, "-S", "-c", "import install"]
+    subprocess.run(without_packages, cwd=BENCHMARKS, check=True)
+
+
 def test_a_peer_that_cannot_be_installed_is_named_and_passed_over(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from added_tokens import CHARACTERS, PHI_3, PHI_4, SETS, library, read
 from core_support import parts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import times
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, pre_tokenizers
 
 from bpe_core import BPETokenizer
 from bpe_core._native import SpecialSet
@@ -22,28 +23,6 @@ from bpe_core.formats.gpt2 import vocab_merges_bytes
 from bpe_core.formats.ranks import tiktoken_bytes
 from bpe_core.model import TokenizerModel
 
-MERGES = [("a", "b"), ("Ġ", "a"), ("Ġ", "Ġ"), ("Ġa", "b"), ("c", "c")]
-SPACES = [" ", "  ", "\n", "\t", "\u3000", "\u2028", "\x85", "\x1c", "\u200b", "\u00a0"]
-
-
-def library(
-    tokens: Sequence[AddedToken], normalizer: str | None = None, *, use_regex: bool = True
-) -> Tokenizer:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {token: i for i, token in enumerate([*alphabet, *map("".join, MERGES)])}
-    made = Tokenizer(models.BPE(vocab, MERGES))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
-    if normalizer is not None:
-        made.normalizer = getattr(normalizers, normalizer)()
-    for token in tokens:
-        (made.add_special_tokens if token.special else made.add_tokens)([token])
-    return made
-
-
-def read(made: Tokenizer, path: Path) -> BPETokenizer:
-    made.save(str(path / "tokenizer.json"))
-    return BPETokenizer.from_huggingface(path)
-
 
 def check(made: Tokenizer, ours: BPETokenizer, texts: Sequence[str]) -> None:
     expected = [made.encode(text, add_special_tokens=False).ids for text in texts]
@@ -51,36 +30,6 @@ def check(made: Tokenizer, ours: BPETokenizer, texts: Sequence[str]) -> None:
         assert ours.encode(text) == ids, text
         assert ours.decode(ids) == ours.normalize(text)
     assert parts_of(*ours.encode_batch_to_numpy(texts)) == expected
-
-
-PHI_3 = [
-    AddedToken(text, rstrip=text != "<s>", special=True, normalized=False)
-    for text in ("<s>", "</s>", "<|user|>", "<|end|>")
-]
-PHI_4 = [
-    AddedToken(text, lstrip=True, rstrip=True, special=True, normalized=False)
-    for text in ("<|im_start|>", "<|im_end|>", "<|im_sep|>")
-]
-NEOX = [
-    *(AddedToken(text, special=True, normalized=False) for text in ("<|endoftext|>", "<|pad|>")),
-    *(AddedToken(" " * n, special=False, normalized=True) for n in range(24, 1, -1)),
-]
-WORDS = [
-    AddedToken("xe", single_word=True, special=False, normalized=False),
-    AddedToken("xec", single_word=True, special=True, normalized=False),
-    AddedToken("ec", special=True, normalized=False),
-    AddedToken("éa", single_word=True, special=False, normalized=False),
-]
-# Kinds that overlap, and texts that normalizing changes.
-MIXED = [
-    AddedToken("<a>", special=False, normalized=True),
-    AddedToken("a>b", special=True, normalized=False),
-    AddedToken("\u212b", special=False, normalized=True, lstrip=True),
-    AddedToken("e\u0301x", special=False, normalized=True, single_word=True),
-    AddedToken("x>", special=False, normalized=True, rstrip=True),
-]
-SETS = {"phi3": PHI_3, "phi4": PHI_4, "neox": NEOX, "words": WORDS, "mixed": MIXED}
-CHARACTERS = [*SPACES, *"abcxe<>._1'", "é", "\u0301", "Å", "\u212b", "漢", "²", "\u200d", "①", "٣"]
 
 
 @pytest.mark.parametrize("normalizer", [None, "NFC", "NFKC"])

@@ -25,10 +25,10 @@ from bpe_core import BPETokenizer, formats, train_bpe
 from bpe_core.formats import CannotHoldError
 from bpe_core.formats.huggingface import huggingface_bytes
 from bpe_core.formats.ranks import tiktoken_bytes
-from bpe_core.formats.stand_ins import to_stand_ins
 from bpe_core.formats.tiktoken_call import tiktoken_call
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS
+from bpe_core.stand_ins import to_stand_ins
 
 Tokens = list[tuple[int, bytes]]
 Merges = list[tuple[int, int, int]]

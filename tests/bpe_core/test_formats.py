@@ -25,12 +25,12 @@ from bpe_core.errors import FormatError
 from bpe_core.formats import CannotHoldError, files
 from bpe_core.formats.gpt2 import vocab_merges_bytes
 from bpe_core.formats.huggingface import huggingface_bytes
-from bpe_core.formats.pre_tokenizer import pre_tokenizer_of
+from bpe_core.formats.pre_tokenizer import Splitting, pre_tokenizer_of
 from bpe_core.formats.ranks import merges_of_ranks, tiktoken_bytes, why_not_ranks
-from bpe_core.formats.stand_ins import from_stand_ins, to_stand_ins
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS
 from bpe_core.reference import apply_ranks
+from bpe_core.stand_ins import from_stand_ins, to_stand_ins
 
 VOCAB = Path(__file__).parents[2].parent / "shared" / "data" / "vocab"
 needs_vocab = pytest.mark.skipif(not VOCAB.exists(), reason="no published vocabularies here")
@@ -439,7 +439,7 @@ def test_a_custom_pattern_in_tokenizer_json_splits_as_here() -> None:
 )
 def test_patterns_that_cannot_be_translated_are_refused(pattern: str) -> None:
     with pytest.raises(CannotHoldError, match="custom pattern may mean something else"):
-        pre_tokenizer_of(pattern)
+        pre_tokenizer_of(Splitting(pattern))
 
 
 # Reading what others wrote.
@@ -530,9 +530,9 @@ REFUSED_JSON: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (put("model", "merges", 3, ["zq", "q"]), "merge 3, b'zq' .* no id for b'zq'"),
     (put("model", "merges", {}), "model.merges: expected a list"),
     (put("pre_tokenizer", None), "pre_tokenizer: expected an object, found None"),
-    (put("pre_tokenizer", {"type": "Whitespace"}), "expected steps of type Split, Digits or Pun"),
-    (put("pre_tokenizer", "pretokenizers", []), "ByteLevel as the last"),
-    (put(*SPLIT, {"type": "Whitespace"}), r"found \['Whitespace', 'ByteLevel'\]"),
+    (put("pre_tokenizer", {"type": "Whitespace"}), "expected steps of type Split, Digits, Pun"),
+    (put("pre_tokenizer", "pretokenizers", []), "and one ByteLevel"),
+    (put(*SPLIT, {"type": "BertPreTokenizer"}), r"found \['BertPreTokenizer', 'ByteLevel'\]"),
     (put(*SPLIT, {"type": "Digits", "individual_digits": 1}), "individual_digits: expected true"),
     (put("pre_tokenizer", "pretokenizers", 1, "add_prefix_space", True), "expected false"),
     (put("pre_tokenizer", "pretokenizers", 1, "use_regex", "yes"), "expected true or false"),

@@ -17,8 +17,8 @@ from bpe_core.buffers import concatenate
 from bpe_core.errors import FormatError
 from bpe_core.formats import huggingface
 from bpe_core.formats import merges as merges_module
-from bpe_core.formats.stand_ins import to_stand_ins
 from bpe_core.model import TokenizerModel
+from bpe_core.stand_ins import to_stand_ins
 
 LONG = b"ab" * 20
 MERGES = [

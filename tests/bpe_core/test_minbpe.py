@@ -294,7 +294,7 @@ def test_unknown_ids_are_named(make: Callable[[], Either], unknown: int) -> None
 
 @pytest.mark.parametrize("make", CLASSES)
 def test_parts_of_characters_are_replaced(make: Callable[[], Either]) -> None:
-    assert make().decode("é".encode()[:1] + b"a") == "\ufffda"
+    assert make().decode([*"é".encode()[:1], *b"a"]) == "\ufffda"
     assert make().decode(np.array([0x61, 0xFF])) == "a\ufffd"
 
 

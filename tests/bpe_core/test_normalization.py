@@ -161,7 +161,9 @@ def active_characters() -> list[str]:
     return [*changing, *seconds * 4, *hangul * 2, *"aeoAEOsd ='\"<>…", *QUOTES]
 
 
+@st.deferred
 def texts() -> st.SearchStrategy[str]:
+    """Text of active and other characters; they are found when a test asks for it."""
     active = active_characters()
     # By index: sampled_from would examine all of them.
     characters = st.integers(0, len(active) - 1).map(active.__getitem__)
@@ -171,7 +173,7 @@ def texts() -> st.SearchStrategy[str]:
 
 @pytest.mark.slow
 @settings(max_examples=times(20))
-@given(texts())
+@given(texts)
 def test_any_text_becomes_what_unicode_16_says(text: str) -> None:
     check(text)
 
@@ -200,7 +202,7 @@ def test_sequences_like_those_of_the_conformance_test_become_what_unicode_16_say
 
 
 @settings(max_examples=times(5))
-@given(texts(), st.sampled_from([None, *NORMALIZERS]), st.booleans())
+@given(texts, st.sampled_from([None, *NORMALIZERS]), st.booleans())
 def test_what_is_normalized_stays(text: str, form: str | None, quotes: bool) -> None:
     once = natively(form, quotes, text)
     assert natively(form, quotes, once) == once
@@ -213,7 +215,7 @@ def test_text_that_stays_is_not_copied() -> None:
 
 
 @settings(max_examples=times(3))
-@given(st.lists(st.one_of(st.binary(max_size=6), texts().map(str.encode)), max_size=6))
+@given(st.lists(st.one_of(st.binary(max_size=6), texts.map(str.encode)), max_size=6))
 def test_bytes_that_are_not_utf8_stay_and_part_the_text(pieces: list[bytes]) -> None:
     data = b"\xff".join(pieces)
     for form in NORMALIZERS:

@@ -17,7 +17,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from bpe_core._native import split_pretokens
 from bpe_core.errors import FormatError
-from bpe_core.formats.pre_tokenizer import pattern_of, pre_tokenizer_of
+from bpe_core.formats.pre_tokenizer import Splitting, pre_tokenizer_of, splitting_of
 from bpe_core.patterns import PATTERNS, pattern_of_tiktoken, resolve_pattern, split_custom
 from bpe_core.reference import split_pretokens as reference_pretokens
 from bpe_core.split_patterns.parser import parse
@@ -45,7 +45,7 @@ TEXTS = [
 
 def read(*steps: dict[str, Any]) -> str:
     root = {"type": "Sequence", "pretokenizers": [*steps, BYTE_LEVEL]}
-    return pattern_of(Path("tokenizer.json"), root)
+    return splitting_of(Path("tokenizer.json"), root).pattern
 
 
 def split_step(expression: str, behavior: str = "Isolated", invert: bool = False) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def test_a_pattern_that_is_written_splits_as_the_library_does(
     pattern: str, texts: list[str]
 ) -> None:
     try:
-        (step,) = pre_tokenizer_of(pattern)["pretokenizers"][:-1]  # type: ignore[index]
+        (step,) = pre_tokenizer_of(Splitting(pattern))["pretokenizers"][:-1]
     except (ValueError, KeyError):
         return
     theirs = pre_tokenizers.Split(Regex(step["pattern"]["Regex"]), "isolated")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import regex
+from core_support import DEEPSEEK_V3, TEKKEN
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from bpe_core._native import split_pretokens
 from bpe_core.errors import BpeError, InvalidPatternError
 from bpe_core.patterns import (
     PATTERNS,
+    THEN,
     UNICODE_VERSION,
     pattern_with_rules,
     resolve_pattern,
@@ -44,7 +46,12 @@ WITH_RULES = {
         pattern_with_rules("o200k", split_categories=True, max_digits=4),
     ]
 }
-REGEXES = {**{name: PATTERNS[name] for name in NAMED}, **WITH_RULES}
+# Published patterns that have a scanner of their own, by the names that native code has for them.
+PUBLISHED = {
+    "o200k/no_contractions/max_digits=1": TEKKEN,
+    "deepseek_v3": THEN.join(DEEPSEEK_V3),
+}
+REGEXES = {**{name: PATTERNS[name] for name in NAMED}, **WITH_RULES, **PUBLISHED}
 SPLITTING = list(REGEXES)
 
 # One or more of every class that some pattern tells apart, of every length in UTF-8. Their classes
@@ -56,13 +63,15 @@ TRICKY = [
     *"019٣½Ⅷ𝟘",
     *"\u0301\u0fad\ufe0f\U000e0100",
     *"ǅʰªéÉßдДİﬆ𐐀𐐨",
-    *"漢字한あ\U00020000",
+    *"漢字한あ・\u3099\u3040\U00020000",
     *"//!.-_“…\u200d😀\x00\x7f\ufffd\U000f0000\U0010ffff",
 ]
 LONG = [15, 16, 17, 30, 31, 32, 33, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 127, 128, 129]
 
 
 def ends_by_regex(pattern: str, text: str) -> list[int]:
+    if pattern == "deepseek_v3":
+        return split_custom(REGEXES[pattern], text).tolist()[1:]
     ends: list[int] = []
     end = 0
     for match in regex.finditer(REGEXES[pattern], text):
@@ -91,12 +100,12 @@ def agreed_characters() -> list[str]:
     unicodedata2 = pytest.importorskip("unicodedata2", reason="says what Unicode 16.0 is")
     everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
     category = dict.fromkeys(everything, "other")
-    for name in ["Lu", "Ll", "Lt", "Lm", "Lo", "M", "N"]:
+    for name in ["Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "P", "S"]:
         category.update(dict.fromkeys(regex.findall(rf"\p{{{name}}}", everything), name))
     agreed = []
     for character, found in category.items():
         expected = unicodedata2.category(character)
-        if expected[0] in "MN":
+        if expected[0] in "MNPS":
             expected = expected[0]
         elif expected[0] != "L":
             expected = "other"
@@ -439,6 +448,11 @@ def test_the_patterns_of_tiktoken_are_known(monkeypatch: pytest.MonkeyPatch) -> 
             r"""[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
             "cl100k_tiktoken",
         ),
+        (  # nanochat's
+            r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++"""
+            r"""[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+""",
+            "cl100k/max_digits=2",
+        ),
     ],
 )
 def test_rewritten_forms_split_as_the_pattern_they_resolve_to(rewritten: str, name: str) -> None:
@@ -448,6 +462,22 @@ def test_rewritten_forms_split_as_the_pattern_they_resolve_to(rewritten: str, na
         text = tricky_text(rng)
         found = split_custom(rewritten, text)
         assert found.tolist() == [0, *split_pretokens(name, text.encode()).tolist()], text
+
+
+@pytest.mark.parametrize("native", PUBLISHED)
+def test_published_patterns_are_recognized_by_their_meaning(native: str) -> None:
+    published = PUBLISHED[native]
+    resolved = resolve_pattern(published)
+    assert (resolved.native, resolved.name, resolved.tier) == (native, None, "scanner")
+    assert resolved.regex == published
+    grouped = published.replace("[\\r\\n]+", "(?:[\\n\\r]+)").replace(r"\p{N}", r"\p{Number}")
+    assert resolve_pattern(grouped).native == native
+    for changed in (
+        published.replace(r"\p{N}", r"\d"),
+        published.replace("+(?!", "{2,}(?!"),
+        published + f"{THEN}a",
+    ):
+        assert resolve_pattern(changed).native is None
 
 
 def test_another_expression_is_compiled_over_the_same_unicode() -> None:

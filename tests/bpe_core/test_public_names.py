@@ -33,6 +33,7 @@ EXPORTED = [
     "train_bpe",
     "train_characters_from_counts",
     "train_from_counts",
+    "train_from_iterator",
 ]
 MODULES = [
     "char_bpe",
@@ -40,18 +41,24 @@ MODULES = [
     "char_bpe.training",
     "counting",
     "counts",
+    "custom_encoding",
     "custom_patterns",
     "documents",
     "errors",
+    "formats.reading",
     "minbpe",
     "model",
     "normalization",
     "patterns",
+    "pretrained",
+    "short_repr",
     "special_tokens",
     "streaming",
     "token_lengths",
+    "token_table",
     "tokenizer",
     "training",
+    "wrong_calls",
 ]
 
 

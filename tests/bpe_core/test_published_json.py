@@ -132,6 +132,31 @@ STYLES: dict[str, Callable[[], Any]] = {
     ),
     "minicpm": lambda: splits(r"\p{N}{1,3}", LLAMA3.replace("{1,3}", "+")),
     "split, then GPT-2's": lambda: splits("[\r\n]", use_regex=True),
+    "roberta": lambda: pre_tokenizers.ByteLevel(add_prefix_space=True),
+    "falcon": lambda: pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Punctuation("contiguous"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Digits(individual_digits=False),
+            pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+        ]
+    ),
+    "words and signs": lambda: pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Whitespace(),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    ),
+    "words": lambda: pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    ),
+    "bytes, then digits": lambda: pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.Whitespace(),
+        ]
+    ),
     "one text": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
 }
 NAMED = {"gpt2": "gpt2", "llama3": "llama3", "qwen2": "qwen2", "o200k": "o200k", "one text": "none"}
@@ -266,6 +291,52 @@ def test_a_split_at_a_literal_text_is_read(
     ours = read(theirs, tmp_path)
     for sample in ("abc.*the.the", ".*.*", "", "the beginning. * the"):
         assert ours.encode(sample) == ids_of(theirs, sample)
+
+
+@pytest.mark.parametrize("style", ["roberta", "words", "words and signs"])
+def test_offsets_leave_out_spaces_that_the_text_does_not_have(
+    style: str, trained: Callable[[str], Tokenizer], tmp_path: Path
+) -> None:
+    theirs = trained(style)
+    theirs.add_special_tokens([AddedToken("<mask>", lstrip=style == "roberta")])
+    ours = read(theirs, tmp_path)
+    sample = "In the<mask>beginning  of<mask> it\n\nall"
+    if style == "roberta":  # the mask takes the space before it
+        with pytest.raises(ValueError, match="white space that special tokens take"):
+            ours.encode_with_offsets("In <mask>")
+    expected = theirs.encode(sample, add_special_tokens=False)
+    ids, offsets = ours.encode_with_offsets(sample)
+    assert ids.tolist() == expected.ids
+    assert offsets[:-1].tolist() == [begin for begin, _ in expected.offsets]
+    assert offsets[-1] == len(sample)
+    assert ours.decode(ids) == ours.normalize(sample) == theirs.decode(ids, False)
+    assert list(ours.encode_iterable(sample)) == expected.ids
+    assert ours.truncate(sample, 4).startswith("In")
+    assert len(ours.encode(ours.truncate(sample, 4))) <= 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()], "a space before every piece"),
+        ([pre_tokenizers.Digits(), pre_tokenizers.Whitespace()], "one ByteLevel"),
+        (
+            [pre_tokenizers.Digits(), pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel(False)],
+            "Whitespace as the first step",
+        ),
+        (
+            [pre_tokenizers.Punctuation("removed"), pre_tokenizers.ByteLevel(False)],
+            "drops no text|drops text",
+        ),
+    ],
+)
+def test_what_cannot_be_exact_is_refused_by_name(
+    steps: list[Any], message: str, trained: Callable[[str], Tokenizer], tmp_path: Path
+) -> None:
+    theirs = trained("gpt2")
+    theirs.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    with pytest.raises(FormatError, match=message):
+        read(theirs, tmp_path)
 
 
 # What a file of Llama 3's kind has beside that.

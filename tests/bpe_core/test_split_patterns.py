@@ -11,18 +11,21 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from core_support import INVALID_UTF8, characters
+from core_support import DEEPSEEK_V3, INVALID_UTF8, TEKKEN, characters
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import times
 
 from bpe_core._native import split_pretokens
-from bpe_core.patterns import PATTERNS, THEN, resolve_pattern, split_custom
+from bpe_core.generate_scanner_fingerprints import DEFAULT_OUTPUT as SCANNERS
+from bpe_core.generate_scanner_fingerprints import generate
+from bpe_core.patterns import PATTERNS, THEN, THEN_BYTES, resolve_pattern, split_custom, steps_of
 from bpe_core.reference import split_pretokens as reference_pretokens
 from bpe_core.split_patterns import sets
 from bpe_core.split_patterns.compiler import compile_steps
 from bpe_core.split_patterns.sets import Named, Span, find_property, resolve
 from bpe_core.split_patterns.syntax import UnsupportedPatternError
+from bpe_core.stand_ins import to_stand_ins
 
 _WORDS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _TAILS = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -30,22 +33,12 @@ _SPACE = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
 # Of published tokenizers, without those that are among the named patterns.
 PUBLISHED = {
-    "tekken": (
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_WORDS}*{_TAILS}+|[^\r\n\p{{L}}\p{{N}}]?{_WORDS}+{_TAILS}*"
-        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACE
-    ),
+    "tekken": TEKKEN,
     "qwen3.5": (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
         r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + _SPACE
     ),
-    "deepseek v3": THEN.join(
-        [
-            r"\p{N}{1,3}",
-            "[一-龥぀-ゟ゠-ヿ]+",
-            r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^" + "\r\n"
-            r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[" + "\r\n" + r"]*|" + _SPACE,
-        ]
-    ),
+    "deepseek v3": THEN.join(DEEPSEEK_V3),
     "deepseek coder": THEN.join(
         [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"]
     ),
@@ -53,7 +46,9 @@ PUBLISHED = {
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*"
         r"|\s*[\r\n]|\s+(?!\S)|\s+"
     ),
-    "falcon": THEN.join([r"[!-/:-@\[-`{-~\p{P}]+", PATTERNS["gpt2"], r"\p{N}+", "[0-9][0-9][0-9]"]),
+    "falcon": THEN_BYTES.join(
+        [r"[!-/:-@\[-`{-~\p{P}]+" + THEN + PATTERNS["gpt2"], r"\p{N}+", "[0-9][0-9][0-9]"]
+    ),
     "starcoder": THEN.join([r"\p{N}", PATTERNS["gpt2"]]),
     "superbpe": THEN.join([r"\p{N}+", r"(?=(\d{3})+(?!\d))", PATTERNS["gpt2"]]),
     "tiny aya": THEN.join([r"\d{1,3}(?=(?:\d{3})*\b)", PATTERNS["o200k"]]),
@@ -77,13 +72,28 @@ tricky_texts = st.lists(st.sampled_from(TEXTS) | characters, max_size=24).map(""
 
 
 def ends_of(pattern: str, data: bytes, capacity: int = 256) -> list[int]:
-    splitter = compile_steps(tuple(pattern.split(THEN))).splitter
+    splitter = compile_steps(steps_of(pattern)).splitter
     ends: list[int] = split_pretokens(splitter, data, capacity).tolist()
     return ends
 
 
+def expected_cuts(pattern: str, text: str) -> list[int]:
+    """Cuts by the package `regex`, which reads bytes as their stand-ins where the pattern does."""
+    of_characters, *of_bytes = pattern.split(THEN_BYTES)
+    cuts: list[int] = split_custom(of_characters, text).tolist()
+    data = text.encode()
+    for step in of_bytes:
+        found = [0]
+        for begin, end in itertools.pairwise(cuts):
+            chunk = to_stand_ins(data[begin:end])
+            places = split_custom(step, chunk).tolist()[1:]
+            found += [begin + len(chunk.encode()[:place].decode()) for place in places]
+        cuts = found
+    return cuts
+
+
 def check(pattern: str, text: str, capacity: int = 256) -> None:
-    expected = split_custom(pattern, text).tolist()[1:]
+    expected = expected_cuts(pattern, text)[1:]
     assert ends_of(pattern, text.encode(), capacity) == expected, (pattern, text)
 
 
@@ -158,7 +168,7 @@ def test_any_pattern_that_compiles_splits_as_regex_does(
     pattern: str, texts: list[str], capacity: int
 ) -> None:
     try:
-        compile_steps((pattern,))
+        compile_steps(steps_of(pattern))
     except UnsupportedPatternError:
         return
     for text in texts:
@@ -213,13 +223,68 @@ def test_groups_of_digits_from_the_right_take_linear_time() -> None:
     assert time.process_time() - began < 1
 
 
+# --- which patterns split alike
+
+
+def fingerprint_of(pattern: str) -> str | None:
+    (found,) = compile_steps(steps_of(pattern)).fingerprints
+    return found
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a+b|a", "a(?:a*b)?"),
+        (r"\p{L}+|\p{N}", r"\p{Number}|\p{Letter}{1,}"),
+        ("[a-c]x|[d-f]x", "[a-f]x"),
+        (r" ?\p{L}++|\s++$", r" ?\p{L}+|\s+\Z"),
+        ("(?i:'s|'t)", "'(?i:[st])"),
+        ("a*?b", "[a]*b"),
+        ("ab|ac", "a[bc]"),
+    ],
+)
+def test_automata_that_match_alike_have_one_fingerprint(one: str, other: str) -> None:
+    assert fingerprint_of(one) == fingerprint_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a|ab", "ab|a"), ("a+", "a+?"), (r"\d", r"\p{N}"), ("a*", "a+"), (r"\s+(?!\S)", r"\s+")],
+)
+def test_automata_that_match_otherwise_have_others(one: str, other: str) -> None:
+    assert fingerprint_of(one) != fingerprint_of(other)
+
+
+@settings(max_examples=times(3))
+@given(st.lists(patterns, min_size=12, max_size=12), st.lists(short_texts, min_size=4, max_size=4))
+def test_random_patterns_with_one_fingerprint_split_alike(
+    candidates: list[str], texts: list[str]
+) -> None:
+    groups: dict[str, list[str]] = {}
+    for pattern in candidates:
+        try:
+            found = fingerprint_of(pattern)
+        except UnsupportedPatternError:
+            continue
+        if found is not None:
+            groups.setdefault(found, []).append(pattern)
+    for alike in groups.values():
+        for text in texts:
+            expected = ends_of(alike[0], text.encode())
+            assert all(ends_of(other, text.encode()) == expected for other in alike[1:]), alike
+
+
+def test_the_fingerprints_of_scanners_are_those_of_their_patterns() -> None:
+    assert SCANNERS.read_text(encoding="ascii") == generate()
+
+
 # --- where text may be cut
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED, *NAMED])
 def test_a_safe_cut_changes_no_pretoken(name: str) -> None:
     pattern = PUBLISHED.get(name) or NAMED[name]
-    splitter = compile_steps(tuple(pattern.split(THEN))).splitter
+    splitter = compile_steps(steps_of(pattern)).splitter
     rng = random.Random(name)
     split = partial(split_pretokens, splitter)
     for _ in range(150):
@@ -236,7 +301,7 @@ def test_a_safe_cut_changes_no_pretoken(name: str) -> None:
 @given(st.lists(patterns, min_size=1, max_size=3), st.lists(short_texts, min_size=1, max_size=4))
 def test_a_safe_cut_of_any_chain_changes_no_pretoken(steps: list[str], texts: list[str]) -> None:
     try:
-        splitter = compile_steps(tuple(steps)).splitter
+        splitter = compile_steps(steps_of(THEN.join(steps))).splitter
     except UnsupportedPatternError:
         return
     for text in texts:
@@ -250,14 +315,14 @@ def test_a_safe_cut_of_any_chain_changes_no_pretoken(steps: list[str], texts: li
 
 @pytest.mark.parametrize("name", NAMED)
 def test_the_cuts_of_named_patterns_are_among_those_of_their_automata(name: str) -> None:
-    splitter = compile_steps((NAMED[name],)).splitter
+    splitter = compile_steps(steps_of(NAMED[name])).splitter
     for letter, other in itertools.product("aZéß漢", " \n.1!/…\u3000😀\u200d"):
         assert splitter.may_cut(ord(letter), ord(other)), (letter, other)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_long_documents_of_published_patterns_are_cut_between_words(name: str) -> None:
-    splitter = compile_steps(tuple(PUBLISHED[name].split(THEN))).splitter
+    splitter = compile_steps(steps_of(PUBLISHED[name])).splitter
     assert splitter.may_cut(ord("a"), ord(" "))
     assert splitter.has_cuts
 
@@ -274,9 +339,10 @@ def test_patterns_without_certain_boundaries_have_no_cuts() -> None:
 @pytest.mark.parametrize(
     ("pattern", "tier"),
     [
-        (PUBLISHED["tekken"], "automaton"),
+        (PUBLISHED["tekken"], "scanner"),
         (PUBLISHED["kimi"], "automaton"),
-        (PUBLISHED["deepseek v3"], "automaton"),
+        (PUBLISHED["deepseek v3"], "scanner"),
+        (PUBLISHED["deepseek coder"], "automaton"),
         (PUBLISHED["superbpe"], "two_passes"),
         (r"(a)\1", "regex"),
         ("gpt2", "scanner"),
@@ -302,7 +368,7 @@ def test_a_pattern_knows_how_it_is_run(pattern: str, tier: str) -> None:
 )
 def test_what_is_not_compiled_is_named(pattern: str, obstacle: str) -> None:
     with pytest.raises(UnsupportedPatternError) as raised:
-        compile_steps((pattern,))
+        compile_steps(steps_of(pattern))
     assert obstacle in str(raised.value)
 
 

@@ -678,5 +678,5 @@ def test_a_pickled_tokenizer_encodes_alike() -> None:
 @pytest.mark.parametrize("text", ["abc", b"abc"])
 def test_one_text_is_no_list_of_documents(text: str | bytes) -> None:
     tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [])
-    with pytest.raises(TypeError, match="a list of them"):
+    with pytest.raises(TypeError, match="takes a list of texts, found one"):
         tokenizer.encode_batch_to_numpy(text)  # type: ignore[arg-type]

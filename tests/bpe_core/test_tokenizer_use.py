@@ -299,7 +299,7 @@ def test_truncating_takes_the_time_of_the_kept_text(
 def test_truncation_refuses_what_it_cannot_do(either: BPETokenizer) -> None:
     with pytest.raises(ValueError, match="max_tokens: expected 0 or more, found -1"):
         either.truncate("a", -1)
-    with pytest.raises(TypeError, match="expected a text as str, found bytes"):
+    with pytest.raises(TypeError, match="truncate takes one str, found bytes"):
         either.truncate(b"a", 1)  # type: ignore[arg-type]
     with pytest.raises(SpecialTokenError):
         either.truncate("abc<s>", 1, "none_raise")
@@ -540,7 +540,7 @@ def test_two_documents_are_not_a_buffer_with_offsets() -> None:
         (("abc", np.array([0, 1])), "documents: expected a text as str or bytes, found ndarray"),
         ([np.array([0, 1])], "documents: expected a text as str or bytes, found ndarray"),
         ([b"a", 5], "documents: expected a text as str or bytes, found int"),
-        (np.array([0, 1]), "documents: expected a list of them, found one ndarray"),
+        (np.array([0, 1]), "takes a list of texts, found one ndarray"),
         ((b"abc", [0.0, 1.5]), r"offsets: expected the integers .* found float64\[2\]"),
         ((b"abc", []), r"offsets: expected the integers .* found float64\[0\]"),
         ((b"abc", 3), r"offsets: expected the integers .* found int64\[\]"),

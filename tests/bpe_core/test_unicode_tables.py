@@ -7,11 +7,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from core_support import DEEPSEEK_V3, TEKKEN
 from numpy.typing import NDArray
 from profiles import share
 
 from bpe_core._native import split_pretokens
-from bpe_core.patterns import PATTERNS, UNICODE_VERSION
+from bpe_core.patterns import PATTERNS, THEN, UNICODE_VERSION, resolve_pattern
+from bpe_core.split_patterns.compiler import compile_steps
 
 NATIVE = Path(__file__).parents[2] / "bpe_core" / "native"
 
@@ -81,6 +83,22 @@ def test_every_code_point_has_the_class_that_hugging_face_tokenizers_give_it(
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(PATTERNS[PATTERN]), "isolated")
     ends = np.array([end for _, (_, end) in split.pre_tokenize_str(text)])
     assert_same_ends(split_pretokens(PATTERN, data), offsets[ends], data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [(TEKKEN,), DEEPSEEK_V3], ids=["tekken", "deepseek"])
+@pytest.mark.parametrize("code_points", chunks(), ids=lambda chunk: f"from U+{chunk[0]:04X}")
+def test_every_code_point_is_split_by_scanners_as_by_automata(
+    steps: tuple[str, ...], code_points: list[int]
+) -> None:
+    native = resolve_pattern(THEN.join(steps)).native
+    assert native is not None
+    frames = [*FRAMES, ("\x01", ""), (" ", " "), ("  ", "1"), ("!", "\n"), ("漢", "・"), ("é", "é")]
+    text = "".join(f"{a}{chr(c)}{b}\r" for c in share(code_points, 3) for a, b in frames)
+    data = text.encode()
+    expected = split_pretokens(compile_steps(steps).splitter, data)
+    for portable in (False, True):
+        assert_same_ends(split_pretokens(native, data, 256, portable), expected, data)
 
 
 # The characters of ASCII one by one: they are in the frames of each other, and those of the frames

@@ -32,7 +32,7 @@ from engine_support import (
     worker_pool,
 )
 
-PROGRESS = r"^(?:count|encod)ing tasks: .*\n"
+PROGRESS = r"^(?:\[|reading ).*\n"
 EMBED = ("beam.runner=PortableRunner", "--", "--job_endpoint=embed")
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 import re
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -50,8 +54,8 @@ DOCUMENTS = some_text(40)
 
 
 @contextmanager
-def service(*arguments: str) -> Iterator[str]:
-    """The address of a service, which is a process of its own."""
+def service_process(*arguments: str) -> Iterator[tuple[int, str]]:
+    """The process id and the address of a service."""
     command = [sys.executable, "-m", "pipelines.expansion_service", "--port=0", *arguments]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -60,7 +64,7 @@ def service(*arguments: str) -> Iterator[str]:
         try:
             line = process.stdout.readline()
             assert line.startswith("Listening for expansion requests on "), line
-            yield line.split()[-1]
+            yield process.pid, line.split()[-1]
         finally:
             process.terminate()
             try:
@@ -68,6 +72,13 @@ def service(*arguments: str) -> Iterator[str]:
             finally:
                 process.kill()
         assert code == 0
+
+
+@contextmanager
+def service(*arguments: str) -> Iterator[str]:
+    """The address of a service."""
+    with service_process(*arguments) as (_, found):
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -386,6 +397,29 @@ def test_the_service_listens_at_an_address_of_ipv6() -> None:
     with service("--serve_workers", "--host=::1") as found:
         assert re.fullmatch(r"\[::1\]:\d+", found)
         assert "unknown transform" in expand(found, request(content=payload("x"))).error
+
+
+def threads_that_accept(number: signal.Signals, process: int) -> list[int]:
+    """The threads of a process, its first one excepted, that do not block a signal."""
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        blocked = int((task / "status").read_text().split("SigBlk:")[1].split()[0], 16)
+        if task.name != str(process) and not blocked >> (number - 1) & 1:
+            found.append(int(task.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="sends a signal to a thread of a process")
+def test_a_signal_that_another_thread_receives_ends_the_service() -> None:
+    with service_process("--serve_workers") as (process, _):
+        thread = min(threads_that_accept(signal.SIGTERM, process))
+        assert ctypes.CDLL(None).tgkill(process, thread, int(signal.SIGTERM)) == 0
+        ended = os.pidfd_open(process)
+        try:
+            assert select.select([ended], [], [], 10)[0], "it goes on"
+        finally:
+            os.close(ended)
 
 
 @pytest.mark.parametrize(

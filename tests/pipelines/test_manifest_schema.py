@@ -12,16 +12,10 @@ from build_support import checksums, config_for, some_text, write_corpus
 
 from pipelines import build
 from pipelines.config import BuildConfig
-from pipelines.manifest.models import (
-    MANIFESTS,
-    ImportedManifest,
-    Record,
-    RunRecord,
-    TokensManifest,
-    json_schema,
-    parse_sealed,
-    sealed,
-)
+from pipelines.manifest.models import MANIFESTS, ImportedManifest, TokensManifest
+from pipelines.manifest.records import Record, parse_sealed, sealed
+from pipelines.manifest.run_record import RunRecord
+from pipelines.manifest.schema import json_schema
 from pipelines.storage.directory import json_bytes
 
 ROOT = Path(__file__).parents[2]

@@ -46,7 +46,9 @@ IMPORTS = {
     "pipelines.writing": "DocumentEncoder EncodeJob TokenFile TokenRows load_tokenizer write_task",
 }
 
-COMMANDS = "plan count train encode build replay convert export verify inspect report"
+COMMANDS = """
+plan count train encode build replay convert tokenize count-tokens export verify inspect report
+"""
 
 KEYS = """
 output output_storage_options

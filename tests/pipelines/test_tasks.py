@@ -23,7 +23,17 @@ from pipelines.tasks.listing import (
     compression_of,
     list_files,
 )
-from pipelines.tasks.plan import Plan, Range, plan_tasks
+from pipelines.tasks.plan import (
+    BY_STORED_BYTES,
+    Plan,
+    Range,
+    Task,
+    choose_shards,
+    estimate_text,
+    find_unsplittable,
+    plan_tasks,
+    text_of_a_task,
+)
 
 
 def source_of(files: Sequence[str] = ("*",), **keys: Any) -> SourceConfig:
@@ -234,6 +244,13 @@ def layout(plan: Plan) -> list[list[tuple[int, int, int]]]:
     return [[(part.file, part.start, part.end) for part in task.ranges] for task in plan.tasks]
 
 
+def text_of(task: Task, files: Sequence[InputFile]) -> int:
+    each = (3 if files[part.file].compression else 1 for part in task.ranges)
+    return sum(
+        (part.end - part.start) * ratio for part, ratio in zip(task.ranges, each, strict=True)
+    )
+
+
 def test_files_are_cut_at_multiples_and_small_ones_share_a_task() -> None:
     plan = plan_tasks([make_file(250), make_file(30), make_file(20)], [source_of()])
     assert layout(plan) == [
@@ -276,7 +293,7 @@ def test_every_byte_is_in_exactly_one_range_and_tasks_keep_their_limit(
     last_file = 0
     for task in plan.tasks:
         assert task.size == sum(part.end - part.start for part in task.ranges)
-        assert task.size <= range_bytes or len(task.ranges) == 1
+        assert text_of(task, files) <= range_bytes or len(task.ranges) == 1
         for part in task.ranges:
             assert part.file >= last_file
             assert part.start == position[part.file] < part.end
@@ -284,7 +301,61 @@ def test_every_byte_is_in_exactly_one_range_and_tasks_keep_their_limit(
     assert position == [file.size for file in files]
     for task, after in zip(plan.tasks, plan.tasks[1:], strict=False):
         first = after.ranges[0]
-        assert task.size + first.end - first.start > range_bytes, "tasks are filled"
+        filled = text_of(task, files) + text_of(replace(after, ranges=(first,)), files)
+        assert filled > range_bytes, "tasks are filled"
+
+
+def test_a_task_is_a_64th_of_the_corpus_between_4_mib_and_range_bytes() -> None:
+    source = source_of(range_bytes=64 << 20)
+    texts = {size: text_of_a_task(source, size) for size in (1, 1 << 28, 1 << 30, 1 << 40)}
+    assert list(texts.values()) == [4 << 20, 4 << 20, 16 << 20, 64 << 20]
+    assert text_of_a_task(source_of(range_bytes=1 << 20), 1 << 40) == 1 << 20
+    for size, tasks in ((1 << 22, 1), (64 << 20, 16), (1 << 30, 64), (8 << 30, 128)):
+        assert len(plan_tasks([make_file(size)], [source]).tasks) == tasks
+
+
+@pytest.mark.parametrize(
+    ("compression", "form", "ratio"),
+    [
+        (None, "text", 1),
+        (None, "arrow", 1),
+        (None, "parquet", 2),
+        ("gzip", "jsonl", 3),
+        ("zstd", "text", 4),
+        ("bz2", "text", 4),
+        ("xz", "text", 4),
+    ],
+)
+def test_tasks_are_cut_by_the_text_that_compressed_files_are_estimated_to_have(
+    compression: str | None, form: str, ratio: int
+) -> None:
+    """Small shards make a task each, and as many share one as fit the text of a task."""
+    source = SourceConfig(files=("*",), format=form)
+    mib = (1 << 20) // ratio
+    shards = [make_file(size * mib, f"{i}", compression=compression) for i in (1, 2) for size in
+              (4, 2, 2, 3)]  # fmt: skip
+    assert estimate_text(shards, [source]) // (1 << 18) in (87, 88)
+    plan = plan_tasks(shards, [source])
+    assert [len(task.ranges) for task in plan.tasks] == [1, 2, 1, 1, 2, 1]
+    former = plan_tasks(shards, [source], BY_STORED_BYTES)
+    assert [len(task.ranges) for task in former.tasks] == [8]
+
+
+def test_large_files_that_cannot_be_split_are_found() -> None:
+    mib = 1 << 20
+    files = [
+        make_file(6 * mib, "large", compression="gzip"),
+        make_file(60 * mib, "text"),
+        *(make_file(mib, f"{i}", compression="gzip") for i in range(20)),
+    ]
+    source = source_of(range_bytes=64 * mib)
+    plan = plan_tasks(files, [source])
+    assert [file.name for file in find_unsplittable(plan, [source])] == ["large"]
+
+
+def test_counts_have_a_shard_for_each_64_mib_of_text_up_to_64() -> None:
+    sizes = (0, 1, 64 << 20, (64 << 20) + 1, 1 << 30, 1 << 40)
+    assert [choose_shards(size) for size in sizes] == [1, 1, 1, 2, 16, 64]
 
 
 def test_the_plan_id_changes_with_all_that_counts_depend_on_and_nothing_else() -> None:

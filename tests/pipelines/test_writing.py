@@ -36,7 +36,7 @@ from pipelines.accounting import NUMBERS
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError, InputError
 from pipelines.manifest import token_schema
-from pipelines.manifest.models import TaskEntry
+from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.names import token_file_name
 from pipelines.readers.tasks import TaskWork
 from pipelines.storage.directory import Directory

@@ -33,6 +33,7 @@ from pipelines.runners.failures import our_errors
 
 _beam_pipeline = runners.pipeline
 _run_pipeline = beam.Pipeline.run
+_checked_options: set[tuple[str, ...]] = set()
 
 
 def _noted_run(*arguments: Any, **keywords: Any) -> Any:
@@ -62,7 +63,11 @@ def inline_pipeline(
     config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = ()
 ) -> Iterator[_Pipeline]:
     """Return a pipeline like `runners.pipeline`, which runs during the block."""
-    options_of(config, beam_args, places)
+    # Beam's parser takes a fifth of the time of a build.
+    asked = (repr(config), *beam_args)
+    if asked not in _checked_options:
+        options_of(config, beam_args, places)
+        _checked_options.add(asked)
     FAILURE.forget()
     with our_errors(), FAILURE.watched():
         yield _Pipeline()

@@ -15,7 +15,7 @@ from hypothesis import settings
 T = TypeVar("T")
 
 # An example's time says little where tests share their cores.
-settings.register_profile("check", deadline=None, max_examples=8, derandomize=True)
+settings.register_profile("check", deadline=None, max_examples=5, derandomize=True)
 settings.register_profile("change", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("nightly", deadline=None, max_examples=100)
 PROFILE: Final = os.environ.get("TESTS", "change")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -25,9 +24,8 @@ import logging, time
 import rich.console, rich.progress, rich.table
 logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
 from pipelines.counting import commits
-from pipelines.console import progress
-progress._FIRST_SECONDS = 0.0
-progress._POLL_SECONDS = progress._LINE_SECONDS = 0.05
+from pipelines.console import displays
+displays.BAR_SECONDS = displays.LINE_SECONDS = 0.05
 read = commits.read_task
 commits.read_task = lambda *given: (time.sleep(0.25), read(*given))[1]
 """
@@ -70,7 +68,12 @@ def command_with_hook(directory: Path) -> dict[str, str]:
         f"import os\nif 'BEAM_BPE_STATUS_DIR' in os.environ:\n{indented}"
     )
     path = f"{directory}{os.pathsep}{PACKAGES}"
-    environment = {**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "TERM": "xterm-256color",
+        "BEAM_BPE_PROGRESS": "auto",
+    }
     environment.pop("COLUMNS", None)
     return environment
 
@@ -89,20 +92,22 @@ def write_configuration(directory: Path) -> Path:
 
 
 def check_progress(directory: Path, config_file: Path, *given: str) -> None:
-    """Count with keys and Beam options. Check that the bar moves, and nothing else is shown."""
+    """Count with keys and Beam options. Check that the bar moves, and what it leaves behind."""
     keys = list(takewhile(lambda item: item != "--", given))
     settings = [item for key in keys for item in ("--set", key)]
     shown = on_a_terminal(directory, "count", config_file, *settings, *given[len(keys) :])
     states = re.findall(
-        r"counting tasks \S+ (\d+)/(\d+) 0:\d\d:\d\d (\S+) kB, \S+ MB/s, (\d+) documents", shown
+        r"\[1/1\] counting \S+ +(\d+)% (\S+) kB, \S+ \w+/s,(?: \S+ s left,)? (\d+) documents", shown
     )
-    total = json.loads((directory / "out" / "counts" / "run.json").read_text())["metrics"]["tasks"]
-    done = [int(state[0]) for state in states]
-    documents = [int(state[3]) for state in states]
-    assert {int(state[1]) for state in states} == {total}
-    assert len({*done} - {0, total}) >= 2
-    assert done == sorted(done)
+    percents = [int(state[0]) for state in states]
+    documents = [int(state[2]) for state in states]
+    assert len({*percents} - {0, 100}) >= 2
     assert documents == sorted(documents)
     assert documents[-1] <= 96
-    # Nothing else is shown but the estimate: neither by Beam nor by its workers.
-    assert set(re.findall(r"^\w+", shown, re.MULTILINE)) <= {"estimate", "counting"}
+    lines = {line.split("\u2501")[0].split(":")[0].strip() for line in shown.splitlines()}
+    before = {"", f"reading {config_file}", "listing the input files", "starting Beam"}
+    lines = {line for line in lines if not line.startswith("estimate")}
+    works = ("counting", "starting Beam", "merging counts", "counted")
+    # Nothing else is shown: neither by Beam nor by its workers.
+    assert lines <= before | {f"[1/1] {work}" for work in works}
+    assert re.search(r"^\[1/1\] counted: \S+ kB in \S+ s \(\S+ \w+/s\), 96 documents", shown, re.M)

@@ -171,6 +171,17 @@ def whole_files() -> tuple[Json, ...]:
         bytes_of(split(r"\p{N}{1,3}"), split("[一-龥]+"), split(r"\s?\p{L}+|[\r\n]")),
         bytes_of(pre_tokenizers.Digits(individual_digits=True), use_regex=True),
         bytes_of(),
+        pre_tokenizers.ByteLevel(add_prefix_space=True),
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Punctuation("contiguous"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+                pre_tokenizers.Digits(),
+                split("[0-9][0-9][0-9]"),
+            ]
+        ),
+        bytes_of(pre_tokenizers.Whitespace()),
+        bytes_of(pre_tokenizers.WhitespaceSplit(), use_regex=True),
     ]
     files = [_trained(one, alphabet=alphabet) for one in byte_level]
     files[3]["normalizer"] = {"type": "NFC"}

@@ -106,6 +106,7 @@ inline Pattern pattern_from_name(const std::string& name) {
   if (name == "cl100k_tiktoken") return Pattern::cl100k_tiktoken;
   if (name == "o200k") return Pattern::o200k;
   if (name == "qwen2") return Pattern::qwen2;
+  if (name == "deepseek_v3") return Pattern::deepseek_v3;
   if (name == "none") return Pattern::none;
   if (name == "whitespace_words") return Pattern::whitespace_words;
   if (name == "marked_words") return Pattern::marked_words;
@@ -119,6 +120,7 @@ inline Scanner scanner_from_name(const std::string& name, bool portable = false)
   if (rules_at != std::string::npos) {
     PatternRules rules;
     rules.split_categories = name.find("/split_categories", rules_at) != std::string::npos;
+    rules.contractions = name.find("/no_contractions", rules_at) == std::string::npos;
     const size_t digits_at = name.rfind('=') + 1;
     rules.max_digits = static_cast<uint32_t>(std::stoul(name.substr(digits_at)));
     return portable ? portable_scanner_for(pattern, rules) : scanner_for(pattern, rules);

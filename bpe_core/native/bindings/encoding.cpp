@@ -129,6 +129,8 @@ class PyEncoder {
         {keys.data(), offsets.data(), ids.data(), static_cast<size_t>(ids.size())});
   }
 
+  void drop_white_space() { encoder_.drop_white_space(); }
+
   void set_space_prefix(const std::string& place, bool before_space) {
     encoder_.set_space_prefix({space_prefix_place_from_name(place), before_space});
   }
@@ -258,6 +260,7 @@ class PyEncoder {
     if (name == "nowhere") return nowhere;
     if (name == "first_segment") return first_segment;
     if (name == "every_segment") return every_segment;
+    if (name == "byte_level") return byte_level;
     if (name == "document") return document;
     throw std::invalid_argument("a space is not put before " + name);
   }
@@ -376,6 +379,7 @@ void bind_encoding(py::module_& m) {
            "cache_entries"_a = size_t{1} << 21, "portable"_a = false, "normalizer"_a = py::none(),
            "join_unknown"_a = false)
       .def("set_space_prefix", &PyEncoder::set_space_prefix, "place"_a, "before_space"_a)
+      .def("drop_white_space", &PyEncoder::drop_white_space)
       .def("set_whole_tokens", &PyEncoder::set_whole_tokens, "keys"_a, "offsets"_a, "ids"_a)
       .def("encode_documents", &PyEncoder::encode_documents, "data"_a, "starts"_a, "ends"_a,
            "specials"_a, "prepend"_a = std::vector<uint32_t>{},

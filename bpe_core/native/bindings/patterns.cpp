@@ -24,11 +24,12 @@ PatternCode code_from_array(const CodeArray& array) {
   return code;
 }
 
-// starts and classes: see CharacterClasses; sets: uint8[sets, classes + 1], see SetMatrix.
+// starts and classes: see CharacterClasses; sets: uint8[sets, classes + 1], see SetMatrix;
+// of_bytes: see PatternStep.
 std::shared_ptr<PatternStep> make_step(
     const CodeArray& code, const std::vector<std::pair<bool, CodeArray>>& scouts,
     const py::array_t<uint8_t, py::array::c_style | py::array::forcecast>& sets,
-    const std::vector<uint32_t>& starts, const std::vector<uint8_t>& classes) {
+    const std::vector<uint32_t>& starts, const std::vector<uint8_t>& classes, bool of_bytes) {
   if (sets.ndim() != 2) throw std::invalid_argument("sets must have two dimensions");
   SetMatrix matrix{{sets.data(), sets.data() + sets.size()}, static_cast<size_t>(sets.shape(1))};
   const PatternCode main_code = code_from_array(code);
@@ -40,15 +41,42 @@ std::shared_ptr<PatternStep> make_step(
     throw std::invalid_argument("sets must have a column for each class and one for the edge");
   }
   return std::make_shared<PatternStep>(std::move(character_classes), std::move(matrix), main_code,
-                                       all_scouts);
+                                       all_scouts, of_bytes);
+}
+
+// uint32[states, symbols]: twice the next state, which is 0 where nothing can match any more, plus
+// 1 where a match ends before the symbol.
+py::array_t<uint32_t> table_of(const PatternStep& step) {
+  const Automaton& automaton = step.automaton();
+  py::array_t<uint32_t> table({automaton.states(), automaton.symbols()});
+  auto cells = table.mutable_unchecked<2>();
+  for (uint32_t state = 0; state < automaton.states(); ++state) {
+    for (size_t symbol = 0; symbol < automaton.symbols(); ++symbol) {
+      const Automaton::Entry entry = automaton.entry(state, symbol);
+      cells(state, symbol) = entry.next << 1 | (entry.matched ? 1 : 0);
+    }
+  }
+  return table;
+}
+
+// The states in which a match begins after each class, and at the edge.
+std::vector<uint32_t> starts_of(const PatternStep& step) {
+  std::vector<uint32_t> starts;
+  for (size_t column = 0; column <= step.classes().size(); ++column) {
+    starts.push_back(step.automaton().start_after(column));
+  }
+  return starts;
 }
 
 }  // namespace
 
 void bind_patterns(py::module_& m) {
   py::class_<PatternStep, std::shared_ptr<PatternStep>>(m, "PatternStep")
-      .def(py::init(&make_step), "code"_a, "scouts"_a, "sets"_a, "starts"_a, "classes"_a)
+      .def(py::init(&make_step), "code"_a, "scouts"_a, "sets"_a, "starts"_a, "classes"_a,
+           "of_bytes"_a)
       .def_property_readonly("states", &PatternStep::states)
+      .def_property_readonly("table", &table_of)
+      .def_property_readonly("starts", &starts_of)
       .def_property_readonly("matches_everything", &PatternStep::matches_everything);
   py::class_<PatternSplitter, Splitter, std::shared_ptr<PatternSplitter>>(m, "PatternSplitter")
       .def(py::init([](const std::vector<std::shared_ptr<PatternStep>>& steps) {

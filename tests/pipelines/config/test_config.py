@@ -133,6 +133,10 @@ def test_the_configuration_is_frozen(tmp_path: Path) -> None:
         ("1 kB", 1000),
         ("1.5GiB", 3 << 29),
         ("0.1MB", 100_000),
+        ("1.5GB", 1_500_000_000),
+        ("64M", 64_000_000),
+        ("2_000", 2000),
+        ("1_024 KiB", 1 << 20),
     ],
 )
 def test_sizes_are_ints_or_numbers_with_a_unit(text: int | str, size: int) -> None:
@@ -140,12 +144,36 @@ def test_sizes_are_ints_or_numbers_with_a_unit(text: int | str, size: int) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "MiB", "-1MiB", "1 mib", "1Mb", "0.3B", "1e6", True, 1.5, None]
+    "text",
+    ["", "MiB", "-1MiB", "1 mib", "1Mb", "0.3B", "1e6", "1Mi", "_1", "1__0", "٣", True, 1.5, None],
 )
 def test_what_is_no_size_is_refused(tmp_path: Path, text: object) -> None:
     message = refusal(tmp_path, MINIMAL + f"  range_bytes: {json.dumps(text)}\n")
     assert "input.range_bytes" in message
     assert "build.yaml:4:3" in message
+    assert "expected: a size such as 64MiB" in message
+    assert "found: " in message
+
+
+def test_numbers_of_ids_have_units_without_bytes(tmp_path: Path) -> None:
+    text = MINIMAL + "tokenizer: {vocab_size: 32k}\n"
+    assert load(tmp_path, text).tokenizer.vocab_size == 32_000
+    assert load(tmp_path, text, "tokenizer.vocab_size=50_257").tokenizer.vocab_size == 50_257
+    jsonschema.validate(yaml.safe_load(text), json_schema())
+    for wrong in ("32KiB", "32kB", "0.0001k", "3 apples"):
+        message = refusal(tmp_path, text, f"tokenizer.vocab_size={wrong}")
+        assert "--set tokenizer.vocab_size" in message
+        assert "expected: a whole number such as 32k" in message
+        assert f"'{wrong}' (a string)" in message
+    assert "at most 2147483647" in refusal(tmp_path, text, "tokenizer.vocab_size=3G")
+
+
+def test_the_spelling_of_a_number_is_no_part_of_an_identity(tmp_path: Path) -> None:
+    spelled = "tokenizer: {vocab_size: 32k}\ncounts: {max_pretoken_bytes: 1MiB}\n"
+    plain = "tokenizer: {vocab_size: 32000}\ncounts: {max_pretoken_bytes: 1048576}\n"
+    assert identities(load(tmp_path, MINIMAL + spelled)) == identities(
+        load(tmp_path, MINIMAL + plain)
+    )
 
 
 # --- errors
@@ -458,7 +486,7 @@ def aliases(text: str, levels: int, first: str) -> str:
                  for i in range(60)), (), "nested more than 100 deep", "build.yaml:4:"),
         (f"counts: {{shards: 0x{'f' * 100_000}}}", (), "'0xffff", ":4:10"),
         (f"counts: {{shards: 1{':1' * 100_000}}}", (), "'1:1:1", ":4:10"),
-        (f"counts: {{memory: {'1' * 5000}MiB}}", (), "a size in bytes", ":4:10"),
+        (f"counts: {{memory: {'1' * 5000}MiB}}", (), "a size such as 64MiB", ":4:10"),
         ("counts: {memory: 100000000TiB}", (), "at most 9223372036854775807", ":4:10"),
         ("counts: {shards: !!bool abc}", (), "a whole number", ":4:10"),
         ("x: !!set {a}", (), "tag tag:yaml.org,2002:set", ":4:4"),
@@ -553,7 +581,7 @@ beam: {options: {password: GEHEIM}}
 """
     config = load(tmp_path, text)
     assert config.input[0].storage_options == {"key": "GEHEIM"}
-    identity = [tokenizer_configuration(config), tokens_configuration(config, "00")]
+    identity = [tokenizer_configuration(config, SHARDS), tokens_configuration(config, "00")]
     assert "GEHEIM" not in f"{config!r} {config} {identity}"
     for override in (
         "input.storage_options=GEHEIM",
@@ -637,10 +665,13 @@ COUNTS = {
 }
 
 
+SHARDS = 64
+
+
 def identities(config: BuildConfig) -> tuple[str, str, str]:
     return (
-        fingerprint(counts_configuration(config)),
-        fingerprint(tokenizer_configuration(config)),
+        fingerprint(counts_configuration(config, config.counts.shards or SHARDS)),
+        fingerprint(tokenizer_configuration(config, config.counts.shards or SHARDS)),
         fingerprint(tokens_configuration(config, "00")),
     )
 
@@ -739,7 +770,7 @@ def test_keys_of_records_change_every_identity_and_none_where_they_mean_nothing(
     before = identities(load(tmp_path, MINIMAL, *base))
     after = identities(load(tmp_path, MINIMAL, *base, change))
     assert all(old != new for old, new in zip(before, after, strict=True))
-    text = counts_configuration(load(tmp_path, MINIMAL))["input"][0]
+    text = counts_configuration(load(tmp_path, MINIMAL), SHARDS)["input"][0]
     assert not {key.removeprefix("input.") for key in OF_RECORDS} & set(text)
 
 
@@ -747,10 +778,10 @@ def test_keys_that_were_added_later_leave_fingerprints_as_they_were(tmp_path: Pa
     overrides = ["normalizer=none", "rules={max_digits: null, split_categories: false}"]
     config = load(tmp_path, MINIMAL, *(f"tokenizer.{override}" for override in overrides))
     assert identities(config) == identities(load(tmp_path, MINIMAL))
-    keys = tokenizer_configuration(config)["tokenizer"]
+    keys = tokenizer_configuration(config, SHARDS)["tokenizer"]
     assert not {"normalizer", "normalize_quotes", "rules"} & keys.keys()
     ruled = load(tmp_path, MINIMAL, "tokenizer.rules.max_digits=3")
-    assert counts_configuration(ruled)["tokenizer"]["rules"] == {"max_digits": 3}
+    assert counts_configuration(ruled, SHARDS)["tokenizer"]["rules"] == {"max_digits": 3}
 
 
 @pytest.mark.parametrize(
@@ -808,9 +839,9 @@ def test_the_fingerprint_is_of_the_content_and_not_of_the_order() -> None:
 
 
 def test_differences_name_key_old_and_new_value(tmp_path: Path) -> None:
-    old = tokenizer_configuration(load(tmp_path, MINIMAL))
+    old = tokenizer_configuration(load(tmp_path, MINIMAL), SHARDS)
     new = tokenizer_configuration(
-        load(tmp_path, MINIMAL, "tokenizer.vocab_size=400", "input.separator=null")
+        load(tmp_path, MINIMAL, "tokenizer.vocab_size=400", "input.separator=null"), SHARDS
     )
     assert differences(old, json.loads(json.dumps(old))) == []
     assert [str(difference) for difference in differences(old, new)] == [

@@ -19,7 +19,7 @@ from bpe_core import BPETokenizer
 from bpe_core._native import add_id_counts
 from pipelines import build
 from pipelines.errors import OutputError
-from pipelines.manifest.models import TableEntry
+from pipelines.manifest.entries import TableEntry
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.writing.statistics import (

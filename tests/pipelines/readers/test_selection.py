@@ -171,7 +171,7 @@ def test_characters_of_a_long_document_are_those_of_its_repaired_text(
     parts: list[bytes], size: int
 ) -> None:
     text = np.frombuffer(b"".join(parts), np.uint8)
-    document = LongDocument(0, Specials(()), None, count_characters=True)
+    document = LongDocument(0, Specials((), (), None), None, count_characters=True)
     for begin in range(0, max(len(text), 1), size):
         chunk = text[begin : begin + size]
         document.add(chunk, is_last=begin + size >= len(text))

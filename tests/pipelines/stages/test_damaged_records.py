@@ -25,7 +25,7 @@ from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import DamagedOutputError, OutputError
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
-from pipelines.manifest.models import sealed
+from pipelines.manifest.records import sealed
 from pipelines.stages import lifecycle
 from pipelines.storage.directory import Directory, json_bytes
 from pipelines.verification.verify import verify

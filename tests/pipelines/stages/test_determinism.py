@@ -38,7 +38,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     files = checksums(directory / "out")
     assert {name.partition("/")[0] for name in files} == {"counts", "tokenizer", "tokens"}
     assert "tokens/manifest.json" in files
-    assert sum(name.startswith("tokens/train-") for name in files) == 5
+    assert sum(name.startswith("tokens/train-") for name in files) == 6
     assert not any("/_" in name or "/." in name for name in files)
     return files
 

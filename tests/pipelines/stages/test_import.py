@@ -18,7 +18,7 @@ from pipelines import build
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.build import EncodeConfig
 from pipelines.errors import ConfigError, DifferentConfigurationError, PipelineError
-from pipelines.manifest.models import json_schema
+from pipelines.manifest.schema import json_schema
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.sources import read_source
 from pipelines.verification.verify import verify

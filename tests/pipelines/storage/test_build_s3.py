@@ -173,7 +173,7 @@ def test_no_credential_travels(config: Path) -> None:
     loaded = load_config(config)
     context = BuildContext.of(loaded)
     works = works_of(loaded)
-    job = count_job(loaded, context.output, context.inputs.plan, works, "x")
+    job = count_job(loaded, context.output, context.inputs.plan, works, "x", shards=4)
     job.counts.sizes()
     for value in (job, works, loaded):
         check_no_credential(pickle.dumps(value).decode("latin-1"), "a pickle")

@@ -22,7 +22,7 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError, NotWholeError
 from pipelines.exports.destinations import export_dataset
 from pipelines.exports.formats import ExportOptions
-from pipelines.manifest.models import sealed
+from pipelines.manifest.records import sealed
 from pipelines.storage.directory import Directory, json_bytes
 from pipelines.verification.findings import Verification
 from pipelines.verification.verify import verify

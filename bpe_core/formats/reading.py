@@ -1,0 +1,155 @@
+"""Reading a tokenizer of any format, from a file, a directory, or the output of a build."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bpe_core.formats.arrow import read_arrow
+from bpe_core.formats.detection import (
+    FormatName,
+    TokenizerFile,
+    find_tokenizer,
+    names_of_tokenizer,
+)
+from bpe_core.formats.files import Location, join, malformed, names_in
+from bpe_core.formats.gpt2 import read_vocab_merges
+from bpe_core.formats.huggingface import read_huggingface
+from bpe_core.formats.minbpe import read_minbpe
+from bpe_core.formats.ranks import read_tiktoken
+from bpe_core.formats.ranks_config import read_ranks_config
+from bpe_core.formats.sentencepiece import read_sentencepiece
+from bpe_core.formats.tekken import read_tekken
+from bpe_core.model import TokenizerModel
+from bpe_core.special_tokens import check_special_tokens
+
+__all__ = ["load_any", "merges_name", "read_ranks", "read_tokenizer"]
+
+_OF_A_BUILD = "tokenizer"  # the directory of the tokenizer in an output
+
+
+def load_any(source: Location) -> TokenizerModel:
+    """Read the tokenizer at a location.
+
+    Args:
+        source: A file of any format, a directory with one, or the output of a build.
+
+    Raises:
+        FormatError: There is no tokenizer or several; a file is damaged, or does not contain
+            everything, such as ranks, which lack the pattern.
+        FileNotFoundError: There is nothing.
+        OSError: A file cannot be read.
+    """
+    names = names_in(source)
+    if names is None and "://" not in os.fspath(source) and not Path(source).exists():
+        name = os.fspath(source)
+        hub = f"; for a repository of the Hub: from_pretrained({name!r})"
+        advice = hub if name.count("/") == 1 and name[0] not in "./~" else ""
+        raise FileNotFoundError(errno.ENOENT, f"No tokenizer is here{advice}", name)
+    if names is not None and _OF_A_BUILD in names and not names_of_tokenizer(names):
+        inner = join(source, _OF_A_BUILD)
+        source = inner if names_in(inner) is not None else source
+    return read_tokenizer(find_tokenizer(source))
+
+
+def read_tokenizer(
+    file: TokenizerFile,
+    *,
+    merges: Location | None = None,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, int] | Iterable[str] = (),
+) -> TokenizerModel:
+    """Read a tokenizer.
+
+    Args:
+        file: The file.
+        merges: The merges.txt of a vocab.json; None for the one beside it.
+        pattern: The pattern, for formats that do not contain it; None for GPT-2's of a vocab.json,
+            and for that of the class that a tokenizer_config.json beside ranks names.
+        special_tokens: Texts with or without ids, for formats that do not contain them.
+
+    Raises:
+        FormatError: The file is damaged or has another format, or the pattern is not known.
+        OSError: A file cannot be read.
+    """
+    location = file.location
+    readers: dict[FormatName, Callable[[], TokenizerModel]] = {
+        "arrow": lambda: read_arrow(location),
+        "huggingface": lambda: read_huggingface(location),
+        "minbpe": lambda: read_minbpe(location),
+        "sentencepiece": lambda: read_sentencepiece(location),
+        "tekken": lambda: read_tekken(location),
+        "gpt2": lambda: read_vocab_merges(
+            location,
+            _merges_beside(location) if merges is None else merges,
+            special_tokens,
+            pattern=pattern or "gpt2",
+        ),
+        "tiktoken": lambda: _read_ranks_and_config(location, pattern, special_tokens),
+    }
+    return readers[file.format]()
+
+
+def read_ranks(
+    location: Location, pattern: str, special_tokens: Mapping[str, int] | Iterable[str] = ()
+) -> TokenizerModel:
+    """Read ranks as tiktoken does.
+
+    Args:
+        location: The file.
+        pattern: A name or a regular expression; `cl100k` means tiktoken's variant of it.
+        special_tokens: Texts with their ids, or only texts, which get the ids max(id) + 1, ….
+
+    Raises:
+        FormatError: The file is damaged or has another format.
+        OSError: The file cannot be read.
+    """
+    model = read_tiktoken(location, pattern="cl100k_tiktoken" if pattern == "cl100k" else pattern)
+    if not isinstance(special_tokens, Mapping):
+        specials = check_special_tokens(special_tokens)
+        special_tokens = {text: i for i, text in enumerate(specials, model.max_id + 1)}
+    return replace(model, special_tokens=special_tokens)
+
+
+def merges_name(name: str) -> str:
+    """Return the name of the merges.txt that belongs to a vocab.json.
+
+    Example:
+        >>> merges_name("vocab.json"), merges_name("gpt2-vocab.json")
+        ('merges.txt', 'gpt2-merges.txt')
+    """
+    return name.replace("vocab", "merges").removesuffix(".json") + ".txt"
+
+
+def _merges_beside(location: Location) -> str:
+    directory, slash, name = os.fspath(location).rpartition("/")
+    if "vocab" not in name:
+        raise malformed(
+            location,
+            "",
+            "a name such as vocab.json, by which its merges.txt is found",
+            f"{name!r}; use BPETokenizer.from_files(vocab, merges)",
+        )
+    return f"{directory}{slash}{merges_name(name)}"
+
+
+def _read_ranks_and_config(
+    location: Location, pattern: str | None, special_tokens: Mapping[str, int] | Iterable[str]
+) -> TokenizerModel:
+    config = None if special_tokens else read_ranks_config(location)
+    pattern = pattern or (config.pattern if config else None)
+    if pattern is None:
+        raise malformed(
+            location,
+            "",
+            "its split pattern, which ranks do not contain",
+            "none; use BPETokenizer.from_tiktoken(path, pattern=…, special_tokens=…)",
+        )
+    if config is None:
+        return read_ranks(location, pattern, special_tokens)
+    model = read_ranks(location, pattern)
+    specials = config.special_tokens_after(model.max_id)
+    return replace(model, special_tokens=specials, nonspecial_tokens=config.nonspecial_tokens)

@@ -1,0 +1,194 @@
+"""The commands that encode texts of pipes and files: tokenize, count-tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from bpe_core.errors import InvalidUtf8Error
+from pipelines.cli.options import Debug
+from pipelines.cli.process import leave_at_once, report_errors
+from pipelines.console.terminal import visible
+from pipelines.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pipelines.tokenizers.streams import Block
+
+    # Names and texts of inputs.
+    _Texts: TypeAlias = Iterable[tuple[str, Iterator[Block]]]
+
+
+_READ_BYTES: Final = 1 << 20
+_STANDARD_INPUT: Final = "-"
+_ESCAPES: Final = str.maketrans({"\n": "\\n", "\t": "\\t"})
+
+TokenizerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOKENIZER",
+        help="A tokenizer: a directory or file of any format that `convert` reads, the output of a "
+        "build, a URL, or hf://ORG/NAME@REVISION on the Hugging Face Hub.",
+        show_default=False,
+    ),
+]
+Ordinary = Annotated[
+    bool, typer.Option("--ordinary", help="Encode special tokens in the text as ordinary text.")
+]
+
+
+def tokenize(
+    tokenizer: TokenizerArgument,
+    ids: Annotated[
+        bool, typer.Option("--ids", help="Print the ids, separated by spaces. The default.")
+    ] = False,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Print a line for each token: its id, a tab, its text.")
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print a JSON object for each token, one a line: `id`, `token`, and `bytes` in "
+            "hexadecimal.",
+        ),
+    ] = False,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Read ids, and print their text.")
+    ] = False,
+    ordinary: Ordinary = False,
+    debug: Debug = False,
+) -> None:
+    """Encode standard input, which is one text, and print its ids."""
+    with leave_at_once(), report_errors(debug), _closed_pipe_accepted():
+        if ids + tokens + as_json + decode > 1:
+            raise ConfigError(
+                "It is not clear what to print.",
+                expected="at most one of --ids, --tokens, --json and --decode",
+            )
+        from pipelines.dataset.tokenizers import open_tokenizer
+        from pipelines.tokenizers.streams import StreamEncoder, decode_stream, token_bytes
+
+        opened = open_tokenizer(tokenizer)
+        if decode:
+            for text in decode_stream(opened, _standard_input()):
+                sys.stdout.buffer.write(text)
+            sys.stdout.flush()
+            return
+        with _text_of("standard input"):
+            encoded = StreamEncoder(opened, ordinary=ordinary).encode(_standard_input())
+            if tokens or as_json:
+                format_line = _json_line if as_json else _text_line
+                _print_tokens(encoded, lambda i: format_line(i, token_bytes(opened, i)))
+            else:
+                _print_ids(encoded)
+        sys.stdout.flush()
+
+
+def count_tokens(
+    tokenizer: TokenizerArgument,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILES]...",
+            help="Files of text: paths, globs or URLs, also compressed ones; -: standard input. "
+            "Each is one text.",
+            show_default="standard input",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object with all figures.")
+    ] = False,
+    ordinary: Ordinary = False,
+    debug: Debug = False,
+) -> None:
+    """Count the tokens of files, each and in total."""
+    with leave_at_once(), report_errors(debug), _closed_pipe_accepted():
+        from pipelines.dataset.tokenizers import open_tokenizer
+        from pipelines.readers.plain_files import read_files
+        from pipelines.tokenizers.streams import StreamEncoder
+
+        encoder = StreamEncoder(open_tokenizer(tokenizer), ordinary=ordinary)
+        counted = []
+        total = total_bytes = 0
+        standard_input: _Texts = ((_STANDARD_INPUT, _standard_input()),)
+        inputs: Iterator[_Texts] = (
+            standard_input if name == _STANDARD_INPUT else read_files(name)
+            for name in files or [_STANDARD_INPUT]
+        )
+        for name, blocks in chain.from_iterable(inputs):
+            with _text_of(name):
+                number, size = encoder.count(blocks)
+            counted.append({"file": name, "tokens": number, "bytes": size})
+            total, total_bytes = total + number, total_bytes + size
+            if not as_json:
+                typer.echo(f"{number}\t{visible(name)}" if files else number)
+        if as_json:
+            typer.echo(json.dumps({"files": counted, "tokens": total, "bytes": total_bytes}))
+        elif len(counted) > 1:
+            typer.echo(f"{total}\ttotal")
+
+
+def _standard_input() -> Iterator[bytes]:
+    return iter(lambda: sys.stdin.buffer.read(_READ_BYTES), b"")
+
+
+def _print_ids(arrays: Iterable[NDArray[np.uint32]]) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    separator = ""
+    for ids in arrays:
+        if not len(ids):
+            continue
+        words = pa.array(ids).cast(pa.string())
+        line = pc.binary_join(pa.ListArray.from_arrays([0, len(words)], words), " ")[0].as_py()
+        sys.stdout.write(separator + line)
+        separator = " "
+    sys.stdout.write("\n")
+
+
+def _print_tokens(arrays: Iterable[NDArray[np.uint32]], format_line: Callable[[int], str]) -> None:
+    lines: dict[int, str] = {}
+    for ids in arrays:
+        listed = ids.tolist()
+        lines |= {token_id: format_line(token_id) for token_id in set(listed) - lines.keys()}
+        sys.stdout.write("".join(map(lines.__getitem__, listed)))
+
+
+def _text_line(token_id: int, token: bytes) -> str:
+    text = visible(token).translate(_ESCAPES)
+    return f'{token_id}\t"{text}"\n'
+
+
+def _json_line(token_id: int, token: bytes) -> str:
+    text = token.decode("utf-8", "replace")
+    return json.dumps({"id": token_id, "token": text, "bytes": token.hex()}) + "\n"
+
+
+@contextmanager
+def _text_of(name: str) -> Iterator[None]:
+    """Report text that is not UTF-8 as an error of the input."""
+    try:
+        yield
+    except InvalidUtf8Error as error:
+        raise InputError("The input is not text in UTF-8.", found=str(error), where=name) from None
+
+
+@contextmanager
+def _closed_pipe_accepted() -> Iterator[None]:
+    """End without a message if the reader of standard output has ended, such as `head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        # What is buffered cannot be written either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

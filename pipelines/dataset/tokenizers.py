@@ -1,0 +1,43 @@
+"""Tokenizers by any name that a user may give them."""
+
+from __future__ import annotations
+
+from pipelines.dataset.reading import TokenDataset
+from pipelines.errors import ConfigError, InputError
+from pipelines.storage.directory import Directory
+from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
+from pipelines.tokenizers.sources import is_published, read_source
+
+
+def open_tokenizer(location: str) -> Tokenizer:
+    """Return the tokenizer in a directory, a file, the output of a build, or on the Hub.
+
+    Args:
+        location: Path, URL or `hf://ORG/NAME[@REVISION][/PATH]`.
+
+    Raises:
+        ConfigError: There is none.
+        InputError: It cannot be read.
+    """
+    return make_tokenizer(_find_model(location))
+
+
+def _find_model(location: str) -> Model:
+    place = Directory(url=location)
+    if is_published(place):
+        return read_source(location, compare=False).model
+    for directory in (place, place / "tokenizer"):
+        try:
+            return load_model(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    try:
+        return TokenDataset.open(location).find_model()
+    except InputError:
+        raise ConfigError(
+            "There is no tokenizer.",
+            expected="a directory or file of a tokenizer, the output of a build, or hf://ORG/NAME",
+            found="none",
+            where=location,
+            hint="Check the path.",
+        ) from None

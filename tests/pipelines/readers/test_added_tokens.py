@@ -1,0 +1,92 @@
+"""Long documents are cut only where no flag of an added token reaches across."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from added_tokens import CHARACTERS, SETS, library, read
+from build_support import config_for, with_small_pieces, works_of
+from profiles import times
+from tokenizers import AddedToken, Regex, pre_tokenizers
+
+from bpe_core import BPETokenizer
+from pipelines.readers.tasks import read_task, source_readings
+from pipelines.tokenizers.files import cutting_rules
+from pipelines.writing.encoder import DocumentEncoder
+
+# With a pattern that also splits between two spaces.
+SPACES_APART = [
+    AddedToken("<a>", special=True, normalized=False, lstrip=True),
+    AddedToken("<b>", special=True, normalized=False, rstrip=True),
+    AddedToken("<c>", special=False, normalized=True, lstrip=True),
+    AddedToken("<d>", special=False, normalized=True, rstrip=True),
+]
+
+
+def check(tokenizer: BPETokenizer, text: str, directory: Path, parts: int) -> None:
+    """Check that a document in chunks has the ids of the whole."""
+    directory.mkdir(exist_ok=True)
+    (directory / "data").mkdir(exist_ok=True)
+    (directory / "data" / "a").write_text(text)
+    config = config_for(directory, input={"separator": None, "range_bytes": 1 << 20})
+    readings = source_readings(config.input, **cutting_rules(tokenizer.model))
+    small = with_small_pieces(readings, piece_bytes=100, read_bytes=64)
+    encoder = DocumentEncoder(tokenizer, prepend=None, append=None, special_tokens_in_text="split")
+    (work,) = works_of(config)
+    batches = list(read_task(work, pickle.loads(pickle.dumps(small))))
+    assert len(batches) >= parts
+    ids = np.concatenate([encoder.encode(batch).ids for batch in batches])
+    assert ids.tolist() == tokenizer.encode(text)
+
+
+def random_text(rng: random.Random, tokens: list[AddedToken], pieces: int) -> str:
+    """Return words and added tokens between runs of white space, some longer than a chunk."""
+    texts = [token.content for token in tokens]
+    draws: list[Callable[[], str]] = [
+        lambda: rng.choice(CHARACTERS),
+        lambda: rng.choice(["ab", "cc.", "a"]),
+        lambda: rng.choice(texts),
+        lambda: rng.choice([" ", "\n", "\u3000", " \t"]) * rng.choice([1, 2, 3, 150]),
+    ]
+    return "".join(rng.choice(draws)() for _ in range(pieces))
+
+
+@pytest.mark.parametrize("normalizer", [None, "NFC"])
+@pytest.mark.parametrize("name", SETS)
+def test_chunks_have_the_ids_of_the_whole(
+    name: str, normalizer: str | None, tmp_path: Path
+) -> None:
+    tokenizer = read(library(SETS[name], normalizer), tmp_path)
+    rng = random.Random(name)
+    for i in range(times(0.2)):
+        check(tokenizer, random_text(rng, SETS[name], 800), tmp_path / str(i), 8)
+
+
+@pytest.mark.parametrize("normalizer", [None, "NFC"])
+@pytest.mark.parametrize("token", SPACES_APART, ids=lambda token: token.content)
+def test_chunks_of_single_spaces_have_the_ids_of_the_whole(
+    token: AddedToken, normalizer: str | None, tmp_path: Path
+) -> None:
+    made = library([token], normalizer)
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\w+|\s|."), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer = read(made, tmp_path)
+    rng = random.Random(1)
+    for i in range(times(0.1)):
+        check(tokenizer, random_text(rng, [token], 800), tmp_path / str(i), 8)
+
+
+def test_white_space_of_any_length_is_not_cut_from_the_token_that_takes_it(tmp_path: Path) -> None:
+    tokenizer = read(library(SETS["phi4"]), tmp_path)
+    run = " " * 5000
+    check(tokenizer, f"a.{run}<|im_end|>{run}b. c, d", tmp_path / "a", 1)
+    check(tokenizer, f"a{run}b{run}<|im_sep|>{run}c d", tmp_path / "b", 2)
