@@ -47,6 +47,7 @@ _Batch: TypeAlias = (
     "tuple[bytes | bytearray, NDArray[np.int64], NDArray[np.int64]]"  # data, starts, ends
 )
 
+# Counts do not depend on it: more takes more memory, less takes more calls.
 _BATCH_BYTES = 4 << 20
 _TEXTS = "Give the path of a file, or a list of texts to count_pretokens."
 

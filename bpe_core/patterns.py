@@ -413,14 +413,22 @@ def warn_of_slow_pattern(pattern: Pattern) -> None:
 def pattern_of_tiktoken(pattern: str) -> str:
     """Return the pattern that splits as tiktoken does, which reads it with Rust's fancy-regex.
 
-    ``&&`` within a class intersects there, and ``$`` is the end of the text. A pattern that only
-    `regex` can read is meant as that reads it.
+    ``&&`` within a class intersects there, and ``$`` is the end of the text. A pattern that is not
+    compiled runs through `regex`, which reads most constructs alike.
+
+    Raises:
+        InvalidPatternError: ``pattern`` has a class that `regex` reads in another way.
     """
     if _find_name(pattern) is not None or _find_native(pattern) is not None:
         return pattern
     try:
         return translate(pattern, "fancy_regex", "regex")
-    except UnsupportedPatternError:
+    except UnsupportedPatternError as error:
+        if str(error).startswith(("an operation on sets", "a class of POSIX")):
+            raise InvalidPatternError(
+                f"the split pattern {_shorten(pattern)} has {error}, which tiktoken and the "
+                "package regex read in different ways; expected sets joined by && or --"
+            ) from None
         return pattern
 
 

@@ -8,8 +8,10 @@ differ, this module defines the correct result. Read it from top to bottom:
 3. learning merges: `learn_merges` from bytes, `learn_symbol_merges` from any symbols, and the
    complete training: `build_vocab`, `train`
 4. ids: `encode`, `encode_with_ranks`, `decode`
-5. long documents: `cut_places`
-6. rows for training: `best_fit_rows`
+5. merged characters, as in SentencePiece's BPE: `train_characters`, `merges_of_tokens`,
+   `encode_characters`
+6. long documents: `cut_places`, `cut_places_of_vocabulary`
+7. rows for training: `best_fit_rows`
 
 A token is represented by its bytes. That is enough because no two tokens have the same bytes; ids
 exist only in a vocabulary. Special tokens are separate: they are text and have their own ids.
@@ -19,11 +21,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import regex
 
+from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import SpecialTokenError, UnknownTokenError
 from bpe_core.patterns import resolve_pattern
 
@@ -39,18 +42,22 @@ __all__ = [
     "count_pairs",
     "count_pretokens",
     "cut_places",
+    "cut_places_of_vocabulary",
     "decode",
     "encode",
+    "encode_characters",
     "encode_with_ranks",
     "is_blank",
     "learn_merges",
     "learn_symbol_merges",
     "merge_pair",
+    "merges_of_tokens",
     "printable_stand_ins",
     "split_documents",
     "split_pretokens",
     "split_special",
     "train",
+    "train_characters",
 ]
 
 Pair = tuple[bytes, bytes]
@@ -530,7 +537,7 @@ def apply_merges(pretoken: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
         >>> apply_merges(b"aab", {(b"a", b"b"): 0, (b"a", b"a"): 1})
         [b'a', b'ab']
     """
-    return _merge_lowest(pretoken, ranks.get)
+    return _merge_lowest([bytes([byte]) for byte in pretoken], ranks.get)
 
 
 def apply_ranks(pretoken: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
@@ -546,11 +553,11 @@ def apply_ranks(pretoken: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
         >>> apply_ranks(b"aab", {b"a": 0, b"b": 1, b"ab": 2, b"aa": 3})
         [b'a', b'ab']
     """
-    return _merge_lowest(pretoken, lambda pair: ranks.get(pair[0] + pair[1]))
-
-
-def _merge_lowest(pretoken: bytes, rank_of: Callable[[Pair], int | None]) -> list[bytes]:
     word = [bytes([byte]) for byte in pretoken]
+    return _merge_lowest(word, lambda pair: ranks.get(pair[0] + pair[1]))
+
+
+def _merge_lowest(word: list[bytes], rank_of: Callable[[Pair], int | None]) -> list[bytes]:
     while True:
         places = [
             (rank, i)
@@ -622,14 +629,209 @@ def _allowed(
     return [token for token in special_tokens if token in allowed_special]
 
 
+# ---- merged characters
+
+
+def train_characters(
+    counts: Mapping[bytes, int],
+    vocab_size: int,
+    special_tokens: Sequence[str] = (),
+    *,
+    unk_token: str = "<unk>",
+    byte_fallback: bool = True,
+    character_coverage: float = 1.0,
+    tie_break: TieBreak = "lexicographic",
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+) -> tuple[dict[int, bytes], list[Pair]]:
+    """Train a vocabulary and merges of characters, as in SentencePiece's BPE.
+
+    Ids: special tokens, the unknown token, the 256 bytes if there is `byte_fallback`, characters by
+    code point, merged tokens in the order of learning.
+
+    Args:
+        counts: Pre-tokens with their counts. A space is a character like others.
+        vocab_size: The number of ids.
+        special_tokens: Texts that become their ids in text.
+        unk_token: The text of the unknown token.
+        byte_fallback: Characters without a token become the tokens of their bytes.
+        character_coverage: The share of all counted characters that get tokens, most frequent
+            first; of equally frequent ones, the first by code point.
+
+    The other arguments are those of `learn_symbol_merges`.
+
+    Example:
+        >>> vocab, merges = train_characters({b" ab": 2}, 6, byte_fallback=False)
+        >>> vocab
+        {0: b'<unk>', 1: b' ', 2: b'a', 3: b'b', 4: b'ab', 5: b' ab'}
+        >>> merges
+        [(b'a', b'b'), (b' ', b'ab')]
+    """
+    reserved = [*special_tokens, unk_token]
+    words = [
+        (pretoken.decode().replace(SPACE_SIGN, " "), count) for pretoken, count in counts.items()
+    ]
+    frequencies: Counter[str] = Counter()
+    for word, count in words:
+        for character in word:
+            if character not in reserved:
+                frequencies[character] += count
+    characters = sorted(_most_frequent(frequencies, character_coverage))
+    number_of = {character: number for number, character in enumerate(characters)}
+    # Nothing merges with a character that has no token: it ends a part of a word.
+    parts = [
+        ([number_of[character] for character in part], count)
+        for word, count in words
+        for is_known, part in groupby(word, number_of.__contains__)
+        if is_known
+    ]
+    before = [token.encode() for token in reserved]
+    if byte_fallback:
+        before += [bytes([byte]) for byte in range(256)]
+    learned = learn_symbol_merges(
+        [character.encode() for character in characters],
+        parts,
+        vocab_size - len(before),
+        tie_break=tie_break,
+        min_frequency=min_frequency,
+        max_token_bytes=max_token_bytes,
+        forbidden_tokens=[token.encode() for token in reserved],
+    )
+    vocab = dict(enumerate([*before, *learned.symbols]))
+    return vocab, merges_of_tokens(learned.symbols[len(characters) :])
+
+
+def _most_frequent(frequencies: Mapping[str, int], coverage: float) -> list[str]:
+    """Return the most frequent characters that make up this share of the text."""
+    kept: list[str] = []
+    covered = 0
+    for character in sorted(frequencies, key=lambda c: (-frequencies[c], c)):
+        if coverage < 1 and covered >= coverage * sum(frequencies.values()):
+            break
+        kept.append(character)
+        covered += frequencies[character]
+    return kept
+
+
+def merges_of_tokens(tokens: Sequence[bytes]) -> list[Pair]:
+    """Return the merges that make tokens of several characters, the best token first.
+
+    Files of SentencePiece list no merges, only tokens in their order: it joins the two adjacent
+    tokens that make the best token. A token is made by the pair that is left when its characters
+    have been joined by all better tokens; one of which more is left is never made.
+
+    Example:
+        >>> merges_of_tokens([b"ab", b"abc", b"xyz"])
+        [(b'a', b'b'), (b'ab', b'c')]
+    """
+    merges = []
+    ranks: dict[bytes, int] = {}
+    for rank, token in enumerate(tokens):
+        characters = [character.encode() for character in token.decode()]
+        left = _merge_lowest(characters, lambda pair: ranks.get(pair[0] + pair[1]))
+        if len(left) == 2:
+            merges.append((left[0], left[1]))
+        ranks[token] = rank
+    return merges
+
+
+def encode_characters(
+    text: str,
+    vocab: Mapping[int, bytes],
+    merges: Iterable[Pair],
+    special_tokens: Mapping[str, int],
+    rules: CharacterRules,
+    *,
+    unknown_id: int | None = None,
+    allowed_special: AllowedSpecial = "all",
+) -> list[int]:
+    """Encode text by merges of characters.
+
+    Text between special tokens is a segment, which may get a space in front. The sign U+2581 is a
+    space too. Characters are merged by rank, like the bytes of a pre-token. A character that the
+    vocabulary lacks becomes the tokens of its bytes, or the unknown token.
+
+    Args:
+        vocab: Id to bytes, of special tokens only if text is merged into them too.
+        rules: How spaces and unknown characters are treated.
+        unknown_id: The id for characters that the vocabulary lacks, if there are no tokens for
+            bytes.
+
+    The other arguments are those of `encode`.
+    """
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    ids = {token: i for i, token in vocab.items() if i not in rules.byte_ids}
+    allowed = set(_allowed(text, special_tokens, allowed_special))
+    if allowed_special == "all":
+        allowed -= rules.hidden_tokens
+    found: list[int] = []
+    for position, (piece, is_special) in enumerate(_segments(text, allowed)):
+        if is_special:
+            found.append(special_tokens[piece])
+            continue
+        segment = _with_space(piece, rules, at_start=position == 0).replace(SPACE_SIGN, " ")
+        pretokens = regex.findall(" [^ ]*|[^ ]+", segment) if rules.split_spaces else [segment]
+        is_unknown = False  # of the last character
+        for pretoken in pretokens:
+            for token in _merge_lowest([c.encode() for c in pretoken], ranks.get):
+                if token in ids:
+                    found.append(ids[token])
+                elif rules.byte_ids:
+                    found += [rules.byte_ids[byte] for byte in token]
+                elif unknown_id is None:
+                    raise UnknownTokenError(f"expected a token, found {token!r}, which has no id")
+                elif not (is_unknown and rules.fuse_unknown):
+                    found.append(unknown_id)
+                is_unknown = token not in ids
+    return found
+
+
+def _segments(text: str, special_tokens: Iterable[str]) -> list[tuple[str, bool]]:
+    """Return the parts of `split_special`, with an empty segment before a token at the start."""
+    parts = split_special(text, special_tokens)
+    return [("", False), *parts] if parts and parts[0][1] else parts
+
+
+def _with_space(segment: str, rules: CharacterRules, *, at_start: bool) -> str:
+    """Return a segment with the space that the rules put in front."""
+    if rules.prefix == "never" or not (at_start or rules.prefix == "always"):
+        return segment
+    if not segment:
+        return " " if rules.prefix == "document" else ""
+    if segment.startswith((" ", SPACE_SIGN)) and not rules.prefix_before_space:
+        return segment
+    return " " + segment
+
+
 # ---- long documents
+
+
+def cut_places_of_vocabulary(text: bytes, tokens: Iterable[bytes]) -> list[int]:
+    """Return where text may be cut because no token crosses: merges of the parts are the same.
+
+    Two bytes that stand side by side inside no token stay apart, whatever surrounds them. The same
+    holds for characters where characters are merged.
+
+    Args:
+        text: Text without special tokens, which is one pre-token.
+        tokens: The tokens that merges make.
+
+    Returns:
+        Indices of bytes, ascending; a part may start at each of them.
+
+    Example:
+        >>> cut_places_of_vocabulary(b"abcab", [b"ab", b"bc"])
+        [3]
+    """
+    joined = {pair for token in tokens for pair in pairwise(token)}
+    return [i for i, pair in enumerate(pairwise(text), 1) if pair not in joined]
 
 
 def cut_places(text: str, special_tokens: Collection[str] = ()) -> list[int]:
     """Return where text may be cut so that the parts have the same pre-tokens as the whole.
 
     A cut is allowed after a letter and before a character that is not a letter, mark or apostrophe,
-    unless it is inside a special token. Every named pattern except `none` has a boundary there.
+    unless it is inside a special token. Every named pattern has a boundary there, `none` excepted.
 
     Returns:
         Indices of characters, ascending; a part may start at each of them.

@@ -14,9 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bpe_core.short_repr import short_repr
+
 FIRST_BYTES: Final = 64
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reject:
     """Rejected document, or the unreadable rest of a bad file.
@@ -40,6 +43,7 @@ class Reject:
     id: str | None = None
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DocumentBatch:
     """Documents of one file, in order: complete ones, or one chunk of a long one.

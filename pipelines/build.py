@@ -1,19 +1,34 @@
 """Commands of a build as functions: plan, count, train, encode, build, replay.
 
+    import pipelines
+
+    summary = pipelines.build("configs/quickstart.yaml")
+    tokenizer = summary.load_tokenizer()
+
+The module is itself the function `build`. A configuration is given as a `BuildConfig`, the path of
+a YAML file, or a dict with its keys and values, whose relative paths are relative to the current
+directory. Local pipelines run in threads of the calling process, in scripts and notebooks alike.
+
 A finished stage is not repeated: a command does the missing work and writes the manifest of each
-    stage last. With `no_wait`, the first required pipeline is submitted and the command ends; the
-    next command continues from the results of the job. With `take_over`, it continues even if such
-    a job has not reported its end.
+stage last. With `no_wait`, the first required pipeline is submitted and the command ends; the next
+command continues from the results of the job. With `take_over`, it continues even if such a job has
+not reported its end.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from types import ModuleType
+from typing import Any, TypeAlias
 
-from pipelines.config import BuildConfig
-from pipelines.console import progress
+from pipelines.config import BuildConfig, read_config
+from pipelines.console.progress import describe, expect, shown_to_program
 from pipelines.manifest.stage import COUNT, ENCODE
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
@@ -30,93 +45,153 @@ from pipelines.stages.train import discard_tokenizer
 from pipelines.stages.train import train as train_stage
 from pipelines.storage.locks import OutputLock
 
+Config: TypeAlias = "BuildConfig | Mapping[str, Any] | str | os.PathLike[str]"
 
-def plan(config: BuildConfig) -> BuildPlan:
-    """Return what a build would read, do and write; only samples of the input are read."""
-    context = BuildContext.of(config, "plan")
-    return plan_build(config, context.inputs, context.output, context.planned_workers)
+
+def plan(config: Config) -> BuildPlan:
+    """Return what a build would read, do and write; only samples of the input are read.
+
+    Args:
+        config: configuration of the build; see `build`.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+        InputError: files are missing or cannot be read.
+    """
+    checked = read_config(config)
+    context = BuildContext.of(checked, "plan")
+    return plan_build(checked, context.inputs, context.output, context.planned_workers)
 
 
 def count(
-    config: BuildConfig,
+    config: Config,
     *,
     restart: bool = False,
     no_wait: bool = False,
     take_over: bool = False,
     beam_args: Sequence[str] = (),
+    progress: bool = False,
 ) -> BuildSummary:
-    """Count the pre-tokens of the corpus."""
-    check_trains(config)
+    """Count the pre-tokens of the corpus; arguments and errors are those of `build`."""
+    checked = read_config(config)
+    check_trains(checked)
     context = BuildContext.of(
-        config,
+        checked,
         "count",
         beam_args,
         no_wait=no_wait,
         take_over=take_over,
         redone=(COUNT,) if restart else (),
     )
-    return _run_stage(context, count_stage, [discard_counts] if restart else [])
+    return _run_stage(context, count_stage, [discard_counts] if restart else [], progress)
 
 
 def train(
-    config: BuildConfig,
+    config: Config,
     *,
     restart: bool = False,
     no_wait: bool = False,
     take_over: bool = False,
     beam_args: Sequence[str] = (),
+    progress: bool = False,
 ) -> BuildSummary:
-    """Train the tokenizer; count first if necessary."""
-    check_trains(config)
-    context = BuildContext.of(config, "train", beam_args, no_wait=no_wait, take_over=take_over)
-    return _run_stage(context, train_stage, [discard_tokenizer] if restart else [])
+    """Train the tokenizer; count first if necessary. Arguments and errors are those of `build`."""
+    checked = read_config(config)
+    check_trains(checked)
+    context = BuildContext.of(checked, "train", beam_args, no_wait=no_wait, take_over=take_over)
+    return _run_stage(context, train_stage, [discard_tokenizer] if restart else [], progress)
 
 
 def encode(
-    config: BuildConfig,
+    config: Config,
     *,
     restart: bool = False,
     no_wait: bool = False,
     take_over: bool = False,
     beam_args: Sequence[str] = (),
+    progress: bool = False,
 ) -> BuildSummary:
-    """Encode the corpus; count and train first if necessary."""
+    """Encode the corpus; count and train first if necessary.
+
+    Arguments and errors are those of `build`.
+    """
+    checked = read_config(config)
     context = BuildContext.of(
-        config,
+        checked,
         "encode",
         beam_args,
         no_wait=no_wait,
         take_over=take_over,
         redone=(ENCODE,) if restart else (),
     )
-    return _run_stage(context, encode_stage, [discard_tokens, discard_imported] if restart else [])
+    return _run_stage(
+        context, encode_stage, [discard_tokens, discard_imported] if restart else [], progress
+    )
 
 
 def build(
-    config: BuildConfig,
+    config: Config,
     *,
     restart: bool = False,
     no_wait: bool = False,
     take_over: bool = False,
     beam_args: Sequence[str] = (),
+    progress: bool = False,
 ) -> BuildSummary:
-    """Count, train and encode; what is finished is not repeated."""
+    """Count, train and encode; what is finished is not repeated.
+
+    Args:
+        config: configuration of the build: the path of a YAML file, its keys and values, or a
+            `BuildConfig`.
+        restart: discard the output of all stages, and start again.
+        no_wait: submit the first required pipeline to an engine, and return.
+        take_over: take the output over from an unfinished job of `no_wait`.
+        beam_args: Beam options such as `--name=value`.
+        progress: True to show progress on standard error.
+
+    Returns:
+        The result: numbers of documents, tokens and rejects, seconds, and where everything is.
+
+    Raises:
+        ConfigError: the configuration is wrong; the error lists each problem with its key.
+        InputError: files are missing or cannot be read.
+        DifferentConfigurationError: the output is that of another configuration.
+        RejectLimitError: too many documents are rejected.
+        OutputError: the output cannot be written, or another build writes to it.
+        PipelineError: root of these and of all others.
+
+    Example:
+        >>> summary = build(
+        ...     {
+        ...         "output": "out/books",
+        ...         "input": {"files": ["books/*.txt"], "format": "text"},
+        ...         "tokenizer": {"vocab_size": 8000, "special_tokens": ["<|endoftext|>"]},
+        ...     }
+        ... )  # doctest: +SKIP
+        >>> summary.load_tokenizer().encode("In the beginning")  # doctest: +SKIP
+        [1143, 259, 2077]
+    """
+    checked = read_config(config)
     context = BuildContext.of(
-        config,
+        checked,
         "build",
         beam_args,
         no_wait=no_wait,
         take_over=take_over,
         redone=(COUNT, ENCODE) if restart else (),
     )
-    trains = config.tokenizer.path is None
+    trains = checked.tokenizer.path is None
     trained = [discard_tokenizer, discard_counts] if trains else [discard_imported]
     discards = [discard_tokens, *trained]
-    return _run_stage(context, encode_stage, discards if restart else [])
+    return _run_stage(context, encode_stage, discards if restart else [], progress)
 
 
 def replay(
-    config: BuildConfig, repaired: Mapping[str, str] | None = None, *, beam_args: Sequence[str] = ()
+    config: Config,
+    repaired: Mapping[str, str] | None = None,
+    *,
+    beam_args: Sequence[str] = (),
+    progress: bool = False,
 ) -> BuildSummary:
     """Encode documents that a build rejected, by a changed policy or from repaired files.
 
@@ -124,16 +199,20 @@ def replay(
         config: configuration of the dataset; only keys that determine rejects may differ.
         repaired: path or URL of a repaired file, by the name of the file in the column `source`.
         beam_args: Beam options.
+        progress: True to show progress on standard error.
     """
     files = repaired or {}
-    context = BuildContext.of(config, "replay", beam_args, repaired=tuple(files.values()))
-    return _run_stage(context, partial(replay_stage, repaired=files), [])
+    context = BuildContext.of(
+        read_config(config), "replay", beam_args, repaired=tuple(files.values())
+    )
+    return _run_stage(context, partial(replay_stage, repaired=files), [], progress)
 
 
 def _run_stage(
     context: BuildContext,
     run: Callable[[BuildContext], object],
     discards: Sequence[Callable[[Output, OutputLock], Sequence[str]]],
+    progress: bool,
 ) -> BuildSummary:
     """Check the inputs, discard what the user wants to redo, and run a stage. Return the summary.
 
@@ -141,15 +220,34 @@ def _run_stage(
         context: context of the command.
         run: function of the last stage of the command, which runs the earlier ones.
         discards: functions that remove the files of stages, and return warnings.
+        progress: True to show progress if the caller is not a command, which shows its own.
     """
-    progress.expect(context.stages)
-    progress.describe("listing the input files")
-    context.check()
-    check_samples(context)
-    with suppress(Submitted), context.lock:
-        for discard in discards:
-            context.report.add_warnings(discard(context.output, context.lock))
-        if context.no_wait:  # a job could not stop before a stage that is refused
-            check_output(context.config, context.inputs, context.output, context.command)
-        run(context)
-    return context.report.summary
+    started = time.monotonic()
+    with shown_to_program(progress, "listing the input files"):
+        expect(context.stages)
+        describe("listing the input files")
+        context.check()
+        check_samples(context)
+        with suppress(Submitted), context.lock:
+            for discard in discards:
+                context.report.add_warnings(discard(context.output, context.lock))
+            if context.no_wait:  # a job could not stop before a stage that is refused
+                check_output(context.config, context.inputs, context.output, context.command)
+            run(context)
+    return replace(context.report.summary, seconds=time.monotonic() - started)
+
+
+class CallableModule(ModuleType):
+    """Module of the commands, which is itself the function `build`."""
+
+    plan = staticmethod(plan)
+    count = staticmethod(count)
+    train = staticmethod(train)
+    encode = staticmethod(encode)
+    build = staticmethod(build)
+    replay = staticmethod(replay)
+    __call__ = staticmethod(build)
+
+
+# `pipelines.build` was this module before it was a function, and is both.
+sys.modules[__name__].__class__ = CallableModule

@@ -30,6 +30,7 @@ import apache_beam as beam
 from apache_beam.typehints import with_output_types
 
 from bpe_core.errors import BpeError
+from bpe_core.short_repr import short_repr
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.beam import coders  # noqa: F401  registers them
 from pipelines.beam.count_documents import CountDocuments
@@ -64,6 +65,7 @@ __all__ = ["CountPretokens", "EncodeDocuments", "ReadDocuments", "WriteTokenShar
 
 
 @with_output_types(DocumentBatch)
+@short_repr
 @dataclass(kw_only=True)
 class ReadDocuments(TextRules, ParameterizedTransform):
     """Files → batches of documents (`DocumentBatch`).
@@ -110,6 +112,7 @@ class Counted(NamedTuple):
     rejects: beam.PCollection[Reject]
 
 
+@short_repr
 @dataclass(kw_only=True)
 class CountPretokens(ElementRules, TextRules, ParameterizedTransform):
     """Documents → shards of counts, from which tokenizers can be trained.
@@ -165,6 +168,7 @@ class Encoded(NamedTuple):
     rejects: beam.PCollection[Any]
 
 
+@short_repr
 @dataclass(kw_only=True)
 class EncodeDocuments(ElementRules, ParameterizedTransform):
     """Documents → `tokens` (`TokenRows`, or rows) and `rejects` (`Reject`, or rows).
@@ -215,6 +219,7 @@ class EncodeDocuments(ElementRules, ParameterizedTransform):
 
 
 @with_output_types(SHARD_ROW)
+@short_repr
 @dataclass(kw_only=True)
 class WriteTokenShards(ParameterizedTransform):
     """Token batches, or rows, of `EncodeDocuments` → token files, and a row for each of them.

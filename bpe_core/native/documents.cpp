@@ -92,13 +92,13 @@ void visit_separators(const uint8_t* data, size_t size, const Separators& separa
   }
 }
 
-// The first place about which more data could still say something.
+// The first position whose result could still change with more data.
 size_t first_undecided(size_t size, const Separators& separators, bool at_end) {
   if (at_end) return size;
   return size < separators.longest() ? 0 : size - separators.longest() + 1;
 }
 
-// Whether an end of `left`, shorter than both, is the beginning of `right`.
+// Returns true if a suffix of `left`, shorter than both, is a prefix of `right`.
 bool can_overlap(std::string_view left, std::string_view right) {
   for (size_t overlap = 1; overlap < std::min(left.size(), right.size()); ++overlap) {
     if (right.starts_with(left.substr(left.size() - overlap))) return true;
@@ -106,7 +106,7 @@ bool can_overlap(std::string_view left, std::string_view right) {
   return false;
 }
 
-// Whether there is one byte and nothing else.
+// Returns true if all bytes are equal.
 bool is_run(std::string_view separator) {
   return separator.find_first_not_of(separator[0]) == std::string_view::npos;
 }
@@ -123,20 +123,20 @@ uint32_t character_before(const uint8_t* text, size_t end) {
   return character.size == end - begin ? character.code_point : kInvalidCodePoint;
 }
 
-// Whether a letter that normalizing leaves as it is ends at text[0, end).
+// Returns true if text[0, end) ends with a letter that normalizing does not change.
 bool ends_with_letter(const uint8_t* text, size_t end, const Normalizer& normalizer) {
   if (text[end - 1] < 0x80) return is_ascii_letter(text[end - 1]);
   const uint32_t last = character_before(text, end);
   return last != kInvalidCodePoint && is_letter(last) && normalizer.is_fixed(last);
 }
 
-// Whether a character takes no marks that follow it, so that normalizing leaves it as it is.
+// Returns true if no mark composes with the character, so that normalizing does not change it.
 bool takes_no_marks(uint32_t code_point) {
   return code_point < 0x80 && !is_ascii_letter(static_cast<uint8_t>(code_point)) &&
          (code_point < '<' || code_point > '>');
 }
 
-// Whether a splitter allows a cut at `place`; 0 < place < size.
+// Returns true if a splitter allows a cut at `place`; 0 < place < size.
 bool may_split(const uint8_t* text, size_t size, size_t place, const Normalizer& normalizer,
                const Splitter& splitter) {
   if (continues_character(text[place])) return false;
@@ -149,7 +149,7 @@ bool may_split(const uint8_t* text, size_t size, size_t place, const Normalizer&
          (takes_no_marks(next) && normalizer.is_fixed(previous) && normalizer.is_fixed(next));
 }
 
-// Whether the rule of characters allows a cut at `place`; 0 < place < size.
+// Returns true if the characters around `place` allow a cut there; 0 < place < size.
 bool may_cut(const uint8_t* text, size_t size, size_t place, const Normalizer& normalizer) {
   if (continues_character(text[place]) || !ends_with_letter(text, place, normalizer)) return false;
   if (text[place] < 0x80) return text[place] != '\'' && !is_ascii_letter(text[place]);
@@ -302,8 +302,8 @@ void scan_documents(const uint8_t* data, size_t size, const int64_t* starts, con
 }
 
 size_t cut_lookahead(const SpecialMatcher& specials) {
-  // One whole character, or what a special token that begins just before the place may still need,
-  // which may look at a character behind it.
+  // One complete character, or the rest of a special token that begins just before the position and
+  // the character behind it, at which a token may look.
   return std::max<size_t>(4, specials.empty() ? 0 : specials.max_bytes() - 1) +
          (specials.has_flags() ? 4 : 0);
 }
@@ -327,7 +327,7 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
                                 std::to_string(lookahead) + " bytes, found " +
                                 std::to_string(size));
   }
-  // The last place about which text[0, size) says everything.
+  // The last position that text[0, size) decides.
   const size_t certain = at_end ? (size == 0 ? 0 : size - 1) : size - lookahead;
   int64_t cut = kNoCut;
   // Between special tokens, gap by gap; a place at either end of a gap is not spanned.

@@ -14,14 +14,14 @@
 
 namespace bpe {
 
-// Why these cannot separate documents, or nullptr if they can. Where a separator stands must not
-// depend on where the search begins, so an end of one must not be the beginning of another or of
-// itself
-// ("abab" in "ababab"). A separator may lie inside another ("\n" in "\r\n"). One byte repeated is
-// allowed if the others don't hold that byte: it is matched from the start of its run.
+// Returns the reason that these cannot separate documents, or nullptr if they can. The positions of
+// separators must not depend on where the search begins, so an end of one must not be the beginning
+// of another or of itself ("abab" in "ababab"). A separator may lie inside another ("\n" in
+// "\r\n"). One byte repeated is allowed if the others don't hold that byte: it is matched from the
+// start of its run.
 const char* separator_problem(const std::vector<std::string>& separators);
 
-// What separates documents: of all occurrences the leftmost, at one place the longest.
+// Separators of documents. The leftmost occurrence counts; at one position, the longest.
 class Separators {
  public:
   // std::invalid_argument if there are none or one is empty.
@@ -71,8 +71,8 @@ struct SplitLimits {
 };
 
 // Splits data[start, size) at the separators: document after document, each ended by a separator.
-// What follows the last separator is not finished. `start` is where a document begins, `from` >=
-// `start` from where its separator is searched; `at_end` as for find_separators.
+// The text after the last separator is unfinished. `start` is the beginning of a document, `from`
+// >= `start` the beginning of the search for its separator; `at_end` is that of find_separators.
 DocumentSplit split_documents(const uint8_t* data, size_t size, const Separators& separators,
                               size_t start, size_t from, const SplitLimits& limits, bool at_end);
 
@@ -91,21 +91,21 @@ struct CutRule {
   const Splitter* splitter = nullptr;  // where it allows a cut
 };
 
-// What safe_cut gives when there is no place.
+// Result of safe_cut if there is no position to cut at.
 inline constexpr int64_t kNoCut = -1;
 
-// How many bytes beyond a place safe_cut must see to know whether it may cut there.
+// Number of bytes beyond a position that safe_cut must see to decide on a cut there.
 size_t cut_lookahead(const SpecialMatcher& specials);
 
-// Where the first piece of a long document ends. text[0, size) begins at a piece's start and ends
-// at the document's end if `at_end`. A cut may stand after a letter and before a character that is
-// no letter, no mark and no apostrophe, unless an occurrence of a special token spans it
-// (occurrences are found leftmost and longest from the piece's start on). With a normalizer both
+// End of the first chunk of a long document. text[0, size) begins at a chunk's start and ends
+// at the document's end if `at_end`. A cut may be after a letter and before a character that is
+// not a letter, mark or apostrophe, unless an occurrence of a special token spans it
+// (occurrences are found leftmost and longest from the chunk's start on). With a normalizer both
 // characters must be fixed (`Normalizer::is_fixed`): then normalized text has the cut too, between
 // the same letter and the same character, which may have taken marks that follow it. CutRule
-// replaces what is said of the two characters. The result is the last such place in (0, limit],
-// else the first after `limit`, else kNoCut: then, unless `at_end`, more text may hold one. It
-// depends on the document, the piece's start and `limit`, not on `size`.
+// replaces the condition on the two characters. The result is the last such position in (0, limit],
+// else the first after `limit`, else kNoCut: then, unless `at_end`, more text may contain one. It
+// depends on the document, the chunk's start and `limit`, not on `size`.
 // std::invalid_argument if not `at_end` and `size` is less than limit +
 // cut_lookahead(specials).
 int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,

@@ -10,7 +10,7 @@
 namespace bpe {
 namespace {
 
-// Where a line's value is, by which halves of its two keys are equal to those looked for.
+// Offset of a line's value, by the halves of its two keys that equal the searched ones.
 constexpr auto kValueOffsets = [] {
   std::array<uint8_t, 16> offsets{};
   for (size_t halves = 0; halves < 16; ++halves) {

@@ -1,4 +1,4 @@
-// How often each id occurs.
+// Counts of ids.
 #pragma once
 
 #include <cstddef>

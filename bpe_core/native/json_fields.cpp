@@ -78,7 +78,7 @@ uint32_t four_hex_digits(const uint8_t* text) {
   return number;
 }
 
-// The character for the byte after a backslash; 0 if there is none, or "u".
+// The character for the byte after a backslash; 0 for "u" and for invalid escapes.
 uint8_t simple_escape(uint8_t byte) {
   switch (byte) {
     case '"':

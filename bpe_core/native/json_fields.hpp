@@ -17,7 +17,7 @@ enum class JsonKind : uint8_t {
   kEscaped = 2,  // a string with escapes, for unescape_json
   kInteger = 3,  // an integer; the span has its digits as written, for -0 only the 0
   kOther = 4,  // something else, or this reader is not sure; then all fields of the line are kOther
-  kBlank = 5,  // there is no object: the line is whitespace
+  kBlank = 5,  // the line is white space
 };
 
 struct JsonSpans {

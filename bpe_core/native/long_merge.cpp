@@ -87,7 +87,7 @@ class RankTree {
   uint32_t* resize(size_t size);
   void finish(size_t size);
 
-  // kNoRank if there is no pair.
+  // kNoRank without pairs.
   uint32_t lowest_rank() const { return lowest(&nodes_[levels_[num_levels_ - 1]]); }
 
   size_t leftmost(uint32_t rank) const {
@@ -150,7 +150,7 @@ void RankTree::finish(size_t size) {
 class Merging {
  public:
   void begin(const MergeRules& rules, const uint8_t* bytes, size_t length);
-  // One merge, in two steps; the first returns false when there is none left.
+  // One merge, in two steps; the first returns false if no merge is left.
   bool merge_lowest(const MergeRules& rules);
   void rank_neighbours(const MergeRules& rules);
 
@@ -366,7 +366,7 @@ void LongMerge::give_back(size_t bytes) {
 }
 
 // Position of the first symbol after the finished text that both windows contain; the end of the
-// text if there is none.
+// text if they have none.
 size_t LongMerge::joint(const Window& window, const Window& next) const {
   size_t a = done_.end();
   size_t b = next.begin;

@@ -65,11 +65,11 @@ class LongestMatcher {
   size_t longest_ = 1;  // token, in bytes
   std::vector<Edge> edges_;
   size_t edge_mask_ = 0;
-  // Of each node; matches are nodes that end a reversed token, kRoot for none.
+  // For each node; matches are nodes that end a reversed token, kRoot if there is no such node.
   std::vector<uint32_t> fail_;
   std::vector<uint32_t> match_;  // the longest token that is a suffix of the node's string
   std::vector<uint32_t> token_;  // the token that ends at the node, or kNone
-  // Of each token.
+  // For each token.
   std::vector<uint32_t> lengths_;
   std::vector<int64_t> ids_;
 };

@@ -16,8 +16,8 @@ namespace {
 
 #define BPE_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
 
-constexpr uint32_t kFirst = 8;  // slot of the first symbol; what stands before it is in the last
-                                // slot below, so that vectors of symbols are aligned
+constexpr uint32_t kFirst = 8;  // slot of the first symbol; the slot before it stands for its
+                                // predecessor, so that vectors of symbols are aligned
 constexpr int kSlotBits = 8;
 // A pair's key is its rank and its slot, so the smallest key is that of the leftmost pair with the
 // lowest rank. Larger keys are those of pairs that do not merge.

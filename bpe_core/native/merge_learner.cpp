@@ -246,7 +246,7 @@ class PositionEngine final : public MergeLearner::Engine {
     symbols_by_hash_.emplace(std::hash<std::string_view>{}(bytes(symbol)), symbol);
   }
 
-  // The first symbol with these bytes; kBoundary if there is none.
+  // The first symbol with these bytes, or kBoundary.
   uint32_t find_symbol(std::string_view searched) const {
     const auto [first, last] =
         symbols_by_hash_.equal_range(std::hash<std::string_view>{}(searched));

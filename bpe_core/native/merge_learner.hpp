@@ -64,7 +64,7 @@ class MergeLearner {
 
   const std::vector<LearnedMerge>& merges() const;
   std::string symbol(
-      uint32_t id) const;  // its bytes; throws std::invalid_argument if there is none
+      uint32_t id) const;  // its bytes; throws std::invalid_argument if it is unknown
   size_t num_symbols() const;
   size_t symbol_bytes() const;     // of all symbols together
   StopReason stop_reason() const;  // of the last call of learn that returned false

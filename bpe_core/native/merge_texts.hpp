@@ -16,7 +16,7 @@ struct KeySpans {
   size_t n;
 };
 
-// Whether two of the keys are equal.
+// Returns true if two of the keys are equal.
 bool has_equal_keys(const KeySpans& keys);
 
 // Both sides of each merge as they stand in the file, in UTF-8.

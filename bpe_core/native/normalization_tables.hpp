@@ -20,7 +20,7 @@ enum NormalizationFlag : uint8_t {
   kQuote = 64,     // see kQuotes
 };
 
-// Decompositions are full ones; lengths are 0 if there is none. Hangul syllables have none here,
+// Decompositions are full; a length of 0 means none. Hangul syllables have none here,
 // since they are computed.
 struct NormalizationRecord {
   uint16_t canonical;  // index of its start in kDecompositions

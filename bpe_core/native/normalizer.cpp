@@ -99,7 +99,7 @@ void compose_all(std::vector<uint32_t>& characters) {
   constexpr size_t kNone = SIZE_MAX;
   size_t starter = kNone;
   size_t kept = 0;
-  uint32_t last_class = 0;  // of the last character kept after the starter, 0 if there is none
+  uint32_t last_class = 0;  // of the last character kept after the starter, 0 without one
   for (const uint32_t character : characters) {
     const uint32_t combining_class = character >> kClassShift;
     if (starter != kNone) {
@@ -139,7 +139,7 @@ size_t Normalizer::growth() const {
 
 Normalizer::Stretch Normalizer::find_change(const uint8_t* text, size_t size, size_t from) const {
   size_t settled = from;
-  uint32_t starter = 0;      // the last one, 0 if there is none since `from` or an invalid byte
+  uint32_t starter = 0;      // the last one, 0 if none follows `from` or an invalid byte
   bool is_composed = false;  // true if marks could come between its parts
   uint8_t last_class = 0;
   for (size_t pos = from; pos < size;) {

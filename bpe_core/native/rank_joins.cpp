@@ -119,7 +119,7 @@ class Joiner {
   }
 
  private:
-  // Joins of the part at `begin` and the one after it; 0 if there is none.
+  // Joins of the part at `begin` and the one after it; 0 if one of them is missing.
   size_t joined_length(size_t begin, size_t length) const {
     const size_t second = begin + length_of_[begin];
     return length_of_[begin] == 0 || second >= length ? 0 : length_of_[begin] + length_of_[second];

@@ -47,7 +47,7 @@ enum class Splitting {
 
 // Writes the ends of the next pre-tokens of text[pos, size) into ends (ascending, each greater than
 // pos, at most capacity of them) and returns their number, which is 0 only at pos == size or
-// capacity == 0. text[0, size) is one segment: a document, or what stands between two special
+// capacity == 0. text[0, size) is one segment: a document, or the text between two special
 // tokens. pos must be 0 or an end given before. Bytes that are not UTF-8 count as characters that
 // are neither letters nor numbers nor white space. All calls for a segment together take time
 // linear in its size, but for a Splitter of a pattern that reads far and then fails.
@@ -71,7 +71,7 @@ class Scanner {
  private:
   Scan scan_ = nullptr;
   uint32_t max_digits_ = 0;                   // of a pattern with rules
-  std::shared_ptr<const Splitter> splitter_;  // if there is no function
+  std::shared_ptr<const Splitter> splitter_;  // used if scan_ is null
 };
 
 // The fastest scanner for the pattern on this CPU.

@@ -81,7 +81,7 @@ class PortableScan {
     }
   }
 
-  // End of the contraction that starts with the apostrophe at pos, or pos if there is none.
+  // End of the contraction that starts with the apostrophe at pos, or pos without one.
   size_t contraction_end(size_t pos) const {
     if (size_ - pos < 2) return pos;
     constexpr uint8_t kCaseBit = kIgnoresCase ? 0x20 : 0;
@@ -277,7 +277,7 @@ class PortableScan {
     return others_or_white_space_end(pos, first);
   }
 
-  // End of the word at pos without its contraction, or pos if there is none. A word is H*T+, or
+  // End of the word at pos without its contraction, or pos if none starts there. A word is H*T+, or
   // else H+T*, of heads H and tails T (marks and letters without case are both), after at most one
   // character that is not a letter, or by category a space. The backtracking is that of the
   // pattern: T+ needs a tail, so H* gives back the part after the last tail in its run. This part

@@ -100,7 +100,7 @@ void SpecialMatcher::bind(std::string_view token, uint8_t flags) {
   }
 }
 
-// White space that a token takes may be long: where it ends is not seen from within.
+// White space that a token includes may be long; its end cannot be seen from within.
 void SpecialMatcher::bind_spaces() {
   bound_.resize(256 * 256 / 64);
   for (const char end : kSpaceEnds) {

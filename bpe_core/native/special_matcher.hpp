@@ -17,7 +17,7 @@ struct SpecialMatch {
   uint32_t index;  // of the token, in the order given
 };
 
-// How a token is found, as Hugging Face's added tokens are: bits of one number.
+// Flags of a token's search, as of Hugging Face's added tokens.
 enum TokenFlags : uint8_t {
   kTakesSpaceBefore = 1,  // lstrip: white space before it belongs to it
   kTakesSpaceAfter = 2,   // rstrip
@@ -44,7 +44,7 @@ class SpecialMatcher {
     return false;
   }
 
-  // visit(begin, end) for what stands between special tokens, in order; also for empty parts.
+  // Calls visit(begin, end) for each part between special tokens, in order, including empty ones.
   template <class Visit>
   void for_each_part(const uint8_t* text, size_t size, Visit visit) const {
     size_t begin = 0;
@@ -61,8 +61,8 @@ class SpecialMatcher {
   size_t max_bytes() const { return max_bytes_; }
   const std::vector<std::string>& tokens() const { return tokens_; }
 
-  // Whether a token may span or look across a place between these two bytes unseen by find() from
-  // a later beginning of the text.
+  // Returns true if a token may span or look across the position between these two bytes, unseen by
+  // a find() that starts later in the text.
   bool binds(uint8_t before, uint8_t after) const {
     return !bound_.empty() && (bound_[before << 2 | after >> 6] >> (after & 63) & 1) != 0;
   }
@@ -102,8 +102,8 @@ class SpecialMatcher {
   std::vector<uint64_t> bound_;  // a bit for each pair of bytes, or nothing
 };
 
-// What is found in a text: tokens in the text as it is, and others in the normalized text between
-// them, with their ids.
+// Tokens to find: some in the text as it is, others in the normalized text between those; with
+// their ids.
 struct SpecialTokens {
   SpecialMatcher matcher;
   std::vector<uint32_t> ids;

@@ -19,15 +19,15 @@ class Splitter {
   virtual size_t scan(const uint8_t* text, size_t size, size_t pos, size_t* ends,
                       size_t capacity) const = 0;
 
-  // Whether every text may be split in two between these adjacent characters, whatever surrounds
-  // them: the two parts must have the pre-tokens of the whole. A splitter that can't know returns
-  // false.
+  // Returns true if every text may be split between these adjacent characters, whatever surrounds
+  // them: the two parts must have the pre-tokens of the complete text. A splitter that cannot know
+  // returns false.
   virtual bool may_cut(uint32_t previous, uint32_t next) const = 0;
 
-  // Whether text may be cut between a special token and what follows it.
+  // Returns true if text may be cut after a special token.
   virtual bool may_cut_after_special() const { return true; }
 
-  // Whether may_cut is true for any two characters.
+  // Returns true if may_cut is true for any two characters.
   virtual bool has_cuts() const = 0;
 };
 

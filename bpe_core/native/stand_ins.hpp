@@ -20,7 +20,7 @@ inline constexpr auto kStandIns = [] {
   return bytes;
 }();
 
-// The byte that a character means; -1 if it is no stand-in.
+// The byte that a character stands in for, or -1.
 inline int byte_of_stand_in(uint32_t code_point) {
   return code_point < kStandIns.size() ? kStandIns[code_point] : -1;
 }

@@ -15,7 +15,7 @@
 
 namespace bpe {
 
-// That may be written to behind what is written.
+// Bytes after the written ones that may be overwritten.
 inline constexpr size_t kUtf8Slack = 16;
 
 // At most as many bytes as a unit has in UTF-8.
@@ -118,7 +118,7 @@ inline size_t write_ascii(const Unit* text, size_t n, uint8_t* out) {
 }
 
 // Writes n characters in UTF-8 and returns where they end; kUtf8Slack bytes more may be written to.
-// Of surrogates, a pair becomes its character and one alone U+FFFD.
+// A pair of surrogates becomes its character, a lone one U+FFFD.
 template <class Unit>
 uint8_t* write_utf8(const Unit* text, size_t n, uint8_t* out) {
   [[maybe_unused]] static const bool has_avx2 = cpu_has_avx2();  // a virtual machine is slow to say

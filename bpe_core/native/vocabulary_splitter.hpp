@@ -11,12 +11,12 @@
 
 namespace bpe {
 
-// The sign that stands for a space in vocabularies of SentencePiece's kind.
+// The sign for a space in vocabularies of SentencePiece's kind.
 inline constexpr uint32_t kSpaceSign = 0x2581;
 
 inline constexpr uint32_t kCodePoints = 0x110000;
 
-// What becomes of characters that the vocabulary lacks.
+// Treatment of characters that the vocabulary lacks.
 enum class UnknownCharacters {
   bytes,       // each byte is a pre-token
   characters,  // each character is one
@@ -35,7 +35,7 @@ class VocabularySplitter : public Splitter {
     size_t n;
   };
 
-  // What a splitter is made of, for one that splits alike elsewhere.
+  // Everything that a splitter consists of, to make an equal one elsewhere.
   struct State {
     UnknownCharacters unknown;
     bool split_before_space;

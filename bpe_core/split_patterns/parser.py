@@ -78,6 +78,12 @@ def _unsupported(construct: str, text: str) -> UnsupportedPatternError:
     return UnsupportedPatternError(f"{construct}, {text if len(text) < 40 else text[:40] + '…'}")
 
 
+def _operand(members: list[CharacterSet], is_subtracted: bool) -> CharacterSet:
+    """Return the union of the members of a class, or what is not in it."""
+    united = members[0] if len(members) == 1 else Union(tuple(members))
+    return Complement(united) if is_subtracted else united
+
+
 class _Parser:
     def __init__(self, text: str, dialect: Dialect) -> None:
         self.text = text
@@ -439,18 +445,21 @@ class _Parser:
         negative = self.take("^")
         operands: list[CharacterSet] = []
         members: list[CharacterSet] = []
+        # Both operations, in any order, leave what is in all operands, the subtracted ones negated.
+        is_subtracted = False
         first = True
         while first or not self.peek("]"):
             if self.at >= len(self.text):
                 raise _unsupported("an open class", self.text[begin:])
             operation = self.text[self.at : self.at + 2]
             if operation in ("&&", "||", "--", "~~"):
-                if operation != "&&" or first or not self.flags.sets:
+                if operation not in self.set_operations() or first or not members:
                     # In V0, two of the character, for which later versions may warn.
                     raise _unsupported("an operation on sets", self.text[begin:])
                 self.at += 2
-                operands.append(Union(tuple(members)))
+                operands.append(_operand(members, is_subtracted))
                 members = []
+                is_subtracted = operation == "--"
                 continue
             members.append(self.member(first, begin))
             first = False
@@ -460,9 +469,15 @@ class _Parser:
             raise _unsupported("an operation on sets", self.text[begin : self.at])
         if operands and self.flags.ignore_case:
             raise _unsupported("an operation on sets when ignoring case", self.text[begin:])
-        last: CharacterSet = members[0] if len(members) == 1 else Union(tuple(members))
+        last = _operand(members, is_subtracted)
         found: CharacterSet = Intersection((*operands, last)) if operands else last
         return Complement(found) if negative else found
+
+    def set_operations(self) -> tuple[str, ...]:
+        """Return the operations that classes have here."""
+        if not self.flags.sets:
+            return ()
+        return ("&&",) if self.dialect == "oniguruma" else ("&&", "--")
 
     def member(self, first: bool, begin: int) -> CharacterSet:
         """Read a member of a class: a set, a range, or one character."""
@@ -477,7 +492,7 @@ class _Parser:
         if not self.peek("-") or self.peek("-]"):
             return self.fold(Span(low, low))
         if self.text[self.at : self.at + 2] == "--":
-            raise _unsupported("an operation on sets", self.text[begin:])
+            return self.fold(Span(low, low))  # the class reads the operation
         self.at += 1
         if self.peek("["):
             raise _unsupported("a range to a class", self.text[begin:])

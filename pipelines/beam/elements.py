@@ -20,7 +20,7 @@ from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bpe_core._native import VocabularySplitter
+from bpe_core._native import Splitter
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.config import SourceConfig
@@ -63,7 +63,7 @@ def element_options(
     token_flags: Mapping[str, Collection[str]] | None = None,
     normalizer: str | None = None,
     normalize_quotes: bool = False,
-    splitter: VocabularySplitter | None = None,
+    splitter: Splitter | None = None,
     invalid_utf8: str = "reject",
 ) -> ReadOptions:
     """Return the options for documents that are elements, as for records of files."""

@@ -6,7 +6,14 @@ at once, each problem with its key, file, line and column.
 
 from __future__ import annotations
 
-from pipelines.config.build import BeamConfig, BuildConfig, CountsConfig, EncodeConfig, load_config
+from pipelines.config.build import (
+    BeamConfig,
+    BuildConfig,
+    CountsConfig,
+    EncodeConfig,
+    load_config,
+    read_config,
+)
 from pipelines.config.source import SourceConfig
 from pipelines.config.tokenizer import RulesConfig, TokenizerConfig
 
@@ -19,4 +26,5 @@ __all__ = [
     "SourceConfig",
     "TokenizerConfig",
     "load_config",
+    "read_config",
 ]

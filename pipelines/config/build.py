@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -37,6 +37,7 @@ from pipelines.config.values import (
     size_key,
 )
 from pipelines.config.yaml_document import Problem, YamlDocument, describe_value, raise_problems
+from pipelines.errors import ConfigError
 
 
 class CountsConfig(Section):
@@ -256,6 +257,36 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> BuildConfig:
     given = {override.partition("=")[0].strip() for override in overrides}
     if "tokenizer.path" in given and source.values["tokenizer"]["path"] is not None:
         source.leave_out_of_file("tokenizer")
+    return _validate(source, Path(path).absolute().parent)
+
+
+def read_config(given: BuildConfig | Mapping[str, Any] | str | os.PathLike[str]) -> BuildConfig:
+    """Return a configuration, given as such, as the path of its file, or as its keys and values.
+
+    Relative paths of a mapping are relative to the current directory.
+
+    Raises:
+        ConfigError: Something is wrong; the error lists each problem with its key.
+
+    Example:
+        >>> config = read_config({"output": "out", "input": {"files": ["*.txt"], "format": "text"}})
+        >>> config.input[0].files
+        ('*.txt',)
+    """
+    if isinstance(given, BuildConfig):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return load_config(Path(given))
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            "This is not the configuration of a build.",
+            expected="the path of a YAML file, or a dict with its keys and values",
+            found=type(given).__name__,
+        )
+    return _validate(YamlDocument.from_values(given), Path.cwd())
+
+
+def _validate(source: YamlDocument, base_dir: Path) -> BuildConfig:
     problems = [*source.problems, *source.environment_problems()]
     config = None
     try:
@@ -264,7 +295,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> BuildConfig:
         problems += problems_of(error, source, tuple(_known_keys(BuildConfig, ())))
     raise_problems(problems, source.file)
     assert config is not None
-    config._base_dir = Path(path).absolute().parent
+    config._base_dir = base_dir
     return config
 
 

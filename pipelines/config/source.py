@@ -120,9 +120,9 @@ class SourceConfig(Section):
     max_document_bytes: Annotated[Size, Field(le=LONGEST_WHOLE_DOCUMENT)] = size_key(
         "1GiB",
         "Maximum size, in bytes, of a document that must be held in memory whole: a line of "
-        "jsonl, a text of parquet or arrow, any document with the pattern `none` or another "
-        "without safe cuts. Longer ones are rejected. At most 2,000,000,000, because a row "
-        "holds fewer than 2^31 ids.",
+        "jsonl, a text of parquet or arrow, any document with a pattern without safe cuts, "
+        "such as `none` in counting. Longer ones are rejected. At most 2,000,000,000, because a "
+        "row holds fewer than 2^31 ids.",
     )
     max_bad_files: Annotated[int, Field(ge=0)] = Field(
         default=0,

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
 from bpe_core.errors import InvalidPatternError
+from bpe_core.short_repr import format_fields
 from pipelines.config.validation import did_you_mean, refusal
 from pipelines.config.yaml_document import Problem, describe_value
 from pipelines.quantities import BYTES, NUMBER, Quantity
@@ -289,6 +290,11 @@ class Section(BaseModel):
         strict=True,
         hide_input_in_errors=True,
     )
+
+    def __repr__(self) -> str:
+        shown = (name for name, info in type(self).model_fields.items() if info.repr)
+        given = {name: getattr(self, name) for name in shown if name in self.model_fields_set}
+        return format_fields(type(self).__name__, given)
 
 
 def protocol_of(path: str) -> str:

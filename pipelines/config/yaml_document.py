@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -118,9 +118,8 @@ def raise_problems(problems: Sequence[Problem], file: str) -> None:
     heading = "1 error" if len(problems) == 1 else f"{len(problems):,} errors"
     if len(problems) > _MOST_SHOWN:
         heading += f", of which these are the first {_MOST_SHOWN},"
-    raise ConfigError(
-        "\n\n".join([f"{heading} in the configuration {file}:", *(str(error) for error in errors)])
-    )
+    heading += " in the configuration" + (f" {file}" if file else "")
+    raise ConfigError("\n\n".join([f"{heading}:", *(str(error) for error in errors)]))
 
 
 class _Loader(yaml.SafeLoader):
@@ -212,6 +211,11 @@ class YamlDocument:
         source.values = values
         return source
 
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> YamlDocument:
+        """Return the document of values that a program gives, which have no positions."""
+        return cls("", _plain(values))
+
     def override(self, text: str) -> None:
         """Apply `key=value`, as given to `--set`: a dotted key, and a YAML value.
 
@@ -272,8 +276,13 @@ class YamlDocument:
                     expected, found, hint = missing_variable(name)
                     yield Problem((*path, *key), expected, found, hint, self.where((*path, *key)))
 
-    def where(self, path: KeyPath) -> str:
-        """Return where the key, or its nearest parent that has a position, was written."""
+    def where(self, path: KeyPath) -> str | None:
+        """Return where the key, or its nearest parent that has a position, was written.
+
+        None if a program gave the values.
+        """
+        if not self.file:
+            return None
         for length in range(len(path), 0, -1):
             if position := self.positions.get(path[:length]):
                 return position
@@ -327,6 +336,15 @@ class YamlDocument:
             found="another value" if secret else f"{name} is {describe_value(parent)}",
             where=shown,
         )
+
+
+def _plain(value: Any) -> Any:
+    """Return values of a program as YAML has them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 class _Values:

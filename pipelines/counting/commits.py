@@ -54,7 +54,7 @@ class Commit:
         """Return the totals of all sources together."""
         return DocumentTotals.sum_of(self.sources)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_note(self) -> CommitNote:
         """Return the content of the commit's file, with its fingerprint."""
         content = {
             "plan_id": self.plan_id,
@@ -63,20 +63,21 @@ class Commit:
             "sources": [totals.to_json() for totals in self.sources],
             "long_pretokens": self.long_pretokens,
         }
-        return {**content, "fingerprint": fingerprint(content)}
+        return CommitNote.model_validate({**content, "fingerprint": fingerprint(content)})
 
     @classmethod
-    def from_json(cls, name: str, value: Mapping[str, Any]) -> Commit:
+    def of_note(cls, name: str, note: CommitNote) -> Commit:
         """Return the commit from the content of its file.
 
         Raises:
             OutputError: The file is damaged.
         """
-        content = {key: item for key, item in value.items() if key != "fingerprint"}
-        if value.get("fingerprint") != fingerprint(content):
+        content = note.to_json()
+        expected = content.pop("fingerprint")
+        if expected != fingerprint(content):
             raise OutputError(
                 "A commit of the counts is damaged.",
-                expected=f"content with the fingerprint {value.get('fingerprint')}",
+                expected=f"content with the fingerprint {expected}",
                 found=fingerprint(content),
                 where=name,
                 hint="Remove the file, so that its tasks are counted again, or start over with "
@@ -84,11 +85,11 @@ class Commit:
             )
         return cls(
             name=name,
-            plan_id=value["plan_id"],
-            tasks={int(index): int(text, 16) for index, text in value["tasks"].items()},
-            runs=tuple(tuple(Section(**s) for s in run) for run in value["runs"]),
-            sources=tuple(map(DocumentTotals.from_json, value["sources"])),
-            long_pretokens=value["long_pretokens"],
+            plan_id=note.plan_id,
+            tasks={int(index): int(text, 16) for index, text in note.tasks.items()},
+            runs=tuple(tuple(Section(**s.fields()) for s in run) for run in note.runs),
+            sources=tuple(totals.document_totals() for totals in note.sources),
+            long_pretokens=note.long_pretokens,
         )
 
     def descriptors(self, shards: int) -> Iterator[tuple[int, bytes]]:
@@ -159,7 +160,7 @@ class TaskCounter(PretokenCounter):
             long_pretokens=self.long_pretokens,
         )
         with self._meter.time("write"):
-            self._job.runs.write_json(commit.name, commit.to_json())
+            self._job.runs.write_json(commit.name, commit.to_note().to_json())
         progress.note(kept=len(commit.tasks))
         self._meter.report_times()
         self._start_commit()
@@ -194,10 +195,10 @@ def usable_commits(job: CountJob) -> Iterator[Commit]:
     """
     seen: set[int] = set()
     names = sorted(filter(COMMIT_FILE.fullmatch, job.runs.sizes()))
-    for name, value in zip(names, job.runs.read_json_files(names, CommitNote), strict=True):
-        if value is None:
+    for name, note in zip(names, CommitNote.load_files(job.runs, names), strict=True):
+        if note is None:
             continue
-        commit = Commit.from_json(name, value)
+        commit = Commit.of_note(name, note)
         if commit.plan_id == job.plan_id and seen.isdisjoint(commit.tasks):
             seen.update(commit.tasks)
             yield commit
@@ -209,15 +210,15 @@ def read_commit(job: CountJob, name: str) -> Commit:
     Raises:
         OutputError: The commit is damaged or missing.
     """
-    value = job.runs.read_json(name, CommitNote)
-    if value is None:
+    note = CommitNote.load_file(job.runs, name)
+    if note is None:
         raise OutputError(
             "A commit of the counts is missing.",
             expected="the file that existed when the build continued",
             where=job.runs.path(name),
             hint="Do not touch files of an output while a build runs. Run the command again.",
         )
-    return Commit.from_json(name, value)
+    return Commit.of_note(name, note)
 
 
 def merge_commits(

@@ -11,6 +11,7 @@ from typing import Literal
 
 from bpe_core.counts import normalization_metadata
 from bpe_core.patterns import resolve_pattern
+from bpe_core.short_repr import short_repr
 from pipelines.errors import AccountingError, IncompleteCountsError
 from pipelines.readers.tasks import SourceReading
 from pipelines.storage.directory import Directory
@@ -53,6 +54,7 @@ class CountRules:
         }
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class CountJob(CountRules):
     """Rules of counting, and the tasks of a build to count.
@@ -116,6 +118,7 @@ class Expected:
         )
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """Part of a sorted run that belongs to one shard.

@@ -18,6 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from bpe_core.short_repr import short_repr
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.entries import Split, TokenFileEntry
@@ -39,6 +40,7 @@ _TYPES: Final[Mapping[str, np.dtype[Any]]] = {
 }
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class TokenFile:
     """A token file, as the manifest describes it.
@@ -115,6 +117,7 @@ class TokenChunk:
                 yield labels[codes[first]], first, end
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class TokenDataset:
     """The output of `beam-bpe encode`: files of token ids in a fixed order.

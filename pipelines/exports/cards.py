@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import yaml
 
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import PipelineError
+from pipelines.exports.records import ExportManifest
 from pipelines.manifest.models import ImportedManifest, TokensManifest
 from pipelines.manifest.run_record import RunRecord
 from pipelines.manifest.stage import ENCODE, IMPORT, load_manifest
@@ -21,7 +22,7 @@ _SOURCES_SHOWN: Final = 50
 
 
 def write_card(
-    dataset: TokenDataset, manifest: Mapping[str, Any], files: Path, repository: Repository
+    dataset: TokenDataset, manifest: ExportManifest, files: Path, repository: Repository
 ) -> str:
     """Return the card of an export.
 
@@ -37,9 +38,9 @@ def write_card(
     )
 
 
-def _front_matter(manifest: Mapping[str, Any], repository: Repository) -> dict[str, Any]:
+def _front_matter(manifest: ExportManifest, repository: Repository) -> dict[str, Any]:
     front: dict[str, Any] = {"tags": ["bpe-beam", "tokenized"]}
-    names = [file["name"] for file in manifest["files"]]
+    names = manifest.names
     if not all(name.endswith(".parquet") for name in names):
         return front
     folder = f"{repository.path}/" if repository.path else ""
@@ -47,8 +48,7 @@ def _front_matter(manifest: Mapping[str, Any], repository: Repository) -> dict[s
         {
             "config_name": "default",
             "data_files": [
-                {"split": split, "path": f"{folder}{split}-*.parquet"}
-                for split in manifest["splits"]
+                {"split": split, "path": f"{folder}{split}-*.parquet"} for split in manifest.splits
             ],
         }
     ]
@@ -56,13 +56,13 @@ def _front_matter(manifest: Mapping[str, Any], repository: Repository) -> dict[s
 
 
 def _lines(
-    dataset: TokenDataset, manifest: Mapping[str, Any], files: Path, repository: Repository
+    dataset: TokenDataset, manifest: ExportManifest, files: Path, repository: Repository
 ) -> Iterator[str]:
-    tokens = sum(content["tokens"] for content in manifest["splits"].values())
+    tokens = sum(content["tokens"] for content in manifest.splits.values())
     yield f"# {repository.name.partition('/')[2]}"
     yield ""
     yield (
-        f"{tokens:,} token ids in the format `{manifest['to']}`, encoded by "
+        f"{tokens:,} token ids in the format `{manifest.to}`, encoded by "
         "bpe-beam. `export.json` lists the files with their "
         "checksums."
     )
@@ -73,8 +73,8 @@ def _lines(
     yield from _options(manifest)
 
 
-def _splits(manifest: Mapping[str, Any]) -> Iterator[str]:
-    splits = manifest["splits"]
+def _splits(manifest: ExportManifest) -> Iterator[str]:
+    splits = manifest.splits
     keys = list(dict.fromkeys(key for content in splits.values() for key in content))
     yield from _table(
         "Splits",
@@ -86,8 +86,8 @@ def _splits(manifest: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _columns(manifest: Mapping[str, Any], files: Path) -> Iterator[str]:
-    name = manifest["files"][0]["name"]
+def _columns(manifest: ExportManifest, files: Path) -> Iterator[str]:
+    name = manifest.files[0].name
     if name.endswith(".parquet"):
         columns = pq.read_schema(files / name)
         yield from _table(
@@ -143,8 +143,8 @@ def _corpus(dataset: TokenDataset) -> Iterator[str]:
         yield f"- `{url}` at commit `{commit}`"
 
 
-def _options(manifest: Mapping[str, Any]) -> Iterator[str]:
-    options = {key: value for key, value in manifest["options"].items() if value is not None}
+def _options(manifest: ExportManifest) -> Iterator[str]:
+    options = {key: value for key, value in manifest.options.items() if value is not None}
     if options:
         yield from _table(
             "Options", ["option", "value"], [[f"`{key}`", _code(v)] for key, v in options.items()]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.files import ExportFiles, Written
+from pipelines.exports.files import ExportFiles, FormatOptions, Written
 from pipelines.exports.row_export import write_rows
 from pipelines.exports.row_files import RowFormat
 from pipelines.exports.row_tasks import NumberedRows
@@ -22,7 +22,7 @@ _GROUP_ROWS: Final = 1 << 16
 
 
 def write_split(
-    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+    dataset: TokenDataset, split: str, files: ExportFiles, options: FormatOptions
 ) -> Written:
     """Write the documents of a split."""
     shape = DocumentRows(

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from operator import itemgetter
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, cast
 
 from bpe_core.errors import BpeError
+from bpe_core.short_repr import short_repr
 from pipelines.config import BeamConfig
 from pipelines.config.fingerprints import differences
 from pipelines.config.values import is_url, protocol_of
@@ -28,7 +29,7 @@ from pipelines.errors import (
     OutputError,
     shortened,
 )
-from pipelines.exports.files import WORK, ExportFiles, Written
+from pipelines.exports.files import WORK, ExportFiles, FormatOptions, Written
 from pipelines.exports.formats import FORMATS, ExportOptions
 from pipelines.exports.records import ExportIdentity, ExportManifest
 from pipelines.manifest.records import sealed
@@ -47,21 +48,27 @@ _FILES_SHOWN: Final = 3
 _DIFFERENCES_SHOWN: Final = 12
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class Exported:
     """Result of a finished export.
 
     Attributes:
         directory: The destination.
-        manifest: Content of its export.json.
+        content: Content of its export.json.
         was_there: True if it was finished before.
         warnings: Results that the user may not expect.
     """
 
     directory: Directory
-    manifest: Mapping[str, Any]
+    content: ExportManifest
     was_there: bool
     warnings: tuple[str, ...]
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The JSON values of export.json."""
+        return self.content.to_json()
 
 
 def export(
@@ -105,8 +112,7 @@ def export(
     files = ExportFiles(directory, beam, beam_args)
     _check_pipeline_options(options, files, dataset)
     _check_destination(dataset, directory)
-    resolved = options.resolve(dataset.dtype.name)
-    identity = export_identity(dataset, options, resolved)
+    identity = export_identity(dataset, options)
     _check_no_other_files(directory)
     with OutputLock(directory) as lock:
         manifest = None if restart else _finished(directory, identity)
@@ -131,7 +137,7 @@ def export(
     )
     return Exported(
         directory=given,
-        manifest=manifest,
+        content=manifest,
         was_there=was_there,
         warnings=(*_warnings(dataset, options, manifest), *stays),
     )
@@ -157,13 +163,13 @@ def output_directory(output: str, storage_options: str | None) -> Directory:
 
 def format_export(exported: Exported) -> str:
     """Return the text that the command prints for an export."""
-    manifest = exported.manifest
+    manifest = exported.content
     lines = ["already finished"] if exported.was_there else []
-    for split, content in manifest["splits"].items():
+    for split, content in manifest.splits.items():
         numbers = ", ".join(f"{name} {value:,}" for name, value in content.items())
         lines.append(f"{split}: {numbers}")
-    size = sum(file["bytes"] for file in manifest["files"])
-    lines.append(f"files: {len(manifest['files'])}, bytes {size:,}, in {exported.directory.url}")
+    size = sum(file.bytes for file in manifest.files)
+    lines.append(f"files: {len(manifest.files)}, bytes {size:,}, in {exported.directory.url}")
     lines += [f"warning: {warning}" for warning in exported.warnings]
     return "\n".join(lines)
 
@@ -180,30 +186,32 @@ def _make(
     dataset: TokenDataset,
     files: ExportFiles,
     options: ExportOptions,
-    identity: Mapping[str, Any],
+    identity: ExportIdentity,
     splits: Sequence[str],
-) -> dict[str, Any]:
+) -> ExportManifest:
     """Write all files, the manifest last. Return the manifest."""
     directory = files.directory
+    resolved = cast(FormatOptions, identity.options)
     directory.create()
-    directory.write_json(BEGUN, identity)
+    directory.write_json(BEGUN, identity.to_json())
     contents = {}
     total = sum(map(dataset.num_tokens, splits))
     with progress.show("exporting ids", total):
         for split in splits:
             with current_task(f"export of {split} to {options.to}"):
-                written = options.format.writer(dataset, split, files, identity["options"])
+                written = options.format.writer(dataset, split, files, resolved)
             _check_complete(dataset, split, written)
             contents[split] = {
                 "documents": written.documents,
                 "tokens": written.tokens,
                 **written.facts,
             }
+    ordered = sorted(files.entries, key=attrgetter("name"))
     manifest = sealed(
         {
-            **identity,
+            **identity.to_json(),
             "splits": contents,
-            "files": sorted(files.entries, key=itemgetter("name")),
+            "files": [file.to_json() for file in ordered],
             "software": {"bpe-beam": version("bpe-beam")},
         }
     )
@@ -211,7 +219,7 @@ def _make(
     directory.remove(BEGUN)
     for place in (directory, *(directory / split for split in SPLITS)):
         place.remove_leftovers()
-    return manifest
+    return ExportManifest.model_validate(manifest)
 
 
 def _absolute(directory: Directory) -> Directory:
@@ -268,7 +276,7 @@ def _check_destination(dataset: TokenDataset, directory: Directory) -> None:
 
 
 def _warnings(
-    dataset: TokenDataset, options: ExportOptions, manifest: Mapping[str, Any]
+    dataset: TokenDataset, options: ExportOptions, manifest: ExportManifest
 ) -> tuple[str, ...]:
     return (
         *_warnings_of_boundaries(dataset, options),
@@ -277,8 +285,8 @@ def _warnings(
     )
 
 
-def _warnings_of_files(options: ExportOptions, manifest: Mapping[str, Any]) -> Iterator[str]:
-    made = manifest["splits"].get("train", {}).get("files")
+def _warnings_of_files(options: ExportOptions, manifest: ExportManifest) -> Iterator[str]:
+    made = manifest.splits.get("train", {}).get("files")
     if options.files is not None and made is not None and made != options.files:
         yield (
             f"the training split has {made:,} files, not the {options.files:,} of --files: there "
@@ -311,29 +319,53 @@ def _warnings_of_boundaries(dataset: TokenDataset, options: ExportOptions) -> tu
     )
 
 
-def export_identity(
-    dataset: TokenDataset, options: ExportOptions, resolved: Mapping[str, Any]
-) -> dict[str, Any]:
+def export_identity(dataset: TokenDataset, options: ExportOptions) -> ExportIdentity:
     """Return everything that determines the bytes of an export.
 
     Args:
         dataset: The dataset.
         options: Splits, format and options of the format.
-        resolved: The options of the format, each with a value.
+
+    Raises:
+        ConfigError: The ids do not fit the format.
     """
     configuration = dataset.configuration
-    return {
-        "format": _FORMAT_VERSION,
-        "to": options.to,
-        "split": options.split,
-        "options": resolved,
-        "dataset": {
+    return ExportIdentity(
+        format=_FORMAT_VERSION,
+        to=options.to,
+        split=options.split,
+        options=options.resolve(dataset.dtype.name),
+        dataset={
             "fingerprint": dataset.fingerprint,
             "configuration": dataset.configuration_fingerprint,
             "tokenizer": configuration["tokenizer"],
             "id_type": configuration["id_type"],
         },
-    }
+    )
+
+
+def check_same_export(found: Mapping[str, Any], identity: ExportIdentity, where: str) -> None:
+    """Check that the record in a destination is of the same export.
+
+    Args:
+        found: Content of export.json or _export.json, of any version.
+        identity: Identity of the export.
+        where: Path or URL of the destination.
+
+    Raises:
+        DifferentConfigurationError: It is of another one.
+    """
+    wanted = identity.to_json()
+    changed = differences({key: found.get(key) for key in wanted}, wanted)
+    if changed:
+        raise DifferentConfigurationError(
+            "The destination contains a different export; nothing was changed.",
+            found="these differences (there → now)\n    "
+            + shortened([*map(str, changed)], _DIFFERENCES_SHOWN, separator="\n    "),
+            where=where,
+            hint="Choose a different destination, or replace the export: the same command with "
+            "--restart.",
+        )
 
 
 def _check_no_other_files(directory: Directory) -> None:
@@ -350,32 +382,22 @@ def _check_no_other_files(directory: Directory) -> None:
     )
 
 
-def _finished(directory: Directory, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+def _finished(directory: Directory, identity: ExportIdentity) -> ExportManifest | None:
     """Return the manifest of the same export, or None if it is not finished."""
-    manifest = _read_record(directory, MANIFEST)
-    found = _read_record(directory, BEGUN) if manifest is None else manifest
+    finished = _read_record(directory, MANIFEST)
+    found = _read_record(directory, BEGUN) if finished is None else finished
     if not found:
         return None
-    changed = differences({key: found.get(key) for key in identity}, identity)
-    if changed:
-        raise DifferentConfigurationError(
-            "The destination contains a different export; nothing was changed.",
-            found="these differences (there → now)\n    "
-            + shortened([*map(str, changed)], _DIFFERENCES_SHOWN, separator="\n    "),
-            where=directory.url,
-            hint="Choose a different destination, or replace the export: the same command with "
-            "--restart.",
-        )
-    if manifest is None:
+    check_same_export(found, identity, directory.url)
+    if finished is None:
         return None
+    manifest = ExportManifest.model_validate(finished)
     present = present_files(directory)
-    wrong = [
-        file["name"] for file in manifest["files"] if present.get(file["name"]) != file["bytes"]
-    ]
+    wrong = [file.name for file in manifest.files if present.get(file.name) != file.bytes]
     if wrong:
         raise OutputError(
             "The export does not match its export.json.",
-            expected=f"{len(manifest['files'])} files with the sizes there",
+            expected=f"{len(manifest.files)} files with the sizes there",
             found=f"{len(wrong)} missing or of a different size: {shortened(wrong, _FILES_SHOWN)}",
             where=directory.url,
             hint="Restore them, or write them again: the same command with --restart.",
@@ -390,9 +412,8 @@ def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
         DamagedOutputError: It is not in the form that exports write.
     """
     found = directory.read_json(name, hint=_REPLACE)
-    if (
-        found and found.get("format") == _FORMAT_VERSION
-    ):  # other versions are refused later, with their own message
+    # Other versions are refused later, with their own message.
+    if found and found.get("format") == _FORMAT_VERSION:
         form = ExportManifest if name == MANIFEST else ExportIdentity
         found = directory.read_json(name, form, hint=_REPLACE)
     return found

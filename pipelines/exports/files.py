@@ -5,18 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.choices import IdType, Packing
 from pipelines.config import BeamConfig
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
+from pipelines.exports.records import ExportedFile
 from pipelines.storage.directory import Directory, HashingFile
 
 # Directory of the notes and temporary files of pipelines until the export is complete.
 WORK: Final = "_work"
+
+
+class FormatOptions(TypedDict, total=False):
+    """The options of a format, each with its value (`ExportOptions.resolve`)."""
+
+    id_type: IdType
+    max_tokens: int
+    sequence_length: int | None
+    shard_bytes: int
+    packing: Packing
+    packing_window: int | None
+    pad_id: int | None
+    position_ids: bool
+    shuffle_seed: int | None
+    files: int | None
+    row_group_rows: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +69,14 @@ class ExportFiles:
         self.directory = directory
         self.beam = beam or BeamConfig()
         self.beam_args = beam_args
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[ExportedFile] = []
 
     @contextmanager
     def write(self, name: str) -> Iterator[HashingFile]:
         """Open a file to write. It gets its name when the block ends without an error."""
         with self.directory.write(name) as file:
             yield file
-        self.entries.append({"name": name, "bytes": file.size, "xxh3_128": file.hexdigest})
+        self.entries.append(ExportedFile(name=name, bytes=file.size, xxh3_128=file.hexdigest))
 
 
 class IdStream:

@@ -12,16 +12,17 @@ from typing import Any, Final, TypeAlias, get_args
 
 import numpy as np
 
+from bpe_core.short_repr import short_repr
 from pipelines.choices import ExportFormat, IdType, Packing, Split
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import ConfigError
 from pipelines.exports import documents, llmc, mds, megatron, nanogpt, npy, packed
-from pipelines.exports.files import ExportFiles, Written
+from pipelines.exports.files import ExportFiles, FormatOptions, Written
 
 # Writes the files of a split, and reports finished ids to `progress.advance`. The arguments are the
 # dataset, the split, which is not empty, the destination, and the format's options, each with a
 # value (`ExportOptions.resolve`).
-Writer: TypeAlias = Callable[[TokenDataset, str, ExportFiles, Mapping[str, Any]], Written]
+Writer: TypeAlias = Callable[[TokenDataset, str, ExportFiles, FormatOptions], Written]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 _PACKING_WINDOW: Final = 4096
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
     """Options of an export. Options of a format are None if they are not given.

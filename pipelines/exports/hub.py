@@ -20,13 +20,21 @@ from typing import Any, Final
 
 from pipelines.config import BeamConfig
 from pipelines.config.credentials import expanded
-from pipelines.config.fingerprints import differences, fingerprint
+from pipelines.config.fingerprints import fingerprint
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
-from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError, shortened
+from pipelines.errors import ConfigError, OutputError, shortened
 from pipelines.exports.cards import MARK, write_card
-from pipelines.exports.export import BEGUN, MANIFEST, Exported, export, export_identity
+from pipelines.exports.export import (
+    BEGUN,
+    MANIFEST,
+    Exported,
+    check_same_export,
+    export,
+    export_identity,
+)
 from pipelines.exports.formats import ExportOptions
+from pipelines.exports.records import ExportIdentity, ExportManifest
 from pipelines.redaction import remember
 from pipelines.storage.directory import Directory, json_bytes
 from pipelines.storage.hub import Repository, hub_errors, hub_library
@@ -75,23 +83,23 @@ def export_to_hub(
             where=str(repository),
         )
     remote = _Remote(repository, storage_options)
-    identity = export_identity(dataset, options, options.resolve(dataset.dtype.name))
+    identity = export_identity(dataset, options)
     remote.create()
     files = remote.list_files()
     manifest = None if restart else _finished(remote, files, identity)
     place = Directory(url=str(repository))
     if manifest is not None:
-        return Exported(directory=place, manifest=manifest, was_there=True, warnings=())
+        return Exported(directory=place, content=manifest, was_there=True, warnings=())
     staging = _staging(dataset, repository, identity)
     made = export(dataset, Directory(url=str(staging)), options, beam=beam, beam_args=beam_args)
-    warnings = _upload(remote, files, staging, made.manifest, identity, dataset)
+    warnings = _upload(remote, files, staging, made.content, identity, dataset)
     shutil.rmtree(staging)
     return replace(made, directory=place, was_there=False, warnings=(*made.warnings, *warnings))
 
 
 def _finished(
-    remote: _Remote, files: Mapping[str, _RemoteFile], identity: Mapping[str, Any]
-) -> Mapping[str, Any] | None:
+    remote: _Remote, files: Mapping[str, _RemoteFile], identity: ExportIdentity
+) -> ExportManifest | None:
     """Return the manifest of the same export, or None if it is not finished."""
     name = MANIFEST if MANIFEST in files else BEGUN
     if name not in files:
@@ -106,33 +114,29 @@ def _finished(
             hint="Choose another destination, such as a folder: hf://datasets/ORG/NAME/FOLDER.",
         )
     found = remote.read_record(name)
-    changed = differences({key: found.get(key) for key in identity}, identity)
-    if changed:
-        raise DifferentConfigurationError(
-            "The destination has another export; nothing was changed.",
-            found="these differences (there → now)\n    "
-            + shortened([*map(str, changed)], 12, separator="\n    "),
-            where=str(remote.repository),
-            hint="Choose another destination, or replace it: the same command with --restart.",
-        )
-    return found if name == MANIFEST else None
+    check_same_export(found, identity, str(remote.repository))
+    if name == BEGUN:
+        return None
+    return ExportManifest.parse(json_bytes(found), f"{remote.repository}/{name}")
 
 
 def _upload(
     remote: _Remote,
     files: Mapping[str, _RemoteFile],
     staging: Path,
-    manifest: Mapping[str, Any],
-    identity: Mapping[str, Any],
+    manifest: ExportManifest,
+    identity: ExportIdentity,
     dataset: TokenDataset,
 ) -> list[str]:
     """Upload the files of an export as commits; return warnings."""
-    names = [file["name"] for file in manifest["files"]]
+    names = manifest.names
     left = [name for name in names if not _is_same(files.get(name), staging / name)]
     is_begun = BEGUN in files and MANIFEST not in files
     stale = sorted(files.keys() - {*names, BEGUN, *_OF_THE_HUB})
     if stale or not is_begun:
-        remote.commit({BEGUN: json_bytes(identity)}, stale, f"Begin an export to {identity['to']}")
+        remote.commit(
+            {BEGUN: json_bytes(identity.to_json())}, stale, f"Begin an export to {identity.to}"
+        )
     total = sum((staging / name).stat().st_size for name in left)
     with progress.show("uploading", total) as set_done:
         done, uploaded = len(names) - len(left), 0
@@ -166,9 +170,9 @@ def _batches(staging: Path, names: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _staging(dataset: TokenDataset, repository: Repository, identity: Mapping[str, Any]) -> Path:
+def _staging(dataset: TokenDataset, repository: Repository, identity: ExportIdentity) -> Path:
     """Return the local directory of an export to the Hub, the same for the same command."""
-    name = fingerprint({"output": dataset.output.url, "to": str(repository), **identity})
+    name = fingerprint({"output": dataset.output.url, "to": str(repository), **identity.to_json()})
     if dataset.output.is_local:
         return dataset.output.local_path(f"_hub-{name}")  # on a disk that holds the token files
     return Path(tempfile.gettempdir(), f"beam-bpe-{os.getuid()}-hub-{name}")

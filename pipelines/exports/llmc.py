@@ -7,15 +7,14 @@ two kinds: GPT-2's with uint16 ids and Llama 3's with uint32 (`write_datafile` i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
-from pipelines.exports.files import ExportFiles, IdStream, Written, write_array
+from pipelines.exports.files import ExportFiles, FormatOptions, IdStream, Written, write_array
 
 _NAMES: Final = {"train": "train", "validation": "val"}
 # Magic number and version, by the type of the ids.
@@ -25,7 +24,7 @@ _MOST_TOKENS: Final = 2**31 - 1
 
 
 def write_split(
-    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+    dataset: TokenDataset, split: str, files: ExportFiles, options: FormatOptions
 ) -> Written:
     """Write the files of a split: `train_000000.bin`, …."""
     most = options["max_tokens"]

@@ -13,7 +13,7 @@ is the width of the length; the length; the ids.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
-from pipelines.exports.files import ExportFiles, IdStream, Written, write_array
+from pipelines.exports.files import ExportFiles, FormatOptions, IdStream, Written, write_array
 from pipelines.storage.directory import HashingFile
 
 _VERSION: Final = 2
@@ -38,11 +38,11 @@ _BLOCK: Final = 1 << 16
 
 
 def write_split(
-    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+    dataset: TokenDataset, split: str, files: ExportFiles, options: FormatOptions
 ) -> Written:
     """Write the shards of a split, then their index."""
     dtype = np.dtype(options["id_type"])
-    columns = {
+    columns: dict[str, Any] = {
         "version": _VERSION,
         "format": "mds",
         "compression": None,
@@ -59,7 +59,7 @@ def write_split(
         else _equal_lengths(dataset.num_tokens(split), options["sequence_length"])
     )
     ids = IdStream(dataset, split, dtype)
-    shards = []
+    shards: list[dict[str, Any]] = []
     room = options["shard_bytes"] - 2 * _TABLE_BYTES - len(head)
     for number, samples in enumerate(_cut(lengths, dtype.itemsize, room)):
         name = f"shard.{number:05d}.mds"

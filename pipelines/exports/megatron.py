@@ -14,7 +14,7 @@ last (int64).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.files import ExportFiles, Written, convert_ids, write_array
+from pipelines.exports.files import ExportFiles, FormatOptions, Written, convert_ids, write_array
 from pipelines.storage.directory import HashingFile
 
 _MAGIC: Final = b"MMIDIDX\0\0"
@@ -32,7 +32,7 @@ _LONGEST: Final = 2**31 - 1
 
 
 def write_split(
-    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+    dataset: TokenDataset, split: str, files: ExportFiles, options: FormatOptions
 ) -> Written:
     """Write the two files of a split."""
     dtype = np.dtype(options["id_type"])

@@ -5,20 +5,19 @@ The files have the names that its `train.py` opens: `train.bin` and `val.bin`. I
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.files import ExportFiles, Written, convert_ids, write_array
+from pipelines.exports.files import ExportFiles, FormatOptions, Written, convert_ids, write_array
 
 _NAMES: Final = {"train": "train.bin", "validation": "val.bin"}
 
 
 def write_split(
-    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+    dataset: TokenDataset, split: str, files: ExportFiles, options: FormatOptions
 ) -> Written:
     """Write the file of a split."""
     dtype = np.dtype(options["id_type"])

@@ -7,7 +7,6 @@ can be mapped into memory: `numpy.load(path, mmap_mode="r")`.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.files import ExportFiles, Written, convert_ids, write_array
+from pipelines.exports.files import ExportFiles, FormatOptions, Written, convert_ids, write_array
 
 
 def write_split(
-    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+    dataset: TokenDataset, split: str, files: ExportFiles, options: FormatOptions
 ) -> Written:
     """Write the two arrays of a split."""
     dtype = np.dtype(options["id_type"])

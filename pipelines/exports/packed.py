@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.files import ExportFiles, Written
+from pipelines.exports.files import ExportFiles, FormatOptions, Written
 from pipelines.exports.packing import (
     PackedRows,
     Stretch,
@@ -31,12 +31,14 @@ _WINDOW_SHIFT: Final = 40
 
 
 def write_split(
-    dataset: TokenDataset, split: str, files: ExportFiles, options: Mapping[str, Any]
+    dataset: TokenDataset, split: str, files: ExportFiles, options: FormatOptions
 ) -> Written:
     """Write the packed rows of a split."""
+    length = options["sequence_length"]
+    assert length is not None, "the default is a number"
     shape = PackedShape(
         id_type=dataset.dtype.name,
-        sequence_length=options["sequence_length"],
+        sequence_length=length,
         window=options["packing_window"],
         pad_id=options["pad_id"],
         position_ids=options["position_ids"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
@@ -25,7 +25,7 @@ class ExportIdentity(Record):
 
     model_config = ConfigDict(extra="allow")
 
-    format: int
+    format: Annotated[int, Field(description="Version of the format of export.json.")]
     to: str
     split: str
     options: dict[str, Any]
@@ -38,28 +38,33 @@ class ExportManifest(ExportIdentity):
     splits: dict[str, dict[str, int]]
     files: Annotated[list[ExportedFile], Field(min_length=1)]
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the files."""
+        return [file.name for file in self.files]
+
+
+# "write": rows to an output file; "scatter": rows to a run; "gather": runs to an output file.
+Step: TypeAlias = Literal["write", "scatter", "gather"]
+
 
 class RowFileNote(TableEntry):
-    """Note of a written file of rows."""
+    """Note of a written file of rows, its entry in the manifest."""
 
     tokens: Number
 
 
-class WriteNote(Record):
-    """Note of a task that wrote a file in the order of the corpus."""
-
-    documents: Number
-    file: RowFileNote
-
-
-class GatherNote(Record):
-    """Note of a task that gathered a file from runs."""
-
-    file: RowFileNote
-
-
 class RunNote(Record):
-    """Note of a run. Earlier versions did not record its format."""
+    """Note of a run.
+
+    Attributes:
+        name: Name of the file.
+        bytes: Size of the file.
+        index: Offset of the index in the file: int64[buckets, flushes, 3], for each section its
+            offset, its length, and how many documents or packed rows begin in it.
+        flushes: Number of sections of a bucket.
+        format: Version of the format of runs, which earlier versions did not record.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -70,16 +75,52 @@ class RunNote(Record):
     format: int | None = None
 
 
-class ScatterNote(Record):
+class TaskNote(Record):
+    """Note of a finished task."""
+
+    step: ClassVar[Step]
+
+    @property
+    def made(self) -> RowFileNote | RunNote:
+        """The file that the task wrote."""
+        raise NotImplementedError
+
+
+class _FileNote(TaskNote):
+    """Note of a task that wrote an output file."""
+
+    file: RowFileNote
+
+    @property
+    def made(self) -> RowFileNote:
+        """The output file."""
+        return self.file
+
+
+class WriteNote(_FileNote):
+    """Note of a task that wrote a file in the order of the corpus."""
+
+    step: ClassVar[Step] = "write"
+
+    documents: Number
+
+
+class GatherNote(_FileNote):
+    """Note of a task that gathered a file from runs."""
+
+    step: ClassVar[Step] = "gather"
+
+
+class ScatterNote(TaskNote):
     """Note of a task that wrote a run."""
+
+    step: ClassVar[Step] = "scatter"
 
     documents: Number
     run: RunNote
     buckets: list[Number]
 
-
-NOTES: Final[dict[str, type[Record]]] = {
-    "write": WriteNote,
-    "gather": GatherNote,
-    "scatter": ScatterNote,
-}
+    @property
+    def made(self) -> RunNote:
+        """The run."""
+        return self.run

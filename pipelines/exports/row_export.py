@@ -8,28 +8,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from pipelines.dataset.reading import TokenDataset
-from pipelines.exports.files import ExportFiles, Written
-from pipelines.exports.records import NOTES
+from pipelines.exports.files import ExportFiles, FormatOptions, Written
+from pipelines.exports.records import (
+    ExportedFile,
+    GatherNote,
+    RowFileNote,
+    RunNote,
+    ScatterNote,
+    TaskNote,
+    WriteNote,
+)
 from pipelines.exports.row_tasks import (
     GatherTask,
     ReadTask,
     RowJob,
     Shape,
-    Step,
     Task,
     entry_name,
 )
-from pipelines.exports.shuffling import Run, bucket_bits
+from pipelines.exports.shuffling import bucket_bits, is_readable
 from pipelines.storage.directory import Directory
+
+_Note = TypeVar("_Note", bound=TaskNote)
 
 _FORMAT_VERSION: Final = "1"
 
@@ -42,7 +51,7 @@ def write_rows(
     dataset: TokenDataset,
     split: str,
     files: ExportFiles,
-    options: Mapping[str, Any],
+    options: FormatOptions,
     shape: Shape,
 ) -> Written:
     """Write the files of a split.
@@ -69,27 +78,28 @@ def write_rows(
     number = _number_of_files(dataset, split, options["files"])
     if job.seed is None:
         tasks = _plan_reading(dataset, split, shape, number)
-        entries = _finish_tasks(files, job, "write", tasks)
-        documents = sum(entry["documents"] for entry in entries)
+        made = _finish_tasks(files, job, WriteNote, tasks)
+        documents = sum(note.documents for note in made)
+        written = [note.file for note in made]
     else:
         size = dataset.num_tokens(split) * dataset.dtype.itemsize
         job = replace(job, bits=bucket_bits(size))
         tasks = _plan_reading(dataset, split, shape, -(-size // _RUN_BYTES))
-        scattered = _finish_tasks(files, job, "scatter", tasks)
-        documents = sum(entry["documents"] for entry in scattered)
-        job = replace(job, runs=tuple(Run(**entry["run"]) for entry in scattered))
-        buckets = np.array([entry["buckets"] for entry in scattered], np.int64).sum(axis=0)
-        entries = _finish_tasks(files, job, "gather", _plan_gathering(buckets, number))
-    written = [entry["file"] for entry in entries]
-    files.entries += written
+        scattered = _finish_tasks(files, job, ScatterNote, tasks)
+        documents = sum(note.documents for note in scattered)
+        job = replace(job, runs=tuple(note.run for note in scattered))
+        buckets = np.array([note.buckets for note in scattered], np.int64).sum(axis=0)
+        gathered = _finish_tasks(files, job, GatherNote, _plan_gathering(buckets, number))
+        written = [note.file for note in gathered]
+    files.entries += [ExportedFile(**file.fields()) for file in written]
     return Written(
         documents=documents,
-        tokens=sum(file["tokens"] for file in written),
-        facts={"rows": sum(file["rows"] for file in written), "files": len(written)},
+        tokens=sum(file.tokens for file in written),
+        facts={"rows": sum(file.rows for file in written), "files": len(written)},
     )
 
 
-def _metadata(dataset: TokenDataset, split: str, options: Mapping[str, Any]) -> dict[str, str]:
+def _metadata(dataset: TokenDataset, split: str, options: FormatOptions) -> dict[str, str]:
     export = {"dataset": dataset.fingerprint, "split": split, "options": dict(options)}
     return {
         "bpe.format": _FORMAT_VERSION,
@@ -147,41 +157,40 @@ def _plan_gathering(buckets: NDArray[np.int64], number: int) -> list[GatherTask]
 
 
 def _finish_tasks(
-    files: ExportFiles, job: RowJob, step: Step, tasks: Sequence[Task]
-) -> list[dict[str, Any]]:
-    """Do the unfinished tasks of a step. Return the entries of all tasks, in order."""
+    files: ExportFiles, job: RowJob, form: type[_Note], tasks: Sequence[Task]
+) -> list[_Note]:
+    """Do the unfinished tasks of the step with such notes. Return the notes of all, in order."""
     finished = {
-        index: entry
-        for index, entry in _finished(job, step, tasks).items()
-        if step == "scatter" or _has_checksum(job.destination, entry["file"])
+        index: note
+        for index, note in _finished(job, form, tasks).items()
+        if not isinstance(note.made, RowFileNote) or _has_checksum(job.destination, note.made)
     }
     left = [task for task in tasks if task.index not in finished]
     if left:
         from pipelines.exports.row_pipeline import run_tasks  # Beam takes a second to import
 
         job.work.create()
-        run_tasks(files, job, step, left)
-        finished = _finished(job, step, tasks)
+        run_tasks(files, job, form.step, left)
+        finished = _finished(job, form, tasks)
     return [finished[task.index] for task in tasks]
 
 
-def _finished(job: RowJob, step: Step, tasks: Sequence[Task]) -> dict[int, dict[str, Any]]:
-    """Return the entries of finished tasks by index: those whose files have the right size."""
+def _finished(job: RowJob, form: type[_Note], tasks: Sequence[Task]) -> dict[int, _Note]:
+    """Return the notes of finished tasks by index: those whose files have the right size."""
     noted = job.work.sizes()
-    present = noted if step == "scatter" else job.destination.sizes()
-    likely = [task for task in tasks if entry_name(job, step, task) in noted]
-    names = [entry_name(job, step, task) for task in likely]
-    entries = job.work.read_json_files(names, NOTES[step])
+    present = noted if form is ScatterNote else job.destination.sizes()
+    likely = [task for task in tasks if entry_name(job, form.step, task) in noted]
+    names = [entry_name(job, form.step, task) for task in likely]
     finished = {}
-    for task, entry in zip(likely, entries, strict=True):
-        if entry is not None and (step != "scatter" or Run.is_current(entry["run"])):
-            made = entry["run"] if step == "scatter" else entry["file"]
-            if present.get(made["name"]) == made["bytes"]:
-                finished[task.index] = entry
+    for task, note in zip(likely, form.load_files(job.work, names), strict=True):
+        if note is None or (isinstance(note.made, RunNote) and not is_readable(note.made)):
+            continue
+        if present.get(note.made.name) == note.made.bytes:
+            finished[task.index] = note
     return finished
 
 
-def _has_checksum(directory: Directory, file: Mapping[str, Any]) -> bool:
+def _has_checksum(directory: Directory, file: RowFileNote) -> bool:
     """Return True if a file that an interrupted export left has its checksum.
 
     On remote storage, reading the file would take as long as writing it again, so only the size is
@@ -189,6 +198,6 @@ def _has_checksum(directory: Directory, file: Mapping[str, Any]) -> bool:
     """
     if not directory.is_local:
         return True
-    with directory.local_path(file["name"]).open("rb") as data:
+    with directory.local_path(file.name).open("rb") as data:
         found: str = hashlib.file_digest(data, xxhash.xxh3_128).hexdigest()
-    return found == str(file["xxh3_128"])
+    return found == file.xxh3_128

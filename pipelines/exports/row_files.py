@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from pipelines.exports.records import RowFileNote
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import ParquetOutput
 
@@ -108,15 +109,15 @@ class RowFile(ParquetOutput):
         self._close({"rows": self.rows, "tokens": self.tokens})
 
     @property
-    def entry(self) -> dict[str, Any]:
+    def entry(self) -> RowFileNote:
         """Return the file's entry of the manifest, once the file is closed."""
-        return {
-            "name": self._name,
-            "rows": self.rows,
-            "tokens": self.tokens,
-            "bytes": self._file.size,
-            "xxh3_128": self._file.hexdigest,
-        }
+        return RowFileNote(
+            name=self._name,
+            rows=self.rows,
+            tokens=self.tokens,
+            bytes=self._file.size,
+            xxh3_128=self._file.hexdigest,
+        )
 
     def _write_row_group(self) -> None:
         # One chunk for each column: Arrow ends a page at the end of a chunk.

@@ -10,7 +10,8 @@ import apache_beam as beam
 from pipelines import runners
 from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.exports.files import ExportFiles
-from pipelines.exports.row_tasks import RowJob, Step, Task, do_task
+from pipelines.exports.records import Step
+from pipelines.exports.row_tasks import RowJob, Task, do_task
 from pipelines.runners import FAILURE
 
 

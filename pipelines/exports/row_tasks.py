@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset, TokenFile
 from pipelines.exports.files import WORK
+from pipelines.exports.records import GatherNote, RunNote, ScatterNote, Step, TaskNote, WriteNote
 from pipelines.exports.row_files import RowFile, RowFormat
 from pipelines.exports.sections import Section
-from pipelines.exports.shuffling import Run, RunFile, read_buckets
+from pipelines.exports.shuffling import RunFile, read_buckets
 from pipelines.manifest.names import token_file_name
 from pipelines.sorting.keys import order_keys
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
-
-# "write": rows to an output file; "scatter": rows to a run; "gather": runs to an output file.
-Step: TypeAlias = Literal["write", "scatter", "gather"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +92,7 @@ class RowJob:
     metadata: Mapping[str, str]
     seed: int | None = None
     bits: int = 0
-    runs: tuple[Run, ...] = ()
+    runs: tuple[RunNote, ...] = ()
 
     @property
     def work(self) -> Directory:
@@ -164,6 +162,7 @@ Task: TypeAlias = ReadTask | GatherTask
 def do_task(job: RowJob, step: Step, descriptor: bytes) -> str:
     """Do a task of a step and write its entry last. Return the entry's name."""
     task: Task
+    entry: TaskNote
     if step == "gather":
         task = GatherTask.from_bytes(descriptor)
         entry = gather_task(job, task)
@@ -171,7 +170,7 @@ def do_task(job: RowJob, step: Step, descriptor: bytes) -> str:
         task = ReadTask.from_bytes(descriptor)
         entry = write_task(job, task) if step == "write" else scatter_task(job, task)
     name = entry_name(job, step, task)
-    job.work.write_json(name, entry)
+    job.work.write_json(name, entry.to_json())
     return name
 
 
@@ -180,7 +179,7 @@ def entry_name(job: RowJob, step: Step, task: Task) -> str:
     return f"{job.split}-{step}-{task.index:05d}-of-{task.of:05d}.json"
 
 
-def write_task(job: RowJob, task: ReadTask) -> dict[str, Any]:
+def write_task(job: RowJob, task: ReadTask) -> WriteNote:
     """Write the rows of a task to its output file. Return the task's entry."""
     documents = 0
     with _output_file(job, task) as file:
@@ -189,10 +188,10 @@ def write_task(job: RowJob, task: ReadTask) -> dict[str, Any]:
             documents += rows.documents
         file.finish()
     progress.advance(file.tokens)
-    return {"documents": documents, "file": file.entry}
+    return WriteNote(documents=documents, file=file.entry)
 
 
-def scatter_task(job: RowJob, task: ReadTask) -> dict[str, Any]:
+def scatter_task(job: RowJob, task: ReadTask) -> ScatterNote:
     """Write the rows of a task to a run. Return the task's entry."""
     assert job.seed is not None
     documents = tokens = 0
@@ -203,12 +202,12 @@ def scatter_task(job: RowJob, task: ReadTask) -> dict[str, Any]:
             run.add(rows.table, order_keys(job.seed, job.split, rows.numbers), rows.begins)
             documents += rows.documents
             tokens += int(rows.table["num_tokens"].to_numpy().sum(dtype=np.int64))
-        content = run.finish()
+        note, buckets = run.finish()
     progress.advance(tokens // 2)  # gathering reports the other half
-    return {"documents": documents, **content}
+    return ScatterNote(documents=documents, run=note, buckets=buckets)
 
 
-def gather_task(job: RowJob, task: GatherTask) -> dict[str, Any]:
+def gather_task(job: RowJob, task: GatherTask) -> GatherNote:
     """Write the rows of an output file in the order of their keys. Return the task's entry."""
     skip, left = task.skip, task.count
     buckets = range(task.first_bucket, task.end_bucket)
@@ -222,7 +221,7 @@ def gather_task(job: RowJob, task: GatherTask) -> dict[str, Any]:
             skip = 0
         file.finish()
     progress.advance(file.tokens - file.tokens // 2)
-    return {"file": file.entry}
+    return GatherNote(file=file.entry)
 
 
 def _read_rows(job: RowJob, task: ReadTask) -> Iterator[NumberedRows]:

@@ -9,14 +9,14 @@ shuffles no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipelines.exports.records import RunNote
 from pipelines.sorting.arrow_lists import take_rows
 from pipelines.sorting.spill import (
     FORMAT_VERSION,
@@ -53,29 +53,9 @@ def bucket_bits(ids_bytes: int) -> int:
     return min(_MOST_BUCKET_BITS, (max(0, ids_bytes - 1) // BUCKET_BYTES).bit_length())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """Run that a map task wrote, as recorded in the task's entry.
-
-    Attributes:
-        name: Name of the file.
-        bytes: Size of the file.
-        index: Offset of the index in the file: int64[buckets, flushes, 3], for each section its
-            offset, its length, and how many documents or packed rows begin in it.
-        flushes: Number of sections of a bucket.
-        format: Version of the format of runs.
-    """
-
-    name: str
-    bytes: int
-    index: int
-    flushes: int
-    format: int
-
-    @staticmethod
-    def is_current(entry: Mapping[str, Any]) -> bool:
-        """Return True if this version can read a run, which another version may have written."""
-        return entry.get("format") == FORMAT_VERSION
+def is_readable(run: RunNote) -> bool:
+    """Return True if this version can read a run, which another version may have written."""
+    return run.format == FORMAT_VERSION
 
 
 class RunFile:
@@ -112,8 +92,8 @@ class RunFile:
         if self._pending_bytes >= self._flush_bytes:
             self._flush()
 
-    def finish(self) -> dict[str, Any]:
-        """Write the index. Return the values of `Run`, and the documents or rows of each bucket."""
+    def finish(self) -> tuple[RunNote, list[int]]:
+        """Write the index. Return the note of the run, and the documents or rows of each bucket."""
         if self._pending:
             self._flush()
         empty = np.zeros((0, 0, _INDEX_COLUMNS), np.int64)
@@ -121,16 +101,14 @@ class RunFile:
         begin = self._file.size
         if index.size:
             self._file.write(np.ascontiguousarray(index))
-        return {
-            "run": {
-                "name": self._name,
-                "bytes": self._file.size,
-                "index": begin,
-                "flushes": len(self._index),
-                "format": FORMAT_VERSION,
-            },
-            "buckets": index[:, :, 2].sum(axis=1).tolist() or [0] * (1 << self._bits),
-        }
+        run = RunNote(
+            name=self._name,
+            bytes=self._file.size,
+            index=begin,
+            flushes=len(self._index),
+            format=FORMAT_VERSION,
+        )
+        return run, index[:, :, 2].sum(axis=1).tolist() or [0] * (1 << self._bits)
 
     def _flush(self) -> None:
         table = pa.concat_tables(self._pending).combine_chunks()
@@ -176,7 +154,7 @@ class SortedBucket:
 
 
 def read_buckets(
-    directory: Directory, runs: Sequence[Run], schema: pa.Schema, buckets: range
+    directory: Directory, runs: Sequence[RunNote], schema: pa.Schema, buckets: range
 ) -> Iterator[SortedBucket]:
     """Yield the buckets that have rows.
 
@@ -201,7 +179,7 @@ def read_buckets(
             yield SortedBucket(directory, blocks)
 
 
-def _read_index(directory: Directory, run: Run, buckets: range) -> NDArray[np.int64]:
+def _read_index(directory: Directory, run: RunNote, buckets: range) -> NDArray[np.int64]:
     """Return the sections of the buckets: int64[buckets, flushes, 3]."""
     size = run.flushes * _INDEX_COLUMNS * np.dtype(np.int64).itemsize
     start = run.index + buckets.start * size

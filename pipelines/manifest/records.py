@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from bpe_core.short_repr import format_fields
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import DamagedOutputError
 from pipelines.storage.directory import Directory, json_bytes
@@ -51,6 +52,11 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def __repr__(self) -> str:
+        shown = (name for name, info in type(self).model_fields.items() if info.repr)
+        given = {name: getattr(self, name) for name in shown if name in self.model_fields_set}
+        return format_fields(type(self).__name__, given)
 
     def to_json(self, *keys: str) -> dict[str, Any]:
         """Return the JSON values of all keys that were given, or of these keys."""

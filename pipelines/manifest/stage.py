@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import pyarrow as pa
 from pydantic import ValidationError
 
+from bpe_core.short_repr import short_repr
 from pipelines.config.fingerprints import Difference, differences, fingerprint
 from pipelines.config.values import is_url
 from pipelines.errors import (
@@ -91,6 +92,7 @@ ENCODE: Final = Stage(name="encode", manifest=TokensManifest, may_grow=True)
 STAGES: Final[tuple[Stage[Any], ...]] = (COUNT, TRAIN, ENCODE)
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class Identity:
     """All that decides the bytes of a stage's output.

@@ -10,9 +10,9 @@ and before a character that is not a letter, mark or apostrophe, where no specia
 cut. Every named pattern except `none` has a boundary there, so pre-tokens and ids are those of the
 complete document (`bpe_core.reference.cut_places`). Whitespace-delimited words are cut only before
 white space. With a normalizer, both characters must be ones that it never changes: documents are
-cut in the source, so that chunks can be normalized separately. For the pattern `none` and for
-custom patterns no safe cut is known; such documents are read completely, up to
-`input.max_document_bytes`.
+cut in the source, so that chunks can be normalized separately. Compiled patterns, and vocabularies
+that are used without a pattern, say themselves where text may be cut. Where no safe cut is known,
+documents are read completely, up to `input.max_document_bytes`.
 """
 
 from __future__ import annotations

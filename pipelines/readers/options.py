@@ -9,7 +9,7 @@ from typing import Literal
 
 import xxhash
 
-from bpe_core._native import VocabularySplitter
+from bpe_core._native import Splitter
 from pipelines.errors import InputError
 from pipelines.readers.selection import ALL, Selection
 
@@ -84,10 +84,10 @@ class ReadOptions:
         special_tokens: tokens that no cut may split.
         token_flags: their flags, of `bpe_core.special_tokens.TOKEN_FLAGS`; no cut may change which
             tokens are found by them.
-        cut: long documents may be cut into chunks. False for the pattern `none` and others that
-            have no known safe cut: documents are read completely.
+        cut: long documents may be cut into chunks. False for patterns that have no known safe cut:
+            documents are read completely.
         pattern: split pattern, which defines where they may be cut.
-        splitter: what defines it instead of the pattern, for a tokenizer that merges characters.
+        splitter: what defines it instead of the pattern, for a tokenizer whose vocabulary does.
         normalizer, normalize_quotes: normalization that follows; documents are cut only where the
             normalized text can be cut too.
         cutting: identity of these cutting rules, from `hash_cutting_rules`.
@@ -114,7 +114,7 @@ class ReadOptions:
     token_flags: TokenFlags = ()
     cut: bool = True
     pattern: str = "gpt2"
-    splitter: VocabularySplitter | None = None
+    splitter: Splitter | None = None
     normalizer: str | None = None
     normalize_quotes: bool = False
     cutting: str = ""

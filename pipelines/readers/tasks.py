@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core._native import SpecialSet, VocabularySplitter
+from bpe_core._native import SpecialSet, Splitter
 from bpe_core.patterns import resolve_pattern
 from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
@@ -119,7 +119,7 @@ def source_readings(
     token_flags: Mapping[str, Collection[str]] | None = None,
     normalizer: str | None = None,
     normalize_quotes: bool = False,
-    splitter: VocabularySplitter | None = None,
+    splitter: Splitter | None = None,
     expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.

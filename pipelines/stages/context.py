@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -48,7 +48,7 @@ class BuildContext:
     inputs: Inputs
     output: Output
     lock: OutputLock
-    report: Report = field(default_factory=Report)
+    report: Report
     command: str
     beam_args: tuple[str, ...]
     no_wait: bool
@@ -85,6 +85,7 @@ class BuildContext:
             inputs=Inputs(config, output.root, tuple(redone), may_grow=command != "replay"),
             output=output,
             lock=lock,
+            report=Report(root),
             command=command,
             beam_args=tuple(beam_args),
             no_wait=no_wait,

@@ -48,9 +48,8 @@ def find_finished(context: BuildContext, stage: Stage[_M], identity: Identity) -
         OutputError: Another build holds the lock, or files are missing or not ours.
     """
     directory = context.output.of_stage(stage)
-    for _ in range(
-        2
-    ):  # again under the lock: another build may have finished the stage in the meantime
+    # Again under the lock: another build may have finished the stage in the meantime.
+    for _ in range(2):
         manifest = find_finished_manifest(stage, directory, identity, command=context.command)
         if manifest is not None and not _has_added_inputs(stage, identity, manifest):
             remove_remains(directory, context.lock.try_acquire)

@@ -12,14 +12,15 @@ from pipelines.manifest.models import CountsManifest, TokenizerManifest, TokensM
 from pipelines.manifest.stage import Stage
 from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildSummary, StageSummary
+from pipelines.storage.directory import Directory
 from pipelines.storage.locks import DetachedJob
 
 
 class Report:
     """Summary of a command so far."""
 
-    def __init__(self) -> None:
-        self.summary = BuildSummary()
+    def __init__(self, output: Directory) -> None:
+        self.summary = BuildSummary(output=output.url, storage_options=output.storage_options)
 
     def add_stage(self, stage: StageSummary) -> None:
         """Add the result of a stage, and show it."""

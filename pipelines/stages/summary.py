@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
 
-from pipelines.errors import PipelineError
+from bpe_core.short_repr import format_fields, short_repr
+from pipelines.errors import OutputError, PipelineError
 from pipelines.manifest.names import BASE
 from pipelines.stages.estimates import Estimate
+from pipelines.storage.directory import Directory
 from pipelines.storage.locks import DetachedJob
+from pipelines.tokenizers.files import Tokenizer, load_model, make_tokenizer
 
 StageState: TypeAlias = Literal[
     "done", "resumed", "already finished", "nothing to replay", "submitted"
 ]
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class PlannedFile:
     """Input file of a plan.
@@ -40,6 +44,7 @@ class PlannedFile:
     stop: int | None = None
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan:
     """Work of a build, planned from the sizes of its files.
@@ -96,6 +101,7 @@ class BuildPlan:
         return sum(file.bytes for file in self.files)
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class StageSummary:
     """Result of one stage.
@@ -127,11 +133,12 @@ class StageSummary:
         return self.bytes / seconds / 1e6 if self.bytes and seconds > 0 else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class BuildSummary:
     """Result of a command. Fields of stages that did not run are None.
 
     Attributes:
+        output: Path or URL of the output.
         documents: Number of documents of the input, including empty, rejected and unselected ones.
         bytes: Size of the text of these documents.
         framing_bytes: Size of separators and markup around the documents of text and JSON lines.
@@ -153,8 +160,15 @@ class BuildSummary:
         submitted: Job that continues without the launcher, if one was submitted.
         next_command: A command to try next; after a submission, once the job has finished.
         warnings: Warnings for the user, such as a corpus too small for the vocabulary.
+        storage_options: Options of the output's file system.
+
+    Example:
+        summary = pipelines.build("configs/quickstart.yaml")
+        print(summary.documents, summary.tokens, summary.seconds)
+        tokenizer = summary.load_tokenizer()
     """
 
+    output: str = ""
     documents: int | None = None
     bytes: int | None = None
     framing_bytes: int | None = None
@@ -177,3 +191,39 @@ class BuildSummary:
     submitted: DetachedJob | None = None
     next_command: str | None = None
     warnings: tuple[str, ...] = ()
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as JSON values; those of each stage with its rate."""
+        stages = [
+            {**asdict(stage), "megabytes_per_second": stage.megabytes_per_second}
+            for stage in self.stages
+        ]
+        values = {**asdict(self), "stages": stages}
+        del values["storage_options"]  # they may contain credentials
+        return values
+
+    def __repr__(self) -> str:
+        names = ("output", "documents", "rejects", "vocab_size", "tokens", "seconds")
+        return format_fields("BuildSummary", {name: getattr(self, name) for name in names})
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Return the path or URL of the tokenizer; None if the command did not get that far."""
+        return self.outputs.get("tokenizer")
+
+    def load_tokenizer(self) -> Tokenizer:
+        """Load the tokenizer that was trained, or that encoded the corpus.
+
+        Raises:
+            OutputError: There is none: the command did not get that far.
+            InputError: A file is damaged.
+        """
+        if self.tokenizer is None:
+            raise OutputError(
+                "There is no tokenizer yet.",
+                where=self.output,
+                hint="Run a command that trains, or wait for the submitted job.",
+            )
+        place = Directory(url=self.tokenizer, storage_options=dict(self.storage_options))
+        return make_tokenizer(load_model(place))

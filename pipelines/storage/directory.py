@@ -27,6 +27,7 @@ import fsspec
 import xxhash
 from pydantic import BaseModel, ValidationError
 
+from bpe_core.short_repr import short_repr
 from pipelines.errors import DamagedOutputError, OutputError
 from pipelines.storage import json_text
 from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, protocols
@@ -57,6 +58,7 @@ class Writable(Protocol):
         """Open a file to write, while the block runs."""
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class Directory:
     """Directory of the output, identified by a path or fsspec URL.

@@ -33,7 +33,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypedDict, cast
 
 from pipelines.errors import OutputError
 from pipelines.storage import uploads
@@ -52,6 +52,28 @@ _JOIN_SECONDS = 5.0
 # Starts of all locks, up to the value of the first key.
 _BEGINNINGS: Final = (b'{\n  "beats": ', b'{\n  "host": ')
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+
+class Holder(TypedDict, total=False):
+    """Content of the lock: the build that holds it. Only `owner` and `pid` are checked when read.
+
+    Attributes:
+        owner: Random id of the build.
+        host, pid, since: Where and since when it runs, for people.
+        process: Values that identify its process (`_process`).
+        beats: Number of changes of a lease.
+        job: The job that the lock was transferred to.
+        cut_short: Bytes of a truncated lock, which names no owner.
+    """
+
+    owner: str
+    host: str
+    pid: int
+    process: list[object] | None
+    since: str
+    beats: int
+    job: object
+    cut_short: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +113,8 @@ class Guard:
         """
         holder = _read(self.output)
         begun = time.monotonic()
-        while (
-            not holder and time.monotonic() - begun < uploads.AWAY_SECONDS
-        ):  # the lease may be in the middle of a renewal
+        # The lease may be in the middle of a renewal.
+        while not holder and time.monotonic() - begun < uploads.AWAY_SECONDS:
             time.sleep(uploads.AWAY_SECONDS / 10)
             holder = _read(self.output)
         if holder.get("owner") == self.owner:
@@ -194,9 +215,8 @@ class OutputLock:
                 self._output.remove_leftovers()
                 self._held.release()
         elif self._held is not None:
-            with suppress(
-                OutputError, OSError
-            ):  # report the error of the block rather than this one
+            # Report the error of the block rather than this one.
+            with suppress(OutputError, OSError):
                 self._held.release()
         self._held = None
 
@@ -221,7 +241,7 @@ class _Flock:
     """Lock of the system on the open file."""
 
     def __init__(
-        self, output: Directory, holder: Mapping[str, Any], *, patient: bool, take_over: bool
+        self, output: Directory, holder: Holder, *, patient: bool, take_over: bool
     ) -> None:
         self.after_job = False
         self._output = output
@@ -254,7 +274,7 @@ class _Flock:
                 raise
             os.close(file)
 
-    def _state(self, output: Directory, holder: Mapping[str, Any], take_over: bool) -> None:
+    def _state(self, output: Directory, holder: Holder, take_over: bool) -> None:
         if os.fstat(self._file).st_size:
             earlier = _read(output)  # do not overwrite a file that is not a lock
             self.after_job = _has_job(output, earlier, take_over=take_over)
@@ -274,7 +294,7 @@ class _Flock:
         finally:
             os.close(self._file)
 
-    def leave(self, holder: Mapping[str, Any]) -> None:
+    def leave(self, holder: Holder) -> None:
         # Atomically, since workers may be reading it.
         self._output.write_bytes(LOCK, _content(holder))
         os.close(self._file)
@@ -284,7 +304,7 @@ class _Lease:
     """File that is changed repeatedly while its build is alive."""
 
     def __init__(
-        self, output: Directory, holder: Mapping[str, Any], *, patient: bool, take_over: bool
+        self, output: Directory, holder: Holder, *, patient: bool, take_over: bool
     ) -> None:
         self.after_job = False
         self._output = output
@@ -299,7 +319,7 @@ class _Lease:
         self._thread.start()
 
     def _create(self, *, patient: bool, take_over: bool) -> None:
-        first: dict[str, Any] | None = None
+        first: Holder | None = None
         begun = time.monotonic()
         while not self._output.create_file(LOCK, _content(self._holder)):
             holder = _read(self._output)
@@ -337,7 +357,7 @@ class _Lease:
                 if not self._is_ours():
                     return
                 self._beats += 1
-                state = {**self._holder, "beats": self._beats}
+                state: Holder = {**self._holder, "beats": self._beats}
                 self._output.write_bytes(LOCK, _content(state))
 
     def _end(self) -> bool:
@@ -354,12 +374,12 @@ class _Lease:
         if self._end():
             self._output.remove(LOCK)
 
-    def leave(self, holder: Mapping[str, Any]) -> None:
+    def leave(self, holder: Holder) -> None:
         self._end()
         self._output.write_bytes(LOCK, _content(holder))
 
 
-def _this_build() -> dict[str, Any]:
+def _this_build() -> Holder:
     """Return the description of this build in the lock."""
     return {
         "owner": secrets.token_hex(16),
@@ -370,11 +390,11 @@ def _this_build() -> dict[str, Any]:
     }
 
 
-def _content(holder: Mapping[str, Any]) -> bytes:
+def _content(holder: Holder) -> bytes:
     return json.dumps(holder, indent=2, sort_keys=True).encode() + b"\n"
 
 
-def _read(output: Directory) -> dict[str, Any]:
+def _read(output: Directory) -> Holder:
     """Return the content of the lock, empty if it is missing or being written.
 
     A full disk or a loss of power may leave only the start of a lock. This names no owner, so only
@@ -399,10 +419,10 @@ def _read(output: Directory) -> dict[str, Any]:
             where=output.path(LOCK),
             hint="Move the file elsewhere, or choose another output.",
         )
-    return holder
+    return cast(Holder, holder)
 
 
-def _is_lock(holder: Mapping[str, Any]) -> bool:
+def _is_lock(holder: Mapping[str, object]) -> bool:
     return isinstance(holder.get("owner"), str) and isinstance(holder.get("pid"), int)
 
 
@@ -420,7 +440,7 @@ def _process(pid: int) -> list[object] | None:
     return None
 
 
-def _is_alive(holder: Mapping[str, Any]) -> bool | None:
+def _is_alive(holder: Holder) -> bool | None:
     """Return True if the holder of a lease is running, False if not, None if only time can show."""
     here, there = _process(os.getpid()), holder.get("process")
     if here is None or not isinstance(there, list) or there[:2] != here[:2]:
@@ -428,13 +448,13 @@ def _is_alive(holder: Mapping[str, Any]) -> bool | None:
     return _process(holder["pid"]) == there
 
 
-def _described(holder: Mapping[str, Any]) -> str:
+def _described(holder: Holder) -> str:
     if "pid" not in holder:
         return "a truncated lock"
     return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
 
 
-def _has_job(output: Directory, holder: Mapping[str, Any], *, take_over: bool) -> bool:
+def _has_job(output: Directory, holder: Holder, *, take_over: bool) -> bool:
     """Return True if a lock was transferred to a job, and may be taken from it.
 
     Raises:
@@ -458,7 +478,7 @@ def _has_job(output: Directory, holder: Mapping[str, Any], *, take_over: bool) -
     )
 
 
-def _held_by(output: Directory, holder: Mapping[str, Any]) -> OutputError:
+def _held_by(output: Directory, holder: Holder) -> OutputError:
     return OutputError(
         "Another build is writing to this output.",
         found=_described(holder) if holder else "a build that has just started",

@@ -14,6 +14,7 @@ from typing import Any, Final
 import fsspec
 from fsspec.utils import glob_translate
 
+from bpe_core.short_repr import short_repr
 from pipelines.config import SourceConfig
 from pipelines.config.values import is_url, protocol_of, unescape, wildcard_in
 from pipelines.errors import InputError, shortened
@@ -53,6 +54,7 @@ class NoInputError(InputError):
     """A pattern of the input matches no file."""
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFile:
     """File of the input, as found when the work was planned.

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import xxhash
 
+from bpe_core.short_repr import short_repr
 from pipelines.config import SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.tasks.listing import InputFile
@@ -50,6 +51,7 @@ class FileFormat(Protocol):
         """Return the separator of text documents, or None if each file is one document."""
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
     """Documents that start in the bytes [start, end) of the file with index `file`."""
@@ -59,6 +61,7 @@ class Range:
     end: int
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """Consecutive ranges of one source, with the sum of their bytes as `size`."""
@@ -68,6 +71,7 @@ class Task:
     size: int
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """All files and all tasks. An index of a file or a task is its position in these tuples."""

@@ -25,6 +25,7 @@ from bpe_core.formats.sentencepiece import sentencepiece_bytes
 from bpe_core.formats.tiktoken_call import call_name, tiktoken_call
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
+from bpe_core.short_repr import short_repr
 from pipelines.errors import ConfigError, OutputError
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.peer_check import Checked, check_with_library
@@ -34,6 +35,7 @@ from pipelines.tokenizers.sources import SourceOptions, input_errors, read_sourc
 __all__ = ["Conversion", "Request", "convert", "format_conversion"]
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """Conversion to be made.
@@ -59,6 +61,7 @@ class Request:
     sample: str | None = None
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
     """Result of a conversion.

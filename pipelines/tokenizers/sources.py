@@ -27,6 +27,7 @@ from bpe_core.formats.reading import merges_name
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS, resolve_pattern
 from bpe_core.pretrained import choose_files, companions
+from bpe_core.short_repr import short_repr
 from pipelines.config.values import is_url
 from pipelines.errors import ConfigError, InputError
 from pipelines.storage.directory import Directory
@@ -72,6 +73,7 @@ class SourceFile:
     xxh3_128: str
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class ReadSource:
     """A tokenizer that was read from a source.

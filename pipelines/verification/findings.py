@@ -6,10 +6,11 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from bpe_core.cores import usable_cores
+from bpe_core.short_repr import short_repr
 from pipelines.console import progress
 from pipelines.manifest.models import TokensManifest
 
@@ -24,6 +25,7 @@ class Problem:
     message: str
 
 
+@short_repr
 @dataclass(kw_only=True)
 class Verification:
     """Result of a verification: the extent of the checks, and the problems.
@@ -49,6 +51,10 @@ class Verification:
     documents: int | None = None
     unread_tasks: int = 0
     problems: list[Problem] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as JSON values, and whether the output is intact."""
+        return {"intact": not self.problems, **asdict(self)}
 
     def __str__(self) -> str:
         """Return the result as text."""

@@ -8,6 +8,7 @@ with a wrong checksum is not parsed. Files are verified in parallel, a row group
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ import pyarrow as pa
 from bpe_core.errors import BpeError
 from pipelines.dataset.reading import TokenDataset, find_model
 from pipelines.errors import InputError, to_one_line
-from pipelines.exports.export import BEGUN
+from pipelines.exports.export import BEGUN, output_directory
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.manifest.models import MANIFESTS, TokensManifest
 from pipelines.manifest.names import MANIFEST, RUN
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    output: Directory,
+    output: Directory | str | os.PathLike[str],
     *,
     against: str | None = None,
     tokenizer: str | None = None,
@@ -48,7 +49,7 @@ def verify(
     """Verify all finished stages of a build, or the files of an export.
 
     Args:
-        output: output of the build, or destination of the export.
+        output: output of the build, or destination of the export; a path is a local one or a URL.
         against: path or URL of a copy of a manifest, which must equal that of the same stage.
         tokenizer: directory of the tokenizer, or None for `tokenizer/` in the output, else the
             location known to the build.
@@ -59,7 +60,13 @@ def verify(
     Raises:
         InputError: there is no build, `against` is not a manifest, or an input file is missing.
         ConfigError: the tokenizer is missing.
+
+    Example:
+        found = pipelines.verify("out/quickstart")
+        assert not found.problems, found
     """
+    if not isinstance(output, Directory):
+        output = output_directory(os.fspath(output), None)
     findings = Findings(Verification(output=output.url))
     if not {MANIFEST_OF_EXPORT, BEGUN}.isdisjoint(output.sizes()) and not any(
         (output / stage).sizes() for stage in MANIFESTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bpe_core.short_repr import short_repr
 from pipelines.manifest.names import BASE
 from pipelines.readers.tasks import SourceReading
 from pipelines.storage.directory import Directory
@@ -13,6 +14,7 @@ ENTRIES: Final = "_tasks"
 FORMAT_VERSION: Final = "1"
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class EncodeJob:
     """Rules of encoding the tasks of a build. Small, since every worker receives them.

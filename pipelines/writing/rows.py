@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bpe_core.short_repr import short_repr
 from pipelines.batches import DocumentBatch
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenRows:
     """Encoded documents, or chunks of long ones: row i is ids[offsets[i]:offsets[i + 1]].

@@ -15,10 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
-from character_support import FALLBACKS, STEPS, character_json
+from character_support import FALLBACKS, STEPS, character_json, read_json
 from core_support import INVALID_UTF8
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,14 +89,7 @@ PUBLISHED = sorted(Path(os.environ.get("PUBLISHED_TOKENIZERS", "-")).glob("*/tok
 @cache
 def peers(steps: str, fallback: str) -> tuple[BPETokenizer, Tokenizer]:
     text = json.dumps(character_json(steps, fallback))
-    return _read(text), Tokenizer.from_str(text)
-
-
-def _read(text: str) -> BPETokenizer:
-    location = "memory://character-merges/tokenizer.json"
-    with fsspec.open(location, "w") as file:
-        file.write(text)
-    return BPETokenizer.from_huggingface(location)
+    return read_json(text), Tokenizer.from_str(text)
 
 
 def check(ours: BPETokenizer, theirs: Tokenizer, texts: Sequence[str]) -> None:
@@ -231,7 +223,7 @@ def test_offsets_are_given_unless_special_tokens_take_white_space() -> None:
     others = [t for t in content["added_tokens"] if not t["content"].isspace()]
     content["added_tokens"] = others
     token["rstrip"] = True
-    tokenizer = _read(json.dumps(content))
+    tokenizer = read_json(json.dumps(content))
     ids, offsets = tokenizer.encode_with_offsets("the</s>the Ω")
     assert ids.tolist() == tokenizer.encode("the</s>the Ω")
     assert offsets[-1] == len("the</s>the Ω")
@@ -326,18 +318,18 @@ def test_what_would_change_ids_is_refused_by_name(changes: dict[str, Any], messa
             target = target[name]
         target[last] = value
     with pytest.raises(FormatError, match=message):
-        _read(json.dumps(root))
+        read_json(json.dumps(root))
 
 
 def test_an_unknown_token_that_is_also_text_is_no_matter_beside_bytes() -> None:
     root = character_json("llama", "bytes")
     root["model"]["unk_token"] = "a"
     text = json.dumps(root)
-    check(_read(text), Tokenizer.from_str(text), [*FRAGMENTS, "a", "aaaa", "cat and aa", "日a"])
+    check(read_json(text), Tokenizer.from_str(text), [*FRAGMENTS, "a", "aaaa", "cat and aa", "日a"])
 
 
 def test_a_normalized_added_token_is_refused_beside_a_normalizer() -> None:
     root = character_json("llama", "bytes")
     root["added_tokens"][0]["normalized"] = True
     with pytest.raises(FormatError, match="'normalized' of '<s>'"):
-        _read(json.dumps(root))
+        read_json(json.dumps(root))

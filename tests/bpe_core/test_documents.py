@@ -388,6 +388,15 @@ def test_a_cut_needs_to_see_far_enough_ahead() -> None:
     assert _native.safe_cut(b"a" * 18, False, 6, specials) is None
 
 
+@pytest.mark.parametrize("letter", ["é", "字"])
+def test_bytes_before_a_text_are_not_part_of_it(letter: str) -> None:
+    """The text begins with continuation bytes; with the byte before it they are a letter."""
+    whole = memoryview(f"{letter} xa b".encode())
+    first = len(letter.encode()) - 1
+    assert _native.safe_cut(whole, True, first + 1, special_set([])) == first + 1
+    assert _native.safe_cut(whole[1:], True, first, special_set([])) == first + 3
+
+
 def test_a_cut_may_touch_a_special_token_but_not_split_it() -> None:
     specials = special_set(["a b"])
     assert _native.safe_cut(b"xa b c", True, 3, specials) == 4

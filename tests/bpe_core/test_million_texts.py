@@ -29,7 +29,7 @@ from bpe_core import BPETokenizer, count_pretokens, formats, train_from_counts
 from bpe_core.formats.huggingface import huggingface_bytes
 from bpe_core.formats.ranks import tiktoken_bytes
 
-TEXTS_OF_EACH = 1_000_000 if PROFILE == "nightly" else 1000
+TEXTS_OF_EACH = 1_000_000 if PROFILE == "nightly" else 500
 BATCH = 50_000
 DECK = 1 << 16
 MOST_PIECES = 14

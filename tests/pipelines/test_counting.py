@@ -41,6 +41,7 @@ from pipelines.counting.commits import (
 from pipelines.counting.jobs import CountJob
 from pipelines.counting.load import load_counts
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
+from pipelines.manifest.notes import CommitNote
 from pipelines.readers.tasks import TaskWork
 
 DOCUMENTS = {f"{name}.txt": some_text(40, start=40 * i) for i, name in enumerate("abc")}
@@ -580,7 +581,7 @@ def test_a_shard_is_written_from_every_task_once_and_from_nothing_else(
     for attempt in attempts:
         list(count_tasks(attempt, numbers.sample(works, len(works))))
     commits = [
-        counting.Commit.from_json(path.name, json.loads(path.read_bytes()))
+        counting.Commit.of_note(path.name, CommitNote.parse(path.read_bytes(), path.name))
         for path in commits_of(job)
     ]
     for _ in range(30):

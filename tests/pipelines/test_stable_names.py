@@ -1,8 +1,10 @@
-"""Names that users have written down: imports, commands, keys, files. They stay."""
+"""Names that users have written down: imports, commands, keys, files; and what objects show."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,20 +12,27 @@ from typing import Any
 
 import pytest
 import typer.main
+from pydantic import BaseModel
 
+from bpe_core.short_repr import MOST_CHARACTERS
 from pipelines.cli import app
 from pipelines.counting import shard_name
-from pipelines.manifest import names
+from pipelines.dataset.reading import TokenDataset
+from pipelines.exports.export import Exported
+from pipelines.manifest import models, names
+from pipelines.stages import summary
+from pipelines.tokenizers.conversion import Conversion
+from pipelines.verification.findings import Verification
 
 ROOT = Path(__file__).parents[2]
 
 IMPORTS = {
-    "pipelines": "CountPretokens EncodeDocuments ReadDocuments WriteTokenShards",
+    "pipelines": "CountPretokens EncodeDocuments ReadDocuments WriteTokenShards build plan verify",
     "pipelines.accounting": "check_accounts",
     "pipelines.batches": "DocumentBatch Reject",
     "pipelines.build": "build count encode plan replay train",
     "pipelines.cli": "main",
-    "pipelines.config": "BeamConfig BuildConfig SourceConfig load_config",
+    "pipelines.config": "BeamConfig BuildConfig SourceConfig load_config read_config",
     "pipelines.counting": "CountJob Section TaskCounter count_tasks load_counts merge_shard "
     "read_commit shard_name usable_commits write_shard",
     "pipelines.dataset.inspection": "Inspector",
@@ -47,7 +56,8 @@ IMPORTS = {
 }
 
 COMMANDS = """
-plan count train encode build replay convert tokenize count-tokens export verify inspect report
+plan count train encode build replay convert tokenize count-tokens export verify inspect
+report schema
 """
 
 KEYS = """
@@ -103,3 +113,47 @@ def test_files_on_disk() -> None:
     assert names.statistics_file_name("add001") == "statistics-add001.parquet"
     assert shard_name(3, 12) == "shard-00003-of-00012.parquet"
     assert names.task_name(3, 12) == "00003-of-00012"
+
+
+# --- short representations
+
+
+LONG = ["a long text " * 100] * 1000
+
+
+def public_classes() -> set[type]:
+    """The classes that are imported from documented places, and those of their results."""
+    named = {
+        value
+        for module, listed in IMPORTS.items()
+        for name in listed.split()
+        if inspect.isclass(value := getattr(importlib.import_module(module), name))
+    }
+    results = {TokenDataset, Exported, Conversion, Verification}
+    for module in (models, summary):
+        results |= {
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value) and value.__module__ == module.__name__
+        }
+    return {value for value in named | results if not issubclass(value, Exception)}
+
+
+def _shows_fields(owner: type) -> bool:
+    return dataclasses.is_dataclass(owner) or issubclass(owner, BaseModel)
+
+
+def with_long_fields(owner: Any) -> object:
+    if issubclass(owner, BaseModel):
+        return owner.model_construct(**dict.fromkeys(owner.model_fields, LONG))
+    instance = object.__new__(owner)
+    for field in dataclasses.fields(owner):
+        object.__setattr__(instance, field.name, LONG)
+    return instance
+
+
+def test_public_objects_have_a_short_repr() -> None:
+    found = [owner for owner in public_classes() if _shows_fields(owner)]
+    assert len(found) > 20
+    for owner in found:
+        assert len(repr(with_long_fields(owner))) <= MOST_CHARACTERS, owner

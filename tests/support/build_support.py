@@ -27,6 +27,7 @@ from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import InputFile, list_files
 from pipelines.tasks.plan import Plan, plan_tasks
+from pipelines.tokenizers.files import cutting_rules
 from pipelines.writing.jobs import EncodeJob
 
 ROOT = Path(__file__).parents[2]
@@ -164,7 +165,7 @@ def encode_job(config: BuildConfig, tokenizer: Path, fingerprint: str, **changes
         "special_tokens_in_text": config.encode.special_tokens_in_text,
         "id_type": "uint16" if model.max_id < 1 << 16 else "uint32",
         "validation_fraction": config.encode.validation_fraction,
-        "readings": source_readings(config.input, model.pattern, tuple(model.special_tokens)),
+        "readings": source_readings(config.input, **cutting_rules(model)),
     }
     return EncodeJob(**{**values, **changes})
 

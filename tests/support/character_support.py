@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import fsspec
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from bpe_core import BPETokenizer
 from bpe_core.formats.characters import BYTE_TOKENS
 
 SPECIALS = ["<unk>", "<s>", "</s>"]
@@ -124,6 +126,14 @@ def character_json(
             "merges": [list(pair) for pair in merges],
         },
     }
+
+
+def read_json(text: str) -> BPETokenizer:
+    """Return the tokenizer of a tokenizer.json with this text."""
+    location = "memory://character-merges/tokenizer.json"
+    with fsspec.open(location, "w") as file:
+        file.write(text)
+    return BPETokenizer.from_huggingface(location)
 
 
 @cache

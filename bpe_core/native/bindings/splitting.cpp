@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "byte_splitter.hpp"
 #include "vocabulary_splitter.hpp"
 
 namespace bpe {
@@ -68,6 +69,16 @@ void bind_splitting(py::module_& m) {
       .def(py::init(&make_vocabulary_splitter), "characters"_a, "tokens"_a, "offsets"_a,
            "split_before_space"_a, "unknown"_a)
       .def(py::pickle(&state_of, &from_state));
+  py::class_<ByteSplitter, Splitter, std::shared_ptr<ByteSplitter>>(m, "ByteSplitter")
+      .def(py::init([](const py::array_t<uint64_t, py::array::c_style>& joined) {
+             return std::make_shared<ByteSplitter>(
+                 std::vector<uint64_t>(joined.data(), joined.data() + joined.size()));
+           }),
+           "joined"_a)
+      .def(py::pickle([](const ByteSplitter& splitter) { return to_bytes(splitter.joined()); },
+                      [](const py::bytes& state) {
+                        return std::make_shared<ByteSplitter>(from_bytes<uint64_t>(state));
+                      }));
 }
 
 }  // namespace bpe

@@ -54,7 +54,7 @@ bool append_bytes_of(PyObject* text, std::vector<uint8_t>& bytes) {
 }
 
 // (ids int64[n] ascending, buffer, offsets int32[n + 1]): the entries of a vocabulary in stand-ins
-// that are not left out. None if one is no such entry, or an id stands twice.
+// that are not left out. None if an entry is not of this kind, or an id occurs twice.
 py::object entries_in_stand_ins(const py::dict& entries, const py::object& left_out,
                                 int64_t max_id) {
   struct Entry {
@@ -97,7 +97,7 @@ py::object entries_in_stand_ins(const py::dict& entries, const py::object& left_
                         to_array(std::move(offsets)));
 }
 
-// The first merge whose sides, tokens by index, do not make its result; -1 if there is none.
+// The first merge whose sides, tokens by index, do not make its result, or -1.
 int64_t find_wrong_merge(const py::buffer& buffer, const Int64Array& offsets,
                          const Int64Array& left, const Int64Array& right,
                          const Int64Array& result) {

@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from build_support import EXAMPLES, PACKAGES, ROOT
+
+from bpe_core import (
+    BPETokenizer,
+    count_pretokens,
+    train_characters_from_counts,
+    train_from_counts,
+)
+from bpe_core.patterns import resolve_pattern
 
 MiB = 1 << 20
 MB = 1_000_000
@@ -50,8 +59,6 @@ print(json.dumps([begin, peak(), documents]))
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from bpe_core import count_pretokens, train_from_counts
-
     directory = tmp_path_factory.mktemp("tokenizer")
     train_from_counts(count_pretokens([text(MB).encode()]), 1000).tokenizer().save(directory)
     return directory
@@ -113,6 +120,34 @@ def test_memory_does_not_grow_with_a_document_of_2_gb(tmp_path: Path, tokenizer:
     small, large = growths_of_a_document(tmp_path, tokenizer, 400 * MB, 2000 * MB)
     print(f"\n400 MB: {small / MiB:.0f} MiB; 2 GB: {large / MiB:.0f} MiB")
     assert large < 1.1 * small + 16 * MiB
+
+
+def train_automaton(sample: bytes) -> BPETokenizer:
+    """Train with a pattern that is compiled: letters with marks, single digits, symbols."""
+    pattern = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+    assert resolve_pattern(pattern).tier == "automaton"
+    return train_from_counts(count_pretokens([sample], pattern=pattern), 1000).tokenizer()
+
+
+def train_characters(sample: bytes) -> BPETokenizer:
+    return train_characters_from_counts(count_pretokens([sample]), 1000).tokenizer()
+
+
+def train_without_pattern(sample: bytes) -> BPETokenizer:
+    counts = count_pretokens([sample[:100_000]], pattern="none")
+    return train_from_counts(counts, 1000).tokenizer()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("train", [train_automaton, train_characters, train_without_pattern])
+def test_memory_does_not_grow_with_a_document_of_400_mb(
+    train: Callable[[bytes], BPETokenizer], tmp_path: Path
+) -> None:
+    train(text(MB).encode()).save(tmp_path / "tokenizer")
+    small, large = growths_of_a_document(tmp_path, tmp_path / "tokenizer", 40 * MB, 400 * MB)
+    print(f"\n{train.__name__}: 40 MB: {small / MiB:.0f} MiB; 400 MB: {large / MiB:.0f} MiB")
+    assert large < 1.25 * small + 16 * MiB
+    assert large < 256 * MiB
 
 
 def growth_of_lines(tmp_path: Path, tokenizer: Path, form: str, lines: int) -> int:

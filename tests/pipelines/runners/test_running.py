@@ -54,12 +54,12 @@ def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_the_command_shows_none_of_beams_warnings_at_import() -> None:
-    code = (
-        "from pipelines.cli.process import silence_apitools_warning\n"
-        "silence_apitools_warning()\nimport pipelines.runners"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+        [sys.executable, "-c", "import pipelines.runners"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
     )
     assert (done.stdout, done.stderr) == ("", "")
 

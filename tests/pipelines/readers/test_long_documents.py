@@ -1,4 +1,4 @@
-"""Long documents are cut only where no flag of an added token reaches across."""
+"""Chunks of a long document have the ids of the whole: flags of added tokens, the pattern none."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from added_tokens import CHARACTERS, SETS, library, read
-from build_support import config_for, with_small_pieces, works_of
+from build_support import EXAMPLES, config_for, with_small_pieces, works_of
 from profiles import times
 from tokenizers import AddedToken, Regex, pre_tokenizers
 
-from bpe_core import BPETokenizer
+from bpe_core import BPETokenizer, train_bpe
+from bpe_core.model import TokenizerModel
 from pipelines.readers.tasks import read_task, source_readings
 from pipelines.tokenizers.files import cutting_rules
 from pipelines.writing.encoder import DocumentEncoder
@@ -63,7 +64,7 @@ def test_chunks_have_the_ids_of_the_whole(
 ) -> None:
     tokenizer = read(library(SETS[name], normalizer), tmp_path)
     rng = random.Random(name)
-    for i in range(times(0.2)):
+    for i in range(times(0.1)):
         check(tokenizer, random_text(rng, SETS[name], 800), tmp_path / str(i), 8)
 
 
@@ -90,3 +91,23 @@ def test_white_space_of_any_length_is_not_cut_from_the_token_that_takes_it(tmp_p
     run = " " * 5000
     check(tokenizer, f"a.{run}<|im_end|>{run}b. c, d", tmp_path / "a", 1)
     check(tokenizer, f"a{run}b{run}<|im_sep|>{run}c d", tmp_path / "b", 2)
+
+
+@pytest.mark.parametrize("normalizer", [None, "nfc"])
+def test_the_pattern_none_is_cut_where_no_token_crosses(
+    normalizer: str | None, tmp_path: Path
+) -> None:
+    text = "".join(path.read_text()[:3000] for path in sorted(EXAMPLES.glob("*.txt")))
+    (tmp_path / "text").write_text(text)
+    vocab, merges = train_bpe(tmp_path / "text", 600, ["<s>"], pattern="none")
+    tokenizer = BPETokenizer(vocab, merges, ["<s>"], pattern="none", normalizer=normalizer)
+    check(tokenizer, f"{text}<s>{text} e\u0301 漢字", tmp_path, 50)
+
+
+def test_a_document_without_cuts_is_held_whole(tmp_path: Path) -> None:
+    tokens = [(i, bytes([i])) for i in range(256)] + [(256, b"ab"), (257, b"ba")]
+    model = TokenizerModel.from_tokens(tokens, [(97, 98, 256), (98, 97, 257)], pattern="none")
+    check(BPETokenizer.from_model(model), "ab" * 500, tmp_path, 1)
+    whole = TokenizerModel.from_tokens(tokens, [], pattern="none", ignore_merges=True)
+    (options,) = source_readings(config_for(tmp_path).input, **cutting_rules(whole))
+    assert not options.options.cut
