@@ -86,6 +86,25 @@ def test_chunks_of_single_spaces_have_the_ids_of_the_whole(
         check(tokenizer, random_text(rng, [token], 800), tmp_path / str(i), 8)
 
 
+@pytest.mark.parametrize("use_regex", [True, False])
+@pytest.mark.parametrize("name", ["phi3", "phi4", "words", "mixed"])
+def test_chunks_get_no_space_in_front_that_the_whole_has_not(
+    name: str, use_regex: bool, tmp_path: Path
+) -> None:
+    made = library(SETS[name])
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=use_regex)
+    tokenizer = read(made, tmp_path)
+    assert tokenizer.model.prefix_space
+    rng = random.Random(name)
+    text = random_text(rng, SETS[name], 800)
+    check(tokenizer, text, tmp_path, 1 if name == "mixed" else 5)
+    tokens = [token.content for token in SETS[name]]
+    dense = "".join(rng.choices([*tokens, "b", "cc."], k=20_000))
+    for whole in (text, dense):
+        parts = (whole[i : i + 1000] for i in range(0, len(whole), 1000))
+        assert list(tokenizer.encode_iterable(parts)) == tokenizer.encode(whole)
+
+
 def test_white_space_of_any_length_is_not_cut_from_the_token_that_takes_it(tmp_path: Path) -> None:
     tokenizer = read(library(SETS["phi4"]), tmp_path)
     run = " " * 5000
