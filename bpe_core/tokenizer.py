@@ -741,7 +741,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
 
         Raises:
             UnknownTokenError: the vocabulary does not have an id.
-            TypeError: the argument is no sequence of ids in one dimension.
+            TypeError: the argument is not a one-dimensional sequence of ids.
         """
         data = b"".join(self._tokens.to_bytes(ids))
         characters = self._model.characters

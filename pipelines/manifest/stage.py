@@ -377,7 +377,7 @@ def read_commits(
 
 
 def read_task_rule(output: Directory, redone: Collection[Stage[Any]] = ()) -> TaskRule:
-    """Return the rule by which an unfinished stage has cut its files; the newest if there is none.
+    """Return the rule by which an unfinished stage cut its files; without such a stage, the newest.
 
     Args:
         output: output of the build.
@@ -583,7 +583,7 @@ def _unrecorded_files(
     if not ours:
         return _foreign_files(directory, names)
     return OutputError(
-        "The output directory has files of a build, and nothing says of which.",
+        "The output directory has files of a build that left no record.",
         expected=f"{MANIFEST}, or {PLAN} of a build that was interrupted",
         found=", ".join(ours[:_FILES_SHOWN]),
         where=directory.url,
