@@ -120,10 +120,12 @@ def source_readings(
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
+    expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.
 
     Long documents are cut as pattern and normalizer allow, or a splitter instead of the pattern.
+    For `expect_fields` see `ReadOptions`.
     """
     resolved = resolve_pattern(pattern)
     splits = resolved.regex if splitter is None else pickle.dumps(splitter).hex()
@@ -154,6 +156,7 @@ def source_readings(
                 cutting=cutting,
                 max_document_bytes=source.max_document_bytes,
                 keep_readable=source.max_bad_files > 0,
+                expect_fields=expect_fields,
             ),
             storage_options=source.storage_options,
             max_bad_files=source.max_bad_files,

@@ -65,13 +65,20 @@ def count_job(
         checkpoint_bytes=config.counts.checkpoint_bytes,
         max_pretoken_bytes=config.counts.max_pretoken_bytes,
         on_long_pretoken=config.counts.on_long_pretoken,
-        readings=source_readings(
-            config.input,
-            tokenizer.effective_pattern,
-            tokenizer.special_tokens,
-            normalizer=tokenizer.normalization_form,
-            normalize_quotes=tokenizer.normalize_quotes,
-        ),
+        readings=count_readings(config),
+    )
+
+
+def count_readings(config: BuildConfig) -> tuple[SourceReading, ...]:
+    """Return the settings for reading each source to count it."""
+    tokenizer = config.tokenizer
+    return source_readings(
+        config.input,
+        tokenizer.effective_pattern,
+        tokenizer.special_tokens,
+        normalizer=tokenizer.normalization_form,
+        normalize_quotes=tokenizer.normalize_quotes,
+        expect_fields=config.encode.max_reject_fraction < 1,
     )
 
 
@@ -122,7 +129,11 @@ def encode_configuration(config: BuildConfig, model: Model) -> dict[str, Any]:
 
 def encode_readings(config: BuildConfig, model: Model) -> tuple[SourceReading, ...]:
     """Return the settings for reading each source to encode it with a tokenizer."""
-    return source_readings(config.input, **cutting_rules(model))
+    return source_readings(
+        config.input,
+        **cutting_rules(model),
+        expect_fields=config.encode.max_reject_fraction < 1,
+    )
 
 
 def load_model(encoder: Directory) -> Model:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.storage.directory import Directory
+from pipelines.storage.directory import Writable
 from pipelines.storage.parquet import ParquetOutput
 from pipelines.writing.rows import TokenRows, encode_sources
 
@@ -30,7 +30,7 @@ class TokenFile(ParquetOutput):
     """
 
     def __init__(
-        self, directory: Directory, name: str, columns: pa.Schema, metadata: Mapping[str, str]
+        self, directory: Writable, name: str, columns: pa.Schema, metadata: Mapping[str, str]
     ) -> None:
         super().__init__(directory, name, columns, metadata, use_dictionary=["source"])
         self._schema = columns
