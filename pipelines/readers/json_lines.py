@@ -102,10 +102,10 @@ class JsonLinesReader(SeparatedReader):
         self._fields = JsonFields([[part.encode() for part in path] for path in paths])
         self._text_rows = [paths.index(path) for path in options.text_fields]
         self._id_row = None if options.id_field is None else paths.index(options.id_field)
+        self._kept_rows = [paths.index(path) for path in options.keep]
         self._input = file
         # Records so far if none of them has the fields; None once that is decided.
         self._lacking = 0 if options.expect_fields and byte_range.start == 0 else None
-        self._kept_rows = [paths.index(path) for path in options.keep]
 
     def _convert(self, split: Split, consumed: int) -> Iterator[DocumentBatch]:
         lines = self._find_lines(split)

@@ -121,14 +121,14 @@ def source_readings(
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
-    expect_fields: bool = False,
     kept: pa.Schema | None = None,
+    expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.
 
     Long documents are cut as pattern and normalizer allow, or a splitter instead of the pattern.
-    For `expect_fields` see `ReadOptions`.
     `kept` are the columns that token files keep, or None if they are not read.
+    For `expect_fields` see `ReadOptions`.
     """
     resolved = resolve_pattern(pattern)
     splits = resolved.regex if splitter is None else pickle.dumps(splitter).hex()

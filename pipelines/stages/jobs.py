@@ -141,8 +141,8 @@ def encode_readings(
     return source_readings(
         config.input,
         **cutting_rules(model),
-        expect_fields=config.encode.max_reject_fraction < 1,
         kept=kept,
+        expect_fields=config.encode.max_reject_fraction < 1,
     )
 
 
