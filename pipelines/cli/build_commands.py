@@ -46,6 +46,7 @@ def plan(
     config: Config,
     files: Annotated[bool, typer.Option("--files", help="List every file.")] = False,
     overrides: Overrides = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show the work, time and output of a build, or why it would fail. Write nothing."""
@@ -58,7 +59,9 @@ def plan(
             from pipelines.cli.render import show_plan
 
             planned = build.plan(loaded)
-        if not is_quiet():
+        if as_json:
+            print_json(planned.to_json())
+        elif not is_quiet():
             show_plan(planned, Console(), files=files)
         if planned.refusal is not None:
             raise planned.refusal
