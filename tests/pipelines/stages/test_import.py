@@ -15,6 +15,7 @@ from hub_server import TOKEN, HubServer, hub_server, use_hub
 from bpe_core import BPETokenizer
 from bpe_core.formats.huggingface import huggingface_bytes
 from bpe_core.formats.outline import Outline
+from bpe_core.formats.pre_tokenizer import BYTE_LEVEL
 from pipelines import build
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.build import EncodeConfig
@@ -76,6 +77,26 @@ def test_a_file_is_imported_checked_and_recorded(published: bytes, tmp_path: Pat
     before = checksums(tmp_path / "out", but=())
     assert stages_of(config) == [("import", "already finished"), ("encode", "already finished")]
     assert checksums(tmp_path / "out", but=()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{**BYTE_LEVEL, "add_prefix_space": True, "use_regex": True}],
+        [{"type": "WhitespaceSplit"}, BYTE_LEVEL],
+    ],
+)
+def test_a_tokenizer_that_adds_or_drops_spaces_builds_and_verifies(
+    steps: list[dict[str, Any]], published: bytes, tmp_path: Path
+) -> None:
+    file = json.loads(published)
+    file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file))
+    config = config_with(tmp_path, tmp_path / "tokenizer.json")
+    assert stages_of(config) == [("import", "done"), ("encode", "done")]
+    found = verify(Directory(url=str(tmp_path / "out")), sources=True, config=config)
+    assert found.problems == []
 
 
 @pytest.mark.slow
