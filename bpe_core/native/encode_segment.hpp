@@ -170,6 +170,15 @@ BPE_ALWAYS_INLINE void encode_segment(const EncoderParts& parts, Workspace& work
         out += value[15];
         continue;
       }
+      if (IdCache::may_be_beside(*batch.lines[i], batch.keys[i])) {
+        IdCache::Line* const other = cache.beside(batch.lines[i]);
+        if (const uint8_t* const near = Isa::find(*other, batch.keys[i]); near != nullptr) {
+          Isa::template write<Inline>(near, out);
+          out += near[15];
+          cache.move_closer(batch.lines[i], other, near);
+          continue;
+        }
+      }
       const IdsView found = find_or_merge<Inline>(parts, workspace, batch, i);
       for (size_t k = 0; k < found.size; ++k) *out++ = static_cast<Id>(found.data[k]);
     }
