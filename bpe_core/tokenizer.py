@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, islice, pairwise
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeGuard
@@ -34,8 +34,6 @@ from bpe_core.pretrained import download_tokenizer
 from bpe_core.special_tokens import (
     added_token_set,
     assign_special_ids,
-    find_text_end,
-    find_text_start,
 )
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
@@ -301,7 +299,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
         It is the only one of `prepend`, or else the only special token with a usual name, such as
         `<s>` or `<|begin_of_text|>`. `encode` does not add it.
         """
-        return self._find_boundary(self._model.prepend, find_text_start)
+        return self._model.bos_id
 
     @property
     def eos_id(self) -> int | None:
@@ -314,16 +312,7 @@ class BPETokenizer(metaclass=_NamesOfOthers):
             >>> BPETokenizer({0: b"a"}, [], ["<|endoftext|>"]).eos_id
             1
         """
-        return self._find_boundary(self._model.append, find_text_end)
-
-    def _find_boundary(
-        self, around: tuple[int, ...], find: Callable[[Collection[str]], str | None]
-    ) -> int | None:
-        if len(around) == 1:
-            return around[0]
-        specials = self._model.special_tokens
-        name = find(specials.keys() - self._model.nonspecial_tokens)
-        return None if name is None else specials[name]
+        return self._model.eos_id
 
     @property
     def pattern(self) -> str:
