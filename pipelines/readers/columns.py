@@ -34,8 +34,10 @@ from pipelines.readers.fields import (
     is_integer,
     is_text,
     join_columns,
+    list_fields,
     measure_values,
     prepare_column,
+    suggest_field,
     unwrap_array,
     unwrap_type,
 )
@@ -205,7 +207,8 @@ class ColumnReader(ABC):
             expected=f"exactly one column {format_path(path)} (input.{key})",
             found=found,
             where=self._file.url,
-            hint=f"Set input.{key} to one of its columns, or exclude the file from input.files.",
+            hint=f"{suggest_field(path, _list_columns(schema))}Set input.{key} to one of its "
+            "columns, or exclude the file from input.files.",
         )
 
     # --- rows
@@ -268,8 +271,22 @@ class ColumnReader(ABC):
 
 
 def _list_names(holder: pa.Schema | pa.StructType) -> str:
-    names = [holder.field(i).name for i in range(len(holder))]
-    return f"the columns {', '.join(names[:20])}{' …' if len(names) > 20 else ''}"
+    return list_fields((holder.field(i).name for i in range(len(holder))), "columns")
+
+
+def _list_columns(
+    holder: pa.Schema | pa.StructType, before: FieldPath = (), *, deepest: int = 3
+) -> list[str]:
+    """Return the paths of the columns with texts, those in structs included."""
+    names = []
+    for i in range(len(holder)):
+        field = holder.field(i)
+        path = (*before, field.name)
+        if is_text(field.type):
+            names.append(format_path(path))
+        elif pa.types.is_struct(unwrap_type(field.type)) and len(path) < deepest:
+            names += _list_columns(unwrap_type(field.type), path)
+    return names
 
 
 def _get_column(rows: pa.RecordBatch, path: FieldPath) -> pa.Array[Any]:

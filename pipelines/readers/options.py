@@ -100,6 +100,8 @@ class ReadOptions:
         piece_bytes: documents longer than this are cut into chunks of about this length.
         keep_readable: read the documents of a bad file (`BadFileError`) up to the fault, and
             reject the rest, instead of raising the error.
+        expect_fields: raise InputError if the first thousand records of a JSON lines file all lack
+            a field of the text.
     """
 
     format: Literal["text", "jsonl", "parquet", "arrow"] = "text"
@@ -125,6 +127,7 @@ class ReadOptions:
     read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20
     keep_readable: bool = False
+    expect_fields: bool = False
 
     @property
     def without_selection(self) -> ReadOptions:

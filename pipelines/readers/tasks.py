@@ -122,11 +122,13 @@ def source_readings(
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
     kept: pa.Schema | None = None,
+    expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.
 
     Long documents are cut as pattern and normalizer allow, or a splitter instead of the pattern.
     `kept` are the columns that token files keep, or None if they are not read.
+    For `expect_fields` see `ReadOptions`.
     """
     resolved = resolve_pattern(pattern)
     splits = resolved.regex if splitter is None else pickle.dumps(splitter).hex()
@@ -159,6 +161,7 @@ def source_readings(
                 cutting=cutting,
                 max_document_bytes=source.max_document_bytes,
                 keep_readable=source.max_bad_files > 0,
+                expect_fields=expect_fields,
             ),
             storage_options=source.storage_options,
             max_bad_files=source.max_bad_files,

@@ -68,13 +68,20 @@ def count_job(
         checkpoint_bytes=config.counts.checkpoint_bytes,
         max_pretoken_bytes=config.counts.max_pretoken_bytes,
         on_long_pretoken=config.counts.on_long_pretoken,
-        readings=source_readings(
-            config.input,
-            tokenizer.effective_pattern,
-            tokenizer.special_tokens,
-            normalizer=tokenizer.normalization_form,
-            normalize_quotes=tokenizer.normalize_quotes,
-        ),
+        readings=count_readings(config),
+    )
+
+
+def count_readings(config: BuildConfig) -> tuple[SourceReading, ...]:
+    """Return the settings for reading each source to count it."""
+    tokenizer = config.tokenizer
+    return source_readings(
+        config.input,
+        tokenizer.effective_pattern,
+        tokenizer.special_tokens,
+        normalizer=tokenizer.normalization_form,
+        normalize_quotes=tokenizer.normalize_quotes,
+        expect_fields=config.encode.max_reject_fraction < 1,
     )
 
 
@@ -132,7 +139,12 @@ def encode_readings(
 
     `kept` are the columns of records that token files keep, or None if they are not read.
     """
-    return source_readings(config.input, **cutting_rules(model), kept=kept)
+    return source_readings(
+        config.input,
+        **cutting_rules(model),
+        kept=kept,
+        expect_fields=config.encode.max_reject_fraction < 1,
+    )
 
 
 def load_model(encoder: Directory) -> Model:

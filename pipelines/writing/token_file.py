@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipelines.config.values import TOKEN_COLUMNS
-from pipelines.storage.directory import Directory
+from pipelines.storage.directory import Writable
 from pipelines.storage.parquet import ParquetOutput
 from pipelines.writing.rows import TokenRows, encode_sources
 
@@ -33,7 +33,7 @@ class TokenFile(ParquetOutput):
     """
 
     def __init__(
-        self, directory: Directory, name: str, columns: pa.Schema, metadata: Mapping[str, str]
+        self, directory: Writable, name: str, columns: pa.Schema, metadata: Mapping[str, str]
     ) -> None:
         kept = [column for column in columns.names if column not in TOKEN_COLUMNS]
         super().__init__(directory, name, columns, metadata, use_dictionary=["source", *kept])
