@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, SpecialSet, VocabularySplitter, last_joins
-from bpe_core.buffers import concatenate, flatten
+from bpe_core.buffers import concatenate, flatten, from_arrow, lengths_of, to_arrow
 from bpe_core.characters import SPACE_SIGN, CharacterRules, Prefix
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.model import TokenizerModel
@@ -51,7 +51,7 @@ _INNER_IDS = 1 << 31
 def character_splitter(model: TokenizerModel, rules: CharacterRules) -> VocabularySplitter:
     """Return the splitter of a model that merges characters."""
     characters = _characters_of(model, rules)
-    made = model.bytes_of(pc.unique(pa.array(model.merges[:, 2])).to_numpy())
+    made = model.bytes_of(from_arrow(pc.unique(to_arrow(model.merges[:, 2]))).astype(np.int64))
     unknown = "runs" if rules.fuse_unknown else "characters"
     return VocabularySplitter(
         np.fromiter(map(ord, characters), np.uint32, len(characters)),
@@ -228,9 +228,9 @@ def _characters_of(model: TokenizerModel, rules: CharacterRules) -> dict[str, in
     """Return the characters that are tokens, with their ids; the space also as its sign."""
     is_text = ~np.isin(model.token_ids, rules.byte_ids)
     # No character has more than four bytes.
-    short = pc.less_equal(pc.binary_length(model.token_bytes), 4).to_numpy(zero_copy_only=False)
+    short = lengths_of(model.token_bytes) <= 4
     kept = is_text & short
-    texts = model.token_bytes.filter(pa.array(kept)).cast(pa.string()).to_pylist()
+    texts = model.token_bytes.filter(to_arrow(kept)).cast(pa.string()).to_pylist()
     ids = model.token_ids[kept].tolist()
     characters = {text: i for text, i in zip(texts, ids, strict=True) if len(text) == 1}
     return {**characters, SPACE_SIGN: characters[" "]}

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bpe_core.buffers import to_arrow
 from bpe_core.errors import InvalidTokenizerError
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class CharacterRules:
             )
 
     def _check_text(self, model: TokenizerModel) -> None:
-        texts = model.token_bytes.filter(pa.array(~np.isin(model.token_ids, self.byte_ids)))
+        texts = model.token_bytes.filter(to_arrow(~np.isin(model.token_ids, self.byte_ids)))
         try:
             texts.cast(pa.string())
         except pa.ArrowInvalid as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bpe_core._native import join_texts
 from bpe_core.buffers import concatenate, to_utf8
 
-__all__ = ["Documents", "check_spans", "to_buffer"]
+__all__ = ["DocumentBuffer", "Documents", "check_spans", "read_documents", "to_buffer"]
 
 Documents: TypeAlias = (
     "Sequence[str] | Sequence[bytes] | tuple[bytes | memoryview | NDArray[np.uint8], "
@@ -19,10 +19,17 @@ Documents: TypeAlias = (
 )
 
 
-def to_buffer(
+class DocumentBuffer(NamedTuple):
+    """Documents in one buffer: document i is data[offsets[i]:offsets[i + 1]]."""
+
+    data: bytes | memoryview | NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+
+def read_documents(
     documents: Documents, method: str = "encode_batch", one: str = "encode"
-) -> tuple[bytes | memoryview | NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the documents as one buffer and the offsets in it.
+) -> Sequence[object] | DocumentBuffer:
+    """Return the documents as a list of them, or as the buffer and offsets that were given.
 
     Args:
         documents: texts, or a buffer with offsets.
@@ -41,13 +48,24 @@ def to_buffer(
         buffer, second = documents
         is_buffer = isinstance(buffer, (bytes, bytearray, memoryview, np.ndarray))
         if is_buffer and not isinstance(second, (str, bytes, bytearray, memoryview)):
-            return buffer, _check_offsets(second)  # type: ignore[return-value]
-    listed = documents if isinstance(documents, list) else list(documents)
+            return DocumentBuffer(buffer, _check_offsets(second))  # type: ignore[arg-type]
+    return documents if isinstance(documents, list) else list(documents)
+
+
+def to_buffer(documents: Sequence[object] | DocumentBuffer) -> DocumentBuffer:
+    """Return documents, as `read_documents` returns them, in one buffer.
+
+    Raises:
+        TypeError: a document is neither str nor bytes.
+    """
+    if isinstance(documents, DocumentBuffer):
+        return documents
+    listed = list(documents)
     joined = join_texts(listed)
     if joined is not None:
-        return joined
+        return DocumentBuffer(*joined)
     try:
-        return concatenate([to_utf8(document) for document in listed])  # type: ignore[arg-type]
+        return DocumentBuffer(*concatenate([to_utf8(document) for document in listed]))  # type: ignore[arg-type]
     except TypeError as error:
         raise TypeError(f"documents: {error}") from None
 

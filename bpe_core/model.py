@@ -15,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from bpe_core._native import find_wrong_merge, has_equal_keys
-from bpe_core.buffers import flatten
+from bpe_core.buffers import flatten, from_arrow, lengths_of, to_arrow, to_binary
 from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.normalization import checked_normalizer
@@ -190,7 +190,7 @@ class TokenizerModel:
         ordered = sorted(tokens)
         return cls(
             token_ids=_to_int64([token_id for token_id, _ in ordered], "token ids"),
-            token_bytes=pa.array([token for _, token in ordered], pa.binary()),
+            token_bytes=to_binary([token for _, token in ordered]),
             merges=_to_int64(list(merges), "merges").reshape(-1, 3),
             special_tokens=special_tokens or {},
             pattern=pattern,
@@ -277,7 +277,7 @@ class TokenizerModel:
         return replace(
             self,
             token_ids=self.token_ids[kept],
-            token_bytes=self.token_bytes.filter(pa.array(kept)),
+            token_bytes=self.token_bytes.filter(to_arrow(kept)),
             special_tokens=special_tokens,
             nonspecial_tokens=self.nonspecial_tokens & special_tokens.keys(),
             token_flags={t: f for t, f in self.token_flags.items() if t in special_tokens},
@@ -355,7 +355,7 @@ class TokenizerModel:
             return byte_ids_of(self.token_ids, self.token_bytes)
         substitutes = np.array(self.characters.byte_ids, np.int64)
         kept = ~np.isin(self.token_ids, substitutes)
-        own = byte_ids_of(self.token_ids[kept], self.token_bytes.filter(pa.array(kept)))
+        own = byte_ids_of(self.token_ids[kept], self.token_bytes.filter(to_arrow(kept)))
         return np.where(own >= 0, own, substitutes)
 
     def __len__(self) -> int:
@@ -368,7 +368,7 @@ class TokenizerModel:
         Raises:
             InvalidTokenizerError: no ordinary token has one of the ids.
         """
-        return self.token_bytes.take(self._find_known_rows(ids))
+        return self.token_bytes.take(to_arrow(self._find_known_rows(ids)))
 
     def _find_known_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the index of each id in token_ids; raise InvalidTokenizerError if it has none."""
@@ -440,7 +440,7 @@ class TokenizerModel:
         yield b"bpe tokenizer 1"
         yield json.dumps(settings, sort_keys=True).encode()
         yield self.token_ids.astype("<i8").tobytes()
-        yield pc.binary_length(self.token_bytes).to_numpy().astype("<i8").tobytes()
+        yield lengths_of(self.token_bytes).astype("<i8").tobytes()
         yield flatten(self.token_bytes)[0]
         yield self.merges.astype("<i8").tobytes()
 
@@ -501,11 +501,11 @@ class TokenizerModel:
 
     def _check_equal_bytes(self) -> None:
         """Raise InvalidTokenizerError if ids of equal bytes are not made by different merges."""
-        if self.equal_ids is None:
-            return
-        codes = _number_distinct(self.token_bytes)
         substitutes = () if self.characters is None else self.characters.byte_ids
         compared = np.isin(self.token_ids, substitutes, invert=True)
+        if not has_equal_keys(*flatten(self.token_bytes.filter(to_arrow(compared)))):
+            return
+        codes = _number_distinct(self.token_bytes)
         is_distinct = np.isin(self.token_ids, self.merges[:, 2]) & (not self.ignore_merges)
         counts = np.bincount(codes[compared], minlength=len(codes))
         wrong = np.flatnonzero(compared & (counts[codes] > 1) & ~is_distinct)
@@ -638,7 +638,7 @@ def _check_token_bytes(token_ids: NDArray[np.int64], tokens: pa.BinaryArray) -> 
             f"{tokens.type} with {tokens.null_count} nulls"
         )
     if len(tokens) and not pc.min(pc.binary_length(tokens)).as_py():
-        at = int(np.argmin(pc.binary_length(tokens).to_numpy()))
+        at = int(np.argmin(lengths_of(tokens)))
         raise InvalidTokenizerError(f"token id {token_ids[at]}: expected bytes, found none")
 
 
@@ -649,7 +649,7 @@ def _count_single_bytes(tokens: pa.BinaryArray) -> int:
 
 def _number_distinct(tokens: pa.BinaryArray) -> NDArray[np.int64]:
     """Return a number for each token, the same for equal bytes."""
-    codes: NDArray[np.int64] = tokens.dictionary_encode().indices.to_numpy().astype(np.int64)
+    codes: NDArray[np.int64] = from_arrow(tokens.dictionary_encode().indices).astype(np.int64)
     return codes
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bpe_core.buffers import lengths_of
 from bpe_core.model import TokenizerModel
 
 __all__ = ["TokenLengths", "to_character_offsets"]
@@ -23,7 +23,7 @@ class TokenLengths:
     def __init__(self, model: TokenizerModel) -> None:
         specials = model.special_tokens
         ids = np.concatenate([model.token_ids, np.fromiter(specials.values(), np.int64)])
-        ordinary = pc.binary_length(model.token_bytes).to_numpy().astype(np.int64)
+        ordinary = lengths_of(model.token_bytes)
         special = np.fromiter((len(model.bytes_of_special(text)) for text in specials), np.int64)
         lengths = np.concatenate([ordinary, special])
         order = np.argsort(ids)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, islice, pairwise
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from bpe_core.character_encoding import (
 from bpe_core.characters import SPACE_SIGN
 from bpe_core.cores import check_num_threads
 from bpe_core.custom_encoding import CustomEncoder, find_segments
-from bpe_core.documents import Documents, to_buffer
+from bpe_core.documents import DocumentBuffer, Documents, read_documents, to_buffer
 from bpe_core.errors import InvalidTokenizerError, SpecialTokenError
 from bpe_core.model import TokenizerModel, check_vocab
 from bpe_core.normalization import native_normalizer
@@ -422,10 +422,15 @@ class BPETokenizer(metaclass=_NamesOfOthers):
             >>> tokenizer.encode_batch(["ab", "", "c"])
             [[97, 98], [], [99]]
         """
-        data, bounds = to_buffer(documents)
+        given = read_documents(documents, "encode_batch", "encode")
         check_num_threads(num_threads)
+        specials = self._specials(allowed_special)
+        if self._reads_in_place(given, allowed_special):
+            lists = self._encoder.encode_text_lists(given, specials, num_threads)
+            if lists is not None:
+                return lists
+        data, bounds = to_buffer(given)
         if self._custom is None:
-            specials = self._specials(allowed_special)
             if allowed_special == "none_raise":
                 self._check_no_specials(data, bounds[:-1], bounds[1:])
             return self._encoder.encode_lists(data, bounds[:-1], bounds[1:], specials, num_threads)
@@ -471,11 +476,8 @@ class BPETokenizer(metaclass=_NamesOfOthers):
             >>> ids.tolist(), offsets.tolist()
             ([97, 98, 99], [0, 2, 2, 3])
         """
-        data, bounds = to_buffer(documents, "encode_batch_to_numpy", "encode_to_numpy")
-        ids, offsets = self._encode(
-            data, bounds[:-1], bounds[1:], allowed_special, num_threads=num_threads
-        )
-        return ids.astype(np.uint32, copy=False), offsets
+        given = read_documents(documents, "encode_batch_to_numpy", "encode_to_numpy")
+        return self._encode_batch(given, allowed_special, num_threads)
 
     def encode_documents(
         self,
@@ -682,11 +684,8 @@ class BPETokenizer(metaclass=_NamesOfOthers):
             >>> tokenizer.count_tokens_batch(["ab", "", "c"]).tolist()
             [2, 0, 1]
         """
-        data, bounds = to_buffer(documents, "count_tokens_batch", "count_tokens")
-        _, offsets = self._encode(
-            data, bounds[:-1], bounds[1:], allowed_special, num_threads=num_threads
-        )
-        return np.diff(offsets)
+        given = read_documents(documents, "count_tokens_batch", "count_tokens")
+        return np.diff(self._encode_batch(given, allowed_special, num_threads)[1])
 
     def token_to_id(self, token: str | bytes) -> int | None:
         """Return the id of one token, None if there is no such token.
@@ -917,6 +916,28 @@ class BPETokenizer(metaclass=_NamesOfOthers):
             f"{where} of the text: expected no special token, found {rest[:length].decode()!r}; "
             "allow it, or encode it as ordinary text"
         )
+
+    def _reads_in_place(
+        self, documents: Sequence[object] | DocumentBuffer, allowed: AllowedSpecial
+    ) -> TypeGuard[Sequence[object]]:
+        """Return True for texts that native code reads where they are."""
+        is_buffer = isinstance(documents, DocumentBuffer)
+        return not is_buffer and self._custom is None and allowed != "none_raise"
+
+    def _encode_batch(
+        self,
+        documents: Sequence[object] | DocumentBuffer,
+        allowed: AllowedSpecial,
+        num_threads: int,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        check_num_threads(num_threads)
+        if self._reads_in_place(documents, allowed):
+            found = self._encoder.encode_texts(documents, self._specials(allowed), num_threads)
+            if found is not None:
+                return found
+        data, bounds = to_buffer(documents)
+        ids, offsets = self._encode(data, bounds[:-1], bounds[1:], allowed, num_threads=num_threads)
+        return ids.astype(np.uint32, copy=False), offsets
 
     def _encode(
         self,

@@ -38,25 +38,25 @@ CORE_ERROR_EXIT_CODE: Final = 9
 INTERRUPTED_EXIT_CODE: Final = 130
 TERMINATED_EXIT_CODE: Final = 143
 
-# `beam-bpe --help` shows these; docs/configuration.md and docs/errors.md have a row for each.
+# `beam-bpe --help` shows these, and so does the table in docs/configuration.md.
 EXIT_CODES: Final[Mapping[int, str]] = {
     0: "done",
     1: "unexpected error, shown with its traceback",
     2: "wrong configuration or command line",
     3: "the output belongs to another configuration",
-    4: "input missing, unreadable or corrupt",
+    4: "input or a tokenizer file missing, unreadable or corrupt",
     5: "the output cannot be written",
-    6: "too many documents rejected",
+    6: "more documents rejected than encode.max_reject_fraction allows",
     7: "counts incomplete",
-    8: "the working process crashed",
-    CORE_ERROR_EXIT_CODE: "invalid tokenizer, pattern or tokenizer file",
+    8: "the working process died",
+    CORE_ERROR_EXIT_CODE: "invalid tokenizer or pattern, or a format that cannot hold a tokenizer",
     10: "a stage needs more memory than is available",
     11: "documents or bytes of the input are unaccounted for",
     12: "verification found a problem",
     13: "a worker has other versions of the software",
     14: "the engine failed or cancelled a job",
-    INTERRUPTED_EXIT_CODE: "interrupted",
-    TERMINATED_EXIT_CODE: "terminated",
+    INTERRUPTED_EXIT_CODE: "interrupted from the keyboard",
+    TERMINATED_EXIT_CODE: "terminated by SIGTERM",
 }
 
 # Reasons of rejects that stand for a file, or the rest of one, that cannot be read.

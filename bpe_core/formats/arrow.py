@@ -14,7 +14,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from bpe_core.buffers import from_arrow, to_arrow, to_binary
 from bpe_core.characters import CharacterRules
 from bpe_core.formats.files import (
     Location,
@@ -56,21 +58,21 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
     unmerged = len(specials) + int(plain.sum())
     counts = model.merge_counts
     no_counts = pa.nulls(len(model.merges), pa.int64())
-    merge_counts = no_counts if counts is None else pa.array(counts)
+    merge_counts = no_counts if counts is None else to_arrow(counts)
     ids = np.concatenate([[i for _, i in specials], model.token_ids[plain], model.merges[:, 2]])
     tokens = [
-        pa.array([text.encode() for text, _ in specials], pa.binary()),
-        model.token_bytes.filter(pa.array(plain)),
+        to_binary([text.encode() for text, _ in specials]),
+        model.token_bytes.filter(to_arrow(plain)),
         model.bytes_of(model.merges[:, 2]),
     ]
     no_parts = pa.nulls(unmerged, pa.uint32())
-    left, right = (pa.array(model.merges[:, i].astype(np.uint32)) for i in (0, 1))
+    left, right = (to_arrow(model.merges[:, i].astype(np.uint32)) for i in (0, 1))
     columns: list[pa.Array[Any]] = [
-        pa.array(ids.astype(np.uint32)),
+        to_arrow(ids.astype(np.uint32)),
         pa.concat_arrays(tokens),
         _joined(no_parts, left),
         _joined(no_parts, right),
-        pa.array(np.arange(len(ids)) < len(specials)),
+        to_arrow(np.arange(len(ids)) < len(specials)),
         _joined(pa.nulls(unmerged, pa.int64()), merge_counts),
     ]
     metadata: dict[str | bytes, str | bytes] = {
@@ -151,9 +153,9 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         raise malformed(location, "columns 'left' and 'right'", "both or neither", "one alone")
     ids, first, inverse = np.unique(_column(ordinary, "id"), return_index=True, return_inverse=True)
     all_bytes = _binary(ordinary)
-    token_bytes = all_bytes.take(first)
+    token_bytes = all_bytes.take(to_arrow(first))
     if len(ids) < len(all_bytes):
-        same = pc.equal(token_bytes.take(inverse), all_bytes)
+        same = pc.equal(token_bytes.take(to_arrow(inverse)), all_bytes)
         if not pc.all(same).as_py():
             at = same.index(False).as_py()
             raise malformed(
@@ -194,9 +196,15 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
     )
 
 
-def _column(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    values: np.ndarray[tuple[int], np.dtype[np.int64]] = table[name].to_numpy().astype(np.int64)
+def _column(table: pa.Table, name: str) -> NDArray[np.int64]:
+    values: np.ndarray[tuple[int], np.dtype[np.int64]] = from_arrow(
+        _only_chunk(table[name])
+    ).astype(np.int64)
     return values
+
+
+def _only_chunk(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    return column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def _binary(table: pa.Table) -> pa.BinaryArray:

@@ -12,6 +12,7 @@ A `Split` at spaces, as in Gemma, does nothing: the normalizer left none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bpe_core.buffers import concatenate
+from bpe_core.buffers import flatten, to_arrow, to_binary
 from bpe_core.characters import SPACE_SIGN, CharacterRules, Prefix
 from bpe_core.formats.files import CannotHoldError, Location, malformed, quoted
 from bpe_core.formats.json_values import expect, steps_of
@@ -183,29 +184,31 @@ class CharacterTokens:
         Raises:
             FormatError: an entry or a merge is malformed.
         """
-        for text, token_id in entries.items():
-            if type(token_id) is not int or not 0 <= token_id <= MAX_ID:
-                raise malformed(
-                    location, f"model.vocab, {text!r}", f"an id of 0 ... {MAX_ID}", quoted(token_id)
-                )
-        rows = _rows_of(location, entries, merges)
+        all_ids = _ids_of(location, entries)
+        written = _written(location, entries)
+        rows = _rows_of(location, entries, all_ids, written, merges)
         substitutes = set(BYTE_TOKENS) if byte_fallback else set()
-        merged = set(pc.unique(pa.array(rows.ravel())).to_pylist())
-        by_id: dict[int, str] = {}
-        for text, token_id in entries.items():
-            is_made = len(text) == 1 or token_id in merged or text in substitutes
-            if text in specials and not is_made:
-                continue
-            if by_id.setdefault(token_id, text) != text:
-                raise malformed(
-                    location, f"model.vocab, {text!r}", "each id once", f"id {token_id} again"
-                )
-        ids = np.array(sorted(by_id), np.int64)
-        texts = [by_id[i] for i in ids.tolist()]
+        special_ids = np.array([entries.get(text, -1) for text in specials], np.int64)
+        merged = np.isin(special_ids, rows).tolist()
+        left_out = {
+            text
+            for text, is_merged in zip(specials, merged, strict=True)
+            if not (is_merged or len(text) == 1 or text in substitutes)
+        }
+        is_kept = (text not in left_out for text in entries)
+        kept = np.flatnonzero(np.fromiter(is_kept, np.bool_, len(entries)))
+        kept = kept[np.argsort(all_ids[kept], kind="stable")]
+        ids = all_ids[kept]
+        again = np.flatnonzero(ids[1:] == ids[:-1])
+        if len(again):
+            text = written[int(kept[again[0] + 1])].as_py()
+            raise malformed(
+                location, f"model.vocab, {text!r}", "each id once", f"id {ids[again[0]]} again"
+            )
         byte_ids = tuple(entries.get(text, -1) for text in BYTE_TOKENS) if byte_fallback else ()
         return cls(
             ids=ids,
-            tokens=_bytes_of(location, texts, ids, byte_ids),
+            tokens=_bytes_of(location, written.take(to_arrow(kept)), ids, byte_ids),
             merges=rows,
             byte_ids=byte_ids,
         )
@@ -313,15 +316,35 @@ def _all_steps(value: Any) -> list[dict[str, Any]]:
     return steps
 
 
-def _rows_of(
-    location: Location, entries: Mapping[str, Any], merges: FileMerges
-) -> NDArray[np.int64]:
+def _ids_of(location: Location, entries: Mapping[str, Any]) -> NDArray[np.int64]:
+    if set(map(type, entries.values())) <= {int}:
+        with suppress(OverflowError):
+            ids = np.fromiter(entries.values(), np.int64, len(entries))
+            if not len(ids) or (ids.min() >= 0 and ids.max() <= MAX_ID):
+                return ids
+    text, wrong = next(
+        (text, found)
+        for text, found in entries.items()
+        if type(found) is not int or not 0 <= found <= MAX_ID
+    )
+    raise malformed(location, f"model.vocab, {text!r}", f"an id of 0 ... {MAX_ID}", quoted(wrong))
+
+
+def _written(location: Location, entries: Mapping[str, Any]) -> pa.StringArray:
     try:
-        keys, offsets = concatenate([text.encode() for text in entries])
-        ids = np.fromiter(entries.values(), np.int64, len(entries))
-        rows = merges.find_rows(keys, offsets, ids, stand_ins=False)
-    except UnicodeEncodeError:
-        rows = None
+        return to_binary([text.encode() for text in entries]).cast(pa.string())
+    except UnicodeEncodeError as error:
+        raise malformed(location, "model.vocab", "Unicode texts", quoted(error.object)) from None
+
+
+def _rows_of(
+    location: Location,
+    entries: Mapping[str, Any],
+    ids: NDArray[np.int64],
+    written: pa.StringArray,
+    merges: FileMerges,
+) -> NDArray[np.int64]:
+    rows = merges.find_rows(*flatten(written.cast(pa.binary())), ids, stand_ins=False)
     return _rows_of_sides(location, entries, merges.sides) if rows is None else rows
 
 
@@ -356,24 +379,21 @@ def _first_wrong_merge(
 
 
 def _bytes_of(
-    location: Location, texts: list[str], ids: NDArray[np.int64], byte_ids: tuple[int, ...]
+    location: Location,
+    written: pa.StringArray,
+    ids: NDArray[np.int64],
+    byte_ids: tuple[int, ...],
 ) -> pa.BinaryArray:
-    try:
-        written = pa.array(texts, pa.string())
-    except UnicodeEncodeError as error:
-        raise malformed(location, "model.vocab", "Unicode texts", quoted(error.object)) from None
-    with_space = pc.index(pc.match_substring(written, " "), True).as_py()
-    if with_space >= 0:
+    has_space = pc.match_substring(written, " ")
+    if pc.any(has_space).as_py():
         raise malformed(
             location,
-            f"model.vocab, {texts[with_space]!r}",
+            f"model.vocab, {written.filter(has_space)[0].as_py()!r}",
             f"tokens with {SPACE_SIGN} for spaces, as text has no others",
             "a space",
         )
     tokens = pc.replace_substring(written, SPACE_SIGN, " ").cast(pa.binary())
-    is_byte = np.isin(ids, byte_ids) & (ids >= 0)
-    if not is_byte.any():
-        return tokens
     values = {token_id: bytes([byte]) for byte, token_id in enumerate(byte_ids)}
-    single = pa.array([values.get(i) for i in ids.tolist()], pa.binary())
-    return pc.coalesce(single, tokens)
+    is_byte = np.isin(ids, byte_ids)
+    single = to_binary([values[i] for i in ids[is_byte].tolist()])
+    return pc.replace_with_mask(tokens, to_arrow(is_byte), single)

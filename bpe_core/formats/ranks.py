@@ -26,11 +26,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, last_joins
-from bpe_core.buffers import flatten
+from bpe_core.buffers import flatten, lengths_of, to_arrow, to_binary
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
@@ -93,7 +92,7 @@ def model_of_ranks(
         FormatError: The tokens contradict each other.
     """
     merges = merges_of_ranks(token_ids, tokens)
-    unreached = int(np.sum(pc.binary_length(tokens).to_numpy() > 1)) > len(merges)
+    unreached = int(np.sum(lengths_of(tokens) > 1)) > len(merges)
     return built(
         location,
         lambda: TokenizerModel(
@@ -247,4 +246,4 @@ def _read_ranks(location: Location) -> tuple[NDArray[np.int64], pa.BinaryArray]:
         raise malformed(location, "", "lines of a token in base64 and its rank", "none")
     ids = np.fromiter(ranks.values(), np.int64, len(ranks))
     order = np.argsort(ids, kind="stable")
-    return ids[order], pa.array(ranks, pa.binary()).take(pa.array(order))
+    return ids[order], to_binary(list(ranks)).take(to_arrow(order))

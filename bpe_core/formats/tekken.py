@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
+from bpe_core.buffers import to_binary
 from bpe_core.formats.files import Location, malformed, quoted, read_json_object
 from bpe_core.formats.json_values import list_of, object_of
 from bpe_core.formats.ranks import MAX_TOKEN_BYTES, model_of_ranks
@@ -76,7 +76,7 @@ def read_tekken(location: Location) -> TokenizerModel:
     model = model_of_ranks(
         location,
         np.arange(reserved, size, dtype=np.int64),
-        pa.array(tokens, pa.binary()),
+        to_binary(tokens),
         pattern=_NAMES.get(pattern, pattern),
         special_tokens=specials,
     )

@@ -93,11 +93,11 @@ class WorkspacePool {
 // Runs of documents of about the same number of bytes, distributed to threads in order. Each is
 // encoded into separate memory, which stays in the nearer caches, and copied to its place when the
 // number of ids before it is known.
-template <class Id>
+template <class Id, class Documents>
 class ParallelEncoding {
  public:
   template <class Encode>
-  ParallelEncoding(const Encode& encode, WorkspacePool& pool, const DocumentSpans& documents,
+  ParallelEncoding(const Encode& encode, WorkspacePool& pool, const Documents& documents,
                    size_t most_ids, size_t num_threads, IdBuffer<Id>& ids, int64_t* offsets)
       : documents_(documents), ids_(ids), offsets_(offsets) {
     cut_into_runs(num_threads);
@@ -221,7 +221,7 @@ class ParallelEncoding {
     changed_.notify_all();
   }
 
-  const DocumentSpans documents_;
+  const Documents documents_;
   IdBuffer<Id>& ids_;
   int64_t* offsets_;
   std::vector<size_t> cuts_;
@@ -238,8 +238,8 @@ class ParallelEncoding {
 
 // Encodes documents in up to num_threads threads. Each has at most `growth` ids per byte, and
 // `affixes` more.
-template <class Id, class Encode>
-void encode_in_threads(const Encode& encode, WorkspacePool& pool, const DocumentSpans& documents,
+template <class Id, class Documents, class Encode>
+void encode_in_threads(const Encode& encode, WorkspacePool& pool, const Documents& documents,
                        size_t growth, size_t affixes, size_t num_threads, IdBuffer<Id>& ids,
                        int64_t* offsets) {
   constexpr size_t kMostBytes = size_t{1} << 28;  // for which room is made at a time
@@ -253,8 +253,8 @@ void encode_in_threads(const Encode& encode, WorkspacePool& pool, const Document
     for (to = from; to < documents.n && (to == from || most_ids < kMostBytes); ++to) {
       most_ids += documents.bytes_of(to) * growth + affixes;
     }
-    ParallelEncoding<Id>(encode, pool, documents.slice(from, to), most_ids, num_threads, ids,
-                         offsets + from);
+    ParallelEncoding<Id, Documents>(encode, pool, documents.slice(from, to), most_ids, num_threads,
+                                    ids, offsets + from);
   }
 }
 

@@ -30,9 +30,22 @@ class KeyTable {
   bool has_equal() const { return has_equal_; }
 
   // The index of a key, or -1 if it is missing.
-  int64_t find(const uint8_t* bytes, size_t length, size_t readable) const {
-    const uint64_t slot = slots_[find_slot(hash_of(bytes, length, readable), bytes, length)];
-    return static_cast<int64_t>(slot & UINT32_MAX) - 1;
+  int64_t find(uint64_t hash, const uint8_t* bytes, size_t length) const {
+    return static_cast<int64_t>(slots_[find_slot(hash, bytes, length)] & UINT32_MAX) - 1;
+  }
+
+  // Memory that `find` will need is asked for early, first that of the slot.
+  void prefetch_slot(uint64_t hash) const {
+    __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
+  }
+  void prefetch_key(uint64_t hash) const {
+    const uint32_t found = static_cast<uint32_t>(slots_[hash & (slots_.size() - 1)]);
+    if (found != 0) __builtin_prefetch(begin_of(found - 1));
+  }
+
+  static uint64_t hash_of(const uint8_t* bytes, size_t length, size_t readable) {
+    if (length > kShortKeyBytes) return hash_long_key(bytes, length);
+    return length == 0 ? 0 : hash_short_key(load_short_key(bytes, length, readable), length);
   }
 
  private:
@@ -45,10 +58,6 @@ class KeyTable {
       const size_t i = static_cast<uint32_t>(slots_[at]) - 1;
       if (length_of(i) == length && std::memcmp(begin_of(i), bytes, length) == 0) return at;
     }
-  }
-  static uint64_t hash_of(const uint8_t* bytes, size_t length, size_t readable) {
-    if (length > kShortKeyBytes) return hash_long_key(bytes, length);
-    return length == 0 ? 0 : hash_short_key(load_short_key(bytes, length, readable), length);
   }
   const uint8_t* begin_of(size_t i) const { return keys_.bytes + keys_.offsets[i]; }
   size_t length_of(size_t i) const {
@@ -233,34 +242,49 @@ bool has_equal_keys(const KeySpans& keys) { return KeyTable(keys).has_equal(); }
 
 std::optional<std::vector<int64_t>> MergeTexts::rows(const KeySpans& tokens, const int64_t* ids,
                                                      bool stand_ins) const {
+  struct Key {
+    size_t begin;
+    size_t length;
+    uint64_t hash;
+  };
+  constexpr size_t kBlock = 64;  // merges whose sides are looked up together
   const KeyTable table(tokens);
   std::vector<int64_t> rows(ends_.size() / 2 * 3);
   int64_t* out = rows.data();
   std::vector<uint8_t> bytes;
+  std::vector<Key> keys;
   size_t begin = 0;
-  for (size_t i = 0; i < ends_.size(); i += 2) {
+  for (size_t i = 0; i < ends_.size();) {
     bytes.clear();
-    const uint8_t* const text = texts_.data() + begin;
-    size_t left = ends_[i] - begin;
-    const size_t right_begin = left;
-    const size_t both = ends_[i + 1] - begin;
-    if (stand_ins) {
-      if (!append_stand_ins(text, right_begin, bytes)) return std::nullopt;
-      left = bytes.size();
-      if (!append_stand_ins(text + right_begin, both - right_begin, bytes)) return std::nullopt;
-    } else {
-      bytes.assign(text, text + both);
+    keys.clear();
+    for (const size_t end = std::min(ends_.size(), i + 2 * kBlock); i < end; i += 2) {
+      const size_t from = bytes.size();
+      const auto append = [&](size_t first, size_t last) {
+        if (stand_ins) return append_stand_ins(texts_.data() + first, last - first, bytes);
+        bytes.insert(bytes.end(), texts_.data() + first, texts_.data() + last);
+        return true;
+      };
+      if (!append(begin, ends_[i])) return std::nullopt;
+      const size_t middle = bytes.size();
+      if (!append(ends_[i], ends_[i + 1])) return std::nullopt;
+      if (middle == from || middle == bytes.size()) return std::nullopt;
+      keys.push_back({from, middle - from, 0});
+      keys.push_back({middle, bytes.size() - middle, 0});
+      keys.push_back({from, bytes.size() - from, 0});
+      begin = ends_[i + 1];
     }
-    const size_t length = bytes.size();
-    if (left == 0 || left == length) return std::nullopt;
-    bytes.resize(length + kShortKeyBytes);
-    for (const auto& [from, to] :
-         {std::pair(size_t{0}, left), std::pair(left, length), std::pair(size_t{0}, length)}) {
-      const int64_t index = table.find(bytes.data() + from, to - from, bytes.size() - from);
+    bytes.resize(bytes.size() + kShortKeyBytes);
+    for (Key& key : keys) {
+      const uint8_t* const at = bytes.data() + key.begin;
+      key.hash = KeyTable::hash_of(at, key.length, bytes.size() - key.begin);
+      table.prefetch_slot(key.hash);
+    }
+    for (const Key& key : keys) table.prefetch_key(key.hash);
+    for (const Key& key : keys) {
+      const int64_t index = table.find(key.hash, bytes.data() + key.begin, key.length);
       if (index < 0) return std::nullopt;
       *out++ = ids[index];
     }
-    begin = ends_[i + 1];
   }
   drop_repeated(rows);
   return rows;

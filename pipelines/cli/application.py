@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from difflib import SequenceMatcher
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
-from pipelines.cli import build_commands, dataset_commands, text_commands, tokenizer_commands
+from pipelines.cli import (
+    build_commands,
+    config_commands,
+    dataset_commands,
+    text_commands,
+    tokenizer_commands,
+)
 from pipelines.cli.options import BuildCommand
-from pipelines.cli.process import with_display
+from pipelines.cli.output import reset, with_output
 from pipelines.errors import EXIT_CODES
 from pipelines.redaction import redacted_output
 
 _EXIT_CODES = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+_ALIKE: Final = 0.6
 app = typer.Typer(
     name="beam-bpe",
     help="Train a byte-pair-encoding tokenizer on a whole corpus and encode the corpus with it.",
     epilog=f"Exit codes: {_EXIT_CODES}.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -33,6 +41,7 @@ app = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    reset()
     with redacted_output():
         app(given, prog_name="beam-bpe", obj=given)
     raise AssertionError("the command line always leaves by SystemExit")
@@ -58,6 +67,24 @@ def _root(
     pass
 
 
+class _Command(TyperCommand):
+    """Command that suggests only options whose names are alike without their dashes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            given, found = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
+            if found:
+                error.possibilities = [  # type: ignore[attr-defined]
+                    option
+                    for option in found
+                    if SequenceMatcher(None, given.strip("-"), option.strip("-")).ratio() > _ALIKE
+                ]
+            raise
+
+
 _STAGES: dict[BuildCommand, str] = {
     "count": "Count the pre-tokens of the corpus.",
     "train": "Train the tokenizer; count first if necessary.",
@@ -65,14 +92,19 @@ _STAGES: dict[BuildCommand, str] = {
     "build": "Count, train and encode. Finished work is not repeated.",
 }
 
-app.command()(with_display(build_commands.plan))
+app.command(cls=_Command)(with_output(build_commands.plan))
 for _stage, _help in _STAGES.items():
-    app.command(_stage, help=_help)(with_display(build_commands.stage_command(_stage)))
-app.command()(with_display(build_commands.replay))
-app.command()(tokenizer_commands.convert)
-app.command()(text_commands.tokenize)
-app.command()(text_commands.count_tokens)
-app.command()(with_display(dataset_commands.export))
-app.command()(with_display(dataset_commands.verify))
-app.command()(dataset_commands.inspect)
-app.command()(dataset_commands.report)
+    _command = with_output(build_commands.stage_command(_stage))
+    app.command(_stage, cls=_Command, help=_help)(_command)
+for _command in (
+    with_output(build_commands.replay),
+    with_output(tokenizer_commands.convert),
+    text_commands.tokenize,
+    text_commands.count_tokens,
+    with_output(dataset_commands.export),
+    with_output(dataset_commands.verify),
+    dataset_commands.inspect,
+    dataset_commands.report,
+    config_commands.schema,
+):
+    app.command(cls=_Command)(_command)

@@ -17,18 +17,21 @@ from pipelines.cli.options import (
     BuildCommand,
     Config,
     Debug,
+    Json,
     NoWait,
     Overrides,
     Restart,
     TakeOver,
+    Workers,
 )
+from pipelines.cli.output import display, is_quiet, log, print_json
 from pipelines.cli.process import (
     check_beam_options,
-    display,
     enter_child,
     load,
     report_errors,
 )
+from pipelines.console.displays import format_seconds
 
 if TYPE_CHECKING:
     from pipelines.stages.summary import BuildSummary
@@ -50,7 +53,8 @@ def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> N
             from pipelines.cli.render import show_plan
 
             planned = build.plan(loaded)
-        show_plan(planned, Console())
+        if not is_quiet():
+            show_plan(planned, Console())
         if planned.refusal is not None:
             raise planned.refusal
 
@@ -63,9 +67,11 @@ def stage_command(name: BuildCommand) -> Callable[..., None]:
         config: Config,
         beam_options: BeamOptions = None,
         overrides: Overrides = None,
+        workers: Workers = None,
         restart: Restart = False,
         no_wait: NoWait = False,
         take_over: TakeOver = False,
+        as_json: Json = False,
         debug: Debug = False,
     ) -> None:
         _run(
@@ -73,7 +79,8 @@ def stage_command(name: BuildCommand) -> Callable[..., None]:
             context,
             config,
             beam_options,
-            overrides,
+            _with_workers(overrides, workers),
+            as_json,
             debug,
             restart=restart,
             no_wait=no_wait,
@@ -98,11 +105,22 @@ def replay(
         ),
     ] = None,
     overrides: Overrides = None,
+    workers: Workers = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Encode documents that a build rejected, by a changed policy or from repaired files."""
     repaired = dict(_name_and_path(text) for text in source or ())
-    _run("replay", context, config, beam_options, overrides, debug, repaired=repaired)
+    overrides = _with_workers(overrides, workers)
+    _run("replay", context, config, beam_options, overrides, as_json, debug, repaired=repaired)
+
+
+def _with_workers(overrides: list[str] | None, workers: int | None) -> list[str]:
+    """Return the overrides with the number of workers, unless they contain one."""
+    listed = overrides or []
+    if workers is None or any(text.startswith("beam.workers=") for text in listed):
+        return listed
+    return [*listed, f"beam.workers={workers}"]
 
 
 def _name_and_path(text: str) -> tuple[str, str]:
@@ -117,7 +135,8 @@ def _run(
     context: typer.Context,
     config: Path,
     beam_options: list[str] | None,
-    overrides: list[str] | None,
+    overrides: list[str],
+    as_json: bool,
     debug: bool,
     **arguments: object,
 ) -> None:
@@ -137,7 +156,14 @@ def _run(
             summary = run(loaded, **arguments, beam_args=tuple(beam_options or ()))
         following = _next_command(name, context.obj, summary, loaded.output_path)
         seconds = time.monotonic() - started
-        show_summary(replace(summary, next_command=following, seconds=seconds), Console())
+        summary = replace(summary, next_command=following, seconds=seconds)
+        log(f"finished in {format_seconds(seconds)}")
+        for warning in summary.warnings:
+            log(warning, "WARNING")
+        if as_json:
+            print_json(summary.to_json())
+        elif not is_quiet():
+            show_summary(summary, Console())
         supervisor.leave(0)
 
 

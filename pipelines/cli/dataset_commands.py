@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from pipelines.cli.options import (
     BeamOptions,
     ConfigOfInputs,
     Debug,
+    Json,
     Output,
     Overrides,
     StorageOptions,
@@ -21,15 +21,14 @@ from pipelines.cli.options import (
     parse_bytes,
     parse_number,
 )
+from pipelines.cli.output import display, print_json, print_result
 from pipelines.cli.process import (
     check_beam_options,
-    display,
     enter_child,
     leave_at_once,
     load,
     report_errors,
 )
-from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, NotWholeError
 
 
@@ -180,7 +179,7 @@ def export(
                 beam=BeamConfig(runner=runner, workers=workers),
                 beam_args=tuple(beam_options or ()),
             )
-        typer.echo(visible(exported))
+        print_result(exported)
         supervisor.leave(0)
 
 
@@ -208,6 +207,7 @@ def verify(
     overrides: Overrides = None,
     tokenizer: TokenizerOfOutput = None,
     storage_options: StorageOptions = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Verify an output or an export: bytes, rows, ids and, on request, documents."""
@@ -224,7 +224,10 @@ def verify(
                 sample=sample,
                 config=None if config is None else load(config, overrides),
             )
-        typer.echo(visible(str(found)))
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_result(str(found))
         if found.problems:
             raise typer.Exit(NotWholeError.exit_code)
 
@@ -262,6 +265,7 @@ def inspect(
     ] = 20,
     tokenizer: TokenizerOfOutput = None,
     storage_options: StorageOptions = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show a document of the dataset: its text, its tokens and its origin."""
@@ -283,16 +287,24 @@ def inspect(
         inspector = inspection.Inspector(dataset, dataset.find_model(tokenizer))
         console = Console()
         if grep is not None:
-            inspection.show_hits(inspector.search(grep, limit), grep, console)
+            hits = inspector.search(grep, limit)
+            if as_json:
+                print_json(hits.to_json())
+            else:
+                inspection.show_hits(hits, grep, console)
             return
         place = inspector.at_row(split, row) if row is not None else inspector.with_name(doc or "")
         document = inspector.read(place, tokens)
-        inspection.show_document(document, console, inspection.locations(dataset))
+        locations = inspection.locations(dataset)
+        if as_json:
+            print_json(document.to_json(locations))
+        else:
+            inspection.show_document(document, console, locations)
 
 
 def report(
     output: Output,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: Json = False,
     tokenizer: TokenizerOfOutput = None,
     storage_options: StorageOptions = None,
     debug: Debug = False,
@@ -307,4 +319,7 @@ def report(
         dataset = TokenDataset.open(directory.url, directory.storage_options)
         model = dataset.find_model(tokenizer)
         found = reports.report(dataset, model)
-        typer.echo(json.dumps(found, indent=2) if as_json else reports.shown(found, model))
+        if as_json:
+            print_json(found)
+        else:
+            typer.echo(reports.shown(found, model))

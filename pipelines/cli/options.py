@@ -7,7 +7,6 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from pipelines.choices import ProgressMode
 from pipelines.quantities import BYTES, NUMBER, Quantity
 
 # Each is a function of `pipelines.build`.
@@ -34,19 +33,36 @@ def _parse(kind: Quantity, text: str | int) -> int:
 
 
 Config = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        envvar="BEAM_BPE_CONFIG",
+        help="Configuration file (YAML).",
+        show_default=False,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
+        envvar="BEAM_BPE_SET",
         help="Override a key of the configuration, such as encode.append=null. Repeatable.",
         show_default=False,
     ),
 ]
 Restart = Annotated[
     bool, typer.Option("--restart", help="Discard the output of the stage and start again.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=0,
+        envvar="BEAM_BPE_WORKERS",
+        help="Number of workers, as beam.workers; 0: all cores.",
+        show_default=False,
+    ),
 ]
 NoWait = Annotated[
     bool,
@@ -98,16 +114,10 @@ StorageOptions = Annotated[
         show_default=False,
     ),
 ]
-ProgressOption = Annotated[
-    ProgressMode,
-    typer.Option(
-        "--progress",
-        envvar="BEAM_BPE_PROGRESS",
-        help="How progress is shown: a bar, a plain line every 10 seconds, or JSON lines, all on "
-        "standard error. auto: a bar on a terminal, lines elsewhere.",
-    ),
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", envvar="BEAM_BPE_DEBUG", help="Show tracebacks of errors.")
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 BeamOptions = Annotated[
     list[str] | None,
     typer.Argument(

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import faulthandler
-import inspect
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from bpe_core.errors import BpeError
 from pipelines import supervisor
-from pipelines.choices import ProgressMode
-from pipelines.cli.options import ProgressOption
-from pipelines.console import progress
-from pipelines.console.displays import print_event
-from pipelines.console.terminal import visible
+from pipelines.cli.output import log, print_error
 from pipelines.errors import (
     INTERRUPTED_EXIT_CODE,
     TERMINATED_EXIT_CODE,
     ConfigError,
-    PipelineError,
     exit_code_of,
 )
 
@@ -34,49 +26,6 @@ if TYPE_CHECKING:
 
 
 _KEPT: Final = "Finished work is kept: run the same command again to continue."
-
-
-@dataclass(kw_only=True)
-class _Settings:
-    """Settings of the output of this process's command."""
-
-    progress: ProgressMode = "auto"
-
-
-_SETTINGS: Final = _Settings()
-
-
-def with_display(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the display to a command."""
-    signature = inspect.signature(command, eval_str=True)
-
-    @wraps(command)
-    def run(*arguments: Any, progress: ProgressMode, **options: Any) -> None:
-        _SETTINGS.progress = progress
-        command(*arguments, **options)
-
-    parameter = inspect.Parameter(
-        "progress", inspect.Parameter.KEYWORD_ONLY, default="auto", annotation=ProgressOption
-    )
-    parameters = [*signature.parameters.values(), parameter]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {found.name: found.annotation for found in parameters}
-    return run
-
-
-@contextmanager
-def display(first: str, *, brief: bool = False) -> Iterator[None]:
-    """Show the progress of the command while the block runs.
-
-    Args:
-        first: What the command does first.
-        brief: True if the work is so short that only a terminal shows it.
-    """
-    mode = _SETTINGS.progress
-    if brief and mode in ("auto", "plain"):
-        mode = "bar" if mode == "auto" and progress.has_terminal() else "none"
-    with progress.shown(mode, first):
-        yield
 
 
 def enter_child(context: typer.Context, debug: bool) -> None:
@@ -95,7 +44,10 @@ def load(config: Path, overrides: list[str] | None) -> BuildConfig:
     """Load a configuration file and apply overrides."""
     from pipelines.config import load_config
 
-    return load_config(config, overrides or ())
+    loaded = load_config(config, overrides or ())
+    keys = ", ".join(text.partition("=")[0] for text in overrides or ())  # values may be secret
+    log(f"configuration {config}" + (f", with --set of {keys}" if keys else ""))
+    return loaded
 
 
 def check_beam_options(options: Sequence[str]) -> None:
@@ -135,10 +87,10 @@ def report_errors(debug: bool) -> Iterator[None]:
     except BpeError as error:
         if debug:
             traceback.print_exc()
-        _say(f"error: {error}", error)
+        print_error(f"error: {error}", error)
         raise typer.Exit(exit_code_of(error)) from None
     except KeyboardInterrupt as error:
-        _say(str(error) or "Interrupted.", error)
+        print_error(str(error) or "Interrupted.", error)
         if supervisor.in_child():
             supervisor.leave(INTERRUPTED_EXIT_CODE)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
@@ -146,18 +98,7 @@ def report_errors(debug: bool) -> Iterator[None]:
         raise
     except Exception:  # shown here, where credentials are redacted
         traceback.print_exc()
+        log(traceback.format_exc(), "ERROR")
         raise typer.Exit(1) from None
     finally:
         supervisor.note_orderly_end()
-
-
-def _say(text: str, error: BaseException) -> None:
-    """Print a message about an error on standard error: as text, or as a line of JSON."""
-    if _SETTINGS.progress != "json":
-        typer.echo(visible(text), err=True)
-        return
-    parts = dict.fromkeys(("expected", "found", "where", "hint"))
-    if isinstance(error, PipelineError):
-        parts = {name: getattr(error, name) for name in parts}
-    message = error.message if isinstance(error, PipelineError) else text
-    print_event("error", message=message, **parts, exit_code=exit_code_of(error))

@@ -8,8 +8,8 @@ import typer
 
 from pipelines.choices import TokenizerFormat, WrittenTokenizerFormat
 from pipelines.cli.options import Debug
+from pipelines.cli.output import print_result
 from pipelines.cli.process import report_errors
-from pipelines.console.terminal import visible
 
 
 def convert(
@@ -83,4 +83,4 @@ def convert(
             special_tokens=special or (),
             sample=sample,
         )
-        typer.echo(visible(format_conversion(convert(request))))
+        print_result(format_conversion(convert(request)))

@@ -75,6 +75,11 @@ class Snapshot:
         """Return the name of the work, with the position of its stage."""
         return self.work if self.stage is None else self.stage.title(self.work)
 
+    def line(self) -> str:
+        """Return the figures as a line of text."""
+        percent = "" if self.fraction is None else f"{self.fraction:.0%}, "
+        return f"{self.title}: {percent}{', '.join(self.amounts())}"
+
     def amounts(self) -> list[str]:
         """Return the figures as texts, the most important first."""
         if self.fraction is None:
@@ -209,8 +214,7 @@ class Lines:
 
     def update(self, snapshot: Snapshot) -> None:
         """Print a line."""
-        percent = "" if snapshot.fraction is None else f"{snapshot.fraction:.0%}, "
-        _print(f"{snapshot.title}: {percent}{', '.join(snapshot.amounts())}")
+        _print(snapshot.line())
 
     def end_work(self) -> None:
         """Do nothing."""

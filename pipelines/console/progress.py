@@ -46,6 +46,8 @@ __all__ = [
 
 _FIRST_SECONDS = 2.0  # without a display of the command, shorter work shows nothing
 _RATE_SECONDS = 15.0  # period of the rate
+# A closed pipe or a full disk behind standard error or the log must not stop the work.
+_CLOSED: Final = (OSError, ValueError)
 _LEAST_SECONDS: Final = 1.0  # no estimate of the time left before
 
 
@@ -114,8 +116,8 @@ class _Rates:
 class _Shown:
     """Display of a command with the state of its stages."""
 
-    def __init__(self, display: Display | None) -> None:
-        self._display = display
+    def __init__(self, displays: Sequence[Display]) -> None:
+        self._displays = displays
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._stages: tuple[str, ...] = ()
@@ -125,7 +127,7 @@ class _Shown:
         self._rates = _Rates()
         self._last: tuple[_Work, Sums] | None = None
         self._thread = threading.Thread(target=self._poll, daemon=True)
-        if display is not None:
+        if displays:
             self._thread.start()
 
     def describe(self, text: str) -> None:
@@ -172,24 +174,30 @@ class _Shown:
     def close(self) -> None:
         """Remove the display."""
         self._closed.set()
-        if self._display is not None:
+        if self._displays:
             self._thread.join()
             self._tell(lambda display: display.close())
 
     def _poll(self) -> None:
-        assert self._display is not None
-        while not self._closed.wait(self._display.interval):
-            self._tell(self._update)
-
-    def _update(self, display: Display) -> None:
-        if self._work is not None:
-            display.update(self._snapshot(self._work))
+        interval = min(display.interval for display in self._displays)
+        due = [time.monotonic() + display.interval for display in self._displays]
+        while not self._closed.wait(interval):
+            now = time.monotonic()
+            with self._lock:
+                if self._work is None:
+                    continue
+                snapshot = self._snapshot(self._work)
+                for i, display in enumerate(self._displays):
+                    if due[i] <= now:
+                        due[i] = now + display.interval
+                        with suppress(*_CLOSED):
+                            display.update(snapshot)
 
     def _tell(self, what: Callable[[Display], None]) -> None:
-        # A closed pipe or a full disk behind standard error must not stop the work.
-        with self._lock, suppress(OSError, ValueError):
-            if self._display is not None:
-                what(self._display)
+        with self._lock:
+            for display in self._displays:
+                with suppress(*_CLOSED):
+                    what(display)
 
     def _snapshot(self, work: _Work) -> Snapshot:
         sums, others = TALLY.read()
@@ -261,15 +269,16 @@ _shown: _Shown | None = None
 
 
 @contextmanager
-def shown(mode: ProgressMode, first: str) -> Iterator[None]:
+def shown(mode: ProgressMode, first: str, logs: Sequence[Display] = ()) -> Iterator[None]:
     """Show the progress of a command while the block runs.
 
     Args:
         mode: Kind of display; "auto": a bar on a terminal, and lines elsewhere.
         first: What the command does first, shown at once.
+        logs: Further displays.
     """
     global _shown
-    before, _shown = _shown, _Shown(_display_of(mode))
+    before, _shown = _shown, _Shown([*_displays_of(mode), *logs])
     try:
         _shown.describe(first)
         yield
@@ -364,7 +373,7 @@ def show(
     work = _Work(
         label=label, total=total, planned=planned, earlier=earlier, shards=shards, local=local
     )
-    own = None if _shown is not None else _Shown(_Late(_display_of("auto")))
+    own = None if _shown is not None else _Shown([*map(_Late, _displays_of("auto"))])
     try:
         with (own or _shown).work(work):  # type: ignore[union-attr]
             yield _set_done
@@ -385,8 +394,7 @@ def _set_done(done: int, total: int) -> None:
 class _Late:
     """Display that shows work only if it takes long, and leaves nothing behind."""
 
-    def __init__(self, display: Display | None) -> None:
-        assert display is not None
+    def __init__(self, display: Display) -> None:
         self._display = display
         self.interval = display.interval
 
@@ -412,14 +420,14 @@ def has_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _display_of(mode: ProgressMode) -> Display | None:
+def _displays_of(mode: ProgressMode) -> list[Display]:
     if mode == "auto":
-        return Bar() if has_terminal() else Lines()
+        mode = "bar" if has_terminal() else "plain"
     if mode == "bar":
-        return Bar(forced=True)
+        return [Bar(forced=not has_terminal())]
     if mode == "plain":
-        return Lines()
-    return JsonLines() if mode == "json" else None
+        return [Lines()]
+    return [JsonLines()] if mode == "json" else []
 
 
 def _resident_bytes(processes: Sequence[str]) -> int | None:

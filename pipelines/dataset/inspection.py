@@ -79,6 +79,21 @@ class Document:
     num_bytes: int
     shown: tuple[bytes, ...]
 
+    def to_json(self, locations: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values that `show_document` prints, as JSON values."""
+        return {
+            **_place_to_json(self.place, self.number),
+            "rows": self.parts,
+            "source": self.source,
+            "offset": self.offset,
+            "location": locations.get(self.source),
+            "id": self.record_id,
+            "tokens": self.tokens,
+            "bytes": self.num_bytes,
+            "text": b"".join(self.shown).decode("utf-8", "replace"),
+            "shown_tokens": [token.decode("utf-8", "backslashreplace") for token in self.shown],
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
@@ -99,6 +114,29 @@ class Hits:
     hits: list[Hit]
     matches: int = 0
     documents: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the hits as JSON values."""
+        hits = [
+            {
+                **_place_to_json(hit.place, hit.number),
+                "source": hit.source,
+                "offset": hit.offset,
+                "before": hit.before,
+                "after": hit.after,
+            }
+            for hit in self.hits
+        ]
+        return {"matches": self.matches, "documents": self.documents, "hits": hits}
+
+
+def _place_to_json(place: Place, number: int) -> dict[str, Any]:
+    return {
+        "split": place.file.split,
+        "row": number,
+        "file": place.file.name,
+        "row_in_file": place.row,
+    }
 
 
 class Inspector:

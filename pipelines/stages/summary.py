@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from bpe_core.short_repr import format_fields, short_repr
@@ -188,6 +188,16 @@ class BuildSummary:
     warnings: tuple[str, ...] = ()
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as JSON values; those of each stage with its rate."""
+        stages = [
+            {**asdict(stage), "megabytes_per_second": stage.megabytes_per_second}
+            for stage in self.stages
+        ]
+        values = {**asdict(self), "stages": stages}
+        del values["storage_options"]  # they may contain credentials
+        return values
+
     def __repr__(self) -> str:
         names = ("output", "documents", "rejects", "vocab_size", "tokens", "seconds")
         return format_fields("BuildSummary", {name: getattr(self, name) for name in names})
@@ -202,7 +212,7 @@ class BuildSummary:
 
         Raises:
             OutputError: There is none: the command did not get that far.
-            FormatError: A file is damaged.
+            InputError: A file is damaged.
         """
         if self.tokenizer is None:
             raise OutputError(

@@ -9,8 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
+from bpe_core.errors import FormatError, InvalidTokenizerError
 from bpe_core.model import TokenizerModel
 from bpe_core.vocabulary_cuts import vocabulary_splitter
+from pipelines.errors import InputError
 from pipelines.storage.directory import Directory
 
 Model: TypeAlias = TokenizerModel | CharBPETokenizer
@@ -55,7 +57,7 @@ def load_model(directory: Directory) -> Model:
     """Load the tokenizer in a directory.
 
     Raises:
-        FormatError: the file is malformed.
+        InputError: the file is malformed.
         FileNotFoundError: there is no tokenizer.
         OutputError: the storage fails.
     """
@@ -64,10 +66,10 @@ def load_model(directory: Directory) -> Model:
     if name not in present:
         raise FileNotFoundError(directory.path(_ARROW))
     if directory.is_local:
-        return _load(name, directory.url)
+        return _load(name, directory.url, directory)
     with TemporaryDirectory(prefix="beam-bpe-") as local:
         Path(local, name).write_bytes(directory.read_bytes(name))
-        return _load(name, local)
+        return _load(name, local, directory)
 
 
 def counts_fingerprint(directory: Directory) -> str | None:
@@ -77,8 +79,16 @@ def counts_fingerprint(directory: Directory) -> str | None:
     return found if isinstance(found, str) and _FINGERPRINT.fullmatch(found) else None
 
 
-def _load(name: str, local: str) -> Model:
-    return formats.load_tokenizer(local) if name == _ARROW else CharBPETokenizer.load(local)
+def _load(name: str, local: str, directory: Directory) -> Model:
+    try:
+        return formats.load_tokenizer(local) if name == _ARROW else CharBPETokenizer.load(local)
+    except (FormatError, InvalidTokenizerError) as error:
+        raise InputError(
+            "The tokenizer cannot be read.",
+            found=str(error),
+            where=directory.path(name),
+            hint="Restore the file from a copy, or train again: `beam-bpe train CONFIG --restart`.",
+        ) from None
 
 
 def make_tokenizer(model: Model) -> Tokenizer:

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from bpe_core.cores import usable_cores
@@ -51,6 +51,10 @@ class Verification:
     documents: int | None = None
     unread_tasks: int = 0
     problems: list[Problem] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as JSON values, and whether the output is intact."""
+        return {"intact": not self.problems, **asdict(self)}
 
     def __str__(self) -> str:
         """Return the result as text."""

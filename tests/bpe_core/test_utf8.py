@@ -10,7 +10,7 @@ from profiles import times
 
 from bpe_core._native import utf8_valid_prefix
 from bpe_core.buffers import to_utf8
-from bpe_core.documents import to_buffer
+from bpe_core.documents import read_documents, to_buffer
 
 # Characters at the edges of what each length of UTF-8 can hold, and what is just beyond.
 VALID = ["\x00", "\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000"]
@@ -87,7 +87,7 @@ CHARACTERS = [*VALID, "a", " ", "😀", "\ud83d", "\ude00", "\udbff", "\udfff"]
     )
 )
 def test_texts_are_joined_in_utf8(texts: list[str | bytes]) -> None:
-    buffer, offsets = to_buffer(texts)  # type: ignore[arg-type]
+    buffer, offsets = to_buffer(read_documents(texts))  # type: ignore[arg-type]
     found = [bytes(buffer[begin:end]) for begin, end in pairwise(offsets)]
     assert found == list(map(to_utf8, texts))
     assert int(offsets[-1]) == len(buffer)
@@ -96,7 +96,7 @@ def test_texts_are_joined_in_utf8(texts: list[str | bytes]) -> None:
 def test_texts_may_come_in_any_form() -> None:
     texts = ["é", b"b", bytearray(b"c"), memoryview(b"d")]
     for documents in (texts, tuple(texts[:3]), iter(texts)):
-        buffer, offsets = to_buffer(documents)  # type: ignore[arg-type]
+        buffer, offsets = to_buffer(read_documents(documents))  # type: ignore[arg-type]
         assert bytes(buffer) == b"\xc3\xa9bcd"[: int(offsets[-1])]
     with pytest.raises(TypeError, match="expected a text as str or bytes, found int"):
-        to_buffer(["a", 1])  # type: ignore[list-item]
+        to_buffer(read_documents(["a", 1]))  # type: ignore[list-item]

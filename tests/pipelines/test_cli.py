@@ -44,8 +44,9 @@ def in_child(
         stand_in = types.ModuleType("pipelines.build")
         for name in ("plan", *STAGES):
             setattr(stand_in, name, stage)
-        monkeypatch.setitem(sys.modules, "pipelines.build", stand_in)
+        # In this order: the attribute to restore is looked up in the modules.
         monkeypatch.setattr(pipelines, "build", stand_in, raising=False)
+        monkeypatch.setitem(sys.modules, "pipelines.build", stand_in)
         with pytest.raises(SystemExit) as left:
             main([str(argument) for argument in arguments])
         code = left.value.code
@@ -98,13 +99,25 @@ def test_every_exit_code_has_a_meaning() -> None:
     assert errors.EXIT_CODES.keys() == classes | others
 
 
-@pytest.mark.parametrize("page", ["configuration", "errors"])
-def test_the_documentation_has_every_exit_code(page: str) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+def test_the_documentation_has_every_exit_code_with_its_meaning() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    table = "".join(f"| {code} | {meaning} |\n" for code, meaning in errors.EXIT_CODES.items())
+    assert f"## Exit codes\n\n| code | meaning |\n|---|---|\n{table}\n" in text
+
+
+def test_the_documentation_says_what_to_do_after_every_exit_code() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+(?:, \d+)*) \|", text, re.MULTILINE)
     documented = {int(code) for row in rows for code in row.split(", ")}
-    # The page on errors leaves out that nothing went wrong.
-    assert documented | {0} == errors.EXIT_CODES.keys()
+    assert documented | {0} == errors.EXIT_CODES.keys()  # the page leaves out that all went well
+
+
+def test_the_documentation_has_the_exit_code_of_every_error() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text("utf-8")
+    documented = dict(re.findall(r"^\| `(\w+Error)` \| (\d+) \|$", text, re.MULTILINE))
+    classes = (errors.PipelineError, *errors.PipelineError.__subclasses__())
+    own = {error.__name__: str(error.exit_code) for error in classes[1:]}
+    assert documented == own
 
 
 def test_formats_of_tokenizers_are_those_of_the_core() -> None:

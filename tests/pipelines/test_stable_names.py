@@ -56,7 +56,8 @@ IMPORTS = {
 }
 
 COMMANDS = """
-plan count train encode build replay convert tokenize count-tokens export verify inspect report
+plan count train encode build replay convert tokenize count-tokens export verify inspect
+report schema
 """
 
 KEYS = """

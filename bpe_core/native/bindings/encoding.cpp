@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "encoder.hpp"
 #include "longest_match.hpp"
 #include "rank_joins.hpp"
+#include "texts.hpp"
 #include "zeroed_array.hpp"
 
 namespace bpe {
@@ -157,18 +159,23 @@ class PyEncoder {
     if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
     const BytesView data(buffer);
     const DocumentSpans documents = checked_spans(data, starts, ends);
-    const size_t n = documents.n;
-    IdBuffer<uint32_t> ids;
-    std::vector<int64_t> offsets(n + 1, 0);
-    encode_into(documents, specials, {}, num_threads, false, ids, offsets.data() + 1);
-    py::list lists = py::reinterpret_steal<py::list>(PyList_New(static_cast<py::ssize_t>(n)));
-    if (!lists) throw py::error_already_set();
-    for (size_t i = 0; i < n; ++i) {
-      py::list list =
-          ints_.to_list(ids.data() + offsets[i], static_cast<size_t>(offsets[i + 1] - offsets[i]));
-      PyList_SET_ITEM(lists.ptr(), static_cast<py::ssize_t>(i), list.release().ptr());
-    }
-    return lists;
+    return lists_of(documents, specials, num_threads);
+  }
+
+  // encode_lists of the texts in a list or tuple, without a copy of them. None if one is neither
+  // str nor bytes.
+  py::object encode_text_lists(const py::object& texts, const SpecialSet& specials,
+                               int num_threads) {
+    return with_texts(texts, [&](const TextSpans& documents) -> py::object {
+      return lists_of(documents, specials, num_threads);
+    });
+  }
+
+  // encode_documents of the same, with uint32 ids.
+  py::object encode_texts(const py::object& texts, const SpecialSet& specials, int num_threads) {
+    return with_texts(texts, [&](const TextSpans& documents) -> py::object {
+      return encode_as<uint32_t>(documents, specials, {}, num_threads, false);
+    });
   }
 
   py::list encode_text(const py::object& text, const SpecialSet& specials) {
@@ -272,8 +279,34 @@ class PyEncoder {
     return result;
   }
 
-  template <class Id>
-  py::tuple encode_as(const DocumentSpans& documents, const SpecialSet& specials,
+  template <class Documents>
+  py::list lists_of(const Documents& documents, const SpecialSet& specials, int num_threads) {
+    const size_t n = documents.n;
+    IdBuffer<uint32_t> ids;
+    std::vector<int64_t> offsets(n + 1, 0);
+    encode_into(documents, specials, {}, num_threads, false, ids, offsets.data() + 1);
+    py::list lists = py::reinterpret_steal<py::list>(PyList_New(static_cast<py::ssize_t>(n)));
+    if (!lists) throw py::error_already_set();
+    for (size_t i = 0; i < n; ++i) {
+      py::list list =
+          ints_.to_list(ids.data() + offsets[i], static_cast<size_t>(offsets[i + 1] - offsets[i]));
+      PyList_SET_ITEM(lists.ptr(), static_cast<py::ssize_t>(i), list.release().ptr());
+    }
+    return lists;
+  }
+
+  template <class Encode>
+  py::object with_texts(const py::object& texts, const Encode& encode) const {
+    if (!native_) throw std::invalid_argument("an encoder without a native pattern takes spans");
+    // A tuple keeps the texts while others may change the list.
+    const auto kept = py::tuple(texts);
+    const std::optional<std::vector<TextSource>> sources = text_sources(kept);
+    if (!sources) return py::none();
+    return encode(TextSpans{sources->data(), sources->size()});
+  }
+
+  template <class Id, class Documents>
+  py::tuple encode_as(const Documents& documents, const SpecialSet& specials,
                       const Affixes& affixes, int num_threads, bool continues) {
     std::vector<int64_t> offsets(documents.n + 1, 0);
     IdBuffer<Id> ids;
@@ -281,19 +314,28 @@ class PyEncoder {
     return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
   }
 
-  template <class Id>
-  void encode_into(const DocumentSpans& documents, const SpecialSet& specials,
-                   const Affixes& affixes, int num_threads, bool continues, IdBuffer<Id>& ids,
-                   int64_t* offsets) {
+  template <class Id, class Documents>
+  void encode_into(const Documents& documents, const SpecialSet& specials, const Affixes& affixes,
+                   int num_threads, bool continues, IdBuffer<Id>& ids, int64_t* offsets) {
     py::gil_scoped_release release;
     const auto encode = [&](const DocumentSpans& part, Workspace& workspace, IdBuffer<Id>& part_ids,
                             int64_t* part_offsets) {
       encoder_.encode_documents(workspace, part, specials.tokens(), affixes, continues, part_ids,
                                 part_offsets);
     };
+    const auto encode_any = [&](const Documents& part, Workspace& workspace, IdBuffer<Id>& part_ids,
+                                int64_t* part_offsets) {
+      if constexpr (std::is_same_v<Documents, TextSpans>) {
+        part.for_each_part([&](const DocumentSpans& few, size_t first) {
+          encode(few, workspace, part_ids, part_offsets + first);
+        });
+      } else {
+        encode(part, workspace, part_ids, part_offsets);
+      }
+    };
     const size_t threads =
         num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
-    encode_in_threads(encode, workspaces_, documents, encoder_.growth(),
+    encode_in_threads(encode_any, workspaces_, documents, encoder_.growth(),
                       affixes.prepend.size() + affixes.append.size(), threads, ids, offsets);
   }
 
@@ -387,6 +429,9 @@ void bind_encoding(py::module_& m) {
            "continues"_a = false)
       .def("encode_lists", &PyEncoder::encode_lists, "data"_a, "starts"_a, "ends"_a, "specials"_a,
            "num_threads"_a = 1)
+      .def("encode_text_lists", &PyEncoder::encode_text_lists, "texts"_a, "specials"_a,
+           "num_threads"_a = 1)
+      .def("encode_texts", &PyEncoder::encode_texts, "texts"_a, "specials"_a, "num_threads"_a = 1)
       .def("encode_text", &PyEncoder::encode_text, "text"_a, "specials"_a)
       .def("encode_step", &PyEncoder::encode_step, "text"_a, "specials"_a, "continues"_a = false)
       .def("begin_stream", &PyEncoder::begin_stream)

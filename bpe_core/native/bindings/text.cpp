@@ -12,7 +12,7 @@
 #include "id_buffer.hpp"
 #include "normalizer.hpp"
 #include "scanner.hpp"
-#include "transcode.hpp"
+#include "texts.hpp"
 #include "utf8.hpp"
 #include "words.hpp"
 #include "xxh3.hpp"
@@ -53,77 +53,21 @@ WordRule word_rule_from_name(const std::string& name) {
   throw std::invalid_argument("no rule for words is called " + name);
 }
 
-// A str or bytes object as bytes; other objects are none of these.
-class TextSource {
- public:
-  explicit TextSource(PyObject* text) : text_(text) {
-    if (PyBytes_Check(text)) {
-      bytes_ = static_cast<size_t>(PyBytes_GET_SIZE(text));
-    } else if (PyUnicode_Check(text)) {
-      with_units([&]<class Unit>(const Unit*, size_t n) {
-        bytes_ = PyUnicode_IS_ASCII(text_) ? n : n * kMostUtf8Bytes<Unit>;
-      });
-    } else {
-      is_text_ = false;
-    }
-  }
-  bool is_text() const { return is_text_; }
-  // Maximum size of what write() writes; up to kUtf8Slack more bytes may be overwritten.
-  size_t most_bytes() const { return bytes_; }
-  uint8_t* write(uint8_t* out) const {
-    if (PyBytes_Check(text_)) {
-      std::memcpy(out, PyBytes_AS_STRING(text_), bytes_);
-      return out + bytes_;
-    }
-    with_units([&](const auto* units, size_t n) {
-      if (PyUnicode_IS_ASCII(text_)) {
-        std::memcpy(out, units, n);
-        out += n;
-      } else {
-        out = write_utf8(units, n, out);
-      }
-    });
-    return out;
-  }
-
- private:
-  template <class Visit>
-  void with_units(Visit visit) const {
-    const auto n = static_cast<size_t>(PyUnicode_GET_LENGTH(text_));
-    switch (PyUnicode_KIND(text_)) {
-      case PyUnicode_1BYTE_KIND:
-        return visit(PyUnicode_1BYTE_DATA(text_), n);
-      case PyUnicode_2BYTE_KIND:
-        return visit(PyUnicode_2BYTE_DATA(text_), n);
-      default:
-        return visit(PyUnicode_4BYTE_DATA(text_), n);
-    }
-  }
-
-  PyObject* text_;
-  size_t bytes_ = 0;
-  bool is_text_ = true;
-};
-
 // (buffer, offsets): text i in UTF-8 is buffer[offsets[i], offsets[i + 1]). None if one is neither
 // str nor bytes.
 py::object join_texts(const py::list& texts) {
-  const size_t n = texts.size();
-  std::vector<TextSource> sources;
-  sources.reserve(n);
+  const std::optional<std::vector<TextSource>> sources = text_sources(texts);
+  if (!sources) return py::none();
+  const size_t n = sources->size();
   size_t bytes = 0;
-  for (size_t i = 0; i < n; ++i) {
-    sources.emplace_back(PyList_GET_ITEM(texts.ptr(), static_cast<py::ssize_t>(i)));
-    if (!sources.back().is_text()) return py::none();
-    bytes += sources.back().most_bytes();
-  }
+  for (const TextSource& source : *sources) bytes += source.most_bytes();
   ByteBuffer buffer;
   buffer.reserve_more(bytes + kUtf8Slack);
   std::vector<int64_t> offsets(n + 1, 0);
   uint8_t* const begin = buffer.end();
   uint8_t* end = begin;
   for (size_t i = 0; i < n; ++i) {
-    end = sources[i].write(end);
+    end = (*sources)[i].write(end);
     offsets[i + 1] = end - begin;
   }
   buffer.advance(static_cast<size_t>(end - begin));

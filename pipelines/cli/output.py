@@ -1,0 +1,189 @@
+"""Output of a command besides its result: progress, messages, errors, the log."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from pipelines.choices import ProgressMode
+from pipelines.console import progress
+from pipelines.console.displays import Display, print_event
+from pipelines.console.log import Log
+from pipelines.console.terminal import visible
+from pipelines.errors import OutputError, PipelineError, exit_code_of
+
+_PANEL: Final = "Messages"
+_Progress = Annotated[
+    ProgressMode,
+    typer.Option(
+        "--progress",
+        envvar="BEAM_BPE_PROGRESS",
+        rich_help_panel=_PANEL,
+        help="How progress is shown: a bar, a plain line every 10 seconds, or JSON lines, all on "
+        "standard error. auto: a bar on a terminal, lines elsewhere.",
+    ),
+]
+_Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        envvar="BEAM_BPE_QUIET",
+        rich_help_panel=_PANEL,
+        help="Print errors only.",
+    ),
+]
+_Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        envvar="BEAM_BPE_VERBOSE",
+        rich_help_panel=_PANEL,
+        help="Show the log on standard error, instead of a bar.",
+    ),
+]
+_LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--log",
+        metavar="FILE",
+        envvar="BEAM_BPE_LOG",
+        rich_help_panel=_PANEL,
+        help="Append progress, warnings and errors to a file, with times.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(kw_only=True)
+class _Settings:
+    """Settings of the output of this process's command."""
+
+    progress: ProgressMode = "auto"
+    quiet: bool = False
+    logs: tuple[Log, ...] = ()
+
+
+_SETTINGS: Final = _Settings()
+_OPTIONS: Final[Mapping[str, tuple[Any, object]]] = {
+    "progress": (_Progress, "auto"),
+    "quiet": (_Quiet, False),
+    "verbose": (_Verbose, False),
+    "log": (_LogFile, None),
+}
+
+
+def with_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the output to a command."""
+    signature = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def run(
+        *arguments: Any,
+        progress: ProgressMode,
+        quiet: bool,
+        verbose: bool,
+        log: Path | None,
+        **options: Any,
+    ) -> None:
+        try:
+            _set_up(progress, quiet=quiet, verbose=verbose, log=log)
+        except OutputError as error:
+            print_error(f"error: {error}", error)
+            raise typer.Exit(exit_code_of(error)) from None
+        command(*arguments, **options)
+
+    parameters = [
+        *signature.parameters.values(),
+        *(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+            for name, (annotation, default) in _OPTIONS.items()
+        ),
+    ]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {found.name: found.annotation for found in parameters}
+    return run
+
+
+def reset() -> None:
+    """Forget the settings of an earlier command in this process."""
+    for handler in _SETTINGS.logs:
+        logging.getLogger().removeHandler(handler)
+    _SETTINGS.progress, _SETTINGS.quiet, _SETTINGS.logs = "auto", False, ()
+
+
+def _set_up(mode: ProgressMode, *, quiet: bool, verbose: bool, log: Path | None) -> None:
+    places = ([None] if verbose else []) + ([log] if log is not None else [])
+    _SETTINGS.quiet = quiet
+    _SETTINGS.progress = "none" if mode == "auto" and (quiet or verbose) else mode
+    _SETTINGS.logs = tuple(map(Log, places))
+    root = logging.getLogger()
+    for handler in _SETTINGS.logs:
+        root.addHandler(handler)
+    if log is not None and not verbose and logging.lastResort is not None:
+        root.addHandler(logging.lastResort)  # warnings also stay on standard error
+
+
+@contextmanager
+def display(first: str, *, brief: bool = False) -> Iterator[None]:
+    """Show the progress of the command while the block runs.
+
+    Args:
+        first: What the command does first.
+        brief: True if the work is so short that only a terminal shows it.
+    """
+    mode = _SETTINGS.progress
+    if brief and mode in ("auto", "plain"):
+        mode = "bar" if mode == "auto" and progress.has_terminal() else "none"
+    logs: tuple[Display, ...] = _SETTINGS.logs
+    with progress.shown(mode, first, logs):
+        yield
+
+
+def is_quiet() -> bool:
+    """Return True if only errors are to be printed."""
+    return _SETTINGS.quiet
+
+
+def print_result(text: str) -> None:
+    """Print the result of a command, unless only errors are wanted."""
+    if not _SETTINGS.quiet:
+        typer.echo(visible(text))
+
+
+def print_json(value: Any) -> None:
+    """Print the result of a command as one line of JSON."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def log(text: str, level: str = "INFO") -> None:
+    """Write a text to the log, if there is one."""
+    for one in _SETTINGS.logs:
+        one.add(text, level)
+
+
+def print_error(text: str, error: BaseException) -> None:
+    """Print a message about an error on standard error, as text or as a line of JSON."""
+    for one in _SETTINGS.logs:
+        if one.has_file:  # else it would be there twice
+            one.add(text, "ERROR")
+    if _SETTINGS.progress != "json":
+        typer.echo(visible(text), err=True)
+        return
+    parts = dict.fromkeys(("expected", "found", "where", "hint"))
+    if isinstance(error, PipelineError):
+        parts = {name: getattr(error, name) for name in parts}
+    message = error.message if isinstance(error, PipelineError) else text
+    print_event("error", message=message, **parts, exit_code=exit_code_of(error))
