@@ -38,6 +38,7 @@ from pipelines.stages.encode import encode as encode_stage
 from pipelines.stages.imports import discard_imported
 from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
+from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
 from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.train import discard_tokenizer
@@ -48,7 +49,7 @@ Config: TypeAlias = "BuildConfig | Mapping[str, Any] | str | os.PathLike[str]"
 
 
 def plan(config: Config) -> BuildPlan:
-    """Return what a build would read, do and write; only sources with a limit are read.
+    """Return what a build would read, do and write; only samples of the input are read.
 
     Args:
         config: configuration of the build; see `build`.
@@ -59,7 +60,7 @@ def plan(config: Config) -> BuildPlan:
     """
     checked = read_config(config)
     context = BuildContext.of(checked, "plan")
-    return plan_build(checked, context.inputs, context.output)
+    return plan_build(checked, context.inputs, context.output, context.planned_workers)
 
 
 def count(
@@ -226,6 +227,7 @@ def _run_stage(
         expect(context.stages)
         describe("listing the input files")
         context.check()
+        check_samples(context)
         with suppress(Submitted), context.lock:
             for discard in discards:
                 context.report.add_warnings(discard(context.output, context.lock))

@@ -42,7 +42,7 @@ LATE: dict[str, str] = {
             "dataset": ("export", "verify", "inspect", "report"),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens"),
-            "config": ("schema",),
+            "config": ("init", "schema"),
         }.items()
         for name in names
     },

@@ -42,8 +42,13 @@ _ONLY_ONCE: Final = ("--restart", "--no-wait", "--take-over")
 _NEXT: Final[Mapping[BuildCommand, BuildCommand]] = {"count": "train", "train": "encode"}
 
 
-def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> None:
-    """Show the files, tasks and output of a build, or why it would be refused. Write nothing."""
+def plan(
+    config: Config,
+    files: Annotated[bool, typer.Option("--files", help="List every file.")] = False,
+    overrides: Overrides = None,
+    debug: Debug = False,
+) -> None:
+    """Show the work, time and output of a build, or why it would fail. Write nothing."""
     with report_errors(debug):
         with display(f"reading {config}", brief=True):
             loaded = load(config, overrides)
@@ -54,7 +59,7 @@ def plan(config: Config, overrides: Overrides = None, debug: Debug = False) -> N
 
             planned = build.plan(loaded)
         if not is_quiet():
-            show_plan(planned, Console())
+            show_plan(planned, Console(), files=files)
         if planned.refusal is not None:
             raise planned.refusal
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import pyarrow as pa
 import xxhash
 
 from bpe_core._native import Splitter
@@ -75,6 +76,8 @@ class ReadOptions:
         text_fields: paths of the fields of a record that contain the text; several are joined.
         join: bytes between the values of several fields.
         id_field: path of the field with the record's own id, or None.
+        keep: paths of the fields of a record that token files keep as columns.
+        kept: columns that token files keep of all sources; None if no columns are read.
         selection: rules for selecting documents. Selection comes first: a document that is not
             selected is neither rejected nor an error, except a record without readable text.
         max_documents: number of documents to read from the start of a range, including empty,
@@ -97,6 +100,8 @@ class ReadOptions:
         piece_bytes: documents longer than this are cut into chunks of about this length.
         keep_readable: read the documents of a bad file (`BadFileError`) up to the fault, and
             reject the rest, instead of raising the error.
+        expect_fields: raise InputError if the first thousand records of a JSON lines file all lack
+            a field of the text.
     """
 
     format: Literal["text", "jsonl", "parquet", "arrow"] = "text"
@@ -105,6 +110,8 @@ class ReadOptions:
     text_fields: tuple[FieldPath, ...] = (("text",),)
     join: bytes = b"\n"
     id_field: FieldPath | None = None
+    keep: tuple[FieldPath, ...] = ()
+    kept: pa.Schema | None = None
     selection: Selection = ALL
     max_documents: int | None = None
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"
@@ -120,6 +127,7 @@ class ReadOptions:
     read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20
     keep_readable: bool = False
+    expect_fields: bool = False
 
     @property
     def without_selection(self) -> ReadOptions:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bpe_core._native import SpecialSet, Splitter
 from bpe_core.patterns import resolve_pattern
@@ -120,10 +121,14 @@ def source_readings(
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
+    kept: pa.Schema | None = None,
+    expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.
 
     Long documents are cut as pattern and normalizer allow, or a splitter instead of the pattern.
+    `kept` are the columns that token files keep, or None if they are not read.
+    For `expect_fields` see `ReadOptions`.
     """
     resolved = resolve_pattern(pattern)
     splits = resolved.regex if splitter is None else pickle.dumps(splitter).hex()
@@ -138,6 +143,8 @@ def source_readings(
                 text_fields=source.text_fields,
                 join=source.join.encode(),
                 id_field=source.id_path,
+                keep=() if kept is None else source.keep_paths,
+                kept=kept if source.keep_columns else None,
                 selection=Selection(
                     sample_fraction=source.sample_fraction,
                     min_chars=source.min_chars,
@@ -154,6 +161,7 @@ def source_readings(
                 cutting=cutting,
                 max_document_bytes=source.max_document_bytes,
                 keep_readable=source.max_bad_files > 0,
+                expect_fields=expect_fields,
             ),
             storage_options=source.storage_options,
             max_bad_files=source.max_bad_files,

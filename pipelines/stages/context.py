@@ -103,7 +103,8 @@ class BuildContext:
         return (*(("count", "train") if self.config.tokenizer.path is None else imports), "encode")
 
     def check(self) -> None:
-        """Check the inputs and the Beam options before anything is written or removed."""
+        """Check inputs, output and Beam options before anything is written or removed."""
+        self.output.root.check_place()
         self.inputs.check()
         if self._has_beam_options:
             self.pipelines.check_options()
@@ -126,6 +127,12 @@ class BuildContext:
         if self._has_beam_options:
             return self.pipelines.count_workers()
         return self.config.beam.workers or usable_cores()
+
+    @property
+    def planned_workers(self) -> int | None:
+        """Return the number of workers by the configuration, or None if the engine decides it."""
+        beam = self.config.beam
+        return beam.workers or (usable_cores() if beam.runner == "DirectRunner" else None)
 
     @property
     def places(self) -> tuple[str, ...]:

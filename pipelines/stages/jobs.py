@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.accounting import sum_hashes
 from pipelines.config import BuildConfig
 from pipelines.config.build import EncodeConfig
@@ -65,13 +67,20 @@ def count_job(
         checkpoint_bytes=config.counts.checkpoint_bytes,
         max_pretoken_bytes=config.counts.max_pretoken_bytes,
         on_long_pretoken=config.counts.on_long_pretoken,
-        readings=source_readings(
-            config.input,
-            tokenizer.effective_pattern,
-            tokenizer.special_tokens,
-            normalizer=tokenizer.normalization_form,
-            normalize_quotes=tokenizer.normalize_quotes,
-        ),
+        readings=count_readings(config),
+    )
+
+
+def count_readings(config: BuildConfig) -> tuple[SourceReading, ...]:
+    """Return the settings for reading each source to count it."""
+    tokenizer = config.tokenizer
+    return source_readings(
+        config.input,
+        tokenizer.effective_pattern,
+        tokenizer.special_tokens,
+        normalizer=tokenizer.normalization_form,
+        normalize_quotes=tokenizer.normalize_quotes,
+        expect_fields=config.encode.max_reject_fraction < 1,
     )
 
 
@@ -83,6 +92,7 @@ def encode_job(
     configuration: str,
     plan_id: str,
     generation: str,
+    kept: pa.Schema | None,
 ) -> EncodeJob:
     """Return the job that encodes.
 
@@ -93,6 +103,7 @@ def encode_job(
         configuration: Fingerprint of the canonical configuration of encoding.
         plan_id: Id of files, ranges and configuration.
         generation: Generation of the files.
+        kept: Columns of records that the files keep, or None.
     """
     encode = config.encode
     return EncodeJob(
@@ -108,7 +119,7 @@ def encode_job(
         special_tokens_in_text=encode.special_tokens_in_text,
         id_type=choose_id_type(encode, model),
         validation_fraction=encode.validation_fraction,
-        readings=encode_readings(config, model),
+        readings=encode_readings(config, model, kept),
     )
 
 
@@ -120,9 +131,19 @@ def encode_configuration(config: BuildConfig, model: Model) -> dict[str, Any]:
     }
 
 
-def encode_readings(config: BuildConfig, model: Model) -> tuple[SourceReading, ...]:
-    """Return the settings for reading each source to encode it with a tokenizer."""
-    return source_readings(config.input, **cutting_rules(model))
+def encode_readings(
+    config: BuildConfig, model: Model, kept: pa.Schema | None = None
+) -> tuple[SourceReading, ...]:
+    """Return the settings for reading each source to encode it with a tokenizer.
+
+    `kept` are the columns of records that token files keep, or None if they are not read.
+    """
+    return source_readings(
+        config.input,
+        **cutting_rules(model),
+        kept=kept,
+        expect_fields=config.encode.max_reject_fraction < 1,
+    )
 
 
 def load_model(encoder: Directory) -> Model:

@@ -28,10 +28,12 @@ from pipelines.manifest.stage import (
     load_declaration,
     load_manifest,
 )
+from pipelines.stages.estimates import Estimate
 from pipelines.stages.imports import load_encoder
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.output import Output
+from pipelines.stages.probe import Probe, probe_input
 from pipelines.stages.summary import BuildPlan, PlannedFile
 from pipelines.tasks.plan import LARGE_FILE_TASKS, Plan, find_unsplittable, is_splittable
 from pipelines.tokenizers.files import Model
@@ -39,8 +41,18 @@ from pipelines.tokenizers.files import Model
 _M = TypeVar("_M", bound=Manifest)
 
 
-def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan:
-    """Return the plan of a build, with the error with which the build would end, if any."""
+def plan_build(
+    config: BuildConfig, inputs: Inputs, output: Output, workers: int | None
+) -> BuildPlan:
+    """Return the plan of a build, with the error with which the build would end, if any.
+
+    Args:
+        config: Configuration of the build.
+        inputs: Inputs of the build.
+        output: Output of the build.
+        workers: Number of workers, or None if the engine decides it.
+    """
+    output.root.check_place()
     inputs.check()
     refusal = _find_refusal(config, inputs, output)
     # If a build would refuse the output, the plan does not use it.
@@ -60,6 +72,10 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
         ]
         present = {} if refusal else output.tokens.sizes()
         finished = sum(name in present for name in token_files[:tasks])
+    probe = Probe()
+    if refusal is None and finished < tasks:
+        refusal = _find_unwritable(output)
+        probe = probe_input(config, inputs, plan, encoder, workers)
     return BuildPlan(
         files=files,
         tasks=tasks,
@@ -74,8 +90,13 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
         selection={
             source.name or "": source.selection for source in config.input if source.selection
         },
-        warnings=tuple(_find_warnings(config, plan, pattern)),
-        refusal=refusal,
+        estimate=probe.estimate,
+        warnings=(
+            *_find_warnings(config, plan, pattern),
+            *probe.warnings,
+            *_warn_of_vocabulary(config, probe.estimate),
+        ),
+        refusal=refusal or probe.problem,
     )
 
 
@@ -117,6 +138,15 @@ def _find_refusal(config: BuildConfig, inputs: Inputs, output: Output) -> Pipeli
     try:
         check_output(config, inputs, output, "build")
     except (DifferentConfigurationError, OutputError) as error:
+        return error
+    return None
+
+
+def _find_unwritable(output: Output) -> PipelineError | None:
+    """Return the error with which writing into the output ends, or None."""
+    try:
+        output.root.check_writable()
+    except OutputError as error:
         return error
     return None
 
@@ -185,6 +215,16 @@ def _plan_id_type(config: BuildConfig, encoder: Model | None) -> str:
     if encoder is not None:
         return choose_id_type(config.encode, encoder)
     return "uint16" if config.tokenizer.vocab_size <= UINT16_IDS else "uint32"
+
+
+def _warn_of_vocabulary(config: BuildConfig, estimate: Estimate | None) -> Iterator[str]:
+    """Yield the warning with which training would end, if all of the input is known."""
+    reached = None if estimate is None else estimate.vocabulary
+    if reached is not None and reached < config.tokenizer.vocab_size:
+        yield (
+            f"the corpus is too small for the vocabulary: training reaches {reached:,} of "
+            f"{config.tokenizer.vocab_size:,} ids"
+        )
 
 
 def _find_warnings(config: BuildConfig, plan: Plan, pattern: Pattern | None) -> Iterator[str]:
