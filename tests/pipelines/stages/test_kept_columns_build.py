@@ -167,7 +167,9 @@ def test_without_kept_columns_nothing_changes(folder: Path) -> None:
     config = config_of(folder)
     plain = [source.model_copy(update={"keep_columns": ()}) for source in config.input]
     build.build(config.model_copy(update={"input": tuple(plain)}))
-    assert not any("keep_columns" in path.read_text() for path in (folder / "out").rglob("*.json"))
+    assert not any(
+        "keep_columns" in path.read_text() for path in (folder / "out").rglob("manifest.json")
+    )
     dataset = TokenDataset.open(str(folder / "out"))
     assert not dataset.kept_columns.names
     with pytest.raises(ConfigError, match="a dataset with kept columns"):
