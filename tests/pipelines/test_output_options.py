@@ -131,6 +131,7 @@ def test_a_plan_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> N
     assert (done.returncode, plan["refusal"]["exit_code"]) == (3, 3)
 
 
+@pytest.mark.slow
 def test_a_verification_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     output, _ = built
     done = beam_bpe("verify", output, "--json")

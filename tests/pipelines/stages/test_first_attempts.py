@@ -26,6 +26,7 @@ def json_lines(directory: Path, **records: Any) -> BuildConfig:
     return config_for(directory, input={"format": "jsonl", **records})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [None, "tokenizer"])
 def test_after_a_wrong_field_is_corrected_the_same_command_goes_on(
     path: str | None, tmp_path: Path
@@ -64,6 +65,7 @@ def test_refusals_name_the_file_and_the_options_of_the_command_line(tmp_path: Pa
     assert f"keep the counts: `beam-bpe train {given} --restart`, then `beam-bpe " in refused.stderr
 
 
+@pytest.mark.slow
 def test_files_are_added_in_one_step_and_known_afterwards(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(40)})
     config = config_for(tmp_path)

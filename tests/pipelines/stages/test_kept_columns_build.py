@@ -82,6 +82,7 @@ def kept_rows(folder: Path) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
+@pytest.mark.slow
 def test_datasets_with_kept_columns_are_whole_and_grouped(folder: Path) -> None:
     build.build(config_of(folder))
     assert kept_rows(folder)[:3] == [("r0", "en", None), ("r1", "de", None), ("r2", None, None)]
@@ -121,6 +122,7 @@ def test_datasets_with_kept_columns_are_whole_and_grouped(folder: Path) -> None:
     assert inspector.at_random("train", 7) == inspector.at_random("train", 7)
 
 
+@pytest.mark.slow
 def test_a_changed_source_column_is_found_and_exports_carry_columns(folder: Path) -> None:
     build.build(config_of(folder))
     dataset = TokenDataset.open(str(folder / "out"))
@@ -135,6 +137,7 @@ def test_a_changed_source_column_is_found_and_exports_carry_columns(folder: Path
         assert "other values in kept columns" in problems(folder, sources=True, **options)
 
 
+@pytest.mark.slow
 def test_added_files_and_replayed_rejects_have_the_same_columns(folder: Path) -> None:
     build.build(config_of(folder, special_tokens_in_text="reject"))
     assert len(kept_rows(folder)) == 7
@@ -151,6 +154,7 @@ def test_added_files_and_replayed_rejects_have_the_same_columns(folder: Path) ->
     assert not problems(folder, sources=True)
 
 
+@pytest.mark.slow
 def test_a_source_with_columns_may_be_added_to_a_dataset_without(folder: Path) -> None:
     both = config_of(folder)
     plain = both.input[0].model_copy(update={"keep_columns": ()})

@@ -122,6 +122,7 @@ def test_output_is_known_through_links(tmp_path: Path) -> None:
     assert build_again(config, "a.txt").skipped > 8
 
 
+@pytest.mark.slow
 def test_archives_beside_the_output_are_read(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with zipfile.ZipFile(tmp_path / "out" / "a.zip", "w") as archive:
