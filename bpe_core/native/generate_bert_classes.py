@@ -54,7 +54,7 @@ def generate() -> str:
 
 namespace bpe {{
 
-// What a character is to BERT's words: part of one, nothing, a gap, or a word of its own.
+// Kind of a character in BERT's words: part of one, nothing, a gap, or a word of its own.
 enum class BertKind : uint8_t {{ {", ".join(KINDS)} }};
 
 struct BertRange {{

@@ -22,7 +22,7 @@ constexpr size_t kMostVisits = size_t{1} << 27;  // of places in the program, in
 constexpr size_t kNone = SIZE_MAX;
 constexpr size_t kFar = 128;  // bytes that may be read in vain at each place
 
-// Of the places that a search for a match reads, those by which it is compared with others.
+// Returns true at the positions of a search at which it is compared with others.
 bool is_compared(size_t before, size_t place) { return before / 64 != place / 64; }
 uint64_t overrun_key(size_t place, uint32_t state) { return place * kMostStates + state; }
 
@@ -67,7 +67,7 @@ class Determinizer {
  private:
   using Op = PatternInstruction::Op;
 
-  // Columns that no condition on the character before tells apart have one signature.
+  // Columns that all conditions on the character before treat alike have one signature.
   void find_signatures() {
     std::map<std::vector<bool>, uint8_t> numbers;
     for (size_t column = 0; column < sets_.columns; ++column) {
@@ -106,7 +106,8 @@ class Determinizer {
 
   uint32_t number_of(std::vector<uint32_t> list, uint32_t signature) {
     if (list.empty()) return Automaton::kDead;
-    // Where matches begin, all states must know the character before: one begins after each.
+    // If the start of a match depends on the character before, every state must know it: a match
+    // may begin after each.
     const bool depends = depends_[0] || std::any_of(list.begin(), list.end(),
                                                     [&](uint32_t at) { return depends_[at]; });
     list.push_back(depends ? signature : 0);
@@ -374,8 +375,8 @@ size_t PatternStep::skip_gap(const uint8_t* text, size_t size, size_t at, uint32
   return at;
 }
 
-// What the scouts find between the two, in the whole text and where it ends or begins there. False
-// if what they find elsewhere, or there, depends on more than the two.
+// Findings of the scouts between the two, in the complete text and where it ends or begins there.
+// Returns false if their findings there or elsewhere depend on more than the two.
 bool PatternStep::find_between(size_t previous, size_t next, FoundBetween& found) const {
   found = {};
   for (size_t i = 0; i < scouts_.size(); ++i) {
@@ -688,7 +689,7 @@ void PatternStep::send_scouts(const uint8_t* text, size_t size, std::vector<uint
 
 namespace {
 
-// Where a thread is in the segment that it splits by a chain: the chunk of each step.
+// Position of a thread in the segment that it splits by a chain: the chunk of each step.
 struct Progress {
   struct Level {
     size_t begin = 0;  // of the chunk
@@ -723,7 +724,7 @@ void enter_chunk(const Steps& steps, Progress& progress, size_t k, size_t begin,
   }
 }
 
-// The end of the next piece of step k; kNone if there is none.
+// The end of the next piece of step k, or kNone at the end.
 size_t next_end(const Steps& steps, Progress& progress, size_t k) {
   Progress::Level& level = progress.levels[k];
   while (level.pos == level.end) {
@@ -806,7 +807,7 @@ bool PatternSplitter::may_cut(uint32_t previous, uint32_t next) const {
   return false;
 }
 
-// Whether there is such a pair: characters that are in the same classes are alike.
+// Returns true if there is such a pair; characters in the same classes are alike.
 bool PatternSplitter::find_any_cut() const {
   std::map<std::string, uint32_t> representatives;
   for (const auto& ranges : steps_) {

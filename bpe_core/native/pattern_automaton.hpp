@@ -30,7 +30,7 @@ struct PatternInstruction {
 };
 using PatternCode = std::vector<PatternInstruction>;
 
-// Which class each character belongs to.
+// The class of each character.
 class CharacterClasses {
  public:
   // Range i has class classes[i] and ends where the next begins; the first begins at 0.
@@ -86,7 +86,7 @@ class Automaton {
   }
   // The state in which a match begins after a character of this class (or after the edge).
   uint32_t start_after(size_t column) const { return starts_[signature_of_column_[column]]; }
-  // Which of these states that is.
+  // The number of that state among the states in which matches begin.
   uint8_t signature(size_t column) const { return signature_of_column_[column]; }
   size_t signatures() const { return starts_.size(); }
   uint32_t start_with(size_t signature) const { return starts_[signature]; }
@@ -105,8 +105,8 @@ struct PatternScout {
   PatternCode code;
 };
 
-// What is known of a text in which a match was sought far ahead and in vain: without it, text such
-// as aaaa would be read to its end from each place by a+b.
+// Facts of a text in which a match was sought far ahead in vain. Without them, a+b would read text
+// such as aaaa to its end from each position.
 struct Overruns {
   size_t read_to = 0;                     // by a search that went too far
   std::unordered_set<uint64_t> hopeless;  // places and states in which no match ends any more
@@ -120,7 +120,7 @@ struct Overruns {
 // One pattern: its classes and automata, and what follows from them.
 class PatternStep {
  public:
-  // of_bytes: the characters of the classes are bytes, each of which is one to the pattern.
+  // of_bytes: the characters of the classes, and of the pattern, are bytes.
   PatternStep(CharacterClasses classes, SetMatrix sets, const PatternCode& code,
               const std::vector<PatternScout>& scouts, bool of_bytes);
 
@@ -133,10 +133,10 @@ class PatternStep {
   // Writes for each place 0 … size what the scouts find there.
   void send_scouts(const uint8_t* text, size_t size, std::vector<uint8_t>& found) const;
 
-  // Whether every text is matched without gaps.
+  // Returns true if matches cover every text without gaps.
   bool matches_everything() const { return matches_everything_; }
-  // Whether, wherever the two stand side by side, no match contains both and none depends on what
-  // is beyond: text may be split there for this step.
+  // Returns true if, wherever the two are adjacent, no match contains both and none depends on text
+  // beyond: text may be split there for this step.
   bool restarts_between(uint32_t previous, uint32_t next) const;
   // The same, and one piece ends there.
   bool cuts_between(uint32_t previous, uint32_t next) const;
@@ -153,7 +153,7 @@ class PatternStep {
     Automaton automaton;
   };
 
-  // What the scouts find at a place, as bits: in the whole text, or at an edge of a part.
+  // Findings of the scouts at a position, as bits: in the complete text, or at an edge of a part.
   struct FoundBetween {
     size_t in_whole = 0;
     size_t at_end = 0;    // of the part before
@@ -186,7 +186,7 @@ class PatternStep {
   std::vector<bool> may_fail_;  // by state: text can follow that ends the match before this place
   bool matches_everything_ = false;
 
-  // What a run of bytes in a gap ends with: a byte of these ranges, or one that is not ASCII.
+  // Bytes that end a run in a gap: those of these ranges, and all that are not ASCII.
   struct GapStops {
     std::array<uint8_t, 2> first;
     std::array<uint8_t, 2> span;
