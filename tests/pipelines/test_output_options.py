@@ -110,7 +110,7 @@ def check_keys(value: Mapping[str, Any], name: str) -> None:
 
 def test_a_summary_as_json(built: tuple[Path, dict[str, Any]]) -> None:
     output, summary = built
-    check_keys(summary, "`count`, `train`, `encode`, `build`, `replay`")
+    check_keys(summary, "`count`, `train`, `encode`, `build`, `add`, `replay`")
     assert summary["documents"] == 12
     assert summary["outputs"]["tokens"] == str(output / "tokens")
     assert [stage["name"] for stage in summary["stages"]] == ["count", "train", "encode"]
