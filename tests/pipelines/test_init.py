@@ -139,6 +139,7 @@ def test_the_vocabulary_follows_size_and_scripts() -> None:
 # --- the command
 
 
+@pytest.mark.slow
 def test_the_configuration_builds(tmp_path: Path) -> None:
     write(tmp_path / "data" / "a.jsonl.gz", gzip.compress(LINES))
     write(tmp_path / "data" / "b.txt", "<|endoftext|>".join(TEXTS).encode())

@@ -317,6 +317,7 @@ def test_an_interruption_of_a_command_without_stages() -> None:
 # --- the command
 
 
+@pytest.mark.slow
 def test_a_build_without_a_terminal_leaves_a_line_for_each_stage(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(12)})
     config = tmp_path / "build.yaml"
