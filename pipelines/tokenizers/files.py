@@ -106,8 +106,16 @@ def cutting_rules(model: Model) -> dict[str, Any]:
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
-        "splitter": None if isinstance(model, CharBPETokenizer) else vocabulary_splitter(model),
+        "splitter": None
+        if isinstance(model, CharBPETokenizer) or _replaces_characters(model)
+        else vocabulary_splitter(model),
     }
+
+
+def _replaces_characters(model: Model) -> bool:
+    """Return True if characters are replaced by a table, whose reach is not known."""
+    rules = None if isinstance(model, CharBPETokenizer) else model.characters
+    return rules is not None and rules.normalizer is not None
 
 
 def specials_in_text(model: Model) -> Mapping[str, int]:
