@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 from pipelines.config import BuildConfig, read_config
 from pipelines.console.progress import describe, expect, shown_to_program
 from pipelines.manifest.stage import COUNT, ENCODE
+from pipelines.stages.configuration_record import describe_changes
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
 from pipelines.stages.count import count as count_stage
@@ -38,6 +39,7 @@ from pipelines.stages.encode import encode as encode_stage
 from pipelines.stages.imports import discard_imported
 from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
+from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
 from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.train import discard_tokenizer
@@ -48,7 +50,7 @@ Config: TypeAlias = "BuildConfig | Mapping[str, Any] | str | os.PathLike[str]"
 
 
 def plan(config: Config) -> BuildPlan:
-    """Return what a build would read, do and write; only sources with a limit are read.
+    """Return what a build would read, do and write; only samples of the input are read.
 
     Args:
         config: configuration of the build; see `build`.
@@ -59,7 +61,7 @@ def plan(config: Config) -> BuildPlan:
     """
     checked = read_config(config)
     context = BuildContext.of(checked, "plan")
-    return plan_build(checked, context.inputs, context.output)
+    return plan_build(checked, context.inputs, context.output, context.planned_workers)
 
 
 def count(
@@ -185,6 +187,24 @@ def build(
     return _run_stage(context, encode_stage, discards if restart else [], progress)
 
 
+def add(
+    config: Config,
+    *,
+    take_over: bool = False,
+    beam_args: Sequence[str] = (),
+    progress: bool = False,
+) -> BuildSummary:
+    """Encode files that were added to a finished dataset, with the tokenizer that it has.
+
+    Other arguments and errors are those of `build`.
+
+    Raises:
+        InputError: there is no finished dataset.
+    """
+    context = BuildContext.of(read_config(config), "add", beam_args, take_over=take_over)
+    return _run_stage(context, encode_stage, [], progress)
+
+
 def replay(
     config: Config,
     repaired: Mapping[str, str] | None = None,
@@ -226,6 +246,8 @@ def _run_stage(
         expect(context.stages)
         describe("listing the input files")
         context.check()
+        check_samples(context)
+        context.report.add_warnings(describe_changes(context.config, context.output.root))
         with suppress(Submitted), context.lock:
             for discard in discards:
                 context.report.add_warnings(discard(context.output, context.lock))
@@ -243,6 +265,7 @@ class CallableModule(ModuleType):
     train = staticmethod(train)
     encode = staticmethod(encode)
     build = staticmethod(build)
+    add = staticmethod(add)
     replay = staticmethod(replay)
     __call__ = staticmethod(build)
 

@@ -234,7 +234,7 @@ def _check_pieces(location: Location, pieces: list[_Piece], *, byte_fallback: bo
                 location, where, "more than one character: text never becomes it", quoted(text)
             )
         if " " in text or (piece.kind == _USER_DEFINED and SPACE_SIGN in text):
-            expected = "no space and no ▁, as user-defined pieces are found before spaces are changed"
+            expected = "no space and no ▁, as it is found before spaces change"
             raise malformed(location, where, expected, quoted(text))
     unknown = sum(piece.kind == _UNKNOWN for piece in pieces)
     if unknown != 1:

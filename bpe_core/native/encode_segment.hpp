@@ -1,4 +1,4 @@
-// Encoding what stands between two special tokens: pre-tokens are looked up in a cache, and those
+// Encoding of the text between two special tokens: pre-tokens are looked up in a cache, and those
 // that it lacks are merged.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace bpe {
 
-// What encoding needs of a tokenizer.
+// The parts of a tokenizer that encoding needs.
 struct EncoderParts {
   const MergeRules& rules;
   const WholeTokens& whole;
@@ -33,8 +33,8 @@ struct Workspace {
   static constexpr size_t kItems = 32;
   static constexpr size_t kMostKept = size_t{1} << 24;  // bytes of normalized text
   static constexpr size_t kShortText = 16384;           // bytes; ids of such texts fit short_ids
-  // Of the cache for streams, which take little memory: with the ring 1.25 MiB, half of it from
-  // the beginning.
+  // Lines of the cache for streams, which take little memory: with the ring 1.25 MiB, half of it
+  // allocated at once.
   static constexpr size_t kStreamLines = size_t{1} << 14;
 
   explicit Workspace(size_t cache_entries) : cache(cache_entries), items(kItems) {
@@ -115,7 +115,7 @@ IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const Loo
                          parts.rules.joined_unknown(workspace.ids.data(), workspace.ids.size())};
     return is_cached ? insert(i, ids) : ids;
   }
-  // Where one is missing others often are: they are merged at the same time.
+  // If one is missing, others often are too: they are merged together.
   size_t indices[Workspace::kItems];
   size_t n = 0;
   for (size_t k = i; k < batch.size && n < Workspace::kItems; ++k) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from pipelines.console.displays import format_seconds
 from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
 from pipelines.manifest.names import BASE
@@ -13,47 +14,102 @@ from pipelines.stages.summary import BuildPlan, BuildSummary, StageSummary
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipelines.stages.estimates import Estimate
 
-_FILES_SHOWN: Final = 20
+
 _LABEL_WIDTH: Final = 21
 
 
-def show_plan(plan: BuildPlan, console: Console) -> None:
-    """Print a plan."""
-    for file in plan.files[:_FILES_SHOWN]:
+def show_plan(plan: BuildPlan, console: Console, *, files: bool = False) -> None:
+    """Print a plan: what a build will do, its warnings and, on request, every file."""
+    for label, value in _facts_of_plan(plan):
+        _row(console, label, value)
+    _warnings(console, plan.warnings)
+    if not files:
+        return
+    _line(console, "")
+    for file in plan.files:
         cut = _count(file.ranges, "range") if file.splittable else "1 range, cannot be split"
         if file.stop is not None:
             cut = f"{cut}, read up to {file.stop:,}" if file.stop else "not read"
         compression = "" if file.compression == "none" else f", {file.compression}"
         source = "" if file.source is None else f" ({file.source})"
         _line(console, f"{file.path}{source}: {format_bytes(file.bytes)}{compression}, {cut}")
-    if len(plan.files) > _FILES_SHOWN:
-        _line(console, f"… and {_count(len(plan.files) - _FILES_SHOWN, 'more file')}")
-    _line(console, "")
-    finished = f", {plan.finished_tasks:,} of them finished" if plan.finished_tasks else ""
+
+
+def _facts_of_plan(plan: BuildPlan) -> Iterator[tuple[str, str]]:
     split = sum(file.splittable for file in plan.files)
     unread = f", {plan.unread:,} not read" if plan.unread else ""
-    rows = {
-        "files": f"{len(plan.files):,}, {format_bytes(plan.bytes)}; {split:,} can be split{unread}",
-        **{
-            f"selection {name}".rstrip(): ", ".join(f"{k}: {v}" for k, v in keys.items())
-            for name, keys in plan.selection.items()
-        },
-        "ranges": f"{plan.ranges:,}",
-        "tasks": f"{plan.tasks:,}{finished}",
-        "count files": f"{plan.shards:,}" if plan.shards else "none: nothing is trained",
-        "token files": _first_to_last(plan.token_files),
-        "token ids": plan.id_type,
-        "text is split": plan.splitting,
-        "output": plan.output,
-    }
+    yield (
+        "files",
+        f"{len(plan.files):,}, {format_bytes(plan.bytes)}; {split:,} can be split{unread}",
+    )
     if plan.skipped:
-        rows["skipped"] = f"{_count(plan.skipped, 'file')} of this output ({plan.output}/…)"
+        yield "skipped", f"{_count(plan.skipped, 'file')} of this output ({plan.output}/…)"
+    for name, keys in plan.selection.items():
+        yield f"selection {name}".rstrip(), ", ".join(f"{k}: {v}" for k, v in keys.items())
+    estimate = plan.estimate
+    if estimate is not None:
+        yield from _facts_of_estimate(estimate)
+    finished = f" ({plan.finished_tasks:,} finished)" if plan.finished_tasks else ""
+    yield "work", f"{_count(plan.tasks, 'task')}{finished}" + _describe_workers(estimate)
+    if estimate is not None:
+        for stage, seconds in estimate.seconds.items():
+            memory = format_bytes(estimate.memory[stage])
+            whose = "" if stage == "train" else " a worker"
+            time = f"{format_seconds(seconds)} of one core"
+            yield f"  {stage}", f"about {time}, {memory} of memory{whose}"
+    yield "text is split", plan.splitting
+    yield "count files", _describe_count_files(plan)
+    yield "token files", _describe_token_files(plan)
+    yield "token ids", plan.id_type
     if plan.generation != BASE:
-        rows["generation"] = f"{plan.generation}: added files; the others are encoded already"
-    for label, value in rows.items():
-        _row(console, label, value)
-    _warnings(console, plan.warnings)
+        yield "generation", f"{plan.generation}: added files; the others are encoded already"
+    yield "output", plan.output
+
+
+def _facts_of_estimate(estimate: Estimate) -> Iterator[tuple[str, str]]:
+    about = "" if estimate.exact else "about "
+    sampled = "all of it" if estimate.exact else format_bytes(estimate.sampled_bytes)
+    yield "documents", f"{about}{estimate.documents:,}"
+    yield "text", f"{about}{format_bytes(estimate.text_bytes)} ({sampled} sampled)"
+    if estimate.distinct_pretokens is not None:
+        fit = f"{estimate.heaps_factor:.3g} × bytes^{estimate.heaps_exponent:.3f}"
+        yield "distinct pre-tokens", f"{about}{estimate.distinct_pretokens:,} (fit: {fit})"
+    if estimate.tokens:
+        share = estimate.text_bytes / estimate.tokens
+        yield "tokens", f"about {estimate.tokens:,}, {share:.2f} bytes per token"
+
+
+def _describe_workers(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    hours = (
+        f"{estimate.core_hours:,.1f}" if estimate.core_hours >= 1 else f"{estimate.core_hours:.2g}"
+    )
+    elsewhere = f"; {hours} vCPU-hours elsewhere"
+    if estimate.workers is None or estimate.elapsed is None:
+        return elsewhere
+    each = f" ({estimate.tasks / estimate.workers:.1f} each)"
+    workers = _count(estimate.workers, "worker")
+    return f" on {workers}{each}, about {format_seconds(estimate.elapsed)} here{elsewhere}"
+
+
+def _describe_count_files(plan: BuildPlan) -> str:
+    if not plan.shards:
+        return "none: nothing is trained"
+    size = plan.estimate.count_file_bytes if plan.estimate else 0
+    return f"{plan.shards:,}" + (f", about {format_bytes(size)}" if size else "")
+
+
+def _describe_token_files(plan: BuildPlan) -> str:
+    shown = _first_to_last(plan.token_files)
+    size = plan.estimate.token_file_bytes if plan.estimate else None
+    if not size or not plan.token_files:
+        return shown
+    each = size // len(plan.token_files)
+    each_one = f", {format_bytes(each)} each" if len(plan.token_files) > 1 else ""
+    return f"{shown}; about {format_bytes(size)}{each_one}"
 
 
 def show_summary(summary: BuildSummary, console: Console) -> None:

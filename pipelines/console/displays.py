@@ -186,6 +186,9 @@ class Display(Protocol):
     def describe(self, text: str) -> None:
         """Show what is being done, before there are figures."""
 
+    def leave(self, kind: str, text: str) -> None:
+        """Leave a line, such as the estimate."""
+
     def update(self, snapshot: Snapshot) -> None:
         """Show the progress of the current work."""
 
@@ -211,6 +214,10 @@ class Lines:
         if not self._described:
             _print(text)
         self._described = True
+
+    def leave(self, kind: str, text: str) -> None:
+        """Print the line."""
+        _print(f"{kind}: {text}")
 
     def update(self, snapshot: Snapshot) -> None:
         """Print a line."""
@@ -244,6 +251,10 @@ class Bar:
         """Show a text and an animated bar."""
         self._draw(text, None, "", "")
 
+    def leave(self, kind: str, text: str) -> None:
+        """Print the line above the bar."""
+        self._print(f"{kind}: {text}")
+
     def update(self, snapshot: Snapshot) -> None:
         """Draw the bar."""
         percent = "" if snapshot.fraction is None else f"{snapshot.fraction:.0%}"
@@ -255,13 +266,16 @@ class Bar:
 
     def end_stage(self, end: StageEnd) -> None:
         """Print the line above the bar."""
-        self._make().console.print(visible(str(end)), markup=False, highlight=False, soft_wrap=True)
+        self._print(str(end))
 
     def close(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+    def _print(self, line: str) -> None:
+        self._make().console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, title: str, fraction: float | None, percent: str, amounts: str) -> None:
         bar = self._make()
@@ -310,6 +324,10 @@ class JsonLines:
     def describe(self, text: str) -> None:
         """Print the text."""
         print_event("status", text=text)
+
+    def leave(self, kind: str, text: str) -> None:
+        """Print the line."""
+        print_event(kind, text=text)
 
     def update(self, snapshot: Snapshot) -> None:
         """Print the figures."""

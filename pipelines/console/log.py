@@ -62,6 +62,10 @@ class Log(logging.Handler):
         """Write what is being done."""
         self.add(text)
 
+    def leave(self, kind: str, text: str) -> None:
+        """Write the line."""
+        self.add(f"{kind}: {text}")
+
     def update(self, snapshot: Snapshot) -> None:
         """Write the figures of the current work."""
         self.add(snapshot.line())

@@ -36,6 +36,7 @@ __all__ = [
     "end_stage",
     "expect",
     "has_terminal",
+    "leave",
     "note",
     "show",
     "show_merges",
@@ -58,7 +59,7 @@ class _Work:
     Attributes:
         label: Name of the work, such as "counting".
         total: Number of steps.
-        planned: Bytes of the tasks, as they were planned, or 0 if the steps are no tasks.
+        planned: Planned bytes of the tasks, or 0 if the steps are not tasks.
         earlier: Number of tasks that an earlier command finished.
         shards: Number of shards of counts that are merged after the last task.
         local: True if all workers are known to report, so that no report means no work.
@@ -134,6 +135,10 @@ class _Shown:
         """Show what is being done, before there are figures."""
         title = text if self._stage is None else self._stage.title(text)
         self._tell(lambda display: display.describe(title))
+
+    def leave(self, kind: str, text: str) -> None:
+        """Leave a line."""
+        self._tell(lambda display: display.leave(kind, text))
 
     def expect(self, stages: Sequence[str]) -> None:
         """Announce the stages of the command."""
@@ -309,6 +314,12 @@ def describe(text: str) -> None:
         _shown.describe(text)
 
 
+def leave(kind: str, text: str) -> None:
+    """Leave a line, such as the estimate of a build."""
+    if _shown is not None:
+        _shown.leave(kind, text)
+
+
 def expect(stages: Sequence[str]) -> None:
     """Announce the stages of the command, in order."""
     if _shown is not None:
@@ -399,6 +410,9 @@ class _Late:
         self.interval = display.interval
 
     def describe(self, text: str) -> None:
+        pass
+
+    def leave(self, kind: str, text: str) -> None:
         pass
 
     def update(self, snapshot: Snapshot) -> None:

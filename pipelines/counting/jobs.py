@@ -5,9 +5,12 @@ All of it is small and frozen, since it is pickled and sent to every worker.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
+from bpe_core.counts import normalization_metadata
+from bpe_core.patterns import resolve_pattern
 from bpe_core.short_repr import short_repr
 from pipelines.errors import AccountingError, IncompleteCountsError
 from pipelines.readers.tasks import SourceReading
@@ -39,6 +42,16 @@ class CountRules:
     on_long_pretoken: str
     normalizer: str | None = None
     normalize_quotes: bool = False
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Return how text is counted, as in `PretokenCounts.metadata`."""
+        return {
+            "pattern": self.pattern,
+            "special_tokens": json.dumps(self.special_tokens, ensure_ascii=False),
+            "unicode_version": resolve_pattern(self.pattern).unicode_version,
+            **normalization_metadata(self.normalizer, self.normalize_quotes),
+        }
 
 
 @short_repr

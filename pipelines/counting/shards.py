@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from bpe_core._native import CountMerger, PretokenTable
-from bpe_core.counts import FORMAT_VERSION, columns_to_arrow, normalization_metadata
+from bpe_core.counts import FORMAT_VERSION, columns_to_arrow
 from bpe_core.errors import BpeError
-from bpe_core.patterns import resolve_pattern
 from pipelines.accounting import DocumentTotals, sum_hashes
 from pipelines.counting.jobs import CountRules, Expected, Section
 from pipelines.errors import IncompleteCountsError, OutputError
@@ -227,13 +226,9 @@ def _write_file(
 
 
 def _metadata(rules: CountRules, shard: int, corpus: str) -> dict[str, str]:
-    normalization = normalization_metadata(rules.normalizer, rules.normalize_quotes)
     return {
         "bpe.format": FORMAT_VERSION,
-        "bpe.pattern": rules.pattern,
-        "bpe.special_tokens": json.dumps(rules.special_tokens, ensure_ascii=False),
-        "bpe.unicode_version": resolve_pattern(rules.pattern).unicode_version,
-        **{f"bpe.{key}": value for key, value in normalization.items()},
+        **{f"bpe.{key}": value for key, value in rules.metadata.items()},
         "bpe.corpus": corpus,
         "bpe.shard": f"{shard} of {rules.shards}",
     }

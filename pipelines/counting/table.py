@@ -10,6 +10,7 @@ import xxhash
 
 from bpe_core._native import PretokenTable
 from bpe_core.counting import add_custom_pretokens
+from bpe_core.counts import PretokenCounts, columns_to_arrow
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
@@ -74,6 +75,14 @@ class PretokenCounter:
                 self._handle_long_pretoken(batch, *place)
             if self._table.memory_bytes > limit or done < len(batch):
                 self.flush()
+
+    def __len__(self) -> int:
+        """Return the number of distinct pre-tokens in the table."""
+        return len(self._table)
+
+    def counts(self) -> PretokenCounts:
+        """Return the counts in the table."""
+        return PretokenCounts(columns_to_arrow(*self._table.columns()), self._rules.metadata)
 
     def flush(self) -> None:
         """Write the table to a run, and empty it."""

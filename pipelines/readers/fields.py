@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.config.validation import did_you_mean
+from pipelines.errors import InputError, shortened
 from pipelines.readers.documents import IntArray
 from pipelines.readers.options import FieldPath
 from pipelines.readers.streams import ByteArray
+
+_NAMES_SHOWN: Final = 20
+# Names that fields with the text usually have.
+_NAMES_OF_TEXTS: Final = ("text", "content", "body", "document", "markdown", "code", "raw_content")
 
 
 def format_path(path: FieldPath) -> str:
@@ -21,6 +27,57 @@ def format_path(path: FieldPath) -> str:
     ('doc.text', 'a\\\\.b')
     """
     return ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in path)
+
+
+def suggest_field(path: FieldPath, names: Sequence[str]) -> str:
+    """Return the advice for a field that does not exist, given the names of those that do.
+
+    >>> suggest_field(("txt",), ["id", "text"]), suggest_field(("prose",), ["id", "body"])
+    ('Did you mean text? ', 'Did you mean body? ')
+    """
+    usual = [name for name in names if name.rpartition(".")[2].lower() in _NAMES_OF_TEXTS]
+    question = did_you_mean(format_path(path), names)
+    if question is None and usual:
+        question = f"Did you mean {usual[0]}?"
+    return f"{question} " if question else ""
+
+
+def list_fields(names: Iterable[str], what: str) -> str:
+    """Return "the fields a, b" for a message."""
+    known = list(names)
+    return f"the {what} {shortened(known, _NAMES_SHOWN)}" if known else f"no {what}"
+
+
+def no_such_field(
+    path: FieldPath, records: Sequence[Mapping[str, Any]], *, of: str, key: str, where: str
+) -> InputError:
+    """Return the error for a field that no record has.
+
+    Args:
+        path: The field.
+        records: Some of the records.
+        of: Name of the source or file, for the message.
+        key: Key of the configuration that names the field.
+        where: URL of a file.
+    """
+    names = list(dict.fromkeys(name for record in records for name in _fields_beside(record, path)))
+    return InputError(
+        f'No record of {of} has the field "{format_path(path)}" ({key}).',
+        found=f"records with {list_fields(names, 'fields')}",
+        where=where,
+        hint=f"{suggest_field(path, names)}Set {key} to a field of the records.",
+    )
+
+
+def _fields_beside(record: Mapping[str, Any], path: FieldPath) -> list[str]:
+    """Return the paths of the fields at the level at which a record lacks the field."""
+    before: FieldPath = ()
+    for part in path[:-1]:
+        inner = record.get(part)
+        if not isinstance(inner, Mapping):
+            break
+        record, before = inner, (*before, part)
+    return [format_path((*before, name)) for name in record]
 
 
 def unwrap_type(data_type: pa.DataType) -> pa.DataType:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import pyarrow as pa
 import xxhash
 
 from bpe_core._native import Splitter
@@ -31,6 +32,8 @@ def hash_cutting_rules(
     token_flags: TokenFlags,
     normalizer: str | None,
     normalize_quotes: bool,
+    *,
+    after_special: bool = True,
 ) -> str:
     """Return the rules for cutting long documents as text: a hash for each attribute.
 
@@ -47,6 +50,7 @@ def hash_cutting_rules(
         "token_flags": token_flags,
         "normalizer": normalizer,
         "normalize_quotes": normalize_quotes,
+        "after_special": after_special,
     }
     return " ".join(
         f"{name}:{xxhash.xxh3_64_hexdigest(json.dumps(value).encode())}"
@@ -75,6 +79,8 @@ class ReadOptions:
         text_fields: paths of the fields of a record that contain the text; several are joined.
         join: bytes between the values of several fields.
         id_field: path of the field with the record's own id, or None.
+        keep: paths of the fields of a record that token files keep as columns.
+        kept: columns that token files keep of all sources; None if no columns are read.
         selection: rules for selecting documents. Selection comes first: a document that is not
             selected is neither rejected nor an error, except a record without readable text.
         max_documents: number of documents to read from the start of a range, including empty,
@@ -88,6 +94,7 @@ class ReadOptions:
             documents are read completely.
         pattern: split pattern, which defines where they may be cut.
         splitter: what defines it instead of the pattern, for a tokenizer whose vocabulary does.
+        after_special: documents may be cut between a special token and what follows it.
         normalizer, normalize_quotes: normalization that follows; documents are cut only where the
             normalized text can be cut too.
         cutting: identity of these cutting rules, from `hash_cutting_rules`.
@@ -97,6 +104,8 @@ class ReadOptions:
         piece_bytes: documents longer than this are cut into chunks of about this length.
         keep_readable: read the documents of a bad file (`BadFileError`) up to the fault, and
             reject the rest, instead of raising the error.
+        expect_fields: raise InputError if the first thousand records of a JSON lines file all lack
+            a field of the text.
     """
 
     format: Literal["text", "jsonl", "parquet", "arrow"] = "text"
@@ -105,6 +114,8 @@ class ReadOptions:
     text_fields: tuple[FieldPath, ...] = (("text",),)
     join: bytes = b"\n"
     id_field: FieldPath | None = None
+    keep: tuple[FieldPath, ...] = ()
+    kept: pa.Schema | None = None
     selection: Selection = ALL
     max_documents: int | None = None
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"
@@ -113,6 +124,7 @@ class ReadOptions:
     cut: bool = True
     pattern: str = "gpt2"
     splitter: Splitter | None = None
+    after_special: bool = True
     normalizer: str | None = None
     normalize_quotes: bool = False
     cutting: str = ""
@@ -120,6 +132,7 @@ class ReadOptions:
     read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20
     keep_readable: bool = False
+    expect_fields: bool = False
 
     @property
     def without_selection(self) -> ReadOptions:

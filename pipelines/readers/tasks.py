@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bpe_core._native import SpecialSet, Splitter
 from bpe_core.patterns import resolve_pattern
@@ -120,15 +121,22 @@ def source_readings(
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
+    after_special: bool = True,
+    kept: pa.Schema | None = None,
+    expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.
 
     Long documents are cut as pattern and normalizer allow, or a splitter instead of the pattern.
+    `kept` are the columns that token files keep, or None if they are not read.
+    For `expect_fields` see `ReadOptions`.
     """
     resolved = resolve_pattern(pattern)
     splits = resolved.regex if splitter is None else pickle.dumps(splitter).hex()
     flags = tuple((text, tuple(sorted(names))) for text, names in (token_flags or {}).items())
-    cutting = hash_cutting_rules(splits, special_tokens, flags, normalizer, normalize_quotes)
+    cutting = hash_cutting_rules(
+        splits, special_tokens, flags, normalizer, normalize_quotes, after_special=after_special
+    )
     return tuple(
         SourceReading(
             options=ReadOptions(
@@ -138,6 +146,8 @@ def source_readings(
                 text_fields=source.text_fields,
                 join=source.join.encode(),
                 id_field=source.id_path,
+                keep=() if kept is None else source.keep_paths,
+                kept=kept if source.keep_columns else None,
                 selection=Selection(
                     sample_fraction=source.sample_fraction,
                     min_chars=source.min_chars,
@@ -149,11 +159,13 @@ def source_readings(
                 cut=resolved.has_safe_cuts if splitter is None else splitter.has_cuts,
                 pattern=pattern,
                 splitter=splitter,
+                after_special=after_special,
                 normalizer=normalizer,
                 normalize_quotes=normalize_quotes,
                 cutting=cutting,
                 max_document_bytes=source.max_document_bytes,
                 keep_readable=source.max_bad_files > 0,
+                expect_fields=expect_fields,
             ),
             storage_options=source.storage_options,
             max_bad_files=source.max_bad_files,

@@ -10,9 +10,19 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.batches import Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import BadFileLimitError, PipelineError, RejectLimitError, shortened
-from pipelines.rejects.reasons import REASONS_OF_FILES
+from pipelines.rejects.reasons import (
+    INVALID_UTF8,
+    MALFORMED_JSON,
+    MISSING_FIELD,
+    NULL_FIELD,
+    REASONS_OF_FILES,
+    SPECIAL_TOKEN,
+    TOO_LONG,
+    WRONG_FIELD_TYPE,
+)
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import open_parquet
 
@@ -28,6 +38,64 @@ def too_many_bad_files(
         where=where,
         hint="Download them again or exclude them from input.files, or raise input.max_bad_files "
         "and run the same command again.",
+    )
+
+
+_ADVICE: Final = {
+    INVALID_UTF8: "Repair the text, or set input.invalid_utf8: replace.",
+    MALFORMED_JSON: "Repair or remove the line.",
+    MISSING_FIELD: "Repair the record, or set input.text_field to the field with the text.",
+    NULL_FIELD: "Repair the record, or set input.text_field to the field with the text.",
+    WRONG_FIELD_TYPE: "Repair the record, or change input.text_field or input.id_field.",
+    TOO_LONG: "Raise input.max_document_bytes, or shorten the document.",
+    SPECIAL_TOKEN: "Set encode.special_tokens_in_text to split or text, or repair the text.",
+}
+_EXCERPT_BYTES: Final = 40
+
+
+def describe_reject(reject: Reject) -> str:
+    """Describe a reject as an example: place, problem, and the beginning of the document.
+
+    >>> describe_reject(Reject(source="a.jsonl", offset=7, length=2, reason="malformed_json",
+    ...                        message="not JSON", first_bytes=b"{]"))
+    "a.jsonl, document at offset 7: malformed_json, not JSON; it begins '{]'"
+    """
+    excerpt = format_excerpt(reject.first_bytes, _EXCERPT_BYTES)
+    begins = f"; it begins {excerpt}" if excerpt else ""
+    own = "" if reject.id is None else f", id {reject.id!r}"
+    where = f"{reject.source}, document at offset {reject.offset:,}{own}"
+    return f"{where}: {reject.reason}, {reject.message}{begins}"
+
+
+def format_excerpt(data: bytes, length: int) -> str:
+    """Return the beginning of a document, quoted; "" for none."""
+    text = data[:length].decode("utf-8", "replace")
+    return repr(text + ("…" if len(data) > length else "")) if data else ""
+
+
+def reject_error(
+    reject: Reject,
+    *,
+    where: str | None = None,
+    found: int = 1,
+    of: int | None = None,
+    hint: str | None = None,
+) -> RejectLimitError:
+    """Return the error for rejects where none are allowed, with one of them as an example.
+
+    Args:
+        reject: The example.
+        where: URL of a file, or None.
+        found, of: Number of rejects, and of the documents read until then if it is known.
+        hint: Advice, or None for that of the reason.
+    """
+    share = "" if of is None else f"{found:,} of {of:,} documents read so far; "
+    return RejectLimitError(
+        "Too many documents are rejected: none may be (encode.max_reject_fraction: 0).",
+        found=share + describe_reject(reject),
+        where=where,
+        hint=f"{hint or _ADVICE[reject.reason]} Or allow some rejects, such as "
+        "encode.max_reject_fraction: 0.001; `beam-bpe rejects OUTPUT` then lists them.",
     )
 
 

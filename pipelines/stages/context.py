@@ -38,7 +38,7 @@ class BuildContext:
         output: Directories of the output, guarded by the lock.
         lock: Lock of the output.
         report: Collects the summary.
-        command: "count", "train", "encode", "build" or "replay".
+        command: "count", "train", "encode", "build", "add" or "replay".
         beam_args: Beam options, which override those of the configuration.
         no_wait: Submit the first required pipeline, and end.
         repaired: Paths or URLs of repaired files for a replay.
@@ -97,13 +97,16 @@ class BuildContext:
         """Return the names of the stages that the command runs, in order."""
         if self.command in ("count", "replay"):
             return (self.command,)
+        if self.command == "add":
+            return ("encode",)
         if self.command == "train":
             return ("count", "train")
         imports = () if self.output.imported is None else ("import",)
         return (*(("count", "train") if self.config.tokenizer.path is None else imports), "encode")
 
     def check(self) -> None:
-        """Check the inputs and the Beam options before anything is written or removed."""
+        """Check inputs, output and Beam options before anything is written or removed."""
+        self.output.root.check_place()
         self.inputs.check()
         if self._has_beam_options:
             self.pipelines.check_options()
@@ -126,6 +129,12 @@ class BuildContext:
         if self._has_beam_options:
             return self.pipelines.count_workers()
         return self.config.beam.workers or usable_cores()
+
+    @property
+    def planned_workers(self) -> int | None:
+        """Return the number of workers by the configuration, or None if the engine decides it."""
+        beam = self.config.beam
+        return beam.workers or (usable_cores() if beam.runner == "DirectRunner" else None)
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -6,13 +6,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import fingerprint
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
 from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.models import TokensManifest
-from pipelines.manifest.names import BASE, ENTRY_FILES
+from pipelines.manifest.names import BASE, ENTRIES, ENTRY_FILES
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
@@ -23,8 +26,10 @@ from pipelines.manifest.stage import (
     load_manifest,
     load_plan,
 )
+from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
+from pipelines.stages.growth import reuse_tokenizer
 from pipelines.stages.imports import import_tokenizer
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import (
@@ -50,18 +55,23 @@ from pipelines.tasks.plan import BY_STORED_BYTES, Plan
 from pipelines.tokenizers.files import Model, counts_fingerprint
 from pipelines.writing.content import tokens_content, write_merged_statistics
 from pipelines.writing.encoder import keep_tokenizer
-from pipelines.writing.jobs import ENTRIES, EncodeJob
+from pipelines.writing.jobs import EncodeJob
 from pipelines.writing.tasks import finished_entries
 
 
 def encode(context: BuildContext) -> None:
     """Encode the files that are not encoded yet. Train the tokenizer first if necessary."""
     config, inputs, output = context.config, context.inputs, context.output
-    trained = train(context) if config.tokenizer.path is None else None
-    model = import_tokenizer(context) if trained is None else load_model(output.encoder)
+    trained = None
+    if config.tokenizer.path is not None:
+        model = import_tokenizer(context)
+    else:
+        if not reuse_tokenizer(context):
+            trained = train(context)
+        model = load_model(output.encoder)
     check_affixes(config.encode, model)
     identity = Identity.of(encode_configuration(config, model), inputs.listed)
-    manifest = find_finished(context, ENCODE, identity)
+    manifest = find_finished(context, ENCODE, identity, discard_tokens)
     if manifest is None:
         limits = inputs.limits
         started = time.monotonic()
@@ -134,6 +144,7 @@ def _encode_generation(
         configuration=identity.configuration_fingerprint,
         plan_id=plan.plan_id(_rules_fingerprint(identity, name)),
         generation=name,
+        kept=_find_kept_columns(context, plan, earlier),
     )
     entries, result = write_tokens(context, job, works, model, earlier)
     statistics = write_merged_statistics(job, entries, model)
@@ -155,6 +166,17 @@ def _encode_generation(
         "tokenizer": job.tokenizer.url,
     }
     return manifest, replace(result, run=run)
+
+
+def _find_kept_columns(
+    context: BuildContext, plan: Plan, earlier: TokensManifest | None
+) -> pa.Schema | None:
+    """Return the columns of records that the token files of a plan keep, or None."""
+    root = context.output.root
+    known = None
+    if earlier is not None:
+        known = TokenDataset.open(root.url, root.storage_options).kept_columns
+    return find_kept_columns(context.config.input, plan.files, known)
 
 
 def _plan_generation(

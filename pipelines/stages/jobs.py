@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from bpe_core.formats.outline import Outline
 from pipelines.accounting import sum_hashes
 from pipelines.config import BuildConfig
@@ -12,14 +14,15 @@ from pipelines.config.build import EncodeConfig
 from pipelines.config.fingerprints import tokens_configuration
 from pipelines.config.values import UINT16_IDS
 from pipelines.counting.jobs import CountJob
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, shortened
 from pipelines.manifest.names import RUNS
-from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
+from pipelines.readers.tasks import SourceReading, TaskWork, keep_columns, source_readings
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
 from pipelines.tasks.plan import Plan
 from pipelines.tokenizers import files as tokenizer_files
-from pipelines.tokenizers.files import Model, cutting_rules
+from pipelines.tokenizers.files import Model, cutting_rules, format_affixes
+from pipelines.tokenizers.sources import missing_tokenizer
 from pipelines.writing.jobs import EncodeJob
 
 
@@ -66,13 +69,20 @@ def count_job(
         checkpoint_bytes=config.counts.checkpoint_bytes,
         max_pretoken_bytes=config.counts.max_pretoken_bytes,
         on_long_pretoken=config.counts.on_long_pretoken,
-        readings=source_readings(
-            config.input,
-            tokenizer.effective_pattern,
-            tokenizer.special_tokens,
-            normalizer=tokenizer.normalization_form,
-            normalize_quotes=tokenizer.normalize_quotes,
-        ),
+        readings=count_readings(config),
+    )
+
+
+def count_readings(config: BuildConfig) -> tuple[SourceReading, ...]:
+    """Return the settings for reading each source to count it."""
+    tokenizer = config.tokenizer
+    return source_readings(
+        config.input,
+        tokenizer.effective_pattern,
+        tokenizer.special_tokens,
+        normalizer=tokenizer.normalization_form,
+        normalize_quotes=tokenizer.normalize_quotes,
+        expect_fields=config.encode.max_reject_fraction < 1,
     )
 
 
@@ -84,6 +94,7 @@ def encode_job(
     configuration: str,
     plan_id: str,
     generation: str,
+    kept: pa.Schema | None,
 ) -> EncodeJob:
     """Return the job that encodes.
 
@@ -94,6 +105,7 @@ def encode_job(
         configuration: Fingerprint of the canonical configuration of encoding.
         plan_id: Id of files, ranges and configuration.
         generation: Generation of the files.
+        kept: Columns of records that the files keep, or None.
     """
     encode = config.encode
     return EncodeJob(
@@ -109,7 +121,7 @@ def encode_job(
         special_tokens_in_text=encode.special_tokens_in_text,
         id_type=choose_id_type(encode, model),
         validation_fraction=encode.validation_fraction,
-        readings=encode_readings(config, model),
+        readings=encode_readings(config, model, kept),
     )
 
 
@@ -121,9 +133,19 @@ def encode_configuration(config: BuildConfig, model: Model) -> dict[str, Any]:
     }
 
 
-def encode_readings(config: BuildConfig, model: Model) -> tuple[SourceReading, ...]:
-    """Return the settings for reading each source to encode it with a tokenizer."""
-    return source_readings(config.input, **cutting_rules(model))
+def encode_readings(
+    config: BuildConfig, model: Model, kept: pa.Schema | None = None
+) -> tuple[SourceReading, ...]:
+    """Return the settings for reading each source to encode it with a tokenizer.
+
+    `kept` are the columns of records that token files keep, or None if they are not read.
+    """
+    readings = source_readings(
+        config.input,
+        **cutting_rules(model),
+        expect_fields=config.encode.max_reject_fraction < 1,
+    )
+    return keep_columns(readings, config.input, kept)
 
 
 def load_model(encoder: Directory) -> Model:
@@ -135,14 +157,7 @@ def load_model(encoder: Directory) -> Model:
     try:
         return tokenizer_files.load_model(encoder)
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            "There is no tokenizer.",
-            expected="a directory with tokenizer.arrow or char_bpe.json, a published tokenizer or "
-            "hf://ORG/NAME",
-            found="none",
-            where=f"tokenizer.path: {encoder.url}",
-            hint="Check the path, or remove it to train a tokenizer.",
-        ) from None
+        raise missing_tokenizer(encoder, f"tokenizer.path: {encoder.url}") from None
 
 
 def choose_id_type(encode: EncodeConfig, model: Model | Outline) -> str:
@@ -176,8 +191,8 @@ def check_affixes(encode: EncodeConfig, model: Model) -> None:
         if token is not None and token not in model.special_tokens:
             raise ConfigError(
                 "A token to put around documents is not a special token of the tokenizer.",
-                expected=f"one of {', '.join(map(repr, model.special_tokens))}, or null",
+                expected=f"one of {shortened(list(map(repr, model.special_tokens)), 12)}, or null",
                 found=repr(token),
                 where=f"encode.{key}",
-                hint=f"Change encode.{key}.",
+                hint=f"This tokenizer suggests {format_affixes(model)}.",
             )

@@ -11,7 +11,7 @@ import xxhash
 
 from bpe_core import CharBPETokenizer, train_characters_from_counts, train_from_counts
 from bpe_core.counts import PretokenCounts
-from bpe_core.training import TrainingResult
+from bpe_core.training import Progress, TrainingResult
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
@@ -30,7 +30,7 @@ SCRATCH_FILES: Final = re.escape(_ENTRY)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Trained:
+class Trained:
     """Trained tokenizer of either unit, and why training stopped."""
 
     merges: int
@@ -39,7 +39,8 @@ class _Trained:
     model: Model
 
     @classmethod
-    def of(cls, result: TrainingResult) -> _Trained:
+    def of(cls, result: TrainingResult) -> Trained:
+        """Return the result of training by bytes, or by characters with white space."""
         return cls(
             merges=len(result.merges),
             stop_reason=result.stop_reason,
@@ -115,9 +116,9 @@ def learn(
     pretokens = load_counts(
         counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
     )
-    of_characters = _train_merged_characters if config.metaspace else _train_characters
-    train = _train_bytes if config.unit == "byte" else of_characters
-    trained = train(config, pretokens)
+    wanted = config.vocab_size - len(config.special_tokens) - 256 * (config.unit == "byte")
+    with current_task("learning merges"), progress.show("training", wanted, local=True):
+        trained = train_model(config, pretokens, progress.show_merges)
     facts = {
         "counts": counted.fingerprint,
         "merges": trained.merges,
@@ -139,62 +140,71 @@ def learn(
     )
 
 
-def _train_bytes(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
-    wanted = config.vocab_size - 256 - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("training", wanted, local=True):
-        result = train_from_counts(
-            counts,
-            config.vocab_size,
-            config.special_tokens,
-            tie_break=config.tie_break,
-            min_frequency=config.min_frequency,
-            max_token_bytes=config.max_token_bytes,
-            forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
-            forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
-            progress=progress.show_merges,
-        )
-    return _Trained.of(result)
+def train_model(config: TokenizerConfig, counts: PretokenCounts, show: Progress = False) -> Trained:
+    """Learn the merges of a tokenizer from counts.
+
+    Args:
+        config: Configuration of the tokenizer.
+        counts: Counts of the pre-tokens.
+        show: Function that receives the merges learned so far, as training calls it.
+    """
+    of_characters = _train_merged_characters if config.metaspace else _train_characters
+    train = _train_bytes if config.unit == "byte" else of_characters
+    return train(config, counts, show)
 
 
-def _train_merged_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
-    wanted = config.vocab_size - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("training", wanted, local=True):
-        result = train_characters_from_counts(
-            counts,
-            config.vocab_size,
-            config.special_tokens,
-            unk_token=config.unk_token or "",
-            byte_fallback=config.byte_fallback,
-            character_coverage=config.character_coverage,
-            tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
-            min_frequency=config.min_frequency,
-            max_token_bytes=config.max_token_bytes,
-            forbidden_tokens=config.forbidden_tokens,
-            progress=progress.show_merges,
-        )
-    return _Trained.of(result)
+def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress) -> Trained:
+    result = train_from_counts(
+        counts,
+        config.vocab_size,
+        config.special_tokens,
+        tie_break=config.tie_break,
+        min_frequency=config.min_frequency,
+        max_token_bytes=config.max_token_bytes,
+        forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
+        forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
+        progress=show,
+    )
+    return Trained.of(result)
 
 
-def _train_characters(config: TokenizerConfig, counts: PretokenCounts) -> _Trained:
+def _train_merged_characters(
+    config: TokenizerConfig, counts: PretokenCounts, show: Progress
+) -> Trained:
+    result = train_characters_from_counts(
+        counts,
+        config.vocab_size,
+        config.special_tokens,
+        unk_token=config.unk_token or "",
+        byte_fallback=config.byte_fallback,
+        character_coverage=config.character_coverage,
+        tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
+        min_frequency=config.min_frequency,
+        max_token_bytes=config.max_token_bytes,
+        forbidden_tokens=config.forbidden_tokens,
+        progress=show,
+    )
+    return Trained.of(result)
+
+
+def _train_characters(config: TokenizerConfig, counts: PretokenCounts, show: Progress) -> Trained:
     tokenizer = CharBPETokenizer(
         config.unk_token,
         config.end_of_word,
         config.end_of_word_as,
         special_tokens=config.special_tokens,
     )
-    wanted = config.vocab_size - len(config.special_tokens)
-    with current_task("learning merges"), progress.show("training", wanted, local=True):
-        tokenizer.train_from_counts(
-            counts,
-            config.vocab_size,
-            tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
-            min_frequency=config.min_frequency,
-            limit_alphabet=config.limit_alphabet,
-            max_token_bytes=config.max_token_bytes,
-            forbidden_tokens=config.forbidden_tokens,
-            progress=progress.show_merges,
-        )
-    return _Trained(
+    tokenizer.train_from_counts(
+        counts,
+        config.vocab_size,
+        tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
+        min_frequency=config.min_frequency,
+        limit_alphabet=config.limit_alphabet,
+        max_token_bytes=config.max_token_bytes,
+        forbidden_tokens=config.forbidden_tokens,
+        progress=show,
+    )
+    return Trained(
         merges=len(tokenizer.merges),
         stop_reason=str(tokenizer.stop_reason),
         stopped_because=tokenizer.explain_stop(),

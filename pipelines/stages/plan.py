@@ -29,10 +29,13 @@ from pipelines.manifest.stage import (
     load_declaration,
     load_manifest,
 )
+from pipelines.stages.estimates import Estimate
+from pipelines.stages.growth import find_former_training
 from pipelines.stages.imports import load_encoder, outline_encoder
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.output import Output
+from pipelines.stages.probe import Probe, probe_input
 from pipelines.stages.summary import BuildPlan, PlannedFile
 from pipelines.tasks.plan import LARGE_FILE_TASKS, Plan, find_unsplittable, is_splittable
 from pipelines.tokenizers.files import Model
@@ -40,8 +43,18 @@ from pipelines.tokenizers.files import Model
 _M = TypeVar("_M", bound=Manifest)
 
 
-def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan:
-    """Return the plan of a build, with the error with which the build would end, if any."""
+def plan_build(
+    config: BuildConfig, inputs: Inputs, output: Output, workers: int | None
+) -> BuildPlan:
+    """Return the plan of a build, with the error with which the build would end, if any.
+
+    Args:
+        config: Configuration of the build.
+        inputs: Inputs of the build.
+        output: Output of the build.
+        workers: Number of workers, or None if the engine decides it.
+    """
+    output.root.check_place()
     inputs.check()
     refusal = _find_refusal(config, inputs, output)
     # If a build would refuse the output, the plan does not use it.
@@ -61,6 +74,11 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
         ]
         present = {} if refusal else output.tokens.sizes()
         finished = sum(name in present for name in token_files[:tasks])
+    probe = Probe()
+    if refusal is None and finished < tasks:
+        refusal = _find_unwritable(output)
+        model = None if config.tokenizer.path is None else load_encoder(output)
+        probe = probe_input(config, inputs, plan, model, workers)
     return BuildPlan(
         files=files,
         tasks=tasks,
@@ -75,8 +93,13 @@ def plan_build(config: BuildConfig, inputs: Inputs, output: Output) -> BuildPlan
         selection={
             source.name or "": source.selection for source in config.input if source.selection
         },
-        warnings=tuple(_find_warnings(config, plan, pattern)),
-        refusal=refusal,
+        estimate=probe.estimate,
+        warnings=(
+            *_find_warnings(config, plan, pattern),
+            *probe.warnings,
+            *_warn_of_vocabulary(config, probe.estimate),
+        ),
+        refusal=refusal or probe.problem,
     )
 
 
@@ -122,6 +145,15 @@ def _find_refusal(config: BuildConfig, inputs: Inputs, output: Output) -> Pipeli
     return None
 
 
+def _find_unwritable(output: Output) -> PipelineError | None:
+    """Return the error with which writing into the output ends, or None."""
+    try:
+        output.root.check_writable()
+    except OutputError as error:
+        return error
+    return None
+
+
 def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: str) -> None:
     """Run the checks that a command's stages do before they start, as far as possible now.
 
@@ -142,6 +174,9 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
 
     trained = None
     if config.tokenizer.path is None:
+        former = find_former_training(config, inputs, output, command, adds=command == "add")
+        trained = None if former is None else former[1]
+    if config.tokenizer.path is None and trained is None:
         counted = check(COUNT, counts_configuration(config, inputs.shards))
         if command == COUNT.name:
             return
@@ -188,6 +223,16 @@ def _plan_id_type(config: BuildConfig, encoder: Model | Outline | None) -> str:
     if config.encode.id_type != "auto":
         return config.encode.id_type
     return "uint16" if config.tokenizer.vocab_size <= UINT16_IDS else "uint32"
+
+
+def _warn_of_vocabulary(config: BuildConfig, estimate: Estimate | None) -> Iterator[str]:
+    """Yield the warning with which training would end, if all of the input is known."""
+    reached = None if estimate is None else estimate.vocabulary
+    if reached is not None and reached < config.tokenizer.vocab_size:
+        yield (
+            f"the corpus is too small for the vocabulary: training reaches {reached:,} of "
+            f"{config.tokenizer.vocab_size:,} ids"
+        )
 
 
 def _find_warnings(config: BuildConfig, plan: Plan, pattern: Pattern | None) -> Iterator[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from bpe_core.short_repr import format_fields, short_repr
 from pipelines.errors import OutputError, PipelineError
 from pipelines.manifest.names import BASE
+from pipelines.stages.estimates import Estimate
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import DetachedJob
 from pipelines.tokenizers.files import Tokenizer, load_model, make_tokenizer
@@ -48,7 +49,8 @@ class PlannedFile:
 class BuildPlan:
     """Work of a build, planned from the sizes of its files.
 
-    Planning reads no files, except those of sources with a limit, up to the limit.
+    The work does not depend on the content of files, except of sources with a limit. The estimate
+    and most warnings come from samples.
 
     Attributes:
         files: Every input file, in source order.
@@ -62,8 +64,10 @@ class BuildPlan:
         skipped: Number of files in the output that match patterns of the input.
         generation: Generation of the token files: "base", or one that extends a finished dataset.
         selection: Keys that select documents, by the name of their source.
+        estimate: Expected documents, tokens, time and memory; None if the build is finished or ends
+            with an error.
         warnings: Warnings to read before the start.
-        refusal: Error with which a build would end because of its output, or None.
+        refusal: Error with which a build would end because of its output or input, or None.
     """
 
     files: tuple[PlannedFile, ...]
@@ -77,8 +81,20 @@ class BuildPlan:
     skipped: int = 0
     generation: str = BASE
     selection: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    estimate: Estimate | None = None
     warnings: tuple[str, ...] = ()
     refusal: PipelineError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as JSON values, with sums."""
+        refusal, estimate = self.refusal, self.estimate
+        return {
+            **asdict(replace(self, refusal=None, estimate=None)),
+            "ranges": self.ranges,
+            "bytes": self.bytes,
+            "estimate": None if estimate is None else estimate.to_json(),
+            "refusal": None if refusal is None else refusal.to_json(),
+        }
 
     @property
     def unread(self) -> int:

@@ -17,7 +17,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,13 @@ class WriteGuard(Protocol):
 
     def check(self) -> None:
         """Raise OutputError if the condition no longer holds."""
+
+
+class Writable(Protocol):
+    """Place for files."""
+
+    def write(self, name: str) -> AbstractContextManager[HashingFile]:
+        """Open a file to write, while the block runs."""
 
 
 @short_repr
@@ -117,6 +124,49 @@ class Directory:
                 probe = Path(root) / f".probe-{secrets.token_hex(8)}"
                 probe.touch()
                 probe.unlink(missing_ok=True)  # another build may have removed it at its end
+
+    def check_place(self) -> None:
+        """Check that no file is where the directory, or one above it, has to be.
+
+        Raises:
+            OutputError: There is one.
+        """
+        if not self.is_local:
+            return
+        place = self.local_path("")
+        for path in (place, *place.parents):
+            if path.is_dir():
+                return
+            if os.path.lexists(path):
+                link = path.is_symlink() and not path.exists()
+                what = "a broken link" if link else "a file"
+                raise OutputError(
+                    f"{path} is {what}, so the output {self.url} cannot be made.",
+                    expected="a directory, or a path at which one can be made",
+                    found=what,
+                    where=str(path),
+                    hint="Choose another output.",
+                )
+
+    def check_writable(self) -> None:
+        """Write a small file into the directory, or where it has to be made, and remove it.
+
+        Raises:
+            OutputError: It cannot be written or removed.
+        """
+        self.check_place()
+        filesystem, place = self._located
+        name = f".probe-{secrets.token_hex(8)}"
+        with self.output_errors(""):
+            while self._has_directories and place.strip("/") and not filesystem.isdir(place):
+                place = place.rpartition("/")[0]
+            if is_local(filesystem):
+                probe = Path(place or "/") / name
+                probe.touch()
+                probe.unlink(missing_ok=True)
+            else:
+                persistently(lambda: filesystem.pipe_file(f"{place}/{name}", b""))
+                persistently(lambda: filesystem.rm_file(f"{place}/{name}"))
 
     def exists(self) -> bool:
         """Return True if there is anything at this path.
@@ -367,6 +417,10 @@ class Directory:
                 with suppress(OSError):  # it is not empty
                     filesystem.rmdir(f"{root}/{path}".rstrip("/"))
         return sorted(set(files).difference(removed))
+
+    def paths_below(self) -> list[str]:
+        """Return the relative paths of the files in the directory and below it, sorted."""
+        return sorted(self._below()[0])
 
     @property
     def _has_directories(self) -> bool:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from pipelines.errors import OutputError
-from pipelines.storage.directory import Directory
+from pipelines.storage.directory import Directory, Writable
 from pipelines.storage.remote_files import StoredHandle, open_stored
 
 
@@ -52,7 +52,7 @@ class ParquetOutput:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: Writable,
         name: str,
         schema: pa.Schema,
         metadata: Mapping[str, str],

@@ -143,7 +143,7 @@ def text_per_byte(file: InputFile, file_format: FileFormat) -> int:
 
 def estimate_text(files: Sequence[InputFile], sources: Sequence[SourceConfig]) -> int:
     """Return the estimated bytes of text that are read of files, from their sizes alone."""
-    return sum(_read_bytes(file) * text_per_byte(file, sources[file.source]) for file in files)
+    return sum(planned_size(file) * text_per_byte(file, sources[file.source]) for file in files)
 
 
 def text_of_a_task(source: SourceConfig, text: int) -> int:
@@ -213,7 +213,7 @@ def plan_tasks(
             most, each = text_of_a_task(source, text), text_per_byte(file, source)
         splittable = is_splittable(file.compression, source)
         step = max(most // each if splittable else file.size, 1)
-        size = _read_bytes(file)
+        size = planned_size(file)
         if file.source != previous_source:
             finish_task()
             previous_source = file.source
@@ -229,7 +229,8 @@ def plan_tasks(
     return Plan(files=tuple(files), tasks=tuple(tasks))
 
 
-def _read_bytes(file: InputFile) -> int:
+def planned_size(file: InputFile) -> int:
+    """Return the stored bytes of a file in which the documents to read start."""
     return file.size if file.end is None else file.end
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from bpe_core.short_repr import short_repr
-from pipelines.manifest.names import BASE
+from pipelines.manifest.names import BASE, ENTRIES
 from pipelines.readers.tasks import SourceReading
 from pipelines.storage.directory import Directory
 
-ENTRIES: Final = "_tasks"
 FORMAT_VERSION: Final = "1"
 
 
@@ -49,6 +50,11 @@ class EncodeJob:
     readings: tuple[SourceReading, ...]
     generation: str = BASE
     is_replay: bool = False
+
+    @property
+    def kept(self) -> pa.Schema | None:
+        """Return the columns of records that token files keep, if there are any."""
+        return next((r.options.kept for r in self.readings if r.options.kept is not None), None)
 
     @property
     def record_ids(self) -> bool:

@@ -196,7 +196,7 @@ def test_plan_runs_in_this_process_and_is_shown(
         tasks=2, shards=64, token_files=("train-00000-of-00002.parquet",) * 2, id_type="uint16",
         splitting="by a native scanner", output="/out",
     )  # fmt: skip
-    code, out, err = in_child(lambda config: plan, "plan", QUICKSTART)
+    code, out, err = in_child(lambda config: plan, "plan", QUICKSTART, "--files")
     assert (code, err) == (0, "")
     assert "/data/a.txt: 9 bytes, 2 ranges" in out
 
@@ -243,7 +243,7 @@ def test_a_plan_that_a_build_would_refuse_is_shown_and_has_its_exit_code(in_chil
     )
     code, out, err = in_child(lambda _: planned, "plan", QUICKSTART)
     assert (code, err) == (3, "error: Other.\n")
-    assert "tasks                7\n" in out
+    assert "work                 7 tasks\n" in out
 
 
 def test_an_error_with_an_escape_sequence_does_nothing_to_the_terminal(in_child: Run) -> None:

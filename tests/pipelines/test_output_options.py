@@ -117,6 +117,20 @@ def test_a_summary_as_json(built: tuple[Path, dict[str, Any]]) -> None:
     check_keys(summary["stages"][0], "each of `stages`")
 
 
+def test_a_plan_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    plan = json.loads(beam_bpe("plan", config, "--json").stdout)
+    check_keys(plan, "`plan`")
+    check_keys(plan["files"][0], "each of `files`")
+    check_keys(plan["estimate"], "`estimate`, or null")
+    assert (plan["tasks"], plan["refusal"], plan["estimate"]["documents"]) == (1, None, 12)
+    given = ["--set", f"output={built[0]}", "--set", "counts.shards=2"]
+    done = beam_bpe("plan", config, "--json", *given)
+    plan = json.loads(done.stdout)
+    check_keys(plan["refusal"], "`refusal`, or null")
+    assert (done.returncode, plan["refusal"]["exit_code"]) == (3, 3)
+
+
 def test_a_verification_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     output, _ = built
     done = beam_bpe("verify", output, "--json")
@@ -136,7 +150,7 @@ def test_a_verification_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Pa
 def test_a_document_and_a_search_as_json(built: tuple[Path, dict[str, Any]]) -> None:
     output, _ = built
     document = json.loads(beam_bpe("inspect", output, "--row", 3, "--json").stdout)
-    check_keys(document, "`inspect --row`, `--doc`")
+    check_keys(document, "`inspect --row`, `--doc`, `--random`")
     assert document["text"].encode().startswith(some_text(12)[3])
     assert "".join(document["shown_tokens"]) == document["text"]
     hits = json.loads(beam_bpe("inspect", output, "--grep", "cat", "--json").stdout)

@@ -320,7 +320,7 @@ def test_a_build_without_a_terminal_leaves_a_line_for_each_stage(tmp_path: Path)
     first, *stages = done.stderr.splitlines()
     assert first == f"reading {config}"
     assert [line.partition(":")[0] for line in stages] == [
-        "[1/3] counted", "[2/3] trained", "[3/3] encoded",
+        "estimate", "[1/3] counted", "[2/3] trained", "[3/3] encoded",
     ]  # fmt: skip
     assert re.search(r"^total +\d", done.stdout, re.MULTILINE)
     next_command = done.stdout.splitlines()[-1]

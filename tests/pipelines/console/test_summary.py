@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pipelines.cli.render import show_plan, show_summary
 from pipelines.console.units import format_bytes
+from pipelines.stages.estimates import Estimate
 from pipelines.stages.summary import (
     BuildPlan,
     BuildSummary,
@@ -37,6 +38,22 @@ SUMMARY = BuildSummary(
     next_command="beam-bpe plan configs/quickstart.yaml",
     warnings=("The corpus has too few pairs for 9,000 ids.",),
 )
+ESTIMATE = Estimate(
+    documents=11_492,
+    text_bytes=63_850_187,
+    exact=False,
+    sampled_bytes=8_400_000,
+    distinct_pretokens=458_380,
+    heaps_factor=3.21,
+    heaps_exponent=0.66,
+    tokens=20_000_000,
+    token_file_bytes=26_000_000,
+    count_file_bytes=4_000_000,
+    seconds={"count": 4.0, "train": 3.0, "encode": 8.0},
+    memory={"count": 300_000_000, "train": 250_000_000, "encode": 400_000_000},
+    workers=2,
+    tasks=4,
+)
 PLAN = BuildPlan(
     files=(
         PlannedFile(
@@ -53,13 +70,15 @@ PLAN = BuildPlan(
     id_type="uint16",
     splitting="by a native scanner",
     output="/out",
+    estimate=ESTIMATE,
     warnings=("b.zst cannot be split.",),
 )
 
 
-def shown(show: object, value: object, **options: object) -> str:
+def shown(show: object, value: object, files: bool = False, **options: object) -> str:
     stream = io.StringIO()
-    show(value, Console(file=stream, width=40, **options))  # type: ignore[operator,arg-type]
+    given = {"files": True} if files else {}
+    show(value, Console(file=stream, width=40, **options), **given)  # type: ignore[operator,arg-type]
     return stream.getvalue()
 
 
@@ -123,28 +142,53 @@ def test_stages_that_had_nothing_to_do_show_no_rate() -> None:
     assert text.count("already finished\n") == 2
 
 
-def test_a_plan_shows_files_tasks_expected_output_and_warnings() -> None:
+def test_a_plan_shows_documents_work_expected_output_and_warnings() -> None:
     assert shown(show_plan, PLAN) == (
-        "/d/a.txt: 3.0 MB, 3 ranges\n"
-        "/d/b.zst (b): 10 bytes, zstd, 1 range, cannot be split\n"
-        "\n"
         "files                2, 3.0 MB; 1 can be split\n"
-        "ranges               4\n"
-        "tasks                4, 1 of them finished\n"
-        "count files          64\n"
-        "token files          4: train-00000-of-00004.parquet … train-00003-of-00004.parquet\n"
-        "token ids            uint16\n"
+        "documents            about 11,492\n"
+        "text                 about 63.9 MB (8.4 MB sampled)\n"
+        "distinct pre-tokens  about 458,380 (fit: 3.21 × bytes^0.660)\n"
+        "tokens               about 20,000,000, 3.19 bytes per token\n"
+        "work                 4 tasks (1 finished) on 2 workers (2.0 each), about 12 s here; "
+        "0.0042 vCPU-hours elsewhere\n"
+        "  count              about 4.0 s of one core, 300.0 MB of memory a worker\n"
+        "  train              about 3.0 s of one core, 250.0 MB of memory\n"
+        "  encode             about 8.0 s of one core, 400.0 MB of memory a worker\n"
         "text is split        by a native scanner\n"
+        "count files          64, about 4.0 MB\n"
+        "token files          4: train-00000-of-00004.parquet … train-00003-of-00004.parquet; "
+        "about 26.0 MB, 6.5 MB each\n"
+        "token ids            uint16\n"
         "output               /out\n"
         "\n"
         "warning: b.zst cannot be split.\n"
     )
 
 
+def test_a_plan_lists_files_on_request() -> None:
+    assert shown(show_plan, PLAN, files=True).endswith(
+        "warning: b.zst cannot be split.\n"
+        "\n"
+        "/d/a.txt: 3.0 MB, 3 ranges\n"
+        "/d/b.zst (b): 10 bytes, zstd, 1 range, cannot be split\n"
+    )
+
+
+def test_a_plan_without_an_estimate_shows_the_work() -> None:
+    text = shown(show_plan, replace(PLAN, estimate=None))
+    assert "work                 4 tasks (1 finished)\n" in text
+    assert "about" not in text
+
+
+def test_a_plan_for_an_engine_shows_no_time_here() -> None:
+    text = shown(show_plan, replace(PLAN, estimate=replace(ESTIMATE, workers=None)))
+    assert "work                 4 tasks (1 finished); 0.0042 vCPU-hours elsewhere\n" in text
+
+
 def test_a_plan_shows_what_is_selected_and_what_is_not_read() -> None:
     files = (replace(PLAN.files[0], stop=1500), replace(PLAN.files[1], stop=0))
     selection = {"b": {"limit_documents": 7, "exclude": ["c*"]}, "d": {"min_chars": 3}}
-    text = shown(show_plan, replace(PLAN, files=files, selection=selection))
+    text = shown(show_plan, replace(PLAN, files=files, selection=selection), files=True)
     assert "/d/a.txt: 3.0 MB, 3 ranges, read up to 1,500\n" in text
     assert "/d/b.zst (b): 10 bytes, zstd, not read\n" in text
     assert "files                2, 3.0 MB; 1 can be split, 1 not read\n" in text
@@ -158,21 +202,9 @@ def test_a_summary_shows_framing_and_what_was_not_selected() -> None:
     assert "not selected         9,999\n" in text
 
 
-def test_a_plan_of_many_files_shows_the_first() -> None:
-    file = PLAN.files[0]
-    plan = BuildPlan(
-        files=(file,) * 25,
-        tasks=75,
-        shards=0,
-        token_files=(),
-        id_type="uint16",
-        splitting="by a native scanner",
-        output="o",
-    )
-    text = shown(show_plan, plan)
-    assert text.count("/d/a.txt") == 20
-    assert "… and 5 more files\n" in text
-    assert "nothing is trained" in text
+def test_a_plan_of_a_finished_tokenizer_shows_that_nothing_is_trained() -> None:
+    text = shown(show_plan, replace(PLAN, shards=0, token_files=()))
+    assert "count files          none: nothing is trained\n" in text
 
 
 def test_a_terminal_gets_bold_headings_and_other_output_none() -> None:
@@ -201,7 +233,8 @@ def test_names_of_files_do_nothing_to_the_terminal() -> None:
     file = PlannedFile(
         path="/d/\x1b[2Ja\x07\u202e.txt", bytes=1, compression="none", splittable=True, ranges=1
     )
-    text = shown(show_plan, replace(PLAN, files=(file,)), force_terminal=True, color_system=None)
+    plan = replace(PLAN, files=(file,))
+    text = shown(show_plan, plan, files=True, force_terminal=True, color_system=None)
     assert "/d/\\x1b[2Ja\\x07\\u202e.txt" in text
     assert "\x07" not in text
     assert "\u202e" not in text

@@ -375,7 +375,7 @@ def test_a_build_refused_because_of_another_says_which(
     try:
         refused = command("build", path)
         assert refused.returncode == 5
-        assert refused.stderr.startswith("error: Another build is writing to this output.")
+        assert "\nerror: Another build is writing to this output." in f"\n{refused.stderr}"
         assert f"process {child} on " in refused.stderr
         with pytest.raises(OutputError, match=f"process {child} on"):
             build.build(config, restart=True)

@@ -107,7 +107,9 @@ def test_source_of_nothing_but_the_output_is_refused(root: str) -> None:
     with pytest.raises(InputError, match="never its own input") as error:
         build.build(config_of(root, files=[tokens]))
     assert "train-00000-of-00001.parquet" in str(error.value)
-    build.build(config_of(root, output="other", files=[tokens], invalid_utf8="replace"))
+    other = config_of(root, output="other", files=[tokens], invalid_utf8="replace")
+    with pytest.raises(InputError, match=r"not text, but a Parquet file"):
+        build.build(other)
 
 
 @pytest.mark.slow
