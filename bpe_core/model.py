@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, cast
@@ -21,7 +21,7 @@ from bpe_core.errors import InvalidTokenizerError
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import SPLITS_AT_WHITE_SPACE, resolve_pattern
 from bpe_core.short_repr import shorten
-from bpe_core.special_tokens import TOKEN_FLAGS
+from bpe_core.special_tokens import TOKEN_FLAGS, find_text_end, find_text_start
 
 __all__ = [
     "MAX_ID",
@@ -344,6 +344,30 @@ class TokenizerModel:
         ordinary = int(self.token_ids[-1]) if len(self.token_ids) else -1
         unknown = -1 if self.unknown_id is None else self.unknown_id
         return max(ordinary, unknown, *self.special_tokens.values(), -1)
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id of the special token that begins a text, None if there is no such token.
+
+        It is the only one of `prepend`, or else the only special token with a usual name.
+        """
+        return self._find_boundary(self.prepend, find_text_start)
+
+    @property
+    def eos_id(self) -> int | None:
+        """The id of the special token that ends a text, None if there is no such token.
+
+        It is the only one of `append`, or else the only special token with a usual name.
+        """
+        return self._find_boundary(self.append, find_text_end)
+
+    def _find_boundary(
+        self, around: tuple[int, ...], find: Callable[[Collection[str]], str | None]
+    ) -> int | None:
+        if len(around) == 1:
+            return around[0]
+        name = find(self.special_tokens.keys() - self.nonspecial_tokens)
+        return None if name is None else self.special_tokens[name]
 
     @property
     def byte_ids(self) -> NDArray[np.int64]:
