@@ -116,9 +116,12 @@ def format_affixes(model: Model) -> str:
 
 def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
-    rules = {
+    rules: dict[str, Any] = {
         "pattern": model.pattern,
         "special_tokens": tuple(specials_in_text(model)),
+        "token_flags": {},
+        "splitter": None,
+        "after_special": True,
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
