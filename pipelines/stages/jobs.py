@@ -14,9 +14,10 @@ from pipelines.counting.jobs import CountJob
 from pipelines.errors import ConfigError
 from pipelines.manifest.names import RUNS
 from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
+from pipelines.rejects.thresholds import RejectLimit
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
-from pipelines.tasks.plan import Plan
+from pipelines.tasks.plan import COLUMN_FORMATS, Plan, planned_size
 from pipelines.tokenizers import files as tokenizer_files
 from pipelines.tokenizers.files import Model, cutting_rules
 from pipelines.writing.jobs import EncodeJob
@@ -66,7 +67,32 @@ def count_job(
         max_pretoken_bytes=config.counts.max_pretoken_bytes,
         on_long_pretoken=config.counts.on_long_pretoken,
         readings=count_readings(config),
+        reject_limit=RejectLimit(
+            fraction=config.encode.max_reject_fraction,
+            most_documents=_most_documents(config, plan),
+            where=output.rejects.path("count-*.parquet"),
+            stage=plan_id,
+        ),
     )
+
+
+def _most_documents(config: BuildConfig, plan: Plan) -> int | None:
+    """Return the most documents that files can contain by their sizes, or None if unknown.
+
+    Of compressed files and of columns the sizes say too little.
+    """
+    most = 0
+    for file in plan.files:
+        source = config.input[file.source]
+        if source.format == "text" and source.separator is None:
+            most += 1
+        elif file.compression is not None or source.format in COLUMN_FORMATS:
+            return None
+        else:
+            separators = source.separators if source.format == "text" else (b"\n",)
+            shortest = min(map(len, separators or (b"",)))
+            most += planned_size(file) // (1 + shortest) + 1
+    return most
 
 
 def count_readings(config: BuildConfig) -> tuple[SourceReading, ...]:
@@ -90,6 +116,7 @@ def encode_job(
     configuration: str,
     plan_id: str,
     generation: str,
+    most_documents: int | None = None,
 ) -> EncodeJob:
     """Return the job that encodes.
 
@@ -100,6 +127,7 @@ def encode_job(
         configuration: Fingerprint of the canonical configuration of encoding.
         plan_id: Id of files, ranges and configuration.
         generation: Generation of the files.
+        most_documents: Kept and rejected documents of the whole dataset, or None if unknown.
     """
     encode = config.encode
     return EncodeJob(
@@ -116,6 +144,12 @@ def encode_job(
         id_type=choose_id_type(encode, model),
         validation_fraction=encode.validation_fraction,
         readings=encode_readings(config, model),
+        reject_limit=RejectLimit(
+            fraction=encode.max_reject_fraction,
+            most_documents=most_documents,
+            where=output.rejects.path("*.parquet"),
+            stage=plan_id,
+        ),
     )
 
 

@@ -103,7 +103,7 @@ def _write_generation(
         plan_id=plan.plan_id(job),
         generation=plan.name,
     )
-    encoding = replace(encoding, is_replay=True)
+    encoding = replace(encoding, is_replay=True, reject_limit=None)
     job.write(encoding.entries, context.output.rejects)
     entries, result = write_tokens(context, encoding, job.works, model, plan.dataset.manifest)
     manifest = plan.manifest(encoding, job, entries, model)
