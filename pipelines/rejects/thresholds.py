@@ -55,24 +55,23 @@ _ADVICE: Final = {
 _EXCERPT_BYTES: Final = 40
 
 
-def describe_reject(reject: Reject) -> str:
+def describe_reject(reject: Reject, *, reason: bool = True) -> str:
     """Describe a reject as an example: place, problem, and the beginning of the document.
+
+    Args:
+        reject: The reject.
+        reason: True to show the reason before the message.
 
     >>> describe_reject(Reject(source="a.jsonl", offset=7, length=2, reason="malformed_json",
     ...                        message="not JSON", first_bytes=b"{]"))
     "a.jsonl, document at offset 7: malformed_json, not JSON; it begins '{]'"
     """
-    excerpt = format_excerpt(reject.first_bytes, _EXCERPT_BYTES)
-    begins = f"; it begins {excerpt}" if excerpt else ""
+    text = reject.first_bytes[:_EXCERPT_BYTES].decode("utf-8", "replace")
+    cut = "…" if len(reject.first_bytes) > _EXCERPT_BYTES else ""
+    begins = f"; it begins {text + cut!r}" if text else ""
     own = "" if reject.id is None else f", id {reject.id!r}"
     where = f"{reject.source}, document at offset {reject.offset:,}{own}"
-    return f"{where}: {reject.reason}, {reject.message}{begins}"
-
-
-def format_excerpt(data: bytes, length: int) -> str:
-    """Return the beginning of a document, quoted; "" for none."""
-    text = data[:length].decode("utf-8", "replace")
-    return repr(text + ("…" if len(data) > length else "")) if data else ""
+    return f"{where}: " + (f"{reject.reason}, " if reason else "") + f"{reject.message}{begins}"
 
 
 def reject_error(
