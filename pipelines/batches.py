@@ -62,6 +62,7 @@ class DocumentBatch:
         source: name of the source, if it has one, "/", name of the file.
         ids: string[n], the records' own ids, null for a record without one; None if the source has
             no `id_field`.
+        kept: values of the columns that token files keep; None if the source keeps none.
         part: number of the chunk of a long document; 0 for complete documents.
         last: True for the last chunk of a document, and for complete documents.
         whole_bytes: for a chunk, the bytes of its complete document; None for complete documents.
@@ -93,6 +94,7 @@ class DocumentBatch:
     hashes: NDArray[np.uint64]
     source: str
     ids: pa.StringArray | None = None
+    kept: pa.RecordBatch | None = None
     part: int = 0
     last: bool = True
     whole_bytes: int | None = None
@@ -164,4 +166,5 @@ class DocumentBatch:
             num_bytes=self.num_bytes[kept],
             hashes=self.hashes[kept],
             ids=None if self.ids is None else self.ids.filter(pa.array(kept)),
+            kept=None if self.kept is None else self.kept.filter(pa.array(kept)),
         )

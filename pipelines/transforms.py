@@ -281,6 +281,14 @@ def _check_sources(transform: ReadDocuments) -> None:
             found=f"a list with {wrong[0]}" if is_list else type(sources).__name__,
             hint='Write sources=[SourceConfig(files=["corpus/*.txt"])].',
         )
+    if any(source.keep_columns for source in transform.sources):
+        raise wrong_value(
+            transform,
+            "sources",
+            expected="sources without keep_columns, which only builds keep",
+            found="keep_columns",
+            hint="Remove it, or run a build: `beam-bpe build CONFIG`.",
+        )
 
 
 def _describe_source(source: SourceConfig) -> str:

@@ -39,10 +39,10 @@ LATE: dict[str, str] = {
         "reported at once"
         for commands, names in {
             "build": ("plan", "_run"),
-            "dataset": ("export", "verify", "inspect", "report"),
+            "dataset": ("export", "verify", "inspect", "rejects", "report"),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens"),
-            "config": ("schema",),
+            "config": ("init", "schema"),
         }.items()
         for name in names
     },

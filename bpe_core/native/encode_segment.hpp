@@ -1,4 +1,4 @@
-// Encoding what stands between two special tokens: pre-tokens are looked up in a cache, and those
+// Encoding of the text between two special tokens: pre-tokens are looked up in a cache, and those
 // that it lacks are merged.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace bpe {
 
-// What encoding needs of a tokenizer.
+// The parts of a tokenizer that encoding needs.
 struct EncoderParts {
   const MergeRules& rules;
   const WholeTokens& whole;
@@ -33,8 +33,8 @@ struct Workspace {
   static constexpr size_t kItems = 32;
   static constexpr size_t kMostKept = size_t{1} << 24;  // bytes of normalized text
   static constexpr size_t kShortText = 16384;           // bytes; ids of such texts fit short_ids
-  // Of the cache for streams, which take little memory: with the ring 1.25 MiB, half of it from
-  // the beginning.
+  // Lines of the cache for streams, which take little memory: with the ring 1.25 MiB, half of it
+  // allocated at once.
   static constexpr size_t kStreamLines = size_t{1} << 14;
 
   explicit Workspace(size_t cache_entries) : cache(cache_entries), items(kItems) {
@@ -115,7 +115,7 @@ IdsView find_or_merge(const EncoderParts& parts, Workspace& workspace, const Loo
                          parts.rules.joined_unknown(workspace.ids.data(), workspace.ids.size())};
     return is_cached ? insert(i, ids) : ids;
   }
-  // Where one is missing others often are: they are merged at the same time.
+  // If one is missing, others often are too: they are merged together.
   size_t indices[Workspace::kItems];
   size_t n = 0;
   for (size_t k = i; k < batch.size && n < Workspace::kItems; ++k) {
@@ -169,6 +169,15 @@ BPE_ALWAYS_INLINE void encode_segment(const EncoderParts& parts, Workspace& work
         Isa::template write<Inline>(value, out);
         out += value[15];
         continue;
+      }
+      if (IdCache::may_be_beside(*batch.lines[i], batch.keys[i])) {
+        IdCache::Line* const other = cache.beside(batch.lines[i]);
+        if (const uint8_t* const near = Isa::find(*other, batch.keys[i]); near != nullptr) {
+          Isa::template write<Inline>(near, out);
+          out += near[15];
+          cache.move_closer(batch.lines[i], other, near);
+          continue;
+        }
       }
       const IdsView found = find_or_merge<Inline>(parts, workspace, batch, i);
       for (size_t k = 0; k < found.size; ++k) *out++ = static_cast<Id>(found.data[k]);

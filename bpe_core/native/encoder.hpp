@@ -31,14 +31,14 @@ struct DocumentSpans {
   }
 };
 
-// What is put around each document.
+// Ids around each document.
 struct Affixes {
   std::vector<uint32_t> prepend;
   std::vector<uint32_t> append;
 };
 
-// A space that is put before text which has none. A segment is what stands between two special
-// tokens, if it is not empty.
+// A space added before text that does not begin with one. A segment is the text between two special
+// tokens, if not empty.
 struct SpacePrefix {
   enum class Place {
     nowhere,
@@ -53,18 +53,18 @@ struct SpacePrefix {
 
 class Encoder {
  public:
-  // scanner: nullptr for custom patterns, of which spans are encoded. normalizer: of the text
-  // between special tokens; spans are normalized already. portable: without what only some CPUs can
-  // do.
+  // scanner: nullptr for custom patterns, whose spans are encoded. normalizer: applied to the text
+  // between special tokens; spans are normalized already. portable: without instructions that only
+  // some CPUs have.
   Encoder(MergeRules rules, Scanner scanner, Normalizer normalizer, bool portable);
 
-  // How many ids a byte of text becomes at most.
+  // Maximum number of ids for a byte of text.
   size_t growth() const {
     // A segment has at least one byte, and at most one space before it.
     return normalizer_.growth() * (space_prefix_.place == SpacePrefix::Place::nowhere ? 1 : 2);
   }
 
-  // Of what the merges make.
+  // Largest id that the merges make.
   uint32_t largest_id() const { return rules_.largest_id(); }
 
   // Pre-tokens of these bytes are these tokens, whatever the merges make of them (ignore_merges).
@@ -100,7 +100,7 @@ class Encoder {
   template <class Id>
   SegmentEncoder<Id> segment_encoder() const;
 
-  // Whether a space is put before a segment that begins at `from` of a document.
+  // Returns true if a space is added before a segment that begins at `from` of a document.
   bool has_space_prefix(std::string_view segment, size_t from, bool continues) const;
 
   // Encodes a segment, with a space before it if it does not begin with one.

@@ -69,7 +69,7 @@ class IdCache {
     while (!reserve(most_lines)) most_lines /= 2;
     used_lines_ = std::min(most_lines, kFirstLines);
     std::memset(static_cast<void*>(lines_.data()), 0, used_lines_ * sizeof(Line));
-    ring_.use(std::max(kLeastRing, used_lines_ * kRingWords));
+    use_ring();
   }
 
   Line* lines() { return lines_.data(); }
@@ -81,17 +81,17 @@ class IdCache {
     return entries_ * 2 > used_lines_ && used_lines_ < std::min(most_lines, lines_.size());
   }
 
-  // Doubles the number of used lines. The content of two adjacent lines is divided among these and
-  // the two lines at the same distance beyond the old end. hash: of a short key.
+  // Doubles the number of used lines. The content of a group is divided among it and the group at
+  // the same distance beyond the old end. hash: of a short key.
   template <class Hash>
   void grow(const Hash& hash) {
     const size_t old_lines = used_lines_;
     used_lines_ *= 2;
     entries_ = 0;
-    ring_.use(std::max(kLeastRing, used_lines_ * kRingWords));
-    for (size_t i = 0; i < old_lines; i += 2) {
-      const Line old[2] = {lines_[i], lines_[i + 1]};
-      lines_[i] = lines_[i + 1] = {};
+    use_ring();
+    for (size_t i = 0; i < old_lines; i += kGroup) {
+      Line old[kGroup];
+      for (size_t j = 0; j < kGroup; ++j) old[j] = std::exchange(lines_[i + j], {});
       for (const Line& line : old) {
         for (size_t k = 0; k < 2; ++k) {
           const ShortKey& key = line.keys[k];
@@ -109,7 +109,23 @@ class IdCache {
     return line.keys[0] == key || line.keys[1] == key;
   }
 
-  // The ids of a pre-token that are not in its line: they are in the ring, or in the adjacent line.
+  // False if the ids of a key can't be in a value of a line beside its own.
+  static bool may_be_beside(const Line& line, const ShortKey& key) {
+    return !is_long(key) && !has_room(line);
+  }
+
+  // The first line beside one.
+  Line* beside(Line* line) { return beside(line, 1); }
+
+  // Exchanges the entry of a value in another line with the second one of `line`: it was looked up
+  // again, and is found faster there.
+  void move_closer(Line* line, Line* other, const uint8_t* value) {
+    const size_t k = value == other->values[0] ? 0 : 1;
+    std::swap(other->keys[k], line->keys[1]);
+    std::swap(other->values[k], line->values[1]);
+  }
+
+  // The ids of a pre-token that are not in its line: they are in the ring, or in a line beside it.
   // Valid until the next call.
   template <class Inline>
   IdsView find_elsewhere(Line* line, const ShortKey& key, const uint8_t* bytes, size_t length) {
@@ -118,21 +134,23 @@ class IdCache {
       const IdsView ids = ids_in_ring(line->values[&found - line->keys], key, bytes, length);
       if (ids.data != nullptr) return ids;
     }
-    if (has_room(*line)) return {};  // if the line has room, nothing was put into the adjacent one
-    Line* const other = beside(line);
-    for (size_t k = 0; k < 2; ++k) {
-      IdsView ids;
-      if (other->keys[k] == key) {
-        ids = {decoded_, other->values[k][15]};
-        for (size_t i = 0; i < Inline::kIds; ++i) decoded_[i] = Inline::load(other->values[k], i);
-      } else if (other->keys[k] == in_ring(key)) {
-        ids = ids_in_ring(other->values[k], key, bytes, length);
+    // While a line has room, nothing is put into the next one. (Rarely an exchanged entry is beyond
+    // such a line; then it is made once more.)
+    Line* other = line;
+    for (size_t j = 1; j < kGroup && !has_room(*other); ++j) {
+      other = beside(line, j);
+      for (size_t k = 0; k < 2; ++k) {
+        IdsView ids;
+        if (other->keys[k] == key) {
+          ids = {decoded_, other->values[k][15]};
+          for (size_t i = 0; i < Inline::kIds; ++i) decoded_[i] = Inline::load(other->values[k], i);
+        } else if (other->keys[k] == in_ring(key)) {
+          ids = ids_in_ring(other->values[k], key, bytes, length);
+        }
+        if (ids.data == nullptr) continue;
+        move_closer(line, other, other->values[k]);
+        return ids;
       }
-      if (ids.data == nullptr) continue;
-      // It was looked up again: it moves to where it is found faster.
-      std::swap(other->keys[k], line->keys[1]);
-      std::swap(other->values[k], line->values[1]);
-      return ids;
     }
     return {};
   }
@@ -163,7 +181,8 @@ class IdCache {
   }
 
  private:
-  static constexpr size_t kLeastLines = 2;  // so that there is an adjacent line
+  static constexpr size_t kGroup = 4;  // lines: what has no room in one is put into the others
+  static constexpr size_t kLeastLines = kGroup;
   static constexpr size_t kFirstLines = size_t{1} << 13;
   static constexpr size_t kRingWords = 4;  // for each line
   static constexpr size_t kLeastRing = 1024;
@@ -223,11 +242,14 @@ class IdCache {
     }
   }
 
+  void use_ring() { ring_.use(std::max(kLeastRing, used_lines_ * kRingWords)); }
+
   static bool has_room(const Line& line) { return is_free(line.keys[0]) || is_free(line.keys[1]); }
   static ShortKey in_ring(const ShortKey& key) { return {key.low, key.high | kTableKey}; }
 
-  Line* beside(Line* line) {
-    return lines_.data() + (static_cast<size_t>(line - lines_.data()) ^ 1);
+  // The lines of a group in the order in which one of it is filled up by them, from 0.
+  Line* beside(Line* line, size_t j) {
+    return lines_.data() + (static_cast<size_t>(line - lines_.data()) ^ j);
   }
 
   IdsView ids_in_ring(const uint8_t* value, const ShortKey& key, const uint8_t* bytes,
@@ -241,12 +263,12 @@ class IdCache {
   }
 
   void place(Line* line, const ShortKey& key, const uint8_t* value) {
-    Line* const other = beside(line);
     const auto set = [&](Line* at, size_t k) {
       at->keys[k] = key;
       std::memcpy(at->values[k], value, sizeof at->values[k]);
     };
-    for (Line* at : {line, other}) {
+    for (size_t j = 0; j < kGroup; ++j) {
+      Line* const at = beside(line, j);
       for (size_t k = 0; k < 2; ++k) {
         if (!is_free(at->keys[k]) && at->keys[k] != key) continue;
         entries_ += is_free(at->keys[k]);
@@ -257,7 +279,7 @@ class IdCache {
     // The first entry of a line is usually a frequent one: it stays, except for one time in
     // sixteen.
     const size_t turn = turn_++;
-    set((turn & 1) != 0 ? other : line, (turn & 30) != 0 ? 1 : 0);
+    set(beside(line, turn % kGroup), turn % (16 * kGroup) >= kGroup ? 1 : 0);
   }
 
   ZeroedArray<Line> lines_;

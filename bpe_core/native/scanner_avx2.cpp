@@ -8,44 +8,44 @@
 namespace bpe {
 namespace {
 
-#define BPE_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
-
 // kFast: the instructions that gather and scatter bits take a few cycles instead of hundreds. All
 // kernels are selected at run time, since the machines of a cluster differ.
 template <bool kFast>
 struct Avx2 {
   static constexpr bool kExtractsFast = kFast;
 
-  BPE_AVX2 static inline uint64_t mask(__m256i low, __m256i high) {
+  BPE_SCAN_TARGET static inline uint64_t mask(__m256i low, __m256i high) {
     return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
            static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
   }
 
-  BPE_AVX2 static inline uint64_t equal(const __m256i& low, const __m256i& high, char value) {
+  BPE_SCAN_TARGET static inline uint64_t equal(const __m256i& low, const __m256i& high,
+                                               char value) {
     const __m256i wanted = _mm256_set1_epi8(value);
     return mask(_mm256_cmpeq_epi8(low, wanted), _mm256_cmpeq_epi8(high, wanted));
   }
 
   // Bytes from first on, fewer than length after it.
-  BPE_AVX2 static inline __m256i in_range(__m256i bytes, char first, char length) {
+  BPE_SCAN_TARGET static inline __m256i in_range(__m256i bytes, char first, char length) {
     const __m256i shifted =
         _mm256_sub_epi8(bytes, _mm256_set1_epi8(static_cast<char>(first ^ -128)));
     return _mm256_cmpgt_epi8(_mm256_set1_epi8(static_cast<char>(length ^ -128)), shifted);
   }
 
-  BPE_AVX2 static inline uint64_t range(const __m256i& low, const __m256i& high, char first,
-                                        char length) {
+  BPE_SCAN_TARGET static inline uint64_t range(const __m256i& low, const __m256i& high, char first,
+                                               char length) {
     return mask(in_range(low, first, length), in_range(high, first, length));
   }
 
-  BPE_AVX2 static inline uint64_t at_least(const __m256i& low, const __m256i& high, uint8_t least) {
+  BPE_SCAN_TARGET static inline uint64_t at_least(const __m256i& low, const __m256i& high,
+                                                  uint8_t least) {
     const __m256i bound = _mm256_set1_epi8(static_cast<char>(least));
     return mask(_mm256_cmpeq_epi8(_mm256_max_epu8(low, bound), low),
                 _mm256_cmpeq_epi8(_mm256_max_epu8(high, bound), high));
   }
 
   // The code point whose UTF-8 form starts here; at most 0x1FFFFF for any bytes.
-  BPE_AVX2 static inline uint32_t code_point(const uint8_t* bytes) {
+  BPE_SCAN_TARGET static inline uint32_t code_point(const uint8_t* bytes) {
     // Positions of the code point's bits, by the first half of the first byte.
     static constexpr uint32_t kPayload[16] = {
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
@@ -55,12 +55,12 @@ struct Avx2 {
     return _pext_u32(word, kPayload[word >> 28]);
   }
 
-  BPE_AVX2 static inline uint64_t non_ascii(const uint8_t* bytes) {
+  BPE_SCAN_TARGET static inline uint64_t non_ascii(const uint8_t* bytes) {
     return mask(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)),
                 _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32)));
   }
 
-  BPE_AVX2 static inline ByteMasks load(const uint8_t* bytes) {
+  BPE_SCAN_TARGET static BPE_ALWAYS_INLINE ByteMasks load(const uint8_t* bytes) {
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
     const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32));
     const __m256i case_bit = _mm256_set1_epi8(0x20);
@@ -85,7 +85,7 @@ struct Avx2 {
   }
 
   // Writes base plus the positions of the ones, then arbitrary values, up to 64 numbers in all.
-  BPE_AVX2 static inline void write_positions(uint64_t ones, size_t base, size_t* out) {
+  BPE_SCAN_TARGET static inline void write_positions(uint64_t ones, size_t base, size_t* out) {
     // No branch for each one, since the branch for the last would be mispredicted.
     do {
       for (size_t i = 0; i < 8; ++i) {
@@ -96,17 +96,17 @@ struct Avx2 {
     } while (ones != 0);
   }
 
-  BPE_AVX2 static inline uint64_t extract(uint64_t bits, uint64_t mask) {
+  BPE_SCAN_TARGET static inline uint64_t extract(uint64_t bits, uint64_t mask) {
     return _pext_u64(bits, mask);
   }
-  BPE_AVX2 static inline uint64_t deposit(uint64_t bits, uint64_t mask) {
+  BPE_SCAN_TARGET static inline uint64_t deposit(uint64_t bits, uint64_t mask) {
     return _pdep_u64(bits, mask);
   }
 };
 
 template <Pattern pattern, Splitting splitting, bool kFast>
-BPE_AVX2 size_t scan_avx2(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                          size_t capacity, uint32_t max_digits) {
+BPE_SCAN_TARGET size_t scan_avx2(const uint8_t* text, size_t size, size_t pos, size_t* ends,
+                                 size_t capacity, uint32_t max_digits) {
   return scan_blocks<pattern, splitting, Avx2<kFast>>(text, size, pos, ends, capacity, max_digits);
 }
 

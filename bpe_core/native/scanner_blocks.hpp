@@ -11,6 +11,13 @@
 #include "scanner_masks.hpp"
 #include "scanner_portable.hpp"
 
+// Functions that an instruction set's are inlined into need its target.
+#if defined(__x86_64__)
+#define BPE_SCAN_TARGET __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
+#else
+#define BPE_SCAN_TARGET
+#endif
+
 namespace bpe {
 
 // A scanner with AVX2 and BMI2, or nullptr if it is not faster than the portable one. On CPUs that
@@ -45,8 +52,8 @@ inline constexpr size_t kReadableBytes = kBlockBytes + 4;
 // Adds the classes of the non-ASCII characters, whose first bytes are given, to masks with one bit
 // per byte. Returns false if one is not a code point.
 template <Pattern pattern, typename Isa>
-BPE_ALWAYS_INLINE bool add_multibyte_classes(const uint8_t* block, uint64_t firsts,
-                                             ClassMasks& masks) {
+BPE_SCAN_TARGET BPE_ALWAYS_INLINE bool add_multibyte_classes(const uint8_t* block, uint64_t firsts,
+                                                             ClassMasks& masks) {
   uint32_t largest = 0;
   for (; firsts != 0; firsts &= firsts - 1) {
     const unsigned bit = static_cast<unsigned>(__builtin_ctzll(firsts));
@@ -73,7 +80,7 @@ BPE_ALWAYS_INLINE bool add_multibyte_classes(const uint8_t* block, uint64_t firs
 
 // Converts bits of bytes to bits of characters.
 template <typename Isa>
-BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
+BPE_SCAN_TARGET BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
   masks.letter = Isa::extract(masks.letter, firsts);
   masks.number = Isa::extract(masks.number, firsts);
   masks.white_space = Isa::extract(masks.white_space, firsts);
@@ -94,8 +101,9 @@ BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firsts) {
 // they can be determined from this block, which is a copy of those bytes and of the following ones.
 // With kEndsText the text ends in the block, and its end counts as a start.
 template <Pattern pattern, Splitting splitting, typename Isa, bool kEndsText>
-BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t pos,
-                                        const uint8_t* block, uint32_t max_digits) {
+BPE_SCAN_TARGET BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size,
+                                                        size_t pos, const uint8_t* block,
+                                                        uint32_t max_digits) {
   const unsigned length = kEndsText ? static_cast<unsigned>(size - pos) : kBlockBytes;
   const ByteMasks bytes = Isa::load(block);
   ClassMasks masks;
@@ -154,8 +162,9 @@ BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, size_t size, size_t
 }
 
 template <Pattern pattern, Splitting splitting, typename Isa>
-BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                                     size_t capacity, uint32_t max_digits) {
+BPE_SCAN_TARGET BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t size, size_t pos,
+                                                     size_t* ends, size_t capacity,
+                                                     uint32_t max_digits) {
   const PortableScan<pattern, splitting> scan(text, size, max_digits);
   size_t count = 0;
   while (count < capacity && pos < size) {

@@ -92,6 +92,7 @@ _STAGES: dict[BuildCommand, str] = {
     "build": "Count, train and encode. Finished work is not repeated.",
 }
 
+app.command(cls=_Command)(config_commands.init)
 app.command(cls=_Command)(with_output(build_commands.plan))
 for _stage, _help in _STAGES.items():
     _command = with_output(build_commands.stage_command(_stage))

@@ -1,10 +1,87 @@
-"""The commands that help to write a configuration: schema."""
+"""The commands that help to write a configuration: init, schema."""
 
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from pipelines.cli.options import Debug
+from pipelines.cli.output import display
+from pipelines.cli.process import report_errors
+from pipelines.console.terminal import visible
+from pipelines.errors import ConfigError, OutputError
+
+if TYPE_CHECKING:
+    from pipelines.probing.proposals import Proposal
+
+_SHOWN_CHARACTERS: Final = 300
+
+
+def init(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES...",
+            help="Files, folders, globs or URLs of text, JSON lines, Parquet or Arrow.",
+            show_default=False,
+        ),
+    ],
+    config: Annotated[
+        Path, typer.Option("--config", metavar="FILE", help="The configuration to write.")
+    ] = Path("build.yaml"),
+    output: Annotated[
+        str, typer.Option(metavar="DIR", help="Where the build will write: `output`.")
+    ] = "out",
+    vocabulary: Annotated[
+        str | None,
+        typer.Option(
+            "--vocab-size", metavar="N", help="Number of ids.", show_default="by size and scripts"
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing. The default without a terminal.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Look into files, show three documents, and write a configuration that builds them."""
+    with report_errors(debug):
+        if config.exists() and not force:
+            raise ConfigError(
+                "The configuration exists.",
+                found=str(config),
+                hint="Choose another name with --config, or replace it with --force.",
+            )
+        with display("reading the files", brief=True):
+            from pipelines.config import load_config
+            from pipelines.probing.proposals import choose_vocabulary, propose, write_yaml
+
+            proposals, skipped = propose(files)
+        for line in skipped:
+            typer.echo(visible(f"left out: {line}"))
+        for proposal in proposals:
+            _show(proposal)
+        asks = not yes and sys.stdin.isatty() and sys.stdout.isatty()
+        wanted = vocabulary or choose_vocabulary(proposals)
+        if asks:
+            proposals = [_ask_field(proposal) for proposal in proposals]
+            wanted = typer.prompt("Vocabulary size", default=wanted)
+        placed = [proposal.relative_to(config.absolute().parent) for proposal in proposals]
+        text = write_yaml(placed, str(config), output, wanted)
+        if asks and not typer.confirm(f"Write {config}?", default=True):
+            raise typer.Exit
+        _write(config, text)
+        try:
+            load_config(config)
+        except ConfigError:
+            config.unlink()
+            raise
+        typer.echo(visible(f"\nwritten: {config}\n\nnext\nbeam-bpe plan {config}"))
 
 
 def schema() -> None:
@@ -12,3 +89,31 @@ def schema() -> None:
     from pipelines.config.schema import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+def _show(proposal: Proposal) -> None:
+    typer.secho(visible(f"\n{proposal.describe()}"), bold=True)
+    for number, document in enumerate(proposal.documents, 1):
+        shown = " ".join(document[: 2 * _SHOWN_CHARACTERS].split())
+        more = "…" if len(shown) > _SHOWN_CHARACTERS else ""
+        typer.echo(visible(f"document {number}: {shown[:_SHOWN_CHARACTERS]}{more}"))
+
+
+def _ask_field(proposal: Proposal) -> Proposal:
+    if len(proposal.text_fields) < 2:
+        return proposal
+    names = ", ".join(proposal.text_fields[:10])
+    chosen = typer.prompt(visible(f"Field of the text ({names})"), default=proposal.text_field)
+    return replace(proposal, text_field=chosen)
+
+
+def _write(config: Path, text: str) -> None:
+    try:
+        config.write_text(text, "utf-8")
+    except OSError as error:
+        raise OutputError(
+            "The configuration cannot be written.",
+            found=str(error),
+            where=str(config),
+            hint="Choose another name with --config.",
+        ) from None

@@ -246,6 +246,11 @@ def inspect(
             show_default=False,
         ),
     ] = None,
+    at_random: Annotated[bool, typer.Option("--random", help="Show a document at random.")] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Show the same document with --random.", show_default=False),
+    ] = None,
     grep: Annotated[
         str | None,
         typer.Option(
@@ -254,7 +259,7 @@ def inspect(
     ] = None,
     split: Annotated[
         OneSplit,
-        typer.Option(help="The split of --row; its rows are numbered in the order of the dataset."),
+        typer.Option(help="The split of --row and --random; rows are numbered in its order."),
     ] = "train",
     tokens: Annotated[
         int,
@@ -276,10 +281,11 @@ def inspect(
         from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory
 
-        if sum(wanted is not None for wanted in (row, doc, grep)) != 1 or grep == "":
+        wanted = (row is not None, doc is not None, at_random, grep is not None)
+        if sum(wanted) != 1 or grep == "" or (seed is not None and not at_random):
             raise ConfigError(
                 "It is not clear what to show.",
-                expected="one of --row N, --doc ID and --grep TEXT",
+                expected="one of --row N, --doc ID, --random (with --seed N) and --grep TEXT",
                 hint="`beam-bpe inspect --help` explains them.",
             )
         directory = output_directory(output, storage_options)
@@ -293,13 +299,18 @@ def inspect(
             else:
                 inspection.show_hits(hits, grep, console)
             return
-        place = inspector.at_row(split, row) if row is not None else inspector.with_name(doc or "")
-        document = inspector.read(place, tokens)
+        if at_random:
+            places = [inspector.at_random(split, seed)]
+        elif row is not None:
+            places = [inspector.at_row(split, row)]
+        else:
+            places = inspector.all_with_name(doc or "")
+        first, *others = [inspector.read(place, tokens) for place in places]
         locations = inspection.locations(dataset)
         if as_json:
-            print_json(document.to_json(locations))
+            print_json(first.to_json(locations, others))
         else:
-            inspection.show_document(document, console, locations)
+            inspection.show_document(first, console, locations, others)
 
 
 def rejects(
@@ -333,6 +344,15 @@ def rejects(
 def report(
     output: Output,
     as_json: Json = False,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Group documents and tokens by a column that the dataset keeps "
+            "(input.keep_columns).",
+            show_default=False,
+        ),
+    ] = None,
     tokenizer: TokenizerOfOutput = None,
     storage_options: StorageOptions = None,
     debug: Debug = False,
@@ -346,7 +366,7 @@ def report(
         directory = output_directory(output, storage_options)
         dataset = TokenDataset.open(directory.url, directory.storage_options)
         model = dataset.find_model(tokenizer)
-        found = reports.report(dataset, model)
+        found = reports.report(dataset, model, by)
         if as_json:
             print_json(found)
         else:

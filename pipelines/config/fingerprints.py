@@ -22,7 +22,7 @@ from pipelines.config.yaml_document import KeyPath, format_path
 # Keys that only say where and how the work is done. The limit on bad files determines whether a
 # build fails, but never what it writes.
 _NO_INFLUENCE_ON_TOKENS: Final = {"storage_options", "include", "exclude", "max_bad_files"}
-_NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes"}
+_NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes", "keep_columns"}
 _OF_METASPACE: Final = {"metaspace", "byte_fallback", "character_coverage"}
 _ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules", *_OF_METASPACE}
 
@@ -88,14 +88,23 @@ def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:
         {
             **source.model_dump(
                 mode="json",
-                exclude=leave_out | {*SELECTION_KEYS} | keys_of_other_formats(source.format),
+                exclude=leave_out
+                | {*SELECTION_KEYS, "keep_columns"}
+                | keys_of_other_formats(source.format),
             ),
             # Unset keys are left out, so that builds without a selection keep their fingerprints.
             **{key: value for key, value in source.selection.items() if key not in leave_out},
+            **_kept_columns(source, leave_out),
             "files": sorted(split_glob(pattern)[1] for pattern in source.files),
         }
         for source in config.input
     ]
+
+
+def _kept_columns(source: SourceConfig, leave_out: set[str]) -> dict[str, Any]:
+    if "keep_columns" in leave_out or not source.keep_columns:
+        return {}
+    return {"keep_columns": list(source.keep_columns)}
 
 
 def source_of(canonical: Mapping[str, Any], **others: Any) -> SourceConfig:

@@ -20,6 +20,7 @@ from pipelines.config.values import (
     Texts,
     check_field,
     check_id_field,
+    check_kept_columns,
     check_separator,
     check_source_name,
     options_key,
@@ -37,6 +38,7 @@ FORMATS_OF_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "text_field": _RECORDS,
     "join": _RECORDS,
     "id_field": _RECORDS,
+    "keep_columns": _RECORDS,
 }
 
 
@@ -96,6 +98,12 @@ class SourceConfig(Section):
             description="For jsonl, parquet and arrow: the field that contains the record's own id "
             "(text or an integer), for the output column `id`; null: none.",
         )
+    )
+    keep_columns: Annotated[Patterns, AfterValidator(check_kept_columns)] = Field(
+        default=(),
+        description="For jsonl, parquet and arrow: fields to keep as columns of the token files, "
+        "such as `lang` or `meta.url`. Values of jsonl are kept as text, columns of parquet and "
+        "arrow with their type.",
     )
     compression: Literal["infer", "none", "gzip", "zstd", "bz2", "xz"] = Field(
         default="infer",
@@ -191,9 +199,14 @@ class SourceConfig(Section):
         """Return the path in `id_field`."""
         return None if self.id_field is None else parse_field_path(self.id_field)
 
+    @property
+    def keep_paths(self) -> tuple[tuple[str, ...], ...]:
+        """Return the paths in `keep_columns`."""
+        return tuple(parse_field_path(path) for path in self.keep_columns)
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        problems = [*self._foreign_key_problems()]
+        problems = [*self._foreign_key_problems(), *self._kept_column_problems()]
         if "join" in self.model_fields_set and isinstance(self.text_field, str):
             problems.append(
                 Problem(
@@ -215,6 +228,18 @@ class SourceConfig(Section):
         if problems:
             raise refusal(*problems)
         return self
+
+    def _kept_column_problems(self) -> Iterator[Problem]:
+        others = [*self.text_fields, *([] if self.id_path is None else [self.id_path])]
+        for index, path in enumerate(self.keep_paths):
+            for other in others:
+                shorter = min(len(path), len(other))
+                if path != other and path[:shorter] == other[:shorter]:
+                    yield Problem(
+                        ("keep_columns", index),
+                        expected="a field that is not inside text_field or id_field, nor around it",
+                        found=describe_value(self.keep_columns[index]),
+                    )
 
     def _foreign_key_problems(self) -> Iterator[Problem]:
         for key in keys_of_other_formats(self.format) & self.model_fields_set:

@@ -23,6 +23,11 @@ SMALLEST_MEMORY: Final = 1 << 16
 LARGEST_SIZE: Final = (1 << 63) - 1
 LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
 
+# Columns of all token files, which kept columns may not have the names of.
+TOKEN_COLUMNS: Final = (
+    *("input_ids", "num_tokens", "num_bytes", "source", "offset", "part", "id"),
+)
+
 # Keys of `tokenizer` that apply to one unit only.
 BYTE_KEYS: Final = ("pattern", "normalizer", "normalize_quotes", "rules")
 CHARACTER_KEYS: Final = (
@@ -218,6 +223,36 @@ def check_id_field(value: object) -> object:
     if not (value is None or isinstance(value, str)):
         raise refusal(Problem((), expected="non-empty text, or null"))
     return None if value is None else check_field(value)
+
+
+def column_name(path: str) -> str:
+    r"""Return the name of the column that keeps a field: its path, without escapes.
+
+    >>> column_name("meta.url"), column_name(r"meta\.url")
+    ('meta.url', 'meta.url')
+    """
+    return ".".join(parse_field_path(path))
+
+
+def check_kept_columns(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Check fields to keep: different paths, none inside another, and names that are free."""
+    if paths:
+        check_field(paths)
+    _check_no_repetition(tuple(map(column_name, paths)), "keep_columns", "column")
+    for index, path in enumerate(paths):
+        if column_name(path) in TOKEN_COLUMNS:
+            raise refusal(
+                Problem(
+                    (index,),
+                    expected="a field with another name than the columns that token files have: "
+                    + ", ".join(TOKEN_COLUMNS),
+                    found=describe_value(path),
+                    hint="The column id keeps input.id_field."
+                    if path == "id"
+                    else "Rename the field in the records.",
+                )
+            )
+    return paths
 
 
 def check_no_white_space(token: str) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
+from math import isfinite
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -37,6 +39,7 @@ BOUNDARY: Final = "│"
 _COLOURS: Final = ("black on yellow", "black on cyan", "black on green", "black on magenta")
 _PLACE: Final = re.compile(r"(.+):([0-9]+)")
 _CONTEXT_BYTES: Final = 40
+_SAME_IDS: Final = 10  # documents of a file with the same id that are found
 _LABEL_WIDTH: Final = 10
 
 
@@ -66,7 +69,9 @@ class Document:
         source, offset, record_id: its origin.
         parts: number of its rows.
         tokens, num_bytes: number of ids and size of the source text, over all rows.
-        shown: the first tokens, as bytes.
+        ids: the first ids.
+        shown: their tokens, as bytes.
+        kept: values of the columns of records that the dataset keeps.
     """
 
     place: Place
@@ -77,9 +82,13 @@ class Document:
     parts: int
     tokens: int
     num_bytes: int
+    ids: tuple[int, ...]
     shown: tuple[bytes, ...]
+    kept: Mapping[str, Any]
 
-    def to_json(self, locations: Mapping[str, str]) -> dict[str, Any]:
+    def to_json(
+        self, locations: Mapping[str, str], others: Sequence[Document] = ()
+    ) -> dict[str, Any]:
         """Return the values that `show_document` prints, as JSON values."""
         return {
             **_place_to_json(self.place, self.number),
@@ -88,10 +97,13 @@ class Document:
             "offset": self.offset,
             "location": locations.get(self.source),
             "id": self.record_id,
+            "same_id": [{"source": other.source, "offset": other.offset} for other in others],
+            "kept": {name: _json_value(value) for name, value in self.kept.items()},
             "tokens": self.tokens,
             "bytes": self.num_bytes,
             "text": b"".join(self.shown).decode("utf-8", "replace"),
             "shown_tokens": [token.decode("utf-8", "backslashreplace") for token in self.shown],
+            "shown_ids": list(self.ids),
         }
 
 
@@ -128,6 +140,13 @@ class Hits:
             for hit in self.hits
         ]
         return {"matches": self.matches, "documents": self.documents, "hits": hits}
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value of a kept column as JSON; times, bytes and special numbers as text."""
+    is_plain = value is None or isinstance(value, str | bool | int)
+    is_finite = isinstance(value, float) and isfinite(value)
+    return value if is_plain or is_finite else str(value)
 
 
 def _place_to_json(place: Place, number: int) -> dict[str, Any]:
@@ -188,8 +207,21 @@ class Inspector:
             where="--row",
         )
 
+    def at_random(self, split: str, seed: int | None = None) -> Place:
+        """Return a row of a split at random, the same for the same seed.
+
+        Raises:
+            ConfigError: the split has no rows.
+        """
+        rows = self._dataset.num_rows(split)
+        return self.at_row(split, Random(seed).randrange(rows) if rows else 0)
+
     def with_name(self, name: str) -> Place:
-        """Return the document that begins at LABEL:OFFSET, or that has this id.
+        """Return the first document of `all_with_name`."""
+        return self.all_with_name(name)[0]
+
+    def all_with_name(self, name: str) -> list[Place]:
+        """Return the document that begins at LABEL:OFFSET, or all that have this id.
 
         Raises:
             ConfigError: there is none.
@@ -200,10 +232,11 @@ class Inspector:
         found = None
         if parts is not None and parts[1] in labels:
             found = self._at_place(parts[1], int(parts[2]))
-        if found is None and self._has_record_ids:
-            found = self._with_record_id(name)
         if found is not None:
-            return found
+            return [found]
+        places = self._with_record_id(name) if self._has_record_ids else []
+        if places:
+            return places
         forms = "LABEL:OFFSET" + (" or the id of a record" if self._has_record_ids else "")
         raise ConfigError(
             "There is no such document.",
@@ -236,28 +269,37 @@ class Inspector:
             task: Mapping[str, Any] = json.loads(footer_of(parquet).get("task", "{}"))
         return any(part[0] == label for part in task.get("inputs", ()))
 
-    def _with_record_id(self, record_id: str) -> Place | None:
-        for file in self._dataset.files:
-            row = 0
-            for table in self._dataset.file_tables(file, ["id", "part"]):
-                same = pc.and_(pc.equal(table["id"], record_id), pc.equal(table["part"], 0))
-                at = pc.index(same, True).as_py()
-                if at >= 0:
-                    return Place(file=file, row=row + at)
-                row += table.num_rows
-        return None
+    def _with_record_id(self, record_id: str) -> list[Place]:
+        find = partial(self._find_record_id, record_id)
+        with ThreadPoolExecutor(usable_cores()) as threads:
+            return [
+                place for of_file in threads.map(find, self._dataset.files) for place in of_file
+            ]
+
+    def _find_record_id(self, record_id: str, file: TokenFile) -> list[Place]:
+        found = []
+        row = 0
+        for table in self._dataset.file_tables(file, ["id", "part"]):
+            same = pc.and_(pc.equal(table["id"], record_id), pc.equal(table["part"], 0))
+            found += [
+                Place(file=file, row=row + i.as_py()) for i in pc.indices_nonzero(same)[:_SAME_IDS]
+            ]
+            row += table.num_rows
+        return found[:_SAME_IDS]
 
     # Reading
 
     def read(self, place: Place, max_tokens: int) -> Document:
         """Return the document that a row belongs to, with at most `max_tokens` of its tokens."""
-        columns = ["source", "offset", "part", "num_bytes"]
+        kept = self._dataset.kept_columns.names
+        columns = ["source", "offset", "part", "num_bytes", *kept]
         columns += ["id"] if self._has_record_ids else []
         chunk = next(self._dataset.file_chunks(place.file, columns, start_row=place.row))
         part = int(chunk.column("part")[0])
         if part:  # the parts of a document are consecutive rows
             return self.read(Place(file=place.file, row=place.row - part), max_tokens)
         parts = tokens = num_bytes = 0
+        first_ids: list[int] = []
         shown: list[bytes] = []
         chunks = self._dataset.file_chunks(place.file, columns, start_row=place.row)
         for more in chunks:
@@ -266,7 +308,9 @@ class Inspector:
                 starts[0] = False
             rows = int(np.argmax(starts)) if starts.any() else len(more)
             ids = more.ids[: more.offsets[rows]]
-            shown += self._tokens(ids[: max_tokens - len(shown)])
+            some = ids[: max_tokens - len(shown)]
+            first_ids += some.tolist()
+            shown += self._tokens(some)
             parts += rows
             tokens += len(ids)
             num_bytes += int(more.column("num_bytes")[:rows].sum())
@@ -281,7 +325,9 @@ class Inspector:
             parts=parts,
             tokens=tokens,
             num_bytes=num_bytes,
+            ids=tuple(first_ids),
             shown=tuple(shown),
+            kept={name: chunk.columns[name][0].as_py() for name in kept},
         )
 
     def _tokens(self, ids: NDArray[Any]) -> list[bytes]:
@@ -379,14 +425,18 @@ def _in_a_line(data: bytes | str) -> str:
 
 
 def show_document(
-    document: Document, console: Console, locations: Mapping[str, str] | None = None
+    document: Document,
+    console: Console,
+    locations: Mapping[str, str] | None = None,
+    others: Sequence[Document] = (),
 ) -> None:
-    """Print a document: its origin, its text, its tokens.
+    """Print a document: its origin, its text, its tokens and their ids.
 
     Args:
         document: to print.
         console: to print to; tokens have colors on a terminal, else `BOUNDARY` between them.
         locations: path or URL of input files, by label.
+        others: other documents with the same id.
     """
     from rich.text import Text
 
@@ -399,12 +449,15 @@ def show_document(
         "source": f"{document.source}, offset {document.offset:,}",
         "file": (locations or {}).get(document.source),
         "id": document.record_id,
+        "same id": ", ".join(f"{other.source}:{other.offset}" for other in others) or None,
+        **{name: None if value is None else str(value) for name, value in document.kept.items()},
         "tokens": f"{document.tokens:,}, of {document.num_bytes:,} bytes of text "
         f"({ratio:.2f} bytes per token)",
     }
     for label, value in facts.items():
         if value is not None:
-            _print(console, Text(f"{label:<{_LABEL_WIDTH}}{_in_a_line(value)}"))
+            shown_label = _in_a_line(label).ljust(_LABEL_WIDTH - 1)
+            _print(console, Text(f"{shown_label} {_in_a_line(value)}"))
     left = document.tokens - len(document.shown)
     more = f"… and {left:,} more tokens" if left else None
     _print(console, Text("\ntext", style="bold"))
@@ -419,6 +472,10 @@ def show_document(
             shown.append(BOUNDARY)
         shown.append(visible(token).replace("\n", "⏎\n"), _COLOURS[number % len(_COLOURS)])
     _print(console, shown)
+    if more:
+        _print(console, Text(more))
+    _print(console, Text("\nids", style="bold"))
+    _print(console, Text(" ".join(map(str, document.ids))))
     if more:
         _print(console, Text(more))
 

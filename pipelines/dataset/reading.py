@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from bpe_core.short_repr import short_repr
 from pipelines.config.fingerprints import fingerprint
+from pipelines.config.values import column_name
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.entries import Split, TokenFileEntry
 from pipelines.manifest.models import FORMAT_VERSION, FirstTokensManifest, TokensManifest
@@ -235,6 +236,36 @@ class TokenDataset:
         """Return the number of ids of a split."""
         return sum(file.tokens for file in self.of_split(split))
 
+    @cached_property
+    def kept_columns(self) -> pa.Schema:
+        """The columns of records that token files keep (`keep_columns`), with their types.
+
+        They are those of the last file: sources that keep columns may have been added.
+
+        Raises:
+            InputError: a file is missing or damaged, or does not match the manifest.
+        """
+        files = self.of_split("train")
+        return self.kept_columns_of(files[-1]) if files and self._kept_names else pa.schema([])
+
+    def kept_columns_of(self, file: TokenFile) -> pa.Schema:
+        """Return the columns of records that a file keeps, with their types."""
+        with self._opened(file) as parquet:
+            found = parquet.schema_arrow
+        return pa.schema([field for field in found if field.name in self._kept_names])
+
+    @cached_property
+    def _kept_names(self) -> set[str]:
+        sources = self.configuration.get("input", ())
+        return {column_name(text) for s in sources for text in s.get("keep_columns", ())}
+
+    @cached_property
+    def _added_later(self) -> dict[str, pa.DataType]:
+        """Columns that files of early generations may lack, with the type of their nulls."""
+        has_ids = any(source.get("id_field") for source in self.configuration.get("input", ()))
+        ids = {"id": pa.string()} if has_ids else {}
+        return {**ids, **dict.fromkeys(self._kept_names, pa.null())}
+
     def columns(self, split: str) -> list[str]:
         """Return the names of the columns of a split's files.
 
@@ -396,15 +427,23 @@ class TokenDataset:
     def _row_groups(
         self, file: TokenFile, columns: Sequence[str], start_row: int
     ) -> Iterator[pa.Table]:
-        """Yield the row groups; those before the first wanted row as tables without columns."""
+        """Yield the row groups; those before the first wanted row as tables without columns.
+
+        Columns that only files of later generations have are null.
+        """
         with self._opened(file) as parquet:
             self._check_schema(file, parquet.schema_arrow, columns)
+            there = [name for name in columns if name in parquet.schema_arrow.names]
             rows = 0
             for number in range(parquet.num_row_groups):
                 with self._reading(file):
                     rows += parquet.metadata.row_group(number).num_rows
-                    wanted = columns if rows > start_row else []
+                    wanted = there if rows > start_row else []
                     table = parquet.read_row_group(number, columns=wanted, use_threads=False)
+                for name in columns if wanted else ():
+                    if name not in there:
+                        nulls = pa.nulls(table.num_rows, self._added_later[name])
+                        table = table.append_column(name, nulls)
                 yield table
             if rows != file.rows:
                 raise self._wrong(file, f"{file.rows:,} rows", f"{rows:,}")
@@ -418,7 +457,7 @@ class TokenDataset:
             yield parquet
 
     def _check_schema(self, file: TokenFile, schema: pa.Schema, columns: Sequence[str]) -> None:
-        missing = [name for name in columns if name not in schema.names]
+        missing = [name for name in columns if name not in {*schema.names, *self._added_later}]
         if missing:
             raise self._wrong(file, f"the column {missing[0]}", f"{', '.join(schema.names)}")
         if "input_ids" in columns:

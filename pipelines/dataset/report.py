@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pipelines.accounting import NUMBERS
 from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
-from pipelines.errors import shortened
+from pipelines.dataset.reading import SPLITS
+from pipelines.errors import ConfigError, shortened
 from pipelines.manifest.models import MANIFESTS, TokensManifest
 from pipelines.manifest.names import RUN, source_name
 from pipelines.manifest.records import parse_sealed
@@ -31,19 +33,28 @@ _BAR_WIDTH: Final = 30
 _LONGEST_SHOWN: Final = 5
 _TOKENS_SHOWN: Final = 10
 _SOURCES_SHOWN: Final = 20
+_GROUPS_SHOWN: Final = 50
+_MOST_GROUPS: Final = 100_000
 
 
-def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
+def report(dataset: TokenDataset, model: Model, by: str | None = None) -> dict[str, Any]:
     """Return the report on a dataset as JSON values.
+
+    Args:
+        dataset: to describe.
+        model: the tokenizer that it was encoded with.
+        by: a column that it keeps, for which token files are read.
 
     Returns:
         `output`, `tokenizer` (fingerprint, ids), `generations`, `inputs` (files, bytes), `totals`
         and `rejects` (number by reason), `sources` (the outcome for each, and its tokens),
         `splits` (documents, tokens, bytes), `tokens_per_document` and `bytes_per_token` (buckets),
         `vocabulary` (numbers of used and unused ids, the ids that no split uses, the most frequent
-        ids), `longest` documents, `runs` (the last run of each stage: time, runner, metrics).
+        ids), `longest` documents, `runs` (the last run of each stage: time, runner, metrics); with
+        `by`, `groups` (column, and documents, tokens and bytes by value).
 
     Raises:
+        ConfigError: the dataset does not keep the column, or it has too many values.
         InputError, OutputError: a file is missing or damaged, or the manifest has an older format.
     """
     manifest = dataset.require_manifest()
@@ -95,7 +106,62 @@ def report(dataset: TokenDataset, model: Model) -> dict[str, Any]:
             for document in statistics.longest[:LONGEST_KEPT]
         ],
         "runs": list(_runs(dataset)),
+        **({} if by is None else {"groups": {"column": by, "values": group_by(dataset, by)}}),
     }
+
+
+def group_by(dataset: TokenDataset, column: str) -> list[dict[str, Any]]:
+    """Return the documents, tokens and bytes by the values of a column, most tokens first.
+
+    The column, `num_tokens` and `num_bytes` of all token files are read, but no ids.
+
+    Args:
+        dataset: to read.
+        column: a column of records that it keeps.
+
+    Raises:
+        ConfigError: the dataset does not keep the column, or it has too many values.
+    """
+    known = dataset.kept_columns.names
+    if column not in known:
+        raise ConfigError(
+            "The dataset does not keep this column.",
+            expected=f"one of {', '.join(known)}" if known else "a dataset with kept columns",
+            found=column,
+            where="--by",
+            hint="Keep fields of records with input.keep_columns, and encode again.",
+        )
+    sums: dict[str | None, NDArray[np.int64]] = {}
+    for split in SPLITS:
+        for table in dataset.tables(split, [column, "num_tokens", "num_bytes", "part"]):
+            begins = pc.equal(table["part"], 0).cast("int64")
+            grouped = (
+                table.append_column("documents", begins)
+                .group_by(column)
+                .aggregate([("documents", "sum"), ("num_tokens", "sum"), ("num_bytes", "sum")])
+            )
+            numbers = [grouped[name].to_pylist() for name in grouped.column_names if name != column]
+            for value, *added in zip(grouped[column].to_pylist(), *numbers, strict=True):
+                _add_group(sums, None if value is None else str(value), added)
+            if len(sums) > _MOST_GROUPS:
+                raise ConfigError(
+                    "The column has too many values to group by.",
+                    expected=f"at most {_MOST_GROUPS:,} values",
+                    found=f"more in {column}",
+                    where="--by",
+                )
+    ordered = sorted(sums.items(), key=lambda item: (-int(item[1][1]), item[0] or ""))
+    return [
+        {"value": value, "documents": d, "tokens": t, "bytes": b}
+        for value, (d, t, b) in ((value, found.tolist()) for value, found in ordered)
+    ]
+
+
+def _add_group(
+    sums: dict[str | None, NDArray[np.int64]], value: str | None, added: Sequence[int]
+) -> None:
+    known = sums.setdefault(value, np.zeros(3, np.int64))
+    known += np.array(added, np.int64)
 
 
 def _runs(dataset: TokenDataset) -> Iterator[dict[str, Any]]:
@@ -179,6 +245,9 @@ def _lines(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
     )
     if len(found["sources"]) > _SOURCES_SHOWN:
         yield f"  and {len(found['sources']) - _SOURCES_SHOWN:,} more"
+    if "groups" in found:
+        yield from ("", visible(found["groups"]["column"]))
+        yield from _groups(found["groups"]["values"], totals)
     if len(found["splits"]) > 1:
         yield from ("", "splits")
         yield from _table(
@@ -235,6 +304,18 @@ def _source_row(source: Mapping[str, Any], totals: Mapping[str, Any]) -> list[st
     numbers = [f"{source[key]:,}" for key in ("documents", "rejected", "not_selected", "tokens")]
     name = visible(source["name"] or "all")
     return [name, *numbers, f"{share:.1%}", _ratio(source["bytes"], source["tokens"])]
+
+
+def _groups(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> Iterator[str]:
+    rows = [["", "documents", "tokens", "share", "bytes/token"]]
+    for group in groups[:_GROUPS_SHOWN]:
+        share = group["tokens"] / totals["tokens"] if totals["tokens"] else 0.0
+        name = "(none)" if group["value"] is None else visible(group["value"]).replace("\n", "⏎")
+        numbers = [f"{group[key]:,}" for key in ("documents", "tokens")]
+        rows.append([name, *numbers, f"{share:.1%}", _ratio(group["bytes"], group["tokens"])])
+    yield from _table(rows)
+    if len(groups) > _GROUPS_SHOWN:
+        yield f"  and {len(groups) - _GROUPS_SHOWN:,} more"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -28,6 +28,7 @@ def write_split(
     shape = DocumentRows(
         id_type=dataset.dtype.name,
         record_ids="id" in dataset.columns(split),
+        kept=dataset.kept_columns,
         group_rows=options["row_group_rows"],
     )
     return write_rows(dataset, split, files, options, shape)
@@ -40,18 +41,20 @@ class DocumentRows:
     Attributes:
         id_type: "uint16" or "uint32".
         record_ids: True if there is a column `id`.
+        kept: Columns of records that the token files keep.
         group_rows: Maximum number of rows of a row group, or None for the default.
     """
 
     id_type: str
     record_ids: bool
+    kept: pa.Schema
     group_rows: int | None
 
     @property
     def row_format(self) -> RowFormat:
         """Return the row format, which is that of a build's token files."""
         return RowFormat(
-            schema=schema(self.id_type, record_ids=self.record_ids),
+            schema=schema(self.id_type, record_ids=self.record_ids, kept=self.kept),
             group_rows=_GROUP_ROWS,
             dictionary=("source",),
         ).with_group_rows(self.group_rows)

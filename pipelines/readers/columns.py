@@ -41,6 +41,7 @@ from pipelines.readers.fields import (
     unwrap_array,
     unwrap_type,
 )
+from pipelines.readers.kept_columns import collect_columns, convert_column, find_column_type
 from pipelines.readers.options import FieldPath, ReadOptions
 from pipelines.readers.streams import InputHandle
 from pipelines.rejects.reasons import NULL_FIELD
@@ -78,6 +79,8 @@ class ColumnReader(ABC):
         self._until = sys.maxsize if file.stop is None else file.stop
         self._reached = 0  # the first row that was not yielded
         self._known_end = 0
+        # Fields to keep that the file has.
+        self._kept_paths: list[FieldPath] = []
 
     @property
     def rest(self) -> tuple[int, int]:
@@ -147,9 +150,10 @@ class ColumnReader(ABC):
 
     @property
     def _paths(self) -> list[FieldPath]:
-        """Fields to read: those of the text, then the id."""
+        """Fields to read: those of the text, then the id, then those to keep."""
         id_field = self._options.id_field
-        return [*self._options.text_fields, *([] if id_field is None else [id_field])]
+        ids = [] if id_field is None else [id_field]
+        return [*self._options.text_fields, *ids, *self._kept_paths]
 
     def _check_schema(self, schema: pa.Schema) -> None:
         """Check that the columns exist and have a supported type."""
@@ -162,6 +166,13 @@ class ColumnReader(ABC):
             if not (is_text(data_type) or is_integer(data_type)):
                 expected = "text or integers"
                 raise self._wrong_type(self._options.id_field, data_type, expected, "id_field")
+        for path in self._options.keep:
+            found = find_column_type(schema, path)
+            if found is not None:
+                self._kept_paths.append(path)
+                if pa.types.is_nested(unwrap_type(found)):
+                    expected = "texts, numbers, truth values or times"
+                    raise self._wrong_type(path, found, expected, "keep_columns")
 
     def _wrong_type(
         self, path: FieldPath, data_type: pa.DataType, expected: str, key: str
@@ -212,9 +223,17 @@ class ColumnReader(ABC):
                 rows.validate()
             columns = [
                 prepare_column(_get_column(rows, path), untrusted=self._untrusted)
-                for path in self._paths
+                for path in self._paths[: len(self._paths) - len(self._kept_paths)]
             ]
             bounds = _cut_rows(columns[:num_texts])
+            values = {
+                ".".join(path): convert_column(_get_column(rows, path), untrusted=self._untrusted)
+                for path in self._kept_paths
+            }
+        kept = None
+        if self._options.kept is not None:
+            where = f"{self._file.url}, from row {first_row:,}"
+            kept = collect_columns(self._options, values, rows.num_rows, where)
         for begin, end in pairwise(bounds):
             with self._reporting_damage(what):
                 parts = [decode_column(column.slice(begin, end - begin)) for column in columns]
@@ -223,7 +242,14 @@ class ColumnReader(ABC):
                 )
                 ids = convert_ids(parts[num_texts]) if len(parts) > num_texts else None
             offsets = np.arange(first_row + begin, first_row + end, dtype=np.int64)
-            texts = Texts(data=data, starts=starts, ends=ends, offsets=offsets, ids=ids)
+            texts = Texts(
+                data=data,
+                starts=starts,
+                ends=ends,
+                offsets=offsets,
+                ids=ids,
+                kept=None if kept is None else kept[begin:end],
+            )
             yield from self._reject_nulls(texts, parts[:num_texts])
             self._reached = first_row + end
 
@@ -383,7 +409,7 @@ class ParquetReader(ColumnReader):
             batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
                 batch_rows,
                 row_groups=[number],
-                columns=[".".join(path) for path in self._paths],
+                columns=list(dict.fromkeys(".".join(path) for path in self._paths)),
                 use_threads=False,
             )
             return batches

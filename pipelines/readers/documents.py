@@ -59,6 +59,7 @@ class Texts:
         starts, ends: int64[n], positions in `data`, ascending.
         offsets: int64[n], offset of each in the file; see `DocumentBatch.offsets`.
         ids: the records' own ids, strings or null; None where records have none.
+        kept: see `DocumentBatch.kept`.
     """
 
     data: ByteArray
@@ -66,6 +67,7 @@ class Texts:
     ends: IntArray
     offsets: IntArray
     ids: pa.StringArray | None = None
+    kept: pa.RecordBatch | None = None
 
     def __len__(self) -> int:
         """Return the number of texts."""
@@ -79,6 +81,7 @@ class Texts:
             ends=self.ends[kept],
             offsets=self.offsets[kept],
             ids=None if self.ids is None else self.ids.filter(pa.array(kept)),
+            kept=None if self.kept is None else self.kept.filter(pa.array(kept)),
         )
 
     def slice(self, begin: int, end: int) -> Texts:
@@ -92,6 +95,7 @@ class Texts:
             ends=self.ends[begin:end] - first,
             offsets=self.offsets[begin:end],
             ids=None if self.ids is None else self.ids[begin:end],
+            kept=None if self.kept is None else self.kept[begin:end],
         )
 
 
@@ -239,6 +243,7 @@ class BatchMaker:
             hashes=hashes,
             source=self._file.label,
             ids=texts.ids,
+            kept=texts.kept,
             empty=empty,
             framing_bytes=framing,
             not_selected=not_selected.documents,
@@ -347,10 +352,15 @@ class BatchMaker:
 
     # --- long documents
 
-    def start_long_document(self, offset: int, ids: pa.StringArray | None = None) -> LongDocument:
+    def start_long_document(
+        self,
+        offset: int,
+        ids: pa.StringArray | None = None,
+        kept: pa.RecordBatch | None = None,
+    ) -> LongDocument:
         """Return a document to be scanned block by block."""
         counts = self._options.selection.counts_characters
-        return LongDocument(offset, self._specials, ids, count_characters=counts)
+        return LongDocument(offset, self._specials, ids, kept, count_characters=counts)
 
     def check_document(self, document: LongDocument) -> None:
         """Raise InvalidDocumentError early if the text is invalid and the policy is `error`."""
@@ -414,7 +424,8 @@ class BatchMaker:
     def _cut_text(self, texts: Texts, i: int) -> Iterator[DocumentBatch]:
         text = texts.data[texts.starts[i] : texts.ends[i]]
         ids = None if texts.ids is None else texts.ids[i : i + 1]
-        document = self.start_long_document(int(texts.offsets[i]), ids)
+        kept = None if texts.kept is None else texts.kept[i : i + 1]
+        document = self.start_long_document(int(texts.offsets[i]), ids, kept)
         step = self._options.read_bytes
         for begin in range(0, len(text), step):
             document.add(text[begin : begin + step], is_last=begin + step >= len(text))
@@ -459,6 +470,7 @@ class BatchMaker:
                 hashes=document.hashes,
                 source=self._file.label,
                 ids=document.ids,
+                kept=document.kept,
                 part=part,
                 last=not len(text) and not left,
                 whole_bytes=document.length,

@@ -29,6 +29,7 @@ from pipelines.batches import DocumentBatch, Reject
 from pipelines.errors import InputError
 from pipelines.readers.documents import IntArray, Texts, replace_texts
 from pipelines.readers.fields import convert_ids, format_path, no_such_field
+from pipelines.readers.kept_columns import collect_columns
 from pipelines.readers.options import FieldPath, ReadOptions
 from pipelines.readers.separators import SeparatedReader, Split
 from pipelines.readers.streams import ByteArray, StreamPair
@@ -96,11 +97,12 @@ class JsonLinesReader(SeparatedReader):
             strip_bom=True,  # JSON never starts with one
             longest=options.max_document_bytes,
         )
-        asked = [*options.text_fields, *([] if options.id_field is None else [options.id_field])]
-        paths = list(dict.fromkeys(asked))
+        ids = [] if options.id_field is None else [options.id_field]
+        paths = list(dict.fromkeys([*options.text_fields, *ids, *options.keep]))
         self._fields = JsonFields([[part.encode() for part in path] for path in paths])
         self._text_rows = [paths.index(path) for path in options.text_fields]
         self._id_row = None if options.id_field is None else paths.index(options.id_field)
+        self._kept_rows = [paths.index(path) for path in options.keep]
         self._input = file
         # Records so far if none of them has the fields; None once that is decided.
         self._lacking = 0 if options.expect_fields and byte_range.start == 0 else None
@@ -108,6 +110,8 @@ class JsonLinesReader(SeparatedReader):
     def _convert(self, split: Split, consumed: int) -> Iterator[DocumentBatch]:
         lines = self._find_lines(split)
         odd = self._find_odd(lines.kinds)
+        unclear = (lines.kinds[self._kept_rows] == _OTHER).any(axis=0)
+        read_kept = self._read_kept(lines, unclear)  # before escapes are replaced
         lines.unescape(~odd)
         rejects: list[Reject] = []
         which = np.flatnonzero(odd)
@@ -126,6 +130,7 @@ class JsonLinesReader(SeparatedReader):
             ends=ends,
             offsets=lines.begins + self._window.offset,
             ids=self._gather_ids(lines, odd, [record_id for _, record_id in read]),
+            kept=self._gather_kept(lines, unclear, read_kept),
         )
         if rejects:
             found = found.select(kept)
@@ -192,11 +197,28 @@ class JsonLinesReader(SeparatedReader):
         self, lines: _Lines, odd: NDArray[np.bool_], of_odd: list[str | None]
     ) -> pa.StringArray | None:
         """Return the ids of the lines; `of_odd` has those of the odd lines."""
-        if self._id_row is None:
+        return None if self._id_row is None else self._gather(lines, self._id_row, odd, of_odd)
+
+    def _gather_kept(
+        self, lines: _Lines, unclear: NDArray[np.bool_], read: list[list[str | None]]
+    ) -> pa.RecordBatch | None:
+        """Return the columns to keep; `read` has their values in unclear lines."""
+        if not self._kept_rows:
             return None
-        there = (lines.kinds[self._id_row] != _ABSENT) & ~odd
-        starts = lines.starts[self._id_row]
-        lengths = np.where(there, lines.ends[self._id_row] - starts, 0)
+        columns = {
+            ".".join(path): self._gather(lines, row, unclear, [values[i] for values in read])
+            for i, (path, row) in enumerate(zip(self._options.keep, self._kept_rows, strict=True))
+        }
+        where = self._maker.where(self._window.offset)
+        return collect_columns(self._options, columns, len(lines.begins), where)
+
+    def _gather(
+        self, lines: _Lines, row: int, odd: NDArray[np.bool_], of_odd: list[str | None]
+    ) -> pa.StringArray:
+        """Return the values of a field in the lines; `of_odd` has those of the odd lines."""
+        there = (lines.kinds[row] != _ABSENT) & ~odd
+        starts = lines.starts[row]
+        lengths = np.where(there, lines.ends[row] - starts, 0)
         offsets = np.append(0, np.cumsum(lengths))
         values = np.empty(offsets[-1], np.uint8)
         copy_pieces(lines.data, starts, lengths, values, offsets[:-1])
@@ -228,6 +250,18 @@ class JsonLinesReader(SeparatedReader):
             offset = int(lines.begins[i]) + self._window.offset
             rejects.append(self._maker.reject(offset, len(line), reason, message, line, record_id))
             return None, record_id
+
+    def _read_kept(self, lines: _Lines, unclear: NDArray[np.bool_]) -> list[list[str | None]]:
+        """Return the values to keep of the unclear lines, read by Python; null if unreadable."""
+        read: list[list[str | None]] = []
+        for i in np.flatnonzero(unclear).tolist() if self._kept_rows else ():
+            line = lines.line(i)
+            try:
+                record = _parse(line)
+                read.append([_get_kept(record, path, line) for path in self._options.keep])
+            except (_RejectedError, RecursionError):
+                read.append([None] * len(self._kept_rows))
+        return read
 
     def _get_id(self, record: dict[str, Any], line: bytes) -> str | None:
         path = self._options.id_field
@@ -293,10 +327,40 @@ class _Integer(str):
     __slots__ = ()
 
 
+class _Written(str):
+    """Other number, as written in the line."""
+
+    __slots__ = ()
+
+
+def _get_kept(record: dict[str, Any], path: FieldPath, line: bytes) -> str | None:
+    """Return the value of a field as text: a text itself, anything else as JSON; None for null."""
+    try:
+        value = _value(record, path)
+    except _RejectedError:
+        return None
+    if type(value) is str:
+        return _encode(value, line).decode("utf-8", "replace")
+    if type(value) is _Integer and value == "-0":
+        return "0"
+    return _encode(_write_json(value), line).decode("utf-8", "replace")
+
+
+def _write_json(value: Any) -> str:
+    if isinstance(value, _Integer | _Written):
+        return str(value)
+    if isinstance(value, dict):
+        items = [f"{json.dumps(k, ensure_ascii=False)}:{_write_json(v)}" for k, v in value.items()]
+        return f"{{{','.join(items)}}}"
+    if isinstance(value, list):
+        return f"[{','.join([_write_json(item) for item in value])}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _parse(line: bytes) -> dict[str, Any]:
     text = line.decode("utf-8", "surrogateescape")
     try:
-        record = json.loads(text, parse_int=_Integer)
+        record = json.loads(text, parse_int=_Integer, parse_float=_Written)
     except json.JSONDecodeError as error:
         position = len(text[: error.pos].encode("utf-8", "surrogateescape"))
         message = f"not JSON: {error.msg} at byte {position} of the line"
@@ -331,7 +395,7 @@ def _wrong_type_error(path: FieldPath, expected: str, value: object) -> _Rejecte
 def _name_kind(value: object) -> str:
     if value is None:
         return "null"
-    if isinstance(value, _Integer):
+    if isinstance(value, _Integer | _Written):
         return "a number"
     return _KINDS.get(type(value), "text")
 

@@ -76,6 +76,7 @@ class LongDocument:
     Attributes:
         offset: offset in the file; see `DocumentBatch.offsets`.
         ids: array with the record's own id only; None if records have no ids.
+        kept: columns that token files keep, of this record only; None if its source keeps none.
         length: number of bytes so far.
         invalid_at: length of the valid UTF-8 prefix; None if everything is valid so far.
         invalid_bytes: up to four bytes at `invalid_at`.
@@ -90,11 +91,13 @@ class LongDocument:
         offset: int,
         specials: Specials,
         ids: pa.StringArray | None,
+        kept: pa.RecordBatch | None = None,
         *,
         count_characters: bool = False,
     ):
         self.offset = offset
         self.ids = ids
+        self.kept = kept
         self.length = 0
         self.invalid_at: int | None = None
         self.invalid_bytes = b""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import pyarrow as pa
 import xxhash
 
 from bpe_core._native import Splitter
@@ -75,6 +76,8 @@ class ReadOptions:
         text_fields: paths of the fields of a record that contain the text; several are joined.
         join: bytes between the values of several fields.
         id_field: path of the field with the record's own id, or None.
+        keep: paths of the fields of a record that token files keep as columns.
+        kept: columns that token files keep of all sources; None if no columns are read.
         selection: rules for selecting documents. Selection comes first: a document that is not
             selected is neither rejected nor an error, except a record without readable text.
         max_documents: number of documents to read from the start of a range, including empty,
@@ -107,6 +110,8 @@ class ReadOptions:
     text_fields: tuple[FieldPath, ...] = (("text",),)
     join: bytes = b"\n"
     id_field: FieldPath | None = None
+    keep: tuple[FieldPath, ...] = ()
+    kept: pa.Schema | None = None
     selection: Selection = ALL
     max_documents: int | None = None
     invalid_utf8: Literal["reject", "replace", "error"] = "reject"

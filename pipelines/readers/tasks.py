@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bpe_core._native import SpecialSet, Splitter
 from bpe_core.patterns import resolve_pattern
@@ -120,11 +121,13 @@ def source_readings(
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
+    kept: pa.Schema | None = None,
     expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.
 
     Long documents are cut as pattern and normalizer allow, or a splitter instead of the pattern.
+    `kept` are the columns that token files keep, or None if they are not read.
     For `expect_fields` see `ReadOptions`.
     """
     resolved = resolve_pattern(pattern)
@@ -140,6 +143,8 @@ def source_readings(
                 text_fields=source.text_fields,
                 join=source.join.encode(),
                 id_field=source.id_path,
+                keep=() if kept is None else source.keep_paths,
+                kept=kept if source.keep_columns else None,
                 selection=Selection(
                     sample_fraction=source.sample_fraction,
                     min_chars=source.min_chars,

@@ -6,8 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import fingerprint
+from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
 from pipelines.manifest.entries import TaskEntry
@@ -23,6 +26,7 @@ from pipelines.manifest.stage import (
     load_manifest,
     load_plan,
 )
+from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
 from pipelines.stages.imports import import_tokenizer
@@ -135,6 +139,7 @@ def _encode_generation(
         plan_id=plan.plan_id(_rules_fingerprint(identity, name)),
         generation=name,
         most_documents=None if earlier is not None else _count_judged(output),
+        kept=_find_kept_columns(context, plan, earlier),
     )
     entries, result = write_tokens(context, job, works, model, earlier)
     statistics = write_merged_statistics(job, entries, model)
@@ -156,6 +161,17 @@ def _encode_generation(
         "tokenizer": job.tokenizer.url,
     }
     return manifest, replace(result, run=run)
+
+
+def _find_kept_columns(
+    context: BuildContext, plan: Plan, earlier: TokensManifest | None
+) -> pa.Schema | None:
+    """Return the columns of records that the token files of a plan keep, or None."""
+    root = context.output.root
+    known = None
+    if earlier is not None:
+        known = TokenDataset.open(root.url, root.storage_options).kept_columns
+    return find_kept_columns(context.config.input, plan.files, known)
 
 
 def _plan_generation(

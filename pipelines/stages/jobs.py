@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.accounting import sum_hashes
 from pipelines.config import BuildConfig
 from pipelines.config.build import EncodeConfig
@@ -116,6 +118,7 @@ def encode_job(
     configuration: str,
     plan_id: str,
     generation: str,
+    kept: pa.Schema | None,
     most_documents: int | None = None,
 ) -> EncodeJob:
     """Return the job that encodes.
@@ -127,6 +130,7 @@ def encode_job(
         configuration: Fingerprint of the canonical configuration of encoding.
         plan_id: Id of files, ranges and configuration.
         generation: Generation of the files.
+        kept: Columns of records that the files keep, or None.
         most_documents: Kept and rejected documents of the whole dataset, or None if unknown.
     """
     encode = config.encode
@@ -143,7 +147,7 @@ def encode_job(
         special_tokens_in_text=encode.special_tokens_in_text,
         id_type=choose_id_type(encode, model),
         validation_fraction=encode.validation_fraction,
-        readings=encode_readings(config, model),
+        readings=encode_readings(config, model, kept),
         reject_limit=RejectLimit(
             fraction=encode.max_reject_fraction,
             most_documents=most_documents,
@@ -161,11 +165,17 @@ def encode_configuration(config: BuildConfig, model: Model) -> dict[str, Any]:
     }
 
 
-def encode_readings(config: BuildConfig, model: Model) -> tuple[SourceReading, ...]:
-    """Return the settings for reading each source to encode it with a tokenizer."""
+def encode_readings(
+    config: BuildConfig, model: Model, kept: pa.Schema | None = None
+) -> tuple[SourceReading, ...]:
+    """Return the settings for reading each source to encode it with a tokenizer.
+
+    `kept` are the columns of records that token files keep, or None if they are not read.
+    """
     return source_readings(
         config.input,
         **cutting_rules(model),
+        kept=kept,
         expect_fields=config.encode.max_reject_fraction < 1,
     )
 

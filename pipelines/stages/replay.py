@@ -6,7 +6,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+
 from pipelines.console import progress
+from pipelines.dataset.reading import TokenDataset
 from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.run_record import RunRecord
 from pipelines.manifest.stage import (
@@ -15,6 +18,7 @@ from pipelines.manifest.stage import (
     check_replayable,
     load_dataset,
 )
+from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.replay.job import ExistingDataset, Job
 from pipelines.replay.plan import Replay
 from pipelines.replay.repaired_files import by_label, find_repaired, repaired_before
@@ -80,7 +84,7 @@ def _plan_replay(
         dataset=dataset,
         configuration=configuration,
         sources=sources,
-        readings=encode_readings(config, model),
+        readings=encode_readings(config, model, _find_kept_columns(context)),
         listed=listed,
         repaired={
             **repaired_before(given, dataset, configuration, sources, listed),
@@ -88,6 +92,11 @@ def _plan_replay(
         },
     )
     return plan, plan.plan()
+
+
+def _find_kept_columns(context: BuildContext) -> pa.Schema | None:
+    dataset = TokenDataset.open(context.output.root.url, context.output.root.storage_options)
+    return find_kept_columns(context.config.input, (), dataset.kept_columns)
 
 
 def _write_generation(
@@ -102,6 +111,7 @@ def _write_generation(
         configuration=identity.configuration_fingerprint,
         plan_id=plan.plan_id(job),
         generation=plan.name,
+        kept=_find_kept_columns(context),
     )
     encoding = replace(encoding, is_replay=True, reject_limit=None)
     job.write(encoding.entries, context.output.rejects)

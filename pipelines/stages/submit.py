@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipelines.counting.jobs import CountJob
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, load_manifest
+from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.jobs import list_works
 from pipelines.stages.train_job import TrainJob
@@ -44,6 +45,7 @@ def submit(
         tasks=len(plan.tasks) if encodes else 0,
         limits=context.inputs.limits if encodes else {},
         task_rule=context.inputs.task_rule,
+        kept=find_kept_columns(context.config.input, plan.files) if encodes else None,
     )
     works = list_works(plan) if encodes else []
     submitted = context.pipelines.submit(stages, steps, job, works)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from bpe_core import BPETokenizer
 from pipelines.config import BuildConfig
 from pipelines.counting.content import counts_content
@@ -49,6 +51,7 @@ class TrainJob:
             and 0 if it does not encode.
         limits: Positions where the limits of sources end, for the encoding.
         task_rule: Rule by which the plan cuts the files.
+        kept: Columns of records that the token files keep.
     """
 
     config: BuildConfig
@@ -59,6 +62,7 @@ class TrainJob:
     tasks: int = 0
     limits: Mapping[str, Any] = field(default_factory=dict)
     task_rule: TaskRule = BY_TEXT
+    kept: pa.Schema | None = None
 
     @property
     def _output(self) -> Output:
@@ -103,6 +107,7 @@ class TrainJob:
             configuration=configuration,
             plan_id=plan_id(self.plan, configuration),
             generation=BASE,
+            kept=self.kept,
         )
 
     def _read_counted(self, output: Output) -> CountsContent:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from bpe_core import BPETokenizer
@@ -32,6 +33,7 @@ from pipelines.manifest.generations import policy_of_generation, with_policy
 from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST, RUN, source_name
 from pipelines.manifest.run_record import RunRecord
+from pipelines.readers.kept_columns import same_columns
 from pipelines.readers.source_limits import limit_files
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_readings
 from pipelines.storage.parquet import footer_of, open_parquet
@@ -180,14 +182,17 @@ class _Sources:
         if generation not in self._rules:
             policy = policy_of_generation(self.manifest, generation)
             configuration = with_policy(self.manifest.configuration, policy)
-            self._rules[generation] = _Rules(
-                self, configuration, self._readings(configuration), self._vocabulary
-            )
+            first = next(file for file in self.dataset.files if file.generation == generation)
+            kept = self.dataset.kept_columns_of(first)
+            readings = self._readings(configuration, kept)
+            self._rules[generation] = _Rules(self, configuration, readings, self._vocabulary, kept)
         return self._rules[generation]
 
-    def _readings(self, configuration: Mapping[str, Any]) -> tuple[SourceReading, ...]:
+    def _readings(
+        self, configuration: Mapping[str, Any], kept: pa.Schema
+    ) -> tuple[SourceReading, ...]:
         sources = _configured(self.manifest, configuration, self.config)
-        return source_readings(sources, **cutting_rules(self.model))
+        return source_readings(sources, **cutting_rules(self.model), kept=kept)
 
     def is_replay(self, generation: str) -> bool:
         """Return True if a generation is a replay of rejects."""
@@ -220,7 +225,9 @@ class _Rules:
         configuration: Mapping[str, Any],
         readings: tuple[SourceReading, ...],
         vocabulary: Vocabulary,
+        kept: pa.Schema,
     ) -> None:
+        self.kept: list[str] = kept.names
         encode = configuration["encode"]
         self.readings = readings
         self.validation_fraction: float = encode["validation_fraction"]
@@ -310,6 +317,7 @@ class _RowsOfBatch:
 
     ids: NDArray[Any]
     offsets: NDArray[np.int64]
+    kept: pa.Table
 
 
 # --- complete tasks --------------------------------------------------------------------------
@@ -326,10 +334,11 @@ def _tasks(dataset: TokenDataset) -> dict[tuple[str, int], dict[str, TokenFile]]
 class _Cursor:
     """A cursor over the rows of a token file."""
 
-    def __init__(self, dataset: TokenDataset, file: TokenFile) -> None:
+    def __init__(self, dataset: TokenDataset, file: TokenFile, kept: Sequence[str]) -> None:
         self.name = file.name
         self.row = 0
-        self._chunks = dataset.file_chunks(file, _COLUMNS)
+        self._kept = list(kept)
+        self._chunks = dataset.file_chunks(file, [*_COLUMNS, *kept])
         self._chunk: TokenChunk | None = None
         self._at = 0
 
@@ -338,6 +347,7 @@ class _Cursor:
         ids: list[NDArray[Any]] = []
         lengths: list[NDArray[np.int64]] = []
         columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
+        kept: list[pa.Table] = []
         left = number
         while left:
             if self._chunk is None or self._at == len(self._chunk):
@@ -352,12 +362,14 @@ class _Cursor:
             for name, parts in columns.items():
                 column = self._chunk.columns[name].to_numpy(zero_copy_only=False)
                 parts.append(column[self._at : end])
+            kept.append(self._chunk.columns.select(self._kept)[self._at : end])
             left -= end - self._at
             self._at = end
         self.row += number
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
         joined = {name: np.concatenate(parts) for name, parts in columns.items()}
-        return _RowsOfBatch(ids=np.concatenate(ids), offsets=offsets), joined
+        rows = _RowsOfBatch(ids=np.concatenate(ids), offsets=offsets, kept=pa.concat_tables(kept))
+        return rows, joined
 
     @property
     def at_end(self) -> bool:
@@ -387,7 +399,7 @@ class _WholeTask:
                 _check_sample(self._sources, self._findings, file, range(file.rows))
             return
         rules = self._sources.rules(train.generation)
-        cursors = {split: _Cursor(dataset, file) for split, file in self._files.items()}
+        cursors = {split: _Cursor(dataset, file, rules.kept) for split, file in self._files.items()}
         rejects = _Rejects(dataset, self._sources.manifest, train, self._sources.superseded)
         totals = DocumentTotals()
         documents = 0
@@ -443,6 +455,13 @@ class _WholeTask:
                 f"{columns['part'][i]}, {columns['num_bytes'][i]:,} bytes, but the source has "
                 f"{batch.source}, offset {batch.offsets[i]:,}, part {batch.part}, "
                 f"{batch.num_bytes[i]:,} bytes",
+            )
+            return False
+        if not same_columns(batch, rows.kept):
+            self._findings.note(
+                where,
+                f"rows {first:,} to {first + len(batch) - 1:,}: other values in kept columns than "
+                f"{batch.source} has from offset {batch.offsets[0]:,}",
             )
             return False
         differing = rules.differing(batch, rows)
@@ -541,7 +560,7 @@ def _check_sample(
     """Compare the documents, or parts of documents, in some rows of a file."""
     where = f"tokens/{file.name}"
     rules = sources.rules(file.generation)
-    wanted = dict(_rows_by_place(sources.dataset, file, rows))
+    wanted = dict(_rows_by_place(sources.dataset, file, rows, rules.kept))
     try:
         for batch in _batches_with(sources, rules, file, wanted.keys()):
             kept = rules.encoder.refuse(batch)
@@ -553,6 +572,12 @@ def _check_sample(
                 one = kept.select(np.arange(len(kept)) == i)
                 same = number == int(one.num_bytes[0]) and rules.differing(one, of_row) is None
                 findings.add(documents=1)
+                if not same_columns(one, of_row.kept):
+                    findings.note(
+                        where,
+                        f"row {row:,}: other values in kept columns than {kept.source} has at "
+                        f"offset {offset:,}",
+                    )
                 if not same:
                     findings.note(
                         where,
@@ -572,13 +597,13 @@ def _check_sample(
 
 
 def _rows_by_place(
-    dataset: TokenDataset, file: TokenFile, rows: Sequence[int]
+    dataset: TokenDataset, file: TokenFile, rows: Sequence[int], kept: Sequence[str]
 ) -> Iterator[tuple[tuple[str, int, int], tuple[int, int, _RowsOfBatch]]]:
     """Yield (source, offset, part) and (row, bytes of text, ids) for ascending rows."""
     left = list(reversed(rows))
     if not left:
         return
-    for chunk in dataset.file_chunks(file, _COLUMNS, start_row=left[-1]):
+    for chunk in dataset.file_chunks(file, [*_COLUMNS, *kept], start_row=left[-1]):
         while left and left[-1] < chunk.first_row + len(chunk):
             row = left.pop()
             i = row - chunk.first_row
@@ -589,7 +614,9 @@ def _rows_by_place(
                 int(chunk.column("part")[i]),
             )
             ids = chunk.ids[begin:end].copy()  # so that the rest of the row group can go
-            of_row = _RowsOfBatch(ids=ids, offsets=np.array([0, end - begin], np.int64))
+            values = chunk.columns.select(kept)[i : i + 1]
+            bounds = np.array([0, end - begin], np.int64)
+            of_row = _RowsOfBatch(ids=ids, offsets=bounds, kept=values)
             yield place, (row, int(chunk.column("num_bytes")[i]), of_row)
         if not left:
             return

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.fingerprints import fingerprint
-from pipelines.config.values import several
+from pipelines.config.values import column_name, several
 from pipelines.dataset.reading import TokenDataset, TokenFile
 from pipelines.manifest.entries import TableEntry
 from pipelines.manifest.generations import record_of
@@ -46,6 +46,11 @@ class TokenFiles:
         self._dataset = TokenDataset.open(output.url, output.storage_options)
         self._files = {file.name: file for file in self._dataset.files}
         self._sources = {source["name"]: source for source in manifest.configured_sources}
+        self._kept = {
+            column_name(text): None
+            for source in manifest.configured_sources
+            for text in source.get("keep_columns", ())
+        }
         self._source_names: Sequence[str | None] = list(self._sources)
         self._affixes = [self._dataset.affix_id(key, model) for key in ("prepend", "append")]
         self._lock = threading.Lock()
@@ -146,7 +151,11 @@ class TokenFiles:
         configuration = self._manifest.configuration
         # Sources with ids may have been added after a generation without.
         may_have_ids = any(source.get("id_field") for source in self._sources.values())
-        expected = schema(configuration["id_type"], record_ids=may_have_ids and "id" in found.names)
+        expected = schema(
+            configuration["id_type"],
+            record_ids=may_have_ids and "id" in found.names,
+            kept=pa.schema([found.field(name) for name in self._kept if name in found.names]),
+        )
         if not found.equals(expected):
             columns = [
                 ", ".join(f"{column.name} {column.type}" for column in of)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from bpe_core.short_repr import short_repr
 from pipelines.manifest.names import BASE
 from pipelines.readers.tasks import SourceReading
@@ -52,6 +54,11 @@ class EncodeJob:
     generation: str = BASE
     reject_limit: RejectLimit | None = None
     is_replay: bool = False
+
+    @property
+    def kept(self) -> pa.Schema | None:
+        """Return the columns of records that token files keep, if there are any."""
+        return next((r.options.kept for r in self.readings if r.options.kept is not None), None)
 
     @property
     def record_ids(self) -> bool:

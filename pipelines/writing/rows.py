@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core.short_repr import short_repr
@@ -27,6 +28,7 @@ class TokenRows:
         parts: int32[n], number of the chunk of a long document; 0 for complete documents.
         sources: dictionary<string>[n], name of source and file.
         record_ids: string[n], the records' own ids; None if no row has one.
+        kept: the columns of records that are kept; None if the source keeps none.
     """
 
     ids: NDArray[Any]
@@ -37,6 +39,7 @@ class TokenRows:
     parts: NDArray[np.int32]
     sources: pa.DictionaryArray
     record_ids: pa.StringArray | None = None
+    kept: pa.RecordBatch | None = None
 
     @classmethod
     def of_batch(
@@ -54,6 +57,7 @@ class TokenRows:
                 np.zeros(len(batch), np.int32), pa.array([batch.source], pa.string())
             ),
             record_ids=batch.ids,
+            kept=batch.kept,
         )
 
     def __len__(self) -> int:
@@ -64,6 +68,15 @@ class TokenRows:
     def documents(self) -> int:
         """Return the number of documents that start in these rows."""
         return int(np.count_nonzero(self.parts == 0))
+
+    @property
+    def kept_bytes(self) -> NDArray[np.int64]:
+        """Return the bytes of the texts in kept columns: int64[n]."""
+        total = np.zeros(len(self), np.int64)
+        for column in () if self.kept is None else self.kept.columns:
+            if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+                total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        return total
 
     def slice(self, first: int, end: int) -> TokenRows:
         """Return the rows [first, end), as views."""
@@ -78,6 +91,7 @@ class TokenRows:
             parts=self.parts[first:end],
             sources=self.sources[first:end],
             record_ids=None if self.record_ids is None else self.record_ids[first:end],
+            kept=None if self.kept is None else self.kept[first:end],
         )
 
 

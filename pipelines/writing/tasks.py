@@ -192,7 +192,7 @@ def _token_file(job: EncodeJob, work: TaskWork, split: str) -> TokenFile:
     return TokenFile(
         job.tokens,
         token_file_name(split, work.index, work.of, job.generation),
-        schema(job.id_type, record_ids=job.record_ids),
+        schema(job.id_type, record_ids=job.record_ids, kept=job.kept),
         _metadata(job, work),
     )
 

@@ -9,18 +9,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipelines.config.values import TOKEN_COLUMNS
 from pipelines.storage.directory import Writable
 from pipelines.storage.parquet import ParquetOutput
 from pipelines.writing.rows import TokenRows, encode_sources
 
 _ROW_GROUP_ROWS: Final = 1 << 16
 _ROW_GROUP_TOKENS: Final = 1 << 20
+_ROW_GROUP_KEPT: Final = 16 << 20  # bytes of texts in kept columns
 
 
 class TokenFile(ParquetOutput):
     """Token file that gets its final name when it is complete.
 
-    Row groups are cut by rows and tokens alone, so a file does not depend on its batches.
+    Row groups are cut by rows, tokens and bytes of kept columns alone, so a file does not depend on
+    its batches.
 
     Args:
         directory: Directory of the file.
@@ -32,8 +35,11 @@ class TokenFile(ParquetOutput):
     def __init__(
         self, directory: Writable, name: str, columns: pa.Schema, metadata: Mapping[str, str]
     ) -> None:
-        super().__init__(directory, name, columns, metadata, use_dictionary=["source"])
+        kept = [column for column in columns.names if column not in TOKEN_COLUMNS]
+        super().__init__(directory, name, columns, metadata, use_dictionary=["source", *kept])
         self._schema = columns
+        self._kept = kept
+        self._pending_kept = 0
         self._pending: list[TokenRows] = []
         self._pending_rows = 0
         self._pending_tokens = 0
@@ -48,11 +54,18 @@ class TokenFile(ParquetOutput):
         first = 0
         while first < len(rows):
             end = row_group_end(rows.offsets, first, self._pending_rows, self._pending_tokens)
+            if rows.kept is not None:
+                filled = self._pending_kept + np.cumsum(rows.kept_bytes[first:end])
+                room = int(np.searchsorted(filled, _ROW_GROUP_KEPT, side="left"))
+                end = min(end, first + room + 1)
+                self._pending_kept = int(filled[end - first - 1])
             self._pending.append(rows.slice(first, end))
             self._pending_rows += end - first
             self._pending_tokens += int(rows.offsets[end] - rows.offsets[first])
             first = end
-            if fills_row_group(self._pending_rows, self._pending_tokens):
+            if self._pending_kept >= _ROW_GROUP_KEPT or fills_row_group(
+                self._pending_rows, self._pending_tokens
+            ):
                 self._write_row_group()
 
     def finish(self) -> None:
@@ -88,11 +101,16 @@ class TokenFile(ParquetOutput):
         }
         if "id" in self._schema.names:
             columns["id"] = pa.chunked_array([_record_ids(part) for part in parts])
+        for name in self._kept:
+            columns[name] = pa.chunked_array(
+                [_kept_column(part, self._schema.field(name)) for part in parts]
+            )
         self._writer.write_table(pa.table(columns, schema=self._schema))
         self.rows += len(lengths)
         self.tokens += self._pending_tokens
         self.text_bytes += int(sum(part.num_bytes.sum() for part in parts))
         self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
+        self._pending_kept = 0
 
 
 def row_group_end(offsets: NDArray[np.int64], first: int, rows: int, tokens: int) -> int:
@@ -119,6 +137,10 @@ def _id_lists(rows: TokenRows, schema: pa.Schema) -> pa.ListArray:
         pa.array(rows.ids),
         type=schema.field("input_ids").type,
     )
+
+
+def _kept_column(rows: TokenRows, field: pa.Field) -> pa.Array[Any]:
+    return pa.nulls(len(rows), field.type) if rows.kept is None else rows.kept[field.name]
 
 
 def _record_ids(rows: TokenRows) -> pa.StringArray:

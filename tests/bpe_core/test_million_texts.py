@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
+from added_tokens import SETS, library
 from character_support import TEXT, character_json
 from core_support import agrees, published_tokenizer, tiktoken_encoding
 from profiles import PROFILE
@@ -125,6 +126,18 @@ def byte_level_file(directory: Path) -> Path:
     return directory / "tokenizer.json"
 
 
+def file_without_pattern(directory: Path) -> Path:
+    counts = count_pretokens(TEXT.splitlines(), pattern="none", special_tokens=["<|end|>"])
+    model = train_from_counts(counts, 600, ["<|end|>"]).model
+    (directory / "tokenizer.json").write_bytes(huggingface_bytes(model))
+    return directory / "tokenizer.json"
+
+
+def file_with_flags(directory: Path) -> Path:
+    library(SETS["mixed"], "NFC").save(str(directory / "tokenizer.json"))
+    return directory / "tokenizer.json"
+
+
 def characters_file(directory: Path) -> Path:
     (directory / "tokenizer.json").write_text(json.dumps(character_json("llama")))
     return directory / "tokenizer.json"
@@ -155,6 +168,8 @@ def ranks_file(directory: Path) -> Path:
 
 MADE = [
     (huggingface, byte_level_file),
+    (huggingface, file_without_pattern),
+    (huggingface, file_with_flags),
     (huggingface, characters_file),
     (sentencepiece_model, sentencepiece_file),
     (tiktoken, ranks_file),
@@ -199,6 +214,7 @@ def test_random_texts_have_the_ids_of_the_owner(read: Callable[[Path], Peers], p
     check(read(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("read", "make"), MADE, ids=[make.__name__ for _, make in MADE])
 def test_random_texts_of_small_files_have_the_ids_of_the_owner(
     read: Callable[[Path], Peers], make: Callable[[Path], Path], tmp_path: Path

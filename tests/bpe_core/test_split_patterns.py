@@ -255,6 +255,7 @@ def test_automata_that_match_otherwise_have_others(one: str, other: str) -> None
     assert fingerprint_of(one) != fingerprint_of(other)
 
 
+@pytest.mark.slow
 @settings(max_examples=times(3))
 @given(st.lists(patterns, min_size=12, max_size=12), st.lists(short_texts, min_size=4, max_size=4))
 def test_random_patterns_with_one_fingerprint_split_alike(
@@ -274,6 +275,7 @@ def test_random_patterns_with_one_fingerprint_split_alike(
             assert all(ends_of(other, text.encode()) == expected for other in alike[1:]), alike
 
 
+@pytest.mark.slow
 def test_the_fingerprints_of_scanners_are_those_of_their_patterns() -> None:
     assert SCANNERS.read_text(encoding="ascii") == generate()
 

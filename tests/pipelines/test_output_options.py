@@ -136,7 +136,7 @@ def test_a_verification_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Pa
 def test_a_document_and_a_search_as_json(built: tuple[Path, dict[str, Any]]) -> None:
     output, _ = built
     document = json.loads(beam_bpe("inspect", output, "--row", 3, "--json").stdout)
-    check_keys(document, "`inspect --row`, `--doc`")
+    check_keys(document, "`inspect --row`, `--doc`, `--random`")
     assert document["text"].encode().startswith(some_text(12)[3])
     assert "".join(document["shown_tokens"]) == document["text"]
     hits = json.loads(beam_bpe("inspect", output, "--grep", "cat", "--json").stdout)

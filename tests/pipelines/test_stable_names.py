@@ -56,8 +56,8 @@ IMPORTS = {
 }
 
 COMMANDS = """
-plan count train encode build replay convert tokenize count-tokens export verify inspect
-report schema
+init plan count train encode build replay convert tokenize count-tokens export verify
+inspect report schema
 """
 
 KEYS = """

@@ -189,8 +189,7 @@ class PyEncoder {
     return encode_one<py::bytes>(text, specials, continues, Workspace::kStreamLines, to_bytes);
   }
 
-  // Around a stream: memory that was kept for it is free meanwhile, for its text and Python's
-  // objects.
+  // During a stream the reserved memory is free for its text and Python's objects.
   void begin_stream() {
     if (streams_++ == 0) reserve_.release();
   }

@@ -755,10 +755,15 @@ def test_every_key_is_known_to_the_test_of_identities() -> None:
         *("input.format", "beam.runner", "tokenizer.path", "encode.max_reject_fraction"),
         "tokenizer.metaspace",
     }
-    assert set(schema_keys()) == set(known) | fixed | set(OF_RECORDS)
+    assert set(schema_keys()) == set(known) | fixed | set(OF_RECORDS) | {KEPT}
 
 
-OF_RECORDS = {"input.text_field": ["a", "b"], "input.join": " ", "input.id_field": "id"}
+OF_RECORDS = {
+    "input.text_field": ["a", "b"],
+    "input.join": " ",
+    "input.id_field": "id",
+}
+KEPT = "input.keep_columns"
 
 
 @pytest.mark.parametrize("key", OF_RECORDS)
@@ -772,6 +777,32 @@ def test_keys_of_records_change_every_identity_and_none_where_they_mean_nothing(
     assert all(old != new for old, new in zip(before, after, strict=True))
     text = counts_configuration(load(tmp_path, MINIMAL), SHARDS)["input"][0]
     assert not {key.removeprefix("input.") for key in OF_RECORDS} & set(text)
+
+
+def test_columns_that_are_kept_change_only_the_token_files(tmp_path: Path) -> None:
+    base = load(tmp_path, MINIMAL, "input.format=jsonl")
+    none = load(tmp_path, MINIMAL, "input.format=jsonl", f"{KEPT}=[]")
+    kept = load(tmp_path, MINIMAL, "input.format=jsonl", f"{KEPT}=[lang, meta.url]")
+    assert identities(base) == identities(none)
+    changed = [old != new for old, new in zip(identities(base), identities(kept), strict=True)]
+    assert changed == [False, False, True]
+    assert kept.input[0].keep_paths == (("lang",), ("meta", "url"))
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ("[source]", "another name than the columns that token files have"),
+        ("[id]", "The column id keeps input.id_field."),
+        ("[meta, meta.url]", "none of them inside another"),
+        (r"[a.b, 'a\.b']", "every column once"),
+        ("[text.lang]", "not inside text_field or id_field"),
+        ("[a..b]", "names of fields, joined by dots"),
+        ("[3]", "text"),
+    ],
+)
+def test_columns_that_cannot_be_kept_are_refused(tmp_path: Path, kept: str, message: str) -> None:
+    assert message in refusal(tmp_path, MINIMAL, "input.format=jsonl", f"{KEPT}={kept}")
 
 
 def test_keys_that_were_added_later_leave_fingerprints_as_they_were(tmp_path: Path) -> None:

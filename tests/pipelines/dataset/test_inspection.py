@@ -181,9 +181,10 @@ def test_tokens_have_visible_boundaries_with_and_without_colours(inspector: Insp
     document = inspector.read(inspector.with_name("r3"), 1000)
     tokens = [token.decode() for token in document.shown]
     plain = printed(document)
-    assert plain.endswith("tokens\n" + "│".join(tokens) + "\n")
+    ids = " ".join(map(str, document.ids))
+    assert plain.endswith(f"tokens\n{'│'.join(tokens)}\n\nids\n{ids}\n")
     assert "id        r3\n" in plain
-    coloured = printed(document, force_terminal=True, color_system="standard").splitlines()[-1]
+    coloured = printed(document, force_terminal=True, color_system="standard").splitlines()[-4]
     pieces = re.findall(r"\x1b\[([0-9;]+)m(.*?)\x1b\[0m", coloured)
     assert [text for _, text in pieces] == tokens
     assert all(a != b for (a, _), (b, _) in pairwise(pieces))
@@ -273,7 +274,7 @@ def test_the_commands_show_and_say_what_is_wrong(output: Path) -> None:
     assert done.stdout.endswith("27 matches in 22 documents; the first 2 are shown\n")
     done = command("inspect", output, "--grep", "needle", "--row", "2")
     assert done.returncode == ConfigError.exit_code
-    assert "one of --row N, --doc ID and --grep TEXT" in done.stderr
+    assert "one of --row N, --doc ID, --random" in done.stderr
     done = command("report", output, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["totals"]["documents"] == 53

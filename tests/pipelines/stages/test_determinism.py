@@ -122,6 +122,7 @@ def test_counts_and_tokenizer_do_not_depend_on_ranges_memory_and_commits(
 texts = st.text(st.sampled_from("ab é\n.1'漢"), max_size=30).map(str.encode)
 
 
+@pytest.mark.slow
 @settings(max_examples=times(0.4))
 @given(
     files=st.lists(st.lists(texts, max_size=6), min_size=1, max_size=4),

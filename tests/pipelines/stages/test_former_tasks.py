@@ -65,6 +65,7 @@ def forget_rule(config: BuildConfig, stage: str) -> None:
     path.write_text(json.dumps(plan), "utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "module"), [("counts", "counting.commits"), ("tokens", "writing.tasks")]
 )
@@ -86,6 +87,7 @@ def test_an_interrupted_output_of_an_earlier_version_goes_on_with_its_tasks(
         assert summary.stages[-1].state == "resumed"
 
 
+@pytest.mark.slow
 def test_a_new_output_has_tasks_by_text_and_a_restarted_one_too(
     config: BuildConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

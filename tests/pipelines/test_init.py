@@ -1,0 +1,177 @@
+"""`beam-bpe init`: from files to a configuration that builds."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from build_support import command as beam_bpe
+from build_support import some_text
+
+from pipelines.config import load_config
+from pipelines.errors import InputError
+from pipelines.probing.proposals import Proposal, choose_pattern, choose_vocabulary, propose
+
+TEXTS = [text.decode() for text in some_text(12)]
+RECORDS = [{"id": i, "lang": "en", "content": text} for i, text in enumerate(TEXTS)]
+LINES = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()
+
+
+def proposed(*arguments: object) -> Proposal:
+    """The only proposal for some files."""
+    [proposal], skipped = propose([str(argument) for argument in arguments])
+    assert skipped == []
+    return proposal
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "compression"),
+    [
+        ("a.jsonl", LINES, None),
+        ("a.jsonl.gz", gzip.compress(LINES), None),
+        ("a.data", bz2.compress(LINES), "bz2"),
+        ("a.gz", LINES, "none"),
+        ("a.txt.zst", gzip.compress(LINES), "gzip"),
+    ],
+)
+def test_json_lines_are_found_whatever_the_name(
+    tmp_path: Path, name: str, data: bytes, compression: str | None
+) -> None:
+    found = proposed(write(tmp_path / name, data))
+    assert (found.form, found.compression) == ("jsonl", compression)
+    assert (found.text_field, found.id_field) == ("content", "id")
+    assert list(found.documents) == TEXTS[:3]
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_columns_are_found(tmp_path: Path, form: str) -> None:
+    records = [{"meta": {"url": f"u{i}", "Body": text}} for i, text in enumerate(TEXTS)]
+    table = pa.Table.from_pylist(records)
+    path = tmp_path / "a.bin"
+    if form == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table)
+    found = proposed(path)
+    assert (found.form, found.text_field, found.id_field) == (form, "meta.Body", None)
+    assert list(found.documents) == TEXTS[:3]
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("<|endoftext|>".join(TEXTS), "<|endoftext|>"),
+        ("\x0c".join(TEXTS), "\x0c"),
+        ("".join(" ".join(text.split()) + "\n" for text in TEXTS * 20), "\n"),
+        ("\n\n".join(TEXTS), None),
+    ],
+)
+def test_the_separator_of_text_is_found(tmp_path: Path, text: str, separator: str | None) -> None:
+    found = proposed(write(tmp_path / "a.txt", text.encode()))
+    assert (found.form, found.separator, found.text_field) == ("text", separator, None)
+
+
+def test_names_that_a_shell_expanded_become_a_glob(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{i}.txt", b"text") for i in range(4)]
+    assert proposed(*files).patterns == (str(tmp_path / "*.txt"),)
+    assert proposed(*files[:2]).patterns == tuple(map(str, files[:2]))
+
+
+def test_a_folder_becomes_a_source_for_each_kind(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "b.py", b"x = 1\n")
+    write(tmp_path / "c.txt", b"text")
+    write(tmp_path / "d.jsonl", LINES)
+    write(tmp_path / "e.png", b"\x89PNG\r\n\x1a\n\0\0")
+    write(tmp_path / ".git" / "f.txt2", b"hidden")
+    proposals, skipped = propose([str(tmp_path)])
+    patterns = {proposal.form: proposal.patterns for proposal in proposals}
+    assert patterns == {
+        "jsonl": (f"{tmp_path}/**/*.jsonl",),
+        "text": (f"{tmp_path}/**/*.py", f"{tmp_path}/**/*.txt"),
+    }
+    [line] = skipped
+    assert "e.png" in line or "*.png" in line
+    assert "a PNG image" in line
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x89PNG\r\n\x1a\n\0\0", "caf\xe9 ".encode("latin-1") * 9, b'{"a": 1}\n' * 3]
+)
+def test_files_that_no_build_reads_are_an_error(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(InputError, match=r"None of the files can be read\."):
+        propose([str(write(tmp_path / "a", data))])
+
+
+@pytest.mark.parametrize(
+    ("text", "scripts", "pattern"),
+    [("the cat", {"Latin": 6}, "gpt2"), ("漢字 и кот", {"Han": 2, "Cyrillic": 4}, "o200k")],
+)
+def test_scripts_choose_the_pattern(
+    tmp_path: Path, text: str, scripts: dict[str, int], pattern: str
+) -> None:
+    found = proposed(write(tmp_path / "a.txt", text.encode()))
+    assert found.scripts == scripts
+    assert choose_pattern(found.scripts) == pattern
+
+
+def test_the_vocabulary_follows_size_and_scripts() -> None:
+    sizes = {"2k": 1 << 20, "8k": 10 << 20, "16k": 100 << 20, "32k": 1 << 30}
+    for expected, size in sizes.items():
+        assert choose_vocabulary([Proposal(patterns=(), files=1, bytes=size)]) == expected
+    greek: dict[str, Any] = {"scripts": {"Greek": 9}}
+    assert choose_vocabulary([Proposal(patterns=(), files=1, bytes=1 << 30, **greek)]) == "64k"
+
+
+# --- the command
+
+
+def test_the_configuration_builds(tmp_path: Path) -> None:
+    write(tmp_path / "data" / "a.jsonl.gz", gzip.compress(LINES))
+    write(tmp_path / "data" / "b.txt", "<|endoftext|>".join(TEXTS).encode())
+    done = beam_bpe("init", "data", "--vocab-size", "300", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("document 1: ") == 2
+    assert f"document 3: {' '.join(TEXTS[2].split())[:300]}" in done.stdout
+    assert done.stdout.endswith("written: build.yaml\n\nnext\nbeam-bpe plan build.yaml\n")
+    config = load_config(tmp_path / "build.yaml")
+    assert [source.name for source in config.input] == ["jsonl", "text"]
+    done = beam_bpe("build", "build.yaml", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "documents            24\n" in done.stdout
+
+
+def test_a_configuration_is_replaced_on_request_only(tmp_path: Path) -> None:
+    data, config = write(tmp_path / "a.txt", b"the cat"), tmp_path / "new.yaml"
+    config.write_text("mine")
+    done = beam_bpe("init", data, "--config", config)
+    assert done.returncode == 2
+    assert config.read_text() == "mine"
+    assert beam_bpe("init", data, "--config", config, "--force", "--yes").returncode == 0
+    assert load_config(config).input[0].files == ("a.txt",)
+
+
+def test_names_cannot_change_the_configuration(tmp_path: Path) -> None:
+    names = ['a"b: [c].txt', "d\n- e.txt", "f # g.txt", "*h.txt"]
+    files = [write(tmp_path / name, b"the cat") for name in names]
+    config = tmp_path / "build.yaml"
+    assert beam_bpe("init", *files, tmp_path / "a*.txt", "--config", config).returncode == 0
+    assert len(load_config(config).input) == 1
+
+
+def test_no_files_are_an_error(tmp_path: Path) -> None:
+    done = beam_bpe("init", tmp_path / "none*.txt", "--config", tmp_path / "build.yaml")
+    assert done.returncode == 4
+    assert not (tmp_path / "build.yaml").exists()
