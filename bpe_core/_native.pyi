@@ -49,6 +49,7 @@ def safe_cut(
     specials: SpecialSet,
     normalizer: Normalizer | None = None,
     pattern: str | Splitter = "gpt2",
+    after_special: bool = True,
 ) -> int | None: ...
 def best_fit_rows(lengths: _Int64, capacity: int) -> tuple[_Int64, int]: ...
 def copy_pieces(

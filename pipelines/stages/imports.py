@@ -60,14 +60,14 @@ def import_tokenizer(context: BuildContext) -> Model:
     found = _find_imported(output, source)
     if found is not None:
         identity = Identity(configuration=found.configuration, inputs={}, marks={})
-        if find_finished(context, IMPORT, identity) is not None:
+        if find_finished(context, IMPORT, identity, discard_imported) is not None:
             return load_model(output.encoder)
     started = time.monotonic()
     read = _read(source)
     _check_fits(context, read.model)
     configuration = _configuration(source, read)
     identity = Identity(configuration=configuration, inputs={}, marks={})
-    if find_finished(context, IMPORT, identity) is None:
+    if find_finished(context, IMPORT, identity, discard_imported) is None:
         begin_stage(output.tokenizer, identity)
         imported_from = _describe(read)
         files, not_written = save_tokenizer(

@@ -29,6 +29,7 @@ from pipelines.manifest.stage import (
     load_manifest,
 )
 from pipelines.stages.estimates import Estimate
+from pipelines.stages.growth import find_former_training
 from pipelines.stages.imports import load_encoder
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import choose_id_type
@@ -171,6 +172,9 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
 
     trained = None
     if config.tokenizer.path is None:
+        former = find_former_training(config, inputs, output, command, adds=command == "add")
+        trained = None if former is None else former[1]
+    if config.tokenizer.path is None and trained is None:
         counted = check(COUNT, counts_configuration(config, inputs.shards))
         if command == COUNT.name:
             return
