@@ -185,6 +185,7 @@ def check_rejects(
     if rejected <= limit * documents:
         return
     example = _find_example(rejects, names)
+    advice = "" if example is None else f"{_ADVICE[example.reason]} "
     raise RejectLimitError(
         "Too many documents are rejected.",
         expected=f"at most {limit:.6g} of the kept and rejected documents "
@@ -193,9 +194,8 @@ def check_rejects(
         + _describe_worst(rejects, names, rejected)
         + (f"\n    such as {describe_reject(example)}" if example is not None else ""),
         where=rejects.path(_pattern(names)),
-        hint="Inspect the rejects (`beam-bpe rejects OUTPUT`) and fix the input, set "
-        "input.invalid_utf8: replace, or raise encode.max_reject_fraction and run the same command "
-        "again.",
+        hint=f"{advice}Or raise encode.max_reject_fraction and run the same command again. "
+        "`beam-bpe rejects OUTPUT` lists the rejects.",
     )
 
 
