@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import batch
 import corpora
 import count
 import encode
@@ -31,7 +32,7 @@ import tiny
 import train
 
 QUESTIONS = (
-    *(count, learn, train, encode, short, pipeline),
+    *(count, learn, train, encode, short, batch, pipeline),
     *(forms, tiny, scale, pack, load),
 )
 QUICK_ROUNDS = 2

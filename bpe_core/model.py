@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, cast
@@ -21,7 +21,7 @@ from bpe_core.errors import InvalidTokenizerError
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import SPLITS_AT_WHITE_SPACE, resolve_pattern
 from bpe_core.short_repr import shorten
-from bpe_core.special_tokens import TOKEN_FLAGS
+from bpe_core.special_tokens import TOKEN_FLAGS, find_text_end, find_text_start
 
 __all__ = [
     "MAX_ID",
@@ -346,6 +346,30 @@ class TokenizerModel:
         return max(ordinary, unknown, *self.special_tokens.values(), -1)
 
     @property
+    def bos_id(self) -> int | None:
+        """The id of the special token that begins a text, None if there is no such token.
+
+        It is the only one of `prepend`, or else the only special token with a usual name.
+        """
+        return self._find_boundary(self.prepend, find_text_start)
+
+    @property
+    def eos_id(self) -> int | None:
+        """The id of the special token that ends a text, None if there is no such token.
+
+        It is the only one of `append`, or else the only special token with a usual name.
+        """
+        return self._find_boundary(self.append, find_text_end)
+
+    def _find_boundary(
+        self, around: tuple[int, ...], find: Callable[[Collection[str]], str | None]
+    ) -> int | None:
+        if len(around) == 1:
+            return around[0]
+        name = find(self.special_tokens.keys() - self.nonspecial_tokens)
+        return None if name is None else self.special_tokens[name]
+
+    @property
     def byte_ids(self) -> NDArray[np.int64]:
         """int64[256], id of each single byte, of ASCII's characters where they are tokens.
 
@@ -493,10 +517,14 @@ class TokenizerModel:
                 f"{self.space_rules[0]}: expected a pattern that is compiled, found one with "
                 f"{resolved.obstacle}"
             )
-        if self.drop_white_space and resolved.steps[0].regex not in SPLITS_AT_WHITE_SPACE:
+        if not self.drop_white_space:
+            return
+        first, *others = resolved.steps
+        # A step of bytes could cut white space of several bytes, which would then not be known.
+        if first.regex not in SPLITS_AT_WHITE_SPACE or any(step.of_bytes for step in others):
             raise InvalidTokenizerError(
                 "drop_white_space: expected a pattern that begins with one of the steps "
-                f"{list(SPLITS_AT_WHITE_SPACE)}, found {self.pattern!r}"
+                f"{list(SPLITS_AT_WHITE_SPACE)} and has none of bytes, found {self.pattern!r}"
             )
 
     def _check_equal_bytes(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pipelines.dataset.reading import TokenDataset
-from pipelines.errors import ConfigError, InputError
+from pipelines.errors import InputError
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
-from pipelines.tokenizers.sources import is_published, read_source
+from pipelines.tokenizers.sources import is_published, missing_tokenizer, read_source
 
 
 def open_tokenizer(location: str) -> Tokenizer:
@@ -34,10 +34,4 @@ def _find_model(location: str) -> Model:
     try:
         return TokenDataset.open(location).find_model()
     except InputError:
-        raise ConfigError(
-            "There is no tokenizer.",
-            expected="a directory or file of a tokenizer, the output of a build, or hf://ORG/NAME",
-            found="none",
-            where=location,
-            hint="Check the path.",
-        ) from None
+        raise missing_tokenizer(place, location) from None

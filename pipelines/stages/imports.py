@@ -15,6 +15,7 @@ from typing import Any
 import xxhash
 
 from bpe_core.formats import TOKENIZER_FILES
+from bpe_core.formats.outline import Outline
 from pipelines.errors import DamagedOutputError
 from pipelines.manifest.models import ImportedManifest
 from pipelines.manifest.stage import (
@@ -45,10 +46,22 @@ def load_encoder(output: Output) -> Model:
         ConfigError: The tokenizer is missing.
         InputError: it cannot be read.
     """
+    return load_model(output.encoder) if _has_encoder(output) else output.published
+
+
+def outline_encoder(output: Output) -> Model | Outline:
+    """Return the tokenizer that encodes, or its outline if it has yet to be imported.
+
+    Raises:
+        ConfigError: The tokenizer is missing.
+        InputError: it cannot be read.
+    """
+    return load_model(output.encoder) if _has_encoder(output) else output.outline
+
+
+def _has_encoder(output: Output) -> bool:
     source = output.imported
-    if source is None or _find_imported(output, source) is not None:
-        return load_model(output.encoder)
-    return output.published
+    return source is None or _find_imported(output, source) is not None
 
 
 def import_tokenizer(context: BuildContext) -> Model:

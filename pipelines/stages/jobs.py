@@ -7,21 +7,23 @@ from typing import Any
 
 import pyarrow as pa
 
+from bpe_core.formats.outline import Outline
 from pipelines.accounting import sum_hashes
 from pipelines.config import BuildConfig
 from pipelines.config.build import EncodeConfig
 from pipelines.config.fingerprints import tokens_configuration
 from pipelines.config.values import UINT16_IDS
 from pipelines.counting.jobs import CountJob
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, shortened
 from pipelines.manifest.names import RUNS
-from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
+from pipelines.readers.tasks import SourceReading, TaskWork, keep_columns, source_readings
 from pipelines.rejects.thresholds import RejectLimit
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
 from pipelines.tasks.plan import COLUMN_FORMATS, Plan, planned_size
 from pipelines.tokenizers import files as tokenizer_files
-from pipelines.tokenizers.files import Model, cutting_rules
+from pipelines.tokenizers.files import Model, cutting_rules, format_affixes
+from pipelines.tokenizers.sources import missing_tokenizer
 from pipelines.writing.jobs import EncodeJob
 
 
@@ -172,12 +174,12 @@ def encode_readings(
 
     `kept` are the columns of records that token files keep, or None if they are not read.
     """
-    return source_readings(
+    readings = source_readings(
         config.input,
         **cutting_rules(model),
-        kept=kept,
         expect_fields=config.encode.max_reject_fraction < 1,
     )
+    return keep_columns(readings, config.input, kept)
 
 
 def load_model(encoder: Directory) -> Model:
@@ -189,17 +191,10 @@ def load_model(encoder: Directory) -> Model:
     try:
         return tokenizer_files.load_model(encoder)
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            "There is no tokenizer.",
-            expected="a directory with tokenizer.arrow or char_bpe.json, a published tokenizer or "
-            "hf://ORG/NAME",
-            found="none",
-            where=f"tokenizer.path: {encoder.url}",
-            hint="Check the path, or remove it to train a tokenizer.",
-        ) from None
+        raise missing_tokenizer(encoder, f"tokenizer.path: {encoder.url}") from None
 
 
-def choose_id_type(encode: EncodeConfig, model: Model) -> str:
+def choose_id_type(encode: EncodeConfig, model: Model | Outline) -> str:
     """Return the configured type of ids or, for "auto", the smallest that fits a tokenizer.
 
     Raises:
@@ -230,8 +225,8 @@ def check_affixes(encode: EncodeConfig, model: Model) -> None:
         if token is not None and token not in model.special_tokens:
             raise ConfigError(
                 "A token to put around documents is not a special token of the tokenizer.",
-                expected=f"one of {', '.join(map(repr, model.special_tokens))}, or null",
+                expected=f"one of {shortened(list(map(repr, model.special_tokens)), 12)}, or null",
                 found=repr(token),
                 where=f"encode.{key}",
-                hint=f"Change encode.{key}.",
+                hint=f"This tokenizer suggests {format_affixes(model)}.",
             )

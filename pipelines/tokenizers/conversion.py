@@ -28,6 +28,7 @@ from bpe_core.patterns import resolve_pattern
 from bpe_core.short_repr import short_repr
 from pipelines.errors import ConfigError, OutputError
 from pipelines.storage.directory import Directory
+from pipelines.tokenizers.files import format_affixes
 from pipelines.tokenizers.peer_check import Checked, check_with_library
 from pipelines.tokenizers.samples import SAMPLE
 from pipelines.tokenizers.sources import SourceOptions, input_errors, read_source
@@ -279,6 +280,7 @@ def _encodes_equally(a: TokenizerModel, b: TokenizerModel) -> bool:
         and a.specials_in_text == b.specials_in_text
         and (a.normalizer, a.normalize_quotes) == (b.normalizer, b.normalize_quotes)
         and resolve_pattern(a.pattern) == resolve_pattern(b.pattern)
+        and a.space_rules == b.space_rules
     )
 
 
@@ -353,7 +355,7 @@ def _find_unmerged(model: TokenizerModel) -> list[tuple[str, int]]:
 
 
 def format_conversion(conversion: Conversion) -> str:
-    """Format the result: files read and written, checks, and notes."""
+    """Format the result: files read and written, checks, notes, and keys of a configuration."""
     source, checked = conversion.source, conversion.checked
     lines = [
         f"read {source.location} ({source.format}): {conversion.model!r}",
@@ -366,7 +368,10 @@ def format_conversion(conversion: Conversion) -> str:
     else:
         suffix = "" if checked.ids is not None else "; read back, it is the same tokenizer"
         lines.append(_format_check("the result", checked) + suffix)
-    return "\n".join([*lines, *(f"note: {note}" for note in conversion.notes)])
+    lines += [f"note: {note}" for note in conversion.notes]
+    if conversion.model.special_tokens:
+        lines.append(f"to encode a corpus with it: {format_affixes(conversion.model)}")
+    return "\n".join(lines)
 
 
 def _format_check(subject: str, checked: Checked) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,6 +95,23 @@ def _load(name: str, local: str, directory: Directory) -> Model:
 def make_tokenizer(model: Model) -> Tokenizer:
     """Return a tokenizer that encodes with the model."""
     return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
+
+
+def format_affixes(model: Model) -> str:
+    """Return the keys of a configuration that put the model's own tokens around documents.
+
+    Example:
+        >>> from bpe_core.model import TokenizerModel
+        >>> model = TokenizerModel.from_tokens([(0, b"a")], special_tokens={"<s>": 1, "</s>": 2})
+        >>> format_affixes(model)
+        'encode.prepend: "<s>" and encode.append: "</s>"'
+    """
+    texts: dict[int | None, str] = {i: text for text, i in model.special_tokens.items()}
+    around = {"prepend": getattr(model, "bos_id", None), "append": getattr(model, "eos_id", None)}
+    return " and ".join(
+        f"encode.{key}: {json.dumps(texts.get(token_id), ensure_ascii=False)}"
+        for key, token_id in around.items()
+    )
 
 
 def cutting_rules(model: Model) -> dict[str, Any]:

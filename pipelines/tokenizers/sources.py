@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,14 +22,17 @@ from bpe_core.errors import FormatError, InvalidPatternError, InvalidTokenizerEr
 from bpe_core.formats import FormatName, TokenizerFile
 from bpe_core.formats.detection import names_of_tokenizer
 from bpe_core.formats.files import MAX_FILE_BYTES, join, read_bytes
+from bpe_core.formats.outline import Outline
+from bpe_core.formats.outline import read_outline as read_file_outline
 from bpe_core.formats.ranks_config import CONFIG, RanksConfig, read_ranks_config
 from bpe_core.formats.reading import merges_name
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS, resolve_pattern
 from bpe_core.pretrained import choose_files, companions
 from bpe_core.short_repr import short_repr
+from pipelines.config.validation import did_you_mean
 from pipelines.config.values import is_url
-from pipelines.errors import ConfigError, InputError
+from pipelines.errors import ConfigError, InputError, shortened
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import locate
 from pipelines.storage.hub import (
@@ -111,6 +114,40 @@ def is_published(place: Directory) -> bool:
     return _OWN.isdisjoint(names) and bool(names_of_tokenizer(names))
 
 
+def missing_tokenizer(place: Directory, where: str) -> ConfigError:
+    """Return the error for a place without a tokenizer, which names what is there.
+
+    Args:
+        place: directory that was to contain the tokenizer.
+        where: the key or argument with the place.
+    """
+    try:
+        names = _list_names(place.url, place.storage_options)
+    except (OSError, ValueError):
+        names = None
+    hint = None
+    if names is None:
+        found = "nothing at this path"
+        folder, _, name = place.url.rpartition("/")
+        with suppress(OSError, ValueError):
+            beside = _list_names(folder or "/", place.storage_options) or []
+            hint = did_you_mean(name, beside)
+    elif not names:
+        found = "an empty directory"
+    else:
+        found = f"a directory with {shortened(sorted(names), 8)}"
+        if "tokenizer" in names:
+            hint = f"For the tokenizer of a build: {place.url}/tokenizer."
+    return ConfigError(
+        "There is no tokenizer.",
+        expected="a directory with tokenizer.arrow or char_bpe.json, a published tokenizer or "
+        "hf://ORG/NAME",
+        found=found,
+        where=where,
+        hint=hint or "Check the path.",
+    )
+
+
 def read_source(
     location: str,
     options: SourceOptions | None = None,
@@ -162,6 +199,20 @@ def read_source(
         repository=repository,
         checked=checked,
     )
+
+
+def read_outline(location: str, storage_options: Mapping[str, Any] | None = None) -> Outline:
+    """Read as much of a tokenizer as a plan needs; arguments and errors are those of `read_source`.
+
+    The file is not checked whole.
+    """
+    with _open_locally(location, storage_options or {}) as (local, repository):
+        with input_errors(location):
+            file = formats.find_tokenizer(local)
+        config = _read_config(file, SourceOptions(), location)
+        _check_options(file.format, SourceOptions(), config, location)
+        with input_errors(file.location if repository is None else str(repository)):
+            return read_file_outline(file)
 
 
 @contextmanager

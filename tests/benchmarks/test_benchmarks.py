@@ -18,7 +18,7 @@ from pipelines.counting import shards
 pytestmark = [pytest.mark.nightly, pytest.mark.process]
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-MODULES = ("corpora", "peers", "measure", "table", "fetch_code", "short", "run", "install")
+MODULES = ("corpora", "peers", "measure", "table", "fetch_code", "short", "batch", "run", "install")
 
 # A question with sides that do as their names say.
 QUESTION = """

@@ -43,6 +43,7 @@ MODULES = [
     "counts",
     "custom_encoding",
     "custom_patterns",
+    "decoding",
     "documents",
     "errors",
     "formats.reading",

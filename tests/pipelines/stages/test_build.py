@@ -359,6 +359,7 @@ def test_a_tokenizer_that_is_not_there_is_told(with_tokenizer: BuildConfig, run:
     code, _, err = run("encode", with_tokenizer)
     assert code == 2
     assert "There is no tokenizer" in err
+    assert "found: nothing at this path" in err
     assert str(with_tokenizer.tokenizer.path) in err
     Path(str(with_tokenizer.tokenizer.path)).touch()  # a file, which is none of a tokenizer
     code, _, err = run("encode", with_tokenizer)

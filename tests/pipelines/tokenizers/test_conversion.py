@@ -448,6 +448,7 @@ def test_what_a_format_does_not_say_is_noted(run: Run, tmp_path: Path) -> None:
     assert "note: 3 entries are neither bytes nor results of merges, such as '<s>'" in out
     code, out, _ = run(tmp_path / "tokenizer.json", tmp_path / "third", "--to", "huggingface")
     assert "note" not in out
+    assert 'to encode a corpus with it: encode.prepend: "<s>" and encode.append: "</s>"\n' in out
     assert json.loads((tmp_path / "third" / "tokenizer_config.json").read_text()) == {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,

@@ -18,10 +18,13 @@ from bpe_core.formats import CannotHoldError
 from bpe_core.formats.huggingface import huggingface_bytes
 from bpe_core.formats.ranks_config import KIMI
 from bpe_core.model import TokenizerModel
+from pipelines.config import EncodeConfig
 from pipelines.errors import ConfigError, InputError
+from pipelines.stages.jobs import check_affixes
+from pipelines.storage.directory import Directory
 from pipelines.tokenizers import peer_check
 from pipelines.tokenizers.conversion import Request, convert
-from pipelines.tokenizers.sources import SourceOptions, read_source
+from pipelines.tokenizers.sources import SourceOptions, missing_tokenizer, read_source
 
 PATTERN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
@@ -361,3 +364,32 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ConfigError, match="the extra `hub` of this package"):
         read_source("hf://org/model")
+
+
+# --- places without a tokenizer
+
+
+def test_what_is_there_instead_of_a_tokenizer_is_named(tmp_path: Path) -> None:
+    def message(path: Path) -> str:
+        return str(missing_tokenizer(Directory(url=str(path)), "tokenizer.path"))
+
+    (tmp_path / "tokens").mkdir()
+    assert "found: an empty directory" in message(tmp_path / "tokens")
+    assert "found: nothing at this path" in message(tmp_path / "tokns")
+    assert "Did you mean tokens?" in message(tmp_path / "tokns")
+    assert "Check the path." in message(tmp_path / "no" / "folder")
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "README.md").touch()
+    output = message(tmp_path)
+    assert "found: a directory with README.md, tokenizer, tokens" in output
+    assert f"For the tokenizer of a build: {tmp_path}/tokenizer." in output
+
+
+def test_the_own_tokens_of_a_tokenizer_are_suggested() -> None:
+    specials = {"<s>": 256, "</s>": 257, **{f"<extra{i}>": 300 + i for i in range(100)}}
+    tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], specials)
+    with pytest.raises(ConfigError, match=r"or null") as caught:
+        check_affixes(EncodeConfig(), tokenizer.model)
+    message = str(caught.value)
+    assert 'suggests encode.prepend: "<s>" and encode.append: "</s>".' in message
+    assert "and 90 more, or null" in message
