@@ -410,6 +410,7 @@ def test_too_many_rejects_name_the_worst_files_and_an_example(tmp_path: Path) ->
     assert any(line.endswith("rejects/count-*.parquet") for line in lines)
 
 
+@pytest.mark.slow
 def test_encoding_ends_when_the_counted_documents_can_not_keep_the_limit(tmp_path: Path) -> None:
     with pytest.raises(RejectLimitError) as caught:
         build.build(with_many_rejects(tmp_path, 0.545))
