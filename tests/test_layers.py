@@ -39,7 +39,7 @@ LATE: dict[str, str] = {
         "reported at once"
         for commands, names in {
             "build": ("plan", "_run"),
-            "dataset": ("export", "verify", "inspect", "report"),
+            "dataset": ("export", "verify", "inspect", "rejects", "report"),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens"),
             "config": ("init", "schema"),

@@ -106,6 +106,7 @@ for _command in (
     with_output(dataset_commands.export),
     with_output(dataset_commands.verify),
     dataset_commands.inspect,
+    dataset_commands.rejects,
     dataset_commands.report,
     config_commands.schema,
 ):

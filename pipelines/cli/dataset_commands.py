@@ -1,4 +1,4 @@
-"""The commands that read datasets: export, verify, inspect, report."""
+"""The commands that read outputs: export, verify, inspect, rejects, report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipelines.cli.process import (
     load,
     report_errors,
 )
-from pipelines.errors import ConfigError, NotWholeError
+from pipelines.errors import ConfigError, InputError, NotWholeError
 
 
 def export(
@@ -312,6 +312,34 @@ def inspect(
             print_json(first.to_json(locations, others))
         else:
             inspection.show_document(first, console, locations, others)
+
+
+def rejects(
+    output: Output,
+    limit: Annotated[int, typer.Option(min=0, help="Number of examples of each reason.")] = 3,
+    storage_options: StorageOptions = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the rejected documents of an output, by reason and file, with examples."""
+    with leave_at_once(), report_errors(debug):
+        from pipelines.exports.export import output_directory
+        from pipelines.rejects.listing import list_rejects
+
+        directory = output_directory(output, storage_options)
+        if not directory.exists():
+            raise InputError(
+                "There is no output.",
+                expected="the directory of a build, which it names `output`",
+                found="nothing",
+                where=directory.url,
+                hint="Check the path.",
+            )
+        found = list_rejects(directory / "rejects", limit)
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_result(str(found))
 
 
 def report(

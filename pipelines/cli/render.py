@@ -84,9 +84,7 @@ def _facts_of_estimate(estimate: Estimate) -> Iterator[tuple[str, str]]:
 def _describe_workers(estimate: Estimate | None) -> str:
     if estimate is None:
         return ""
-    hours = (
-        f"{estimate.core_hours:,.1f}" if estimate.core_hours >= 1 else f"{estimate.core_hours:.2g}"
-    )
+    hours = f"{estimate.core_hours:,.2f}" if estimate.core_hours >= 0.01 else "under 0.01"
     elsewhere = f"; {hours} vCPU-hours elsewhere"
     if estimate.workers is None or estimate.elapsed is None:
         return elsewhere

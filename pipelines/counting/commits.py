@@ -137,6 +137,8 @@ class TaskCounter(PretokenCounter):
             for batch in self._meter.time_items("read", read_task(work, self._job.readings)):
                 totals.add_batch(batch)
                 rejects.add(batch.rejects)
+                if self._job.reject_limit is not None:
+                    self._job.reject_limit.judge(work.index, totals.rejected, batch)
                 self.add(batch)
                 self._meter.add_batch(batch)
         self._totals[work.source].add(totals)

@@ -14,6 +14,7 @@ from bpe_core.patterns import resolve_pattern
 from bpe_core.short_repr import short_repr
 from pipelines.errors import AccountingError, IncompleteCountsError
 from pipelines.readers.tasks import SourceReading
+from pipelines.rejects.thresholds import RejectLimit
 from pipelines.storage.directory import Directory
 
 
@@ -67,6 +68,7 @@ class CountJob(CountRules):
         tasks_hash: Sum of the tasks' hashes modulo 2^128.
         checkpoint_bytes: Bytes of text after which the next finished task triggers a commit.
         readings: How to read each source.
+        reject_limit: Limit of rejects that ends the stage early, or None.
     """
 
     rejects: Directory
@@ -76,6 +78,7 @@ class CountJob(CountRules):
     tasks_hash: int
     checkpoint_bytes: int
     readings: tuple[SourceReading, ...]
+    reject_limit: RejectLimit | None = None
 
     @property
     def expected(self) -> Expected:

@@ -161,8 +161,10 @@ def _choose_of_source(files: Sequence[InputFile], windows: int) -> Iterator[_Cho
         return
     # The first and the last file, and one of each compression, are always among them.
     starts = {0: [0], len(files) - 1: [0]}
+    seen = {files[number].compression for number in starts}
     for number, file in enumerate(files):
-        if all(files[other].compression != file.compression for other in starts):
+        if file.compression not in seen:
+            seen.add(file.compression)
             starts[number] = [0]
     for place in range(windows):
         byte = ends[-1] * (2 * place + 1) // (2 * windows)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.batches import Reject
+from pipelines.errors import RejectLimitError
 from pipelines.storage.directory import Directory, HashingFile
 
 _SCHEMA = pa.schema(
@@ -31,6 +32,8 @@ _ROW_GROUP_ROWS = 1 << 14
 
 class RejectFile:
     """Writer for the rejects of a task to `NAME.parquet`; without rejects it writes no file.
+
+    An error leaves no file, except that there are too many rejects: those until then are kept.
 
     Args:
         directory: directory of reject files.
@@ -88,7 +91,7 @@ class RejectFile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
+        if error is not None and not isinstance(error, RejectLimitError):
             self._stack.__exit__(kind, error, traceback)
             return
         with self._stack:  # converts errors of writing the last rows to errors of the output

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from heapq import nlargest
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.batches import Reject
+from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import BadFileLimitError, PipelineError, RejectLimitError, shortened
 from pipelines.rejects.reasons import (
@@ -53,24 +55,23 @@ _ADVICE: Final = {
 _EXCERPT_BYTES: Final = 40
 
 
-def describe_reject(reject: Reject) -> str:
+def describe_reject(reject: Reject, *, reason: bool = True) -> str:
     """Describe a reject as an example: place, problem, and the beginning of the document.
+
+    Args:
+        reject: The reject.
+        reason: True to show the reason before the message.
 
     >>> describe_reject(Reject(source="a.jsonl", offset=7, length=2, reason="malformed_json",
     ...                        message="not JSON", first_bytes=b"{]"))
     "a.jsonl, document at offset 7: malformed_json, not JSON; it begins '{]'"
     """
-    excerpt = format_excerpt(reject.first_bytes, _EXCERPT_BYTES)
-    begins = f"; it begins {excerpt}" if excerpt else ""
+    text = reject.first_bytes[:_EXCERPT_BYTES].decode("utf-8", "replace")
+    cut = "…" if len(reject.first_bytes) > _EXCERPT_BYTES else ""
+    begins = f"; it begins {text + cut!r}" if text else ""
     own = "" if reject.id is None else f", id {reject.id!r}"
     where = f"{reject.source}, document at offset {reject.offset:,}{own}"
-    return f"{where}: {reject.reason}, {reject.message}{begins}"
-
-
-def format_excerpt(data: bytes, length: int) -> str:
-    """Return the beginning of a document, quoted; "" for none."""
-    text = data[:length].decode("utf-8", "replace")
-    return repr(text + ("…" if len(data) > length else "")) if data else ""
+    return f"{where}: " + (f"{reject.reason}, " if reason else "") + f"{reject.message}{begins}"
 
 
 def reject_error(
@@ -99,6 +100,67 @@ def reject_error(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RejectLimit:
+    """Limit of rejected documents of a stage, judged by workers while they process its tasks.
+
+    Attributes:
+        fraction: `encode.max_reject_fraction`.
+        most_documents: Number of kept and rejected documents of the stage, or an upper bound; None
+            if it is unknown before the end.
+        where: URL of the files of rejects, for messages.
+        stage: Text that identifies the stage, such as the id of its plan.
+    """
+
+    fraction: float
+    most_documents: int | None
+    where: str
+    stage: str
+
+    def judge(self, task: int, rejected: int, batch: DocumentBatch) -> None:
+        """Check if the limit can still be kept.
+
+        Args:
+            task: Index of the task.
+            rejected: Rejected documents of the task so far; those of an earlier attempt do not
+                count.
+            batch: Batch with the last of them.
+
+        Raises:
+            RejectLimitError: There are too many, whatever the other documents are.
+        """
+        example = next((one for one in batch.rejects if one.reason not in REASONS_OF_FILES), None)
+        if example is None:
+            return
+        if self.fraction == 0:
+            raise reject_error(example, where=self.where)
+        total = _note_rejects(self, task, rejected)
+        if self.most_documents is None or total <= self.fraction * self.most_documents:
+            return
+        raise RejectLimitError(
+            "Too many documents are rejected.",
+            expected=f"at most {self.fraction:.6g} of at most {self.most_documents:,} kept and "
+            "rejected documents (encode.max_reject_fraction)",
+            found=f"{total:,} before the end, such as {describe_reject(example)}",
+            where=self.where,
+            hint="Fix the input, or raise encode.max_reject_fraction, and run the same command "
+            "again. `beam-bpe rejects OUTPUT` lists the rejects so far.",
+        )
+
+
+# Rejected documents of each task that this process has worked on, by the limit of the stage.
+_REJECTED: Final[dict[RejectLimit, dict[int, int]]] = {}
+_NOTING: Final = threading.Lock()
+
+
+def _note_rejects(limit: RejectLimit, task: int, rejected: int) -> int:
+    """Note the rejects of a task, and return the sum of all tasks of its stage in this process."""
+    with _NOTING:
+        of_tasks = _REJECTED.setdefault(limit, {})
+        of_tasks[task] = rejected
+        return sum(of_tasks.values())
+
+
 _FILES_SHOWN: Final = 10
 _ROWS_AT_ONCE: Final = 1 << 14
 
@@ -122,15 +184,18 @@ def check_rejects(
     documents = kept + rejected
     if rejected <= limit * documents:
         return
+    example = _find_example(rejects, names)
+    advice = "" if example is None else f"{_ADVICE[example.reason]} "
     raise RejectLimitError(
         "Too many documents are rejected.",
         expected=f"at most {limit:.6g} of the kept and rejected documents "
         "(encode.max_reject_fraction)",
         found=f"{rejected:,} of {documents:,}, most of them in\n    "
-        + _describe_worst(rejects, names, rejected),
+        + _describe_worst(rejects, names, rejected)
+        + (f"\n    such as {describe_reject(example)}" if example is not None else ""),
         where=rejects.path(_pattern(names)),
-        hint="Inspect the rejects and fix the input, set input.invalid_utf8: replace, or raise "
-        "encode.max_reject_fraction and run the same command again.",
+        hint=f"{advice}Or raise encode.max_reject_fraction and run the same command again. "
+        "`beam-bpe rejects OUTPUT` lists the rejects.",
     )
 
 
@@ -185,6 +250,16 @@ def _describe_worst(rejects: Directory, names: Sequence[str], rejected: int) -> 
         for label, number in worst
     ]
     return shortened(described, _FILES_SHOWN, total=len(numbers), separator="\n    ")
+
+
+def _find_example(rejects: Directory, names: Sequence[str]) -> Reject | None:
+    """Return the first rejected document, or None."""
+    columns = [field.name for field in fields(Reject)]
+    for rows in _read_rows(rejects, names, columns):
+        for row in rows.slice(0, 1000).to_pylist():
+            if row["reason"] not in REASONS_OF_FILES:
+                return Reject(**row)
+    return None
 
 
 def _find_faults(

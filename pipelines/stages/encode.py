@@ -144,6 +144,7 @@ def _encode_generation(
         configuration=identity.configuration_fingerprint,
         plan_id=plan.plan_id(_rules_fingerprint(identity, name)),
         generation=name,
+        most_documents=None if earlier is not None else _count_judged(output),
         kept=_find_kept_columns(context, plan, earlier),
     )
     entries, result = write_tokens(context, job, works, model, earlier)
@@ -233,6 +234,15 @@ def write_tokens(
     fresh = sum(entries[work.index].totals.document_totals().all_bytes for work in left)
     result = StageResult(resumed=bool(finished), bytes=fresh, measured=measured)
     return entries, result
+
+
+def _count_judged(output: Output) -> int | None:
+    """Return the number of documents that counting kept or rejected, or None without counts."""
+    counted = load_manifest(COUNT, output.counts)
+    if counted is None:
+        return None
+    totals = counted.totals
+    return totals.documents + totals.rejected
 
 
 def _rules_fingerprint(identity: Identity, generation: str) -> str:

@@ -17,9 +17,10 @@ from pipelines.counting.jobs import CountJob
 from pipelines.errors import ConfigError, shortened
 from pipelines.manifest.names import RUNS
 from pipelines.readers.tasks import SourceReading, TaskWork, keep_columns, source_readings
+from pipelines.rejects.thresholds import RejectLimit
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
-from pipelines.tasks.plan import Plan
+from pipelines.tasks.plan import COLUMN_FORMATS, Plan, planned_size
 from pipelines.tokenizers import files as tokenizer_files
 from pipelines.tokenizers.files import Model, cutting_rules, format_affixes
 from pipelines.tokenizers.sources import missing_tokenizer
@@ -70,7 +71,32 @@ def count_job(
         max_pretoken_bytes=config.counts.max_pretoken_bytes,
         on_long_pretoken=config.counts.on_long_pretoken,
         readings=count_readings(config),
+        reject_limit=RejectLimit(
+            fraction=config.encode.max_reject_fraction,
+            most_documents=_most_documents(config, plan),
+            where=output.rejects.path("count-*.parquet"),
+            stage=plan_id,
+        ),
     )
+
+
+def _most_documents(config: BuildConfig, plan: Plan) -> int | None:
+    """Return the most documents that files can contain by their sizes, or None if unknown.
+
+    Of compressed files and of columns the sizes say too little.
+    """
+    most = 0
+    for file in plan.files:
+        source = config.input[file.source]
+        if source.format == "text" and source.separator is None:
+            most += 1
+        elif file.compression is not None or source.format in COLUMN_FORMATS:
+            return None
+        else:
+            separators = source.separators if source.format == "text" else (b"\n",)
+            shortest = min(map(len, separators or (b"",)))
+            most += planned_size(file) // (1 + shortest) + 1
+    return most
 
 
 def count_readings(config: BuildConfig) -> tuple[SourceReading, ...]:
@@ -95,6 +121,7 @@ def encode_job(
     plan_id: str,
     generation: str,
     kept: pa.Schema | None,
+    most_documents: int | None = None,
 ) -> EncodeJob:
     """Return the job that encodes.
 
@@ -106,6 +133,7 @@ def encode_job(
         plan_id: Id of files, ranges and configuration.
         generation: Generation of the files.
         kept: Columns of records that the files keep, or None.
+        most_documents: Kept and rejected documents of the whole dataset, or None if unknown.
     """
     encode = config.encode
     return EncodeJob(
@@ -122,6 +150,12 @@ def encode_job(
         id_type=choose_id_type(encode, model),
         validation_fraction=encode.validation_fraction,
         readings=encode_readings(config, model, kept),
+        reject_limit=RejectLimit(
+            fraction=encode.max_reject_fraction,
+            most_documents=most_documents,
+            where=output.rejects.path("*.parquet"),
+            stage=plan_id,
+        ),
     )
 
 

@@ -113,7 +113,7 @@ def _write_generation(
         generation=plan.name,
         kept=_find_kept_columns(context),
     )
-    encoding = replace(encoding, is_replay=True)
+    encoding = replace(encoding, is_replay=True, reject_limit=None)
     job.write(encoding.entries, context.output.rejects)
     entries, result = write_tokens(context, encoding, job.works, model, plan.dataset.manifest)
     manifest = plan.manifest(encoding, job, entries, model)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from bpe_core.short_repr import short_repr
 from pipelines.manifest.names import BASE, ENTRIES
 from pipelines.readers.tasks import SourceReading
+from pipelines.rejects.thresholds import RejectLimit
 from pipelines.storage.directory import Directory
 
 FORMAT_VERSION: Final = "1"
@@ -33,6 +34,7 @@ class EncodeJob:
         validation_fraction: Share of the documents in the validation files.
         readings: How to read each source.
         generation: Generation of the files, part of their names.
+        reject_limit: Limit of rejects that ends the stage early, or None.
         is_replay: True to encode only the documents listed beside the entries (`replayed`).
     """
 
@@ -49,6 +51,7 @@ class EncodeJob:
     validation_fraction: float
     readings: tuple[SourceReading, ...]
     generation: str = BASE
+    reject_limit: RejectLimit | None = None
     is_replay: bool = False
 
     @property

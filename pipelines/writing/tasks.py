@@ -68,6 +68,8 @@ def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> di
                     kept = encoder.refuse(selected)
                 record.add_batch(selected, kept)
                 rejects.add(kept.rejects)
+                if job.reject_limit is not None:
+                    job.reject_limit.judge(work.index, record.rejected, kept)
                 meter.add_batch(kept)
                 for split, part in _split(kept, job.validation_fraction):
                     with meter.time("encode"):
@@ -130,17 +132,22 @@ class _TaskRecord:
     Attributes:
         totals: Totals of the documents by file.
         statistics: Statistics of the rows.
+        rejected: Number of rejected documents.
     """
 
     def __init__(self, work: TaskWork, vocabulary: Vocabulary) -> None:
         self.totals = {file.label: DocumentTotals() for file, _, _ in work.parts}
         self.statistics = Statistics(vocabulary)
+        self.rejected = 0
         self._refused: dict[str, DocumentTotals] = {}
         self._source_names = {file.label: file.source_name for file, _, _ in work.parts}
 
     def add_batch(self, selected: DocumentBatch, kept: DocumentBatch) -> None:
         """Count a batch before and after a policy refused documents."""
-        self.totals[kept.source].add_batch(kept)
+        totals = self.totals[kept.source]
+        before = totals.rejected
+        totals.add_batch(kept)
+        self.rejected += totals.rejected - before
         if len(kept) < len(selected):
             refused = self._refused.setdefault(kept.source, DocumentTotals())
             refused.add(DocumentTotals.removed(selected, kept))

@@ -384,26 +384,39 @@ def test_a_file_that_is_bad_only_when_encoding_is_named(
             build.build(bad_corpus)
 
 
-def test_too_many_rejects_name_the_worst_files(tmp_path: Path) -> None:
+def with_many_rejects(folder: Path, fraction: float) -> BuildConfig:
+    """Return a configuration whose counting rejects 78 of 144 documents, and encoding one more."""
     files = {f"{i:02}.txt": [*DOCUMENTS[:5], *[b"\xff%d" % n for n in range(i)]] for i in range(13)}
     files["12.txt"].append(b"a <|x|> b")
-    write_corpus(tmp_path / "data", files)
-    config = config_for(
-        tmp_path,
+    write_corpus(folder / "data", files)
+    return config_for(
+        folder,
         tokenizer={"special_tokens": ["<|endoftext|>", "<|x|>"]},
-        # 78 of 144 are rejected in counting, one more in encoding, where its special token matters.
-        encode={"special_tokens_in_text": "reject", "max_reject_fraction": 0.545},
+        encode={"special_tokens_in_text": "reject", "max_reject_fraction": fraction},
         beam={"workers": 1},
     )
+
+
+def test_too_many_rejects_name_the_worst_files_and_an_example(tmp_path: Path) -> None:
     with pytest.raises(RejectLimitError) as caught:
-        build.build(config)
+        build.build(with_many_rejects(tmp_path, 0.54))
     lines = str(caught.value).splitlines()
-    assert any("79 of 144" in line for line in lines)
+    assert any("78 of 144" in line for line in lines)
     worst = [line.strip() for line in lines if ".txt:" in line]
-    assert worst[0] == "12.txt: 13 rejected (16.5% of all), mostly invalid_utf8"
+    assert worst[0] == "12.txt: 12 rejected (15.4% of all), mostly invalid_utf8"
     assert [line[:2] for line in worst] == [f"{i:02}" for i in range(12, 2, -1)]
     assert "    and 2 more" in lines
-    assert any(line.endswith("rejects/*.parquet") for line in lines)
+    assert any(line.startswith("    such as 01.txt, document at offset ") for line in lines)
+    assert any(line.endswith("rejects/count-*.parquet") for line in lines)
+
+
+@pytest.mark.slow
+def test_encoding_ends_when_the_counted_documents_can_not_keep_the_limit(tmp_path: Path) -> None:
+    with pytest.raises(RejectLimitError) as caught:
+        build.build(with_many_rejects(tmp_path, 0.545))
+    assert "at most 0.545 of at most 144" in str(caught.value)
+    assert "79 before the end, such as" in str(caught.value)
+    assert (tmp_path / "out" / "counts" / "manifest.json").exists()
 
 
 def test_the_pattern_none_is_refused_for_a_large_corpus_alone(

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.batches import Reject
+from pipelines.batches import DocumentBatch, Reject
+from pipelines.errors import RejectLimitError
 from pipelines.rejects import table as rejects
 from pipelines.rejects.table import RejectFile
+from pipelines.rejects.thresholds import RejectLimit
 from pipelines.storage.directory import Directory
 
 
@@ -71,3 +74,61 @@ def test_an_error_leaves_no_file(directory: Directory, monkeypatch: pytest.Monke
         file.add([reject(0)])
         raise KeyError
     assert directory.sizes() == {}
+
+
+def test_too_many_rejects_leave_those_until_then(directory: Directory) -> None:
+    with pytest.raises(RejectLimitError), RejectFile(directory, "x") as file:
+        file.add([reject(0), reject(3)])
+        raise RejectLimitError("Too many.")
+    assert pq.read_table(directory.path("x.parquet")).num_rows == 2
+
+
+# --- limits that can no longer be kept
+
+
+def batch_with(*rejects: Reject) -> DocumentBatch:
+    none = np.empty(0, np.int64)
+    return DocumentBatch(
+        data=np.empty(0, np.uint8),
+        starts=none,
+        ends=none,
+        offsets=none,
+        num_bytes=none,
+        hashes=np.empty((0, 2), np.uint64),
+        source="a.txt",
+        rejects=rejects,
+    )
+
+
+def limit(fraction: float, most: int | None, stage: str) -> RejectLimit:
+    return RejectLimit(fraction=fraction, most_documents=most, where="/rejects", stage=stage)
+
+
+def test_the_first_reject_ends_a_stage_that_allows_none() -> None:
+    with pytest.raises(RejectLimitError) as caught:
+        limit(0.0, None, "first").judge(0, 1, batch_with(reject(17)))
+    for text in ("none may be", "a.txt, document at offset 17", "invalid_utf8", "it begins"):
+        assert text in str(caught.value)
+
+
+def test_a_limit_is_judged_as_soon_as_it_can_not_be_kept() -> None:
+    rule = limit(0.1, 100, "soon")
+    rule.judge(0, 6, batch_with(reject(0)))
+    rule.judge(1, 4, batch_with(reject(0)))
+    with pytest.raises(RejectLimitError, match=r"11 before the end, such as a\.txt"):
+        rule.judge(1, 5, batch_with(reject(3)))
+
+
+def test_a_repeated_task_counts_once() -> None:
+    rule = limit(0.1, 100, "again")
+    for _ in range(3):
+        rule.judge(0, 9, batch_with(reject(0)))
+
+
+def test_without_a_known_total_a_limit_is_judged_at_the_end() -> None:
+    limit(0.1, None, "end").judge(0, 1_000_000, batch_with(reject(0)))
+
+
+def test_bad_files_do_not_count_as_rejects() -> None:
+    file = replace(reject(0), reason="damaged_file")
+    limit(0.0, None, "file").judge(0, 0, batch_with(file))

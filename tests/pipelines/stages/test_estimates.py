@@ -114,6 +114,7 @@ def test_estimates_are_within_30_percent_of_what_a_build_makes(
     assert found.exact == (name == "kjv")
 
 
+@pytest.mark.slow
 def test_an_estimate_of_a_small_corpus_is_exact(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(50), "b.txt": some_text(9, start=50)})
     config = config_for(tmp_path)
@@ -160,6 +161,7 @@ def test_a_selection_lowers_the_tokens_and_not_the_documents(tmp_path: Path) -> 
     assert 0.3 < half.tokens / whole.tokens < 0.7
 
 
+@pytest.mark.slow
 def test_a_finished_tokenizer_is_used_for_the_estimate(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(50)})
     config = config_for(tmp_path)
