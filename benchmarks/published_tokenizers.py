@@ -123,7 +123,7 @@ def byte_file(
     *steps: Json,
     normalizer: Json | None = None,
     added: Sequence[tuple[str, Json]] = (),
-    ignore_merges: bool = False,
+    **model: Any,
 ) -> Callable[[Path], None]:
     """Return a function that writes a byte-level tokenizer.json with these pre-tokenizers.
 
@@ -131,14 +131,14 @@ def byte_file(
         steps: pre-tokenizers, in order.
         normalizer: of the file.
         added: added tokens, with the flags that differ from those of a special token.
-        ignore_merges: of the model.
+        model: other settings of the model, such as `ignore_merges`.
     """
 
     def make(directory: Path) -> None:
         file = json.loads(trained_bytes())
         file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": list(steps)}
         file["normalizer"] = normalizer
-        file["model"]["ignore_merges"] = ignore_merges
+        file["model"] |= model
         add_tokens(file, [("<|endoftext|>", {}), *added])
         write(directory / "tokenizer.json", file)
 
@@ -232,6 +232,8 @@ def ranks(tokenizer_class: str, name: str) -> Callable[[Path], None]:
 
 _STRIPPED = {"lstrip": True, "rstrip": True}
 _SPACES = [(" " * n, {"normalized": True, "special": False}) for n in range(24, 1, -1)]
+_TABS = [("\t" * n, {"normalized": True, "special": False}) for n in range(9, 1, -1)]
+_MASK = [("<mask>", {"lstrip": True})]
 _REMOVED = split(LLAMA3, "Removed", invert=True)
 
 MODELS = [
@@ -301,7 +303,21 @@ MODELS = [
     ),
     Model("nanochat", make=byte_file(split(NANOCHAT), byte_level())),
     Model("BLOOM", make=byte_file(split(BLOOM), byte_level())),
-    Model("RoBERTa, BART", make=byte_file(byte_level(use_regex=True, prefix_space=True))),
+    Model(
+        "RoBERTa, BART, Longformer",
+        make=byte_file(byte_level(use_regex=True, prefix_space=True), added=_MASK),
+    ),
+    Model(
+        "Phi-1, Phi-2, CodeGen",
+        make=byte_file(byte_level(use_regex=True), added=[*_SPACES, *_TABS]),
+    ),
+    Model("OPT, Whisper", make=byte_file(byte_level(use_regex=True))),
+    Model(
+        "CLIP",
+        make=byte_file(byte_level(), normalizer={"type": "Lowercase"}, end_of_word_suffix="</w>"),
+    ),
+    Model("T5, XLM-RoBERTa", make=byte_file(type="Unigram")),
+    Model("BERT", make=byte_file(type="WordPiece")),
 ]
 
 

@@ -60,7 +60,7 @@ class CharacterRules:
         """Return true if a space is put before a segment of a text that is not empty.
 
         Args:
-            segment: what stands between two special tokens; may be empty.
+            segment: the text between two special tokens; may be empty.
             at_start: the segment begins the text.
         """
         if self.prefix == "never" or not (at_start or self.prefix == "always"):

@@ -308,7 +308,7 @@ def check_path(path: object, where: str, hint: str = _TEXTS) -> Path:
     Args:
         path: the path.
         where: the argument, for the error.
-        hint: advice for a text that is no path.
+        hint: advice for a text that is not a path.
 
     Raises:
         TrainingError: the path is not a str or an `os.PathLike` of one, or cannot name a file.
@@ -349,7 +349,7 @@ def _mixed_source_error(items: Sequence[str], are_files: list[bool]) -> Training
 
 
 def name_files(texts: object) -> bool:
-    """Return True if texts are a list of which each item is the name of an existing file."""
+    """Return True if texts are a list and each item is the name of an existing file."""
     if not isinstance(texts, (list, tuple)) or not texts:
         return False
     return all(isinstance(text, str) and _is_file(text) for text in texts)

@@ -317,7 +317,7 @@ class Pattern:
             its version if that package splits.
         tier: How the pattern is executed.
         splitter: Native splitter of a compiled regular expression, or None.
-        obstacle: The construct because of which `regex` splits, or None.
+        obstacle: The construct that only `regex` supports, or None.
     """
 
     name: str | None

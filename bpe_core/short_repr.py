@@ -60,5 +60,9 @@ def short_repr(owner: type[_T]) -> type[_T]:
 
 def _format_dataclass(value: Any) -> str:
     shown = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}
-    given = {name: value for name, value in shown.items() if value is not None and value != ()}
+    given = {
+        name: value
+        for name, value in shown.items()
+        if value is not None and not (isinstance(value, tuple) and not value)
+    }
     return format_fields(type(value).__name__, given)

@@ -31,8 +31,9 @@ class TextStream:
         encoder: native encoder.
         specials: special tokens that become their ids.
         normalizer: native normalizer, or None.
-        cut_by: rules for safe cuts of the encoder's splitter; None if text may be cut only after
+        cut_by: rules for safe cuts of the encoder's splitter; None if text may be cut only before
             special tokens.
+        after_special: text may be cut between a special token and what follows it.
         custom: encoder by a pattern that is not compiled; None if the encoder splits text itself.
     """
 
@@ -43,12 +44,14 @@ class TextStream:
         normalizer: Normalizer | None,
         cut_by: str | Splitter | None,
         *,
+        after_special: bool,
         custom: CustomEncoder | None,
     ) -> None:
         self._encoder = encoder
         self._specials = specials
         self._normalizer = normalizer
         self._cut_by = cut_by
+        self._after_special = after_special
         self._custom = custom
 
     def encode(self, parts: Iterable[str | bytes]) -> Iterator[int]:
@@ -96,7 +99,15 @@ class TextStream:
         At least `cut_lookahead` bytes must follow the limit.
         """
         if self._cut_by is not None:
-            return safe_cut(text, False, limit, self._specials, self._normalizer, self._cut_by)
+            return safe_cut(
+                text,
+                False,
+                limit,
+                self._specials,
+                self._normalizer,
+                self._cut_by,
+                self._after_special,
+            )
         begins = (
             begin
             for begin, _, _ in self._specials.find_all(text)

@@ -60,7 +60,7 @@ class TokenTable:
 
         Raises:
             UnknownTokenError: The vocabulary does not have an id.
-            TypeError: There are no ids, but a text, one id, or ids of several documents.
+            TypeError: The argument is a text, one id, or ids of several documents.
         """
         values = iter(_to_list(ids))
         try:
@@ -89,7 +89,7 @@ def to_documents(
     """Yield the ids of each document: of several, or of an array with offsets.
 
     Raises:
-        TypeError: There are no documents, but a text, or ids of one.
+        TypeError: The argument is a text, or the ids of one document.
     """
     if isinstance(batch, tuple) and len(batch) == 2 and _are_offsets(batch[1]):
         ids, offsets = batch
@@ -126,5 +126,5 @@ def _to_list(ids: Iterable[int] | NDArray[np.integer]) -> Iterable[int]:
         raise TypeError(f"decode takes ids, found {type(ids).__name__}; for a text use encode")
     if isinstance(ids, (int, np.integer)):
         raise TypeError(f"decode takes several ids, found one int; give a list: [{ids}]")
-    # Tensors and Arrow arrays have elements that are no ints.
+    # Elements of tensors and Arrow arrays are not ints.
     return ids.tolist() if hasattr(ids, "tolist") else ids

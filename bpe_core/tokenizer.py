@@ -38,7 +38,7 @@ from bpe_core.special_tokens import (
 )
 from bpe_core.streaming import TextStream
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
-from bpe_core.vocabulary_cuts import vocabulary_splitter
+from bpe_core.vocabulary_cuts import shows_segments, vocabulary_splitter
 from bpe_core.wrong_calls import attribute_error, check_one_text, wrong_text
 
 __all__ = ["AllowedSpecial", "BPETokenizer"]
@@ -633,7 +633,7 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
         warn_of_slow_pattern(resolved)
         splitter = vocabulary_splitter(model)
         has_cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
-        has_cuts = has_cuts and not model.prefix_space  # which of two parts begins a text
+        has_cuts = has_cuts and shows_segments(model)
         scanner = splitter or resolved.scanner
         self._cut_by = scanner if has_cuts else None
         byte_ids, merges = with_building_rules(model)
@@ -780,5 +780,10 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
 
     def _stream(self, specials: SpecialSet) -> TextStream:
         return TextStream(
-            self._encoder, specials, self._normalizer, self._cut_by, custom=self._custom
+            self._encoder,
+            specials,
+            self._normalizer,
+            self._cut_by,
+            after_special=not self._model.prefix_space,
+            custom=self._custom,
         )

@@ -12,7 +12,7 @@ from bpe_core.character_encoding import character_splitter
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 
-__all__ = ["vocabulary_splitter"]
+__all__ = ["shows_segments", "vocabulary_splitter"]
 
 
 def vocabulary_splitter(model: TokenizerModel) -> VocabularySplitter | ByteSplitter | None:
@@ -36,3 +36,13 @@ def vocabulary_splitter(model: TokenizerModel) -> VocabularySplitter | ByteSplit
     joined = np.zeros(256 * 256, np.bool_)
     joined[values[firsts] << 8 | values[firsts + 1]] = True
     return ByteSplitter(np.packbits(joined, bitorder="little").view(np.uint64))
+
+
+def shows_segments(model: TokenizerModel) -> bool:
+    """Return true if a part of a text shows where the text between special tokens begins.
+
+    With `prefix_space` that text gets a space in front. A cut is then not allowed after a special
+    token, but a cut does not know those that are found in normalized text.
+    """
+    flags = model.token_flags.values()
+    return not (model.prefix_space and any("normalized" in names for names in flags))

@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 from pipelines.config import BuildConfig, read_config
 from pipelines.console.progress import describe, expect, shown_to_program
 from pipelines.manifest.stage import COUNT, ENCODE
+from pipelines.stages.configuration_record import describe_changes
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
 from pipelines.stages.count import count as count_stage
@@ -186,6 +187,24 @@ def build(
     return _run_stage(context, encode_stage, discards if restart else [], progress)
 
 
+def add(
+    config: Config,
+    *,
+    take_over: bool = False,
+    beam_args: Sequence[str] = (),
+    progress: bool = False,
+) -> BuildSummary:
+    """Encode files that were added to a finished dataset, with the tokenizer that it has.
+
+    Other arguments and errors are those of `build`.
+
+    Raises:
+        InputError: there is no finished dataset.
+    """
+    context = BuildContext.of(read_config(config), "add", beam_args, take_over=take_over)
+    return _run_stage(context, encode_stage, [], progress)
+
+
 def replay(
     config: Config,
     repaired: Mapping[str, str] | None = None,
@@ -228,6 +247,7 @@ def _run_stage(
         describe("listing the input files")
         context.check()
         check_samples(context)
+        context.report.add_warnings(describe_changes(context.config, context.output.root))
         with suppress(Submitted), context.lock:
             for discard in discards:
                 context.report.add_warnings(discard(context.output, context.lock))
@@ -245,6 +265,7 @@ class CallableModule(ModuleType):
     train = staticmethod(train)
     encode = staticmethod(encode)
     build = staticmethod(build)
+    add = staticmethod(add)
     replay = staticmethod(replay)
     __call__ = staticmethod(build)
 

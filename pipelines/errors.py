@@ -108,6 +108,18 @@ class PipelineError(BpeError):
         lines = [self.message, *(f"  {label}: {text}" for label, text in parts if text is not None)]
         return redact("\n".join(lines))
 
+    def to_json(self) -> dict[str, str | int | None]:
+        """Return the parts of the text and the exit code as JSON values."""
+        parts = {
+            "message": self.message,
+            "expected": self.expected,
+            "found": self.found,
+            "where": self.where,
+            "hint": self.hint,
+        }
+        redacted = {key: None if text is None else redact(text) for key, text in parts.items()}
+        return {**redacted, "exit_code": self.exit_code}
+
 
 class ConfigError(PipelineError):
     """The configuration file, an override or the command line is wrong."""

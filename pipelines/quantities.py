@@ -28,7 +28,7 @@ class Quantity:
     expected: str
 
     def parse(self, text: str) -> int:
-        """Return the number that a text stands for.
+        """Return the number that a text represents.
 
         >>> BYTES.parse("1.5KiB"), BYTES.parse("1 MB"), NUMBER.parse("32k"), NUMBER.parse("2_000")
         (1536, 1000000, 32000, 2000)

@@ -130,6 +130,14 @@ def splitting_of(location: Location, pre_tokenizer: Any) -> Splitting:
                 raise malformed(
                     location, "pre_tokenizer", f"{type_} as the first step", quoted(types)
                 )
+            if steps[at + 1 :]:
+                raise malformed(
+                    location,
+                    "pre_tokenizer",
+                    f"ByteLevel as the last step behind {type_}, as a later one could cut white "
+                    "space that is left out",
+                    quoted(types),
+                )
             drops = True
     use_regex = byte_level.get("use_regex", True)
     expect(location, "ByteLevel.use_regex", use_regex, True, False)

@@ -312,7 +312,8 @@ int64_t safe_cut(const uint8_t* text, size_t size, bool at_end, size_t limit,
                  const SpecialMatcher& specials, const Normalizer& normalizer,
                  const CutRule& rule) {
   const size_t lookahead = cut_lookahead(specials);
-  const bool after_special = rule.splitter == nullptr || rule.splitter->may_cut_after_special();
+  const bool after_special =
+      rule.after_special && (rule.splitter == nullptr || rule.splitter->may_cut_after_special());
   const auto may_cut_at = [&](size_t place) {
     if (specials.binds(text[place - 1], text[place])) return false;
     if (rule.splitter != nullptr) {

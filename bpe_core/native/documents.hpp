@@ -89,6 +89,7 @@ size_t count_characters(const uint8_t* text, size_t size);
 struct CutRule {
   bool before_white_space = false;     // for white-space words: only there
   const Splitter* splitter = nullptr;  // where it allows a cut
+  bool after_special = true;           // also between a special token and what follows it
 };
 
 // Result of safe_cut if there is no position to cut at.

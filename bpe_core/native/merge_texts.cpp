@@ -168,6 +168,19 @@ class JsonReader {
     } while (depth > 0);
     return true;
   }
+  // Takes an integer of at most 18 digits and no sign.
+  std::optional<int64_t> take_integer() {
+    peek();
+    const size_t begin = at_;
+    int64_t value = 0;
+    for (; at_ < size_ && json_[at_] >= '0' && json_[at_] <= '9'; ++at_) {
+      if (at_ - begin == 18) return std::nullopt;
+      value = value * 10 + (json_[at_] - '0');
+    }
+    const uint8_t next = peek();
+    if (at_ == begin || (next != ',' && next != '}')) return std::nullopt;
+    return value;
+  }
   // Goes into the object that is next, up to the value of a key.
   bool enter(std::string_view key) {
     if (!take('{')) return false;
@@ -319,6 +332,38 @@ std::optional<FoundMerges> find_merges(const uint8_t* json, size_t size) {
   const std::vector<uint8_t>& texts = found.merges.texts();
   if (utf8_valid_prefix(texts.data(), texts.size()) != texts.size()) return std::nullopt;
   return found;
+}
+
+std::optional<TokenizerOutline> outline_of(const uint8_t* json, size_t size) {
+  JsonReader reader(json, size);
+  TokenizerOutline outline;
+  if (!reader.enter("model") || !reader.take('{')) return std::nullopt;
+  do {
+    const std::optional<std::string_view> key = reader.skip_string();
+    if (!key || !reader.take(':')) return std::nullopt;
+    reader.peek();
+    const size_t begin = reader.at();
+    if (*key == "vocab" && outline.vocab_end == 0) {
+      if (!reader.take('{')) return std::nullopt;
+      do {
+        const bool is_entry = reader.skip_string() && reader.take(':');
+        const std::optional<int64_t> id = is_entry ? reader.take_integer() : std::nullopt;
+        if (!id) return std::nullopt;
+        outline.largest_id = std::max(outline.largest_id, *id);
+      } while (reader.take(','));
+      if (!reader.take('}')) return std::nullopt;
+      outline.vocab_begin = begin;
+      outline.vocab_end = reader.at();
+      continue;
+    }
+    if (!reader.skip_value()) return std::nullopt;
+    if (*key == "merges" && outline.merges_end == 0) {
+      outline.merges_begin = begin;
+      outline.merges_end = reader.at();
+    }
+  } while (reader.take(','));
+  if (outline.vocab_end == 0 || outline.merges_end == 0) return std::nullopt;
+  return outline;
 }
 
 }  // namespace bpe

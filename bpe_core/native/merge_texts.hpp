@@ -50,4 +50,16 @@ struct FoundMerges {
 // nullopt if it is not found or has anything else; then a reader of all JSON has to say why.
 std::optional<FoundMerges> find_merges(const uint8_t* json, size_t size);
 
+// The large parts of a tokenizer.json, as places in the file.
+struct TokenizerOutline {
+  size_t vocab_begin = 0;  // of the object model.vocab
+  size_t vocab_end = 0;
+  size_t merges_begin = 0;  // of the array model.merges
+  size_t merges_end = 0;
+  int64_t largest_id = -1;  // in model.vocab
+};
+
+// Finds them without reading the merges. nullopt if something is missing or has an unusual form.
+std::optional<TokenizerOutline> outline_of(const uint8_t* json, size_t size);
+
 }  // namespace bpe

@@ -157,7 +157,7 @@ class _Parser:
                     )
 
     def atom(self) -> Node | None:
-        """Return what stands here, or None for a comment or flags."""
+        """Return the node at this position, or None for a comment or flags."""
         if self.peek("("):
             return self.group()
         if self.peek("["):
@@ -311,7 +311,7 @@ class _Parser:
         return node
 
     def counts(self) -> tuple[int, int | None] | None:
-        """Read ``{3}``, ``{1,3}`` or ``{2,}``; None if what stands here is none of them."""
+        """Read ``{3}``, ``{1,3}`` or ``{2,}``, or return None."""
         if not self.peek("{"):
             return None
         end = self.text.find("}", self.at)

@@ -42,7 +42,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Alternation:
-    """Branches, the first of which that lets the whole pattern match is used."""
+    """Branches; the first is used that lets the whole pattern match."""
 
     branches: tuple[Node, ...]
 

@@ -64,6 +64,7 @@ def element_options(
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
+    after_special: bool = True,
     invalid_utf8: str = "reject",
 ) -> ReadOptions:
     """Return the options for documents that are elements, as for records of files."""
@@ -78,6 +79,7 @@ def element_options(
         normalizer=normalizer,
         normalize_quotes=normalize_quotes,
         splitter=splitter,
+        after_special=after_special,
     )
     return reading.options
 

@@ -98,6 +98,7 @@ for _stage, _help in _STAGES.items():
     _command = with_output(build_commands.stage_command(_stage))
     app.command(_stage, cls=_Command, help=_help)(_command)
 for _command in (
+    with_output(build_commands.add),
     with_output(build_commands.replay),
     with_output(tokenizer_commands.convert),
     text_commands.tokenize,

@@ -46,10 +46,11 @@ def plan(
     config: Config,
     files: Annotated[bool, typer.Option("--files", help="List every file.")] = False,
     overrides: Overrides = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show the work, time and output of a build, or why it would fail. Write nothing."""
-    with report_errors(debug):
+    with report_errors(debug, _as_given(config, overrides)):
         with display(f"reading {config}", brief=True):
             loaded = load(config, overrides)
             from rich.console import Console
@@ -58,7 +59,9 @@ def plan(
             from pipelines.cli.render import show_plan
 
             planned = build.plan(loaded)
-        if not is_quiet():
+        if as_json:
+            print_json(planned.to_json())
+        elif not is_quiet():
             show_plan(planned, Console(), files=files)
         if planned.refusal is not None:
             raise planned.refusal
@@ -95,6 +98,21 @@ def stage_command(name: BuildCommand) -> Callable[..., None]:
     return command
 
 
+def add(
+    context: typer.Context,
+    config: Config,
+    beam_options: BeamOptions = None,
+    overrides: Overrides = None,
+    take_over: TakeOver = False,
+    workers: Workers = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Encode files that were added to a finished dataset, with the tokenizer that it has."""
+    overrides = _with_workers(overrides, workers)
+    _run("add", context, config, beam_options, overrides, as_json, debug, take_over=take_over)
+
+
 def replay(
     context: typer.Context,
     config: Config,
@@ -128,6 +146,11 @@ def _with_workers(overrides: list[str] | None, workers: int | None) -> list[str]
     return [*listed, f"beam.workers={workers}"]
 
 
+def _as_given(config: Path, overrides: list[str] | None) -> list[str]:
+    """Return the words of the command line that name the configuration."""
+    return [str(config), *(word for each in overrides or () for word in ("--set", each))]
+
+
 def _name_and_path(text: str) -> tuple[str, str]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
@@ -146,7 +169,7 @@ def _run(
     **arguments: object,
 ) -> None:
     """Run a command of a build in a supervised child process, whose output this one shows."""
-    with report_errors(debug):
+    with report_errors(debug, _as_given(config, overrides)):
         enter_child(context, debug)
         started = time.monotonic()
         with display(f"reading {config}"):

@@ -10,7 +10,7 @@ import typer
 from pipelines.quantities import BYTES, NUMBER, Quantity
 
 # Each is a function of `pipelines.build`.
-BuildCommand: TypeAlias = Literal["count", "train", "encode", "build", "replay"]
+BuildCommand: TypeAlias = Literal["count", "train", "encode", "build", "add", "replay"]
 
 
 def parse_number(text: str | int) -> int:

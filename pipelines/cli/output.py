@@ -182,8 +182,8 @@ def print_error(text: str, error: BaseException) -> None:
     if _SETTINGS.progress != "json":
         typer.echo(visible(text), err=True)
         return
-    parts = dict.fromkeys(("expected", "found", "where", "hint"))
     if isinstance(error, PipelineError):
-        parts = {name: getattr(error, name) for name in parts}
-    message = error.message if isinstance(error, PipelineError) else text
-    print_event("error", message=message, **parts, exit_code=exit_code_of(error))
+        print_event("error", **error.to_json())
+        return
+    parts = dict.fromkeys(("expected", "found", "where", "hint"))
+    print_event("error", message=text, **parts, exit_code=exit_code_of(error))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import faulthandler
+import re
+import shlex
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from pipelines.errors import (
     INTERRUPTED_EXIT_CODE,
     TERMINATED_EXIT_CODE,
     ConfigError,
+    PipelineError,
     exit_code_of,
 )
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from pipelines.config import BuildConfig
 
 
+_COMMAND: Final = re.compile(r"(\bbeam-bpe \w+) CONFIG\b")
 _KEPT: Final = "Finished work is kept: run the same command again to continue."
 
 
@@ -80,13 +84,20 @@ def leave_at_once() -> Iterator[None]:
 
 
 @contextmanager
-def report_errors(debug: bool) -> Iterator[None]:
-    """Turn errors into a message on stderr and an exit code, and note an orderly end."""
+def report_errors(debug: bool, config: Sequence[str] = ()) -> Iterator[None]:
+    """Turn errors into a message on stderr and an exit code, and note an orderly end.
+
+    Args:
+        debug: True to show the traceback of an error, too.
+        config: Words of the command line that stand for CONFIG in the commands of messages.
+    """
     try:
         yield
     except BpeError as error:
         if debug:
             traceback.print_exc()
+        if isinstance(error, PipelineError) and error.hint is not None and config:
+            error.hint = _COMMAND.sub(rf"\1 {_literal(shlex.join(config))}", error.hint)
         print_error(f"error: {error}", error)
         raise typer.Exit(exit_code_of(error)) from None
     except KeyboardInterrupt as error:
@@ -102,3 +113,8 @@ def report_errors(debug: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
     finally:
         supervisor.note_orderly_end()
+
+
+def _literal(text: str) -> str:
+    """Return a text as a template of `re.sub` that stands for itself."""
+    return text.replace("\\", r"\\")

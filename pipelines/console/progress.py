@@ -59,7 +59,7 @@ class _Work:
     Attributes:
         label: Name of the work, such as "counting".
         total: Number of steps.
-        planned: Bytes of the tasks, as they were planned, or 0 if the steps are no tasks.
+        planned: Planned bytes of the tasks, or 0 if the steps are not tasks.
         earlier: Number of tasks that an earlier command finished.
         shards: Number of shards of counts that are merged after the last task.
         local: True if all workers are known to report, so that no report means no work.

@@ -165,6 +165,6 @@ def _write_samples(
 
 
 def _binary(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
-    """Return an array of bytes, of which value i is data[offsets[i]:offsets[i + 1]]."""
+    """Return an array of bytes whose value i is data[offsets[i]:offsets[i + 1]]."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)

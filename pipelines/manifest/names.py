@@ -10,14 +10,18 @@ from typing import Final
 MANIFEST: Final = "manifest.json"
 RUN: Final = "run.json"
 PLAN: Final = "_plan.json"
+# The effective configuration, at the root of an output.
+CONFIGURATION: Final = "configuration.json"
 
 # The generation that a dataset begins with; those that follow are add001, add002, ….
 BASE: Final = "base"
 
 TOKEN_FILE: Final = re.compile(r"(train|validation)-(add\d{3,}-)?\d{5,}-of-\d{5,}\.parquet")
 STATISTICS_FILE: Final = re.compile(r"statistics(-add\d{3,})?\.parquet")
-# Sorted runs are scratch: a directory of each count, or of each pipeline, below this one has them.
+# Scratch, in a directory for each plan below these: sorted runs and commits of counting, and
+# entries of encoded tasks.
 RUNS: Final = "_runs"
+ENTRIES: Final = "_tasks"
 RUN_FILE: Final = re.compile(r"run-[0-9a-f]{32}\.bin")
 # What workers note until a stage is finished, by paths below counts/_runs and tokens/_tasks.
 _PLAN: Final = r"[0-9a-f]{32}"
@@ -26,6 +30,7 @@ RUN_FILES: Final = (
     rf"{_PLAN}/({RUN_FILE.pattern}|{COMMIT_FILE.pattern}|"
     r"shard-\d{5,}-of-\d{5,}\.parquet\.json)"
 )
+ENTRY_FILE: Final = re.compile(r"\d{5,}-of-\d{5,}\.json")
 ENTRY_FILES: Final = rf"{_PLAN}/\d{{5,}}-of-\d{{5,}}\.(json|(statistics|taken|carried)\.parquet)"
 
 REJECT_FILE: Final = re.compile(r"(add\d{3,}-)?\d{5,}-of-\d{5,}\.parquet")

@@ -186,7 +186,7 @@ def parse_sealed(model: type[_R], data: bytes) -> _R:
 
 
 def fits(form: type[Record]) -> AfterValidator:
-    """Return a validator for objects that stay dicts, of which code uses the keys of a model."""
+    """Return a validator for objects that stay dicts, but must have the keys of a model."""
 
     def check(value: dict[str, Any]) -> dict[str, Any]:
         try:

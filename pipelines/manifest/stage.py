@@ -17,16 +17,18 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, Final, Generic, Self, TypeVar
 
 import pyarrow as pa
 from pydantic import ValidationError
 
+from bpe_core.formats import TOKENIZER_FILES
 from bpe_core.short_repr import short_repr
 from pipelines.config.fingerprints import Difference, differences, fingerprint
 from pipelines.config.values import is_url
+from pipelines.console.units import format_bytes
 from pipelines.errors import (
     DamagedOutputError,
     DifferentConfigurationError,
@@ -36,6 +38,7 @@ from pipelines.errors import (
     shortened,
 )
 from pipelines.manifest import generations
+from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.models import (
     FORMAT_VERSION,
     CountsManifest,
@@ -45,8 +48,18 @@ from pipelines.manifest.models import (
     TokenizerManifest,
     TokensManifest,
 )
-from pipelines.manifest.names import MANIFEST, PLAN, RUN, STATISTICS_FILE
-from pipelines.manifest.records import first_problem, load_json, sealed
+from pipelines.manifest.names import (
+    COMMIT_FILE,
+    ENTRIES,
+    ENTRY_FILE,
+    MANIFEST,
+    PLAN,
+    RUN,
+    RUNS,
+    STATISTICS_FILE,
+)
+from pipelines.manifest.notes import CommitNote
+from pipelines.manifest.records import Record, first_problem, load_json, sealed
 from pipelines.manifest.run_record import RunRecord, StagePlan
 from pipelines.storage.directory import Directory
 from pipelines.storage.filesystems import split_chain
@@ -63,6 +76,7 @@ _MARKERS: Final = frozenset({"format", "configuration", "inputs"})
 _DISCARDED: Final[Mapping[str, Any]] = {}  # the plan of a stage whose files were discarded
 
 _M = TypeVar("_M", bound=Manifest)
+_R = TypeVar("_R", bound=Record)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,13 +162,51 @@ def find_finished_manifest(
         _check_present(stage, directory, manifest, command)
         return manifest
     plan = load_plan(stage, directory, command=command)
-    if plan is not None:
+    if plan is not None and is_bound(stage, directory, identity):
         _check_same(stage, directory, plan, identity, may_grow=False, command=command)
-    elif PLAN not in directory.sizes():
+    elif plan is None and PLAN not in directory.sizes():
         there = sorted(n for n in directory.sizes() if not n.startswith((".", "_")))
         if there:
             raise _unrecorded_files(stage, directory, there, command)
     return None
+
+
+def is_bound(stage: Stage[_M], directory: Directory, identity: Identity) -> bool:
+    """Return True if an unfinished stage can only go on with the identity that it began with.
+
+    A stage that has finished nothing may begin again with any other.
+    """
+    plan = load_plan(stage, directory)
+    if plan is None:
+        return False
+    if not isinstance(plan, StagePlan) or has_finished_work(stage, directory):
+        return True
+    return not _differs(directory, plan, identity)
+
+
+def has_finished_work(stage: Stage[Any], directory: Directory) -> bool:
+    """Return True if a stage without a manifest has work that will not be repeated.
+
+    Tasks all of whose documents were rejected or empty do not count, so that a wrong field or
+    compression can simply be corrected.
+    """
+    if stage == COUNT:
+        commits = _load_notes(directory / RUNS, COMMIT_FILE, CommitNote)
+        return any(totals.documents for commit in commits for totals in commit.sources)
+    if stage == ENCODE:
+        entries = _load_notes(directory / ENTRIES, ENTRY_FILE, TaskEntry)
+        return any(entry.totals.documents for entry in entries)
+    return stage == TRAIN and not TOKENIZER_FILES.isdisjoint(directory.sizes())
+
+
+def _load_notes(scratch: Directory, ours: re.Pattern[str], model: type[_R]) -> Iterator[_R]:
+    """Yield the notes of workers below a directory."""
+    for path in scratch.paths_below() if scratch.exists() else ():
+        plan_id, _, name = path.rpartition("/")
+        if ours.fullmatch(name):
+            note = model.load_file(scratch / plan_id, name)
+            if note is not None:
+                yield note
 
 
 def load_manifest(
@@ -297,7 +349,7 @@ def read_limits(output: Directory) -> dict[str, Any]:
     """Return where the limits of sources end, as the stages of an output have recorded it."""
     limits: dict[str, Any] = {}
     for stage in (COUNT, ENCODE):
-        for found in _intact_records(stage, output / stage.directory):
+        for found in _binding_records(stage, output / stage.directory):
             limits.update(found.limits)
     return limits
 
@@ -319,13 +371,13 @@ def read_commits(
     commits: dict[str, str] = {}
     stages: tuple[Stage[Any], ...] = (COUNT, ENCODE)
     for stage in (stage for stage in stages if stage not in redone):
-        for found in _intact_records(stage, output / stage.directory):
+        for found in _binding_records(stage, output / stage.directory):
             commits.update(found.commits)
     return commits
 
 
 def read_task_rule(output: Directory, redone: Collection[Stage[Any]] = ()) -> TaskRule:
-    """Return the rule by which an unfinished stage has cut its files; the newest if there is none.
+    """Return the rule by which an unfinished stage cut its files; without such a stage, the newest.
 
     Args:
         output: output of the build.
@@ -345,11 +397,21 @@ def read_number_of_shards(output: Directory) -> int | None:
     stages: tuple[Stage[Any], ...] = (COUNT, TRAIN)
     for stage in stages:
         with suppress(PipelineError):
-            found = load_declaration(stage, output / stage.directory)
+            directory = output / stage.directory
+            found = load_declaration(stage, directory)
+            if isinstance(found, StagePlan) and not has_finished_work(stage, directory):
+                continue
             counts = {} if found is None else found.configuration.get("counts", {})
             if isinstance(counts.get("shards"), int):
                 return int(counts["shards"])
     return None
+
+
+def _binding_records(stage: Stage[Any], directory: Directory) -> Iterator[StagePlan | RunRecord]:
+    """Yield the records of a stage, but not of one that has finished nothing."""
+    for found in _intact_records(stage, directory):
+        if not isinstance(found, StagePlan) or has_finished_work(stage, directory):
+            yield found
 
 
 def _intact_records(stage: Stage[Any], directory: Directory) -> Iterator[StagePlan | RunRecord]:
@@ -521,11 +583,11 @@ def _unrecorded_files(
     if not ours:
         return _foreign_files(directory, names)
     return OutputError(
-        "The output directory has files of a build, and nothing says of which.",
+        "The output directory has files of a build that left no record.",
         expected=f"{MANIFEST}, or {PLAN} of a build that was interrupted",
         found=", ".join(ours[:_FILES_SHOWN]),
         where=directory.url,
-        hint=f"Restore {MANIFEST}, or redo this stage: {_restart_commands(stage, command)}.",
+        hint=f"Restore {MANIFEST}, or {_how_to_redo(stage, directory, command)}.",
     )
 
 
@@ -547,7 +609,7 @@ def _invalid_record(
         problem: the first problem of the record.
         command: command that the user ran, or None.
     """
-    redo = f"redo this stage: {_restart_commands(stage, command)}."
+    redo = f"{_how_to_redo(stage, directory, command)}."
     try:
         value = load_json(data)
     except ValueError:
@@ -616,7 +678,7 @@ def _check_present(
             expected=f"{len(listed)} files with the sizes in {MANIFEST}",
             found=f"{len(wrong)} missing or of another size: " + ", ".join(wrong[:_FILES_SHOWN]),
             where=directory.url,
-            hint=f"Restore them, or redo this stage: {_restart_commands(stage, command)}.",
+            hint=f"Restore them, or {_how_to_redo(stage, directory, command)}.",
         )
 
 
@@ -654,7 +716,15 @@ def _check_same(
         hint=_choices_after_adding(directory)
         if added and not configuration and not changed and stage == COUNT
         else "Choose another output, go back to the old configuration and restore the inputs, or "
-        f"redo this stage: {_restart_commands(stage, command)}.",
+        f"{_how_to_redo(stage, directory, command)}.",
+    )
+
+
+def _differs(directory: Directory, found: StagePlan, identity: Identity) -> bool:
+    return bool(
+        found.inputs.keys() != identity.inputs.keys()
+        or _changed_configuration(found, identity.configuration)
+        or any(_changed_inputs(directory, found, identity))
     )
 
 
@@ -709,38 +779,72 @@ def _changed_inputs(
             )
 
 
-def _choices_after_adding(counts: Directory) -> str:
-    tokenizer = f"{counts.url.removesuffix(COUNT.directory)}{TRAIN.directory}"
-    return (
-        "Files were added, and the tokenizer is of the others. Choose:\n"
-        "    to encode the added files alone, with the tokenizer that is there:\n"
-        f"      `beam-bpe encode CONFIG --set tokenizer.path={tokenizer}`;\n"
-        "    to count and train with them: `beam-bpe count CONFIG --restart`, then `beam-bpe train "
-        "CONFIG --restart`;\n"
-        "      if the tokenizer has the same ids then, `beam-bpe encode CONFIG` encodes the added "
-        "files alone;\n"
-        "    to start again and encode everything: `beam-bpe build CONFIG --restart`."
-    )
-
-
 def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
     """Return the locations that cannot contain credentials."""
-    return {label: url for label, url in locations.items() if not _may_hold_credentials(url)}
+    return {label: url for label, url in locations.items() if not may_contain_credentials(url)}
 
 
-def _may_hold_credentials(url: str) -> bool:
+def may_contain_credentials(url: str) -> bool:
+    """Return True for URLs with a query or a user."""
     storage = split_chain(url)[-1]  # that of an archive, whose files have any names
     if is_repository(storage):  # @ is before the revision
         return False
     return is_url(storage) and ("?" in storage or "@" in storage)
 
 
-def _restart_commands(stage: Stage[Any], command: str | None) -> str:
-    """Return the commands that make a stage again, and those after it up to a command."""
-    names = [stage.name for stage in STAGES]
-    if stage == IMPORT:  # a part of encoding
-        stage = ENCODE
-    first = names.index(stage.name)
-    last = names.index(command) if command in names else first
-    again = ["build"] if command == "build" else names[first : max(first, last) + 1]
-    return ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in again)
+def _choices_after_adding(counts: Directory) -> str:
+    return (
+        "Files were added, and the tokenizer is of the others. Choose:\n"
+        "    to encode the added files alone, with the tokenizer that is there: "
+        "`beam-bpe add CONFIG`;\n"
+        "    to count and train with them: `beam-bpe count CONFIG --restart`, then `beam-bpe train "
+        "CONFIG --restart`;\n"
+        "      if the tokenizer has the same ids then, `beam-bpe encode CONFIG` encodes the added "
+        "files alone;\n"
+        f"    to start again and encode everything{_removal(counts, STAGES)}: "
+        "`beam-bpe build CONFIG --restart`."
+    )
+
+
+def _how_to_redo(stage: Stage[Any], directory: Directory, command: str | None) -> str:
+    """Return the smallest commands that make a stage and those after it again.
+
+    Args:
+        stage: the stage; an import is a part of encoding.
+        directory: its directory.
+        command: command that the user ran, or None for that of the stage.
+    """
+    names = [known.name for known in STAGES]
+    first = names.index(ENCODE.name if stage == IMPORT else stage.name)
+    reached = ENCODE.name if command in ("build", "add") else command
+    last = names.index(reached) if reached in names else first
+    redone = STAGES[first : max(first, last) + 1]
+    if command == "build" and first == 0:
+        commands = ["build CONFIG --restart"]
+    else:
+        commands = [f"{redone[0].name} CONFIG --restart"]
+        for later in redone[1:]:
+            made = (_output_of(directory) / later.directory).sizes()
+            commands.append(f"{later.name} CONFIG" + " --restart" * bool(made))
+    kept = ["the counts", "the counts and the tokenizer"][first - 1] if first else ""
+    there = first > 0 and (_output_of(directory) / COUNT.directory).exists()
+    return (
+        f"redo this stage{f' and keep {kept}' if there else ''}: "
+        + ", then ".join(f"`beam-bpe {each}`" for each in commands)
+        + _removal(directory, redone)
+    )
+
+
+def _removal(directory: Directory, stages: Sequence[Stage[Any]]) -> str:
+    """Return the directories of stages with their sizes, as what will be removed; or nothing."""
+    sizes = {
+        stage.directory: sum((_output_of(directory) / stage.directory).sizes().values())
+        for stage in stages
+    }
+    removed = [f"{name}/, {format_bytes(size)}" for name, size in sizes.items() if size]
+    return f" (removes {'; '.join(removed)})" if removed else ""
+
+
+def _output_of(directory: Directory) -> Directory:
+    """Return the output that a stage's directory is in."""
+    return replace(directory, url=directory.url.rpartition("/")[0])

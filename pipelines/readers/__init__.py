@@ -119,7 +119,7 @@ def _open_reader(
 
 
 def _find_rest(file: InputFile, byte_range: Range, options: ReadOptions) -> tuple[int, int]:
-    """Return the offset and known length of a range of which nothing could be read."""
+    """Return the offset and known length of an unreadable range."""
     if options.format in COLUMN_FORMATS or file.compression is not None:
         return 0, 0
     return byte_range.start, byte_range.end - byte_range.start

@@ -511,6 +511,7 @@ class BatchMaker:
                 self._specials.uncut,
                 self._normalizer,
                 self._scanner,
+                self._options.after_special,
             )
             if cut is not None:
                 return text, left, cut

@@ -32,6 +32,8 @@ def hash_cutting_rules(
     token_flags: TokenFlags,
     normalizer: str | None,
     normalize_quotes: bool,
+    *,
+    after_special: bool = True,
 ) -> str:
     """Return the rules for cutting long documents as text: a hash for each attribute.
 
@@ -48,6 +50,7 @@ def hash_cutting_rules(
         "token_flags": token_flags,
         "normalizer": normalizer,
         "normalize_quotes": normalize_quotes,
+        "after_special": after_special,
     }
     return " ".join(
         f"{name}:{xxhash.xxh3_64_hexdigest(json.dumps(value).encode())}"
@@ -91,6 +94,7 @@ class ReadOptions:
             documents are read completely.
         pattern: split pattern, which defines where they may be cut.
         splitter: what defines it instead of the pattern, for a tokenizer whose vocabulary does.
+        after_special: documents may be cut between a special token and what follows it.
         normalizer, normalize_quotes: normalization that follows; documents are cut only where the
             normalized text can be cut too.
         cutting: identity of these cutting rules, from `hash_cutting_rules`.
@@ -120,6 +124,7 @@ class ReadOptions:
     cut: bool = True
     pattern: str = "gpt2"
     splitter: Splitter | None = None
+    after_special: bool = True
     normalizer: str | None = None
     normalize_quotes: bool = False
     cutting: str = ""

@@ -121,6 +121,7 @@ def source_readings(
     normalizer: str | None = None,
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
+    after_special: bool = True,
     kept: pa.Schema | None = None,
     expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
@@ -133,7 +134,9 @@ def source_readings(
     resolved = resolve_pattern(pattern)
     splits = resolved.regex if splitter is None else pickle.dumps(splitter).hex()
     flags = tuple((text, tuple(sorted(names))) for text, names in (token_flags or {}).items())
-    cutting = hash_cutting_rules(splits, special_tokens, flags, normalizer, normalize_quotes)
+    cutting = hash_cutting_rules(
+        splits, special_tokens, flags, normalizer, normalize_quotes, after_special=after_special
+    )
     return tuple(
         SourceReading(
             options=ReadOptions(
@@ -156,6 +159,7 @@ def source_readings(
                 cut=resolved.has_safe_cuts if splitter is None else splitter.has_cuts,
                 pattern=pattern,
                 splitter=splitter,
+                after_special=after_special,
                 normalizer=normalizer,
                 normalize_quotes=normalize_quotes,
                 cutting=cutting,

@@ -85,7 +85,7 @@ def find_remote_workers(asked: Mapping[str, Any], default: str = "DOCKER") -> st
 
 
 def find_local_workers(asked: Mapping[str, Any], default: str = "DOCKER") -> str | None:
-    """Return the option because of which the work is done in this process, or None."""
+    """Return the option that keeps the work in this process, or None."""
     if asked["job_endpoint"] == "embed":
         return "job_endpoint embed, which runs in the launcher"
     if _kind_of_workers(asked, default) == "LOOPBACK":

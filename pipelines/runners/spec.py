@@ -30,9 +30,9 @@ class RunnerSpec:
         decides_workers: True if it has no option for the number of workers.
         workers: Returns the number of workers with these options, or None if the engine decides.
         make: Makes the runner.
-        in_launcher: Returns the option because of which a job ends with the launcher, or None.
+        in_launcher: Returns the option that makes a job end with the launcher, or None.
         detach: Sets options for a job that continues without the launcher.
-        job_of: Returns the id of such a job, and where to watch it; None if there are no such jobs.
+        job_of: Returns the id of such a job and the page to watch it; None without such jobs.
         cancel: Cancels the job of a result, which would otherwise continue without the launcher.
     """
 

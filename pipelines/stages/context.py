@@ -38,7 +38,7 @@ class BuildContext:
         output: Directories of the output, guarded by the lock.
         lock: Lock of the output.
         report: Collects the summary.
-        command: "count", "train", "encode", "build" or "replay".
+        command: "count", "train", "encode", "build", "add" or "replay".
         beam_args: Beam options, which override those of the configuration.
         no_wait: Submit the first required pipeline, and end.
         repaired: Paths or URLs of repaired files for a replay.
@@ -97,6 +97,8 @@ class BuildContext:
         """Return the names of the stages that the command runs, in order."""
         if self.command in ("count", "replay"):
             return (self.command,)
+        if self.command == "add":
+            return ("encode",)
         if self.command == "train":
             return ("count", "train")
         imports = () if self.output.imported is None else ("import",)

@@ -37,7 +37,7 @@ def count(context: BuildContext) -> CountsManifest:
     """Count the pre-tokens unless this is already done. Return the manifest."""
     inputs, output = context.inputs, context.output
     identity = Identity.of(counts_configuration(context.config, inputs.shards), inputs.listed)
-    manifest = find_finished(context, COUNT, identity)
+    manifest = find_finished(context, COUNT, identity, discard_counts)
     if manifest is None:
         limits = inputs.limits
         started = time.monotonic()

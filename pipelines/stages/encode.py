@@ -15,7 +15,7 @@ from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
 from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.models import TokensManifest
-from pipelines.manifest.names import BASE, ENTRY_FILES
+from pipelines.manifest.names import BASE, ENTRIES, ENTRY_FILES
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
@@ -29,6 +29,7 @@ from pipelines.manifest.stage import (
 from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
+from pipelines.stages.growth import reuse_tokenizer
 from pipelines.stages.imports import import_tokenizer
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import (
@@ -54,18 +55,23 @@ from pipelines.tasks.plan import BY_STORED_BYTES, Plan
 from pipelines.tokenizers.files import Model, counts_fingerprint
 from pipelines.writing.content import tokens_content, write_merged_statistics
 from pipelines.writing.encoder import keep_tokenizer
-from pipelines.writing.jobs import ENTRIES, EncodeJob
+from pipelines.writing.jobs import EncodeJob
 from pipelines.writing.tasks import finished_entries
 
 
 def encode(context: BuildContext) -> None:
     """Encode the files that are not encoded yet. Train the tokenizer first if necessary."""
     config, inputs, output = context.config, context.inputs, context.output
-    trained = train(context) if config.tokenizer.path is None else None
-    model = import_tokenizer(context) if trained is None else load_model(output.encoder)
+    trained = None
+    if config.tokenizer.path is not None:
+        model = import_tokenizer(context)
+    else:
+        if not reuse_tokenizer(context):
+            trained = train(context)
+        model = load_model(output.encoder)
     check_affixes(config.encode, model)
     identity = Identity.of(encode_configuration(config, model), inputs.listed)
-    manifest = find_finished(context, ENCODE, identity)
+    manifest = find_finished(context, ENCODE, identity, discard_tokens)
     if manifest is None:
         limits = inputs.limits
         started = time.monotonic()

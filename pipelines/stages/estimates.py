@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -91,6 +91,10 @@ class Estimate:
     memory: Mapping[str, int] = field(default_factory=dict)
     workers: int | None = None
     tasks: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as JSON values, with the seconds until the end and core hours."""
+        return {**asdict(self), "elapsed": self.elapsed, "core_hours": self.core_hours}
 
     @property
     def tasks_per_worker(self) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any
 import xxhash
 
 from bpe_core.formats import TOKENIZER_FILES
+from bpe_core.formats.outline import Outline
 from pipelines.errors import DamagedOutputError
 from pipelines.manifest.models import ImportedManifest
 from pipelines.manifest.stage import (
@@ -45,10 +46,22 @@ def load_encoder(output: Output) -> Model:
         ConfigError: The tokenizer is missing.
         InputError: it cannot be read.
     """
+    return load_model(output.encoder) if _has_encoder(output) else output.published
+
+
+def outline_encoder(output: Output) -> Model | Outline:
+    """Return the tokenizer that encodes, or its outline if it has yet to be imported.
+
+    Raises:
+        ConfigError: The tokenizer is missing.
+        InputError: it cannot be read.
+    """
+    return load_model(output.encoder) if _has_encoder(output) else output.outline
+
+
+def _has_encoder(output: Output) -> bool:
     source = output.imported
-    if source is None or _find_imported(output, source) is not None:
-        return load_model(output.encoder)
-    return output.published
+    return source is None or _find_imported(output, source) is not None
 
 
 def import_tokenizer(context: BuildContext) -> Model:
@@ -60,14 +73,14 @@ def import_tokenizer(context: BuildContext) -> Model:
     found = _find_imported(output, source)
     if found is not None:
         identity = Identity(configuration=found.configuration, inputs={}, marks={})
-        if find_finished(context, IMPORT, identity) is not None:
+        if find_finished(context, IMPORT, identity, discard_imported) is not None:
             return load_model(output.encoder)
     started = time.monotonic()
     read = _read(source)
     _check_fits(context, read.model)
     configuration = _configuration(source, read)
     identity = Identity(configuration=configuration, inputs={}, marks={})
-    if find_finished(context, IMPORT, identity) is None:
+    if find_finished(context, IMPORT, identity, discard_imported) is None:
         begin_stage(output.tokenizer, identity)
         imported_from = _describe(read)
         files, not_written = save_tokenizer(

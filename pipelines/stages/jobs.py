@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bpe_core.formats.outline import Outline
 from pipelines.accounting import sum_hashes
 from pipelines.config import BuildConfig
 from pipelines.config.build import EncodeConfig
@@ -159,7 +160,7 @@ def load_model(encoder: Directory) -> Model:
         raise missing_tokenizer(encoder, f"tokenizer.path: {encoder.url}") from None
 
 
-def choose_id_type(encode: EncodeConfig, model: Model) -> str:
+def choose_id_type(encode: EncodeConfig, model: Model | Outline) -> str:
     """Return the configured type of ids or, for "auto", the smallest that fits a tokenizer.
 
     Raises:

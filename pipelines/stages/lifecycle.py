@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pipelines.console import progress
 from pipelines.manifest.models import Manifest
+from pipelines.manifest.names import PLAN
 from pipelines.manifest.stage import (
     Identity,
     Stage,
     find_finished_manifest,
     finish_stage,
+    is_bound,
     remove_remains,
 )
 from pipelines.metrics import Measured
+from pipelines.stages.configuration_record import write_configuration
 from pipelines.stages.context import BuildContext
+from pipelines.stages.output import Output
 from pipelines.stages.summary import StageSummary
+from pipelines.storage.locks import OutputLock
 
 _M = TypeVar("_M", bound=Manifest)
 
@@ -40,8 +45,21 @@ class StageResult:
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find_finished(context: BuildContext, stage: Stage[_M], identity: Identity) -> _M | None:
+def find_finished(
+    context: BuildContext,
+    stage: Stage[_M],
+    identity: Identity,
+    discard: Callable[[Output, OutputLock], Sequence[str]],
+) -> _M | None:
     """Return the manifest of a finished stage, or take the lock and return None.
+
+    What another configuration began is discarded if it has finished nothing.
+
+    Args:
+        context: Context of the command.
+        stage: The stage.
+        identity: Identity of the stage.
+        discard: Function that removes the files of the stage, and returns warnings.
 
     Raises:
         DifferentConfigurationError: The stage has another configuration or other inputs.
@@ -56,6 +74,9 @@ def find_finished(context: BuildContext, stage: Stage[_M], identity: Identity) -
             context.report.add_stage(StageSummary(name=stage.name, state="already finished"))
             return manifest
         context.lock.acquire()
+    if PLAN in directory.sizes() and not is_bound(stage, directory, identity):
+        context.report.add_warnings(discard(context.output, context.lock))
+    write_configuration(context.config, context.output.root)
     progress.start_stage(stage.name)
     return None
 

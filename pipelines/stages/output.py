@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self
 
+from bpe_core.formats.outline import Outline
 from pipelines.config import BuildConfig
 from pipelines.config.values import protocol_of
 from pipelines.manifest import generations
@@ -18,7 +19,7 @@ from pipelines.storage.directory import Directory
 from pipelines.storage.locks import Guard, OutputLock
 from pipelines.storage.parquet import is_of_a_build
 from pipelines.tokenizers.files import Model
-from pipelines.tokenizers.sources import is_published, read_source
+from pipelines.tokenizers.sources import is_published, read_outline, read_source
 
 _FILES_SHOWN: Final = 3
 
@@ -56,10 +57,17 @@ class Output:
 
     @cached_property
     def published(self) -> Model:
-        """The published tokenizer as it is at its source, unchecked, for plans."""
+        """The published tokenizer as it is at its source, unchecked."""
         assert self.imported is not None
         source = self.imported
         return read_source(source.url, storage_options=source.storage_options, compare=False).model
+
+    @cached_property
+    def outline(self) -> Outline:
+        """As much of the published tokenizer as a plan needs."""
+        assert self.imported is not None
+        source = self.imported
+        return read_outline(source.url, source.storage_options)
 
     @property
     def encoder(self) -> Directory:

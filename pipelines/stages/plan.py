@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+from bpe_core.formats.outline import Outline
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import Pattern, Tier, resolve_pattern
 from pipelines.config import BuildConfig
@@ -17,7 +18,7 @@ from pipelines.config.values import UINT16_IDS
 from pipelines.errors import DifferentConfigurationError, OutputError, PipelineError
 from pipelines.manifest import generations
 from pipelines.manifest.models import Manifest, TokensManifest
-from pipelines.manifest.names import BASE, token_file_name
+from pipelines.manifest.names import BASE, MANIFEST, PLAN, token_file_name
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
@@ -29,7 +30,8 @@ from pipelines.manifest.stage import (
     load_manifest,
 )
 from pipelines.stages.estimates import Estimate
-from pipelines.stages.imports import load_encoder
+from pipelines.stages.growth import find_former_training
+from pipelines.stages.imports import load_encoder, outline_encoder
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.output import Output
@@ -59,7 +61,7 @@ def plan_build(
     dataset = None if refusal else load_manifest(ENCODE, output.tokens)
     generation, plan = _plan_generation(inputs, output, dataset)
     files = _list_files(config, plan)
-    encoder = None if config.tokenizer.path is None else load_encoder(output)
+    encoder = None if config.tokenizer.path is None else outline_encoder(output)
     pattern = _find_pattern(config, encoder)
     if dataset is not None and generation == BASE:
         tasks = finished = sum(made.tasks for made in dataset.generations)
@@ -75,7 +77,8 @@ def plan_build(
     probe = Probe()
     if refusal is None and finished < tasks:
         refusal = _find_unwritable(output)
-        probe = probe_input(config, inputs, plan, encoder, workers)
+        model = None if config.tokenizer.path is None else load_encoder(output)
+        probe = probe_input(config, inputs, plan, model, workers)
     return BuildPlan(
         files=files,
         tasks=tasks,
@@ -171,6 +174,9 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
 
     trained = None
     if config.tokenizer.path is None:
+        former = find_former_training(config, inputs, output, command, adds=command == "add")
+        trained = None if former is None else former[1]
+    if config.tokenizer.path is None and trained is None:
         counted = check(COUNT, counts_configuration(config, inputs.shards))
         if command == COUNT.name:
             return
@@ -180,7 +186,9 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         trained = check(TRAIN, {**tokenizer_configuration(config, inputs.shards), "corpus": corpus})
         if command == TRAIN.name:
             return
-    if trained is not None or config.tokenizer.path is not None:
+    if not {MANIFEST, PLAN} & output.tokens.sizes().keys():
+        fingerprint, id_type = "", ""  # nothing was encoded that could differ
+    elif trained is not None or config.tokenizer.path is not None:
         model = load_encoder(output)
         fingerprint, id_type = model.fingerprint, choose_id_type(config.encode, model)
     else:  # the tokenizer is unknown, so use the one in the manifest of the token files
@@ -200,20 +208,20 @@ _TIERS: Final[Mapping[Tier, str]] = {
 }
 
 
-def _find_pattern(config: BuildConfig, encoder: Model | None) -> Pattern | None:
+def _find_pattern(config: BuildConfig, encoder: Model | Outline | None) -> Pattern | None:
     """Return the split pattern of the tokenizer, or None if it has none."""
     if encoder is None:
         return resolve_pattern(config.tokenizer.effective_pattern)
     if isinstance(encoder, TokenizerModel) and encoder.characters is not None:
         return None
-    return resolve_pattern(encoder.pattern)
+    return None if encoder.pattern is None else resolve_pattern(encoder.pattern)
 
 
-def _plan_id_type(config: BuildConfig, encoder: Model | None) -> str:
-    if config.encode.id_type != "auto":
-        return config.encode.id_type
+def _plan_id_type(config: BuildConfig, encoder: Model | Outline | None) -> str:
     if encoder is not None:
         return choose_id_type(config.encode, encoder)
+    if config.encode.id_type != "auto":
+        return config.encode.id_type
     return "uint16" if config.tokenizer.vocab_size <= UINT16_IDS else "uint32"
 
 

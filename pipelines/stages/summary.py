@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from bpe_core.short_repr import format_fields, short_repr
@@ -84,6 +84,17 @@ class BuildPlan:
     estimate: Estimate | None = None
     warnings: tuple[str, ...] = ()
     refusal: PipelineError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as JSON values, with sums."""
+        refusal, estimate = self.refusal, self.estimate
+        return {
+            **asdict(replace(self, refusal=None, estimate=None)),
+            "ranges": self.ranges,
+            "bytes": self.bytes,
+            "estimate": None if estimate is None else estimate.to_json(),
+            "refusal": None if refusal is None else refusal.to_json(),
+        }
 
     @property
     def unread(self) -> int:

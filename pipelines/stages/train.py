@@ -37,7 +37,7 @@ def train(context: BuildContext) -> TokenizerManifest:
     output = context.output
     configuration = training_configuration(context.config, counted)
     identity = Identity.of(configuration, context.inputs.listed)
-    manifest = find_finished(context, TRAIN, identity)
+    manifest = find_finished(context, TRAIN, identity, discard_tokenizer)
     if manifest is None:
         started = time.monotonic()
         begin_stage(output.tokenizer, identity, commits=context.inputs.commits)

@@ -418,6 +418,10 @@ class Directory:
                     filesystem.rmdir(f"{root}/{path}".rstrip("/"))
         return sorted(set(files).difference(removed))
 
+    def paths_below(self) -> list[str]:
+        """Return the relative paths of the files in the directory and below it, sorted."""
+        return sorted(self._below()[0])
+
     @property
     def _has_directories(self) -> bool:
         return OBJECT_STORES.isdisjoint(protocols(self._located[0]))

@@ -280,6 +280,7 @@ def _encodes_equally(a: TokenizerModel, b: TokenizerModel) -> bool:
         and a.specials_in_text == b.specials_in_text
         and (a.normalizer, a.normalize_quotes) == (b.normalizer, b.normalize_quotes)
         and resolve_pattern(a.pattern) == resolve_pattern(b.pattern)
+        and a.space_rules == b.space_rules
     )
 
 

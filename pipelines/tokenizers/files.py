@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
 from bpe_core.errors import FormatError, InvalidTokenizerError
 from bpe_core.model import TokenizerModel
-from bpe_core.vocabulary_cuts import vocabulary_splitter
+from bpe_core.vocabulary_cuts import shows_segments, vocabulary_splitter
 from pipelines.errors import InputError
 from pipelines.storage.directory import Directory
 
@@ -116,15 +116,22 @@ def format_affixes(model: Model) -> str:
 
 def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
-    return {
-        # Whether a part of a document begins a text, and gets a space in front, is not known.
-        "pattern": "none" if getattr(model, "prefix_space", False) else model.pattern,
+    rules = {
+        "pattern": model.pattern,
         "special_tokens": tuple(specials_in_text(model)),
-        "token_flags": {} if isinstance(model, CharBPETokenizer) else model.token_flags,
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
-        "splitter": None if isinstance(model, CharBPETokenizer) else vocabulary_splitter(model),
+    }
+    if isinstance(model, CharBPETokenizer):
+        return rules
+    if not shows_segments(model):
+        return {**rules, "pattern": "none"}
+    return {
+        **rules,
+        "token_flags": model.token_flags,
+        "splitter": vocabulary_splitter(model),
+        "after_special": not model.prefix_space,
     }
 
 

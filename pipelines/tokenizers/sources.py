@@ -22,6 +22,8 @@ from bpe_core.errors import FormatError, InvalidPatternError, InvalidTokenizerEr
 from bpe_core.formats import FormatName, TokenizerFile
 from bpe_core.formats.detection import names_of_tokenizer
 from bpe_core.formats.files import MAX_FILE_BYTES, join, read_bytes
+from bpe_core.formats.outline import Outline
+from bpe_core.formats.outline import read_outline as read_file_outline
 from bpe_core.formats.ranks_config import CONFIG, RanksConfig, read_ranks_config
 from bpe_core.formats.reading import merges_name
 from bpe_core.model import TokenizerModel
@@ -197,6 +199,20 @@ def read_source(
         repository=repository,
         checked=checked,
     )
+
+
+def read_outline(location: str, storage_options: Mapping[str, Any] | None = None) -> Outline:
+    """Read as much of a tokenizer as a plan needs; arguments and errors are those of `read_source`.
+
+    The file is not checked whole.
+    """
+    with _open_locally(location, storage_options or {}) as (local, repository):
+        with input_errors(location):
+            file = formats.find_tokenizer(local)
+        config = _read_config(file, SourceOptions(), location)
+        _check_options(file.format, SourceOptions(), config, location)
+        with input_errors(file.location if repository is None else str(repository)):
+            return read_file_outline(file)
 
 
 @contextmanager

@@ -148,7 +148,7 @@ def decode_stream(tokenizer: Tokenizer, blocks: Iterable[bytes]) -> Iterator[byt
     """Yield the text of ids, which are numbers between white space, commas or brackets.
 
     Raises:
-        UnknownTokenError: Something else stands in the text, or the vocabulary lacks an id.
+        UnknownTokenError: The text contains something else, or the vocabulary lacks an id.
     """
     batches = _parse_ids(blocks)
     if not isinstance(tokenizer, BPETokenizer):

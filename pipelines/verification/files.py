@@ -12,7 +12,7 @@ from bpe_core.errors import BpeError
 from pipelines.errors import to_one_line
 from pipelines.manifest.entries import FileEntry
 from pipelines.manifest.models import MANIFESTS
-from pipelines.manifest.names import MANIFEST, RUN
+from pipelines.manifest.names import CONFIGURATION, MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.storage.remote_files import open_stored
 from pipelines.verification.findings import Findings
@@ -42,7 +42,9 @@ def check_names(output: Directory, manifests: Manifests, findings: Findings) -> 
         for name in (output / directory).other_names():
             if not name.startswith((".", "_")):
                 findings.note(f"{directory}/{name}", "not a file, and not of a build")
-    for name in sorted({*output.sizes(), *output.other_names()} - {*MANIFESTS, "rejects"}):
+    for name in sorted(
+        {*output.sizes(), *output.other_names()} - {*MANIFESTS, "rejects", CONFIGURATION}
+    ):
         if not name.startswith((".", "_")):
             findings.note(name, "not of a build")
 

@@ -8,11 +8,10 @@ from typing import Final
 import pyarrow as pa
 
 from bpe_core.short_repr import short_repr
-from pipelines.manifest.names import BASE
+from pipelines.manifest.names import BASE, ENTRIES
 from pipelines.readers.tasks import SourceReading
 from pipelines.storage.directory import Directory
 
-ENTRIES: Final = "_tasks"
 FORMAT_VERSION: Final = "1"
 
 

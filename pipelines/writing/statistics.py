@@ -104,7 +104,7 @@ class Statistics:
         self.ratios: dict[tuple[str, str | None], NDArray[np.int64]] = {}
         self.longest: list[LongDocument] = []
         self._ids: dict[str, NDArray[np.int64]] = {}
-        # The last document of each split, of which more parts may follow.
+        # The last document of each split; more of its parts may follow.
         self._open: dict[str, _Documents] = {}
 
     def add_rows(
@@ -160,7 +160,7 @@ class Statistics:
         self._open[split] = documents.copy(slice(-1, None))
 
     def finish(self) -> None:
-        """Count the last documents, of which no more rows follow."""
+        """Count the last documents, which are complete now."""
         for split in list(self._open):
             self._close(split)
 

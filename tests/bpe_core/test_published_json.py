@@ -325,6 +325,10 @@ def test_offsets_leave_out_spaces_that_the_text_does_not_have(
             "Whitespace as the first step",
         ),
         (
+            [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel(False), pre_tokenizers.Digits()],
+            "ByteLevel as the last step behind Whitespace",
+        ),
+        (
             [pre_tokenizers.Punctuation("removed"), pre_tokenizers.ByteLevel(False)],
             "drops no text|drops text",
         ),

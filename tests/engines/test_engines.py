@@ -32,7 +32,7 @@ from engine_support import (
     worker_pool,
 )
 
-PROGRESS = r"^(?:\[|reading ).*\n"
+PROGRESS = r"^(?:\[|reading |estimate).*\n"
 EMBED = ("beam.runner=PortableRunner", "--", "--job_endpoint=embed")
 
 

@@ -111,3 +111,7 @@ def test_batches_can_be_shuffled() -> None:
         assert_that(
             texts, equal_to([b"one", "zwölf".encode(), b"3", b"one", b"2", b"long", b"end"])
         )
+
+
+def test_a_batch_with_long_arrays_has_a_short_representation() -> None:
+    assert repr(make_batch([b"a" * 500])).startswith("DocumentBatch(data=<ndarray of 505>")

@@ -11,6 +11,7 @@ import pytest
 from build_support import checksums, states
 
 from pipelines import accounting
+from pipelines.console.units import format_bytes
 from pipelines.errors import DifferentConfigurationError, OutputError
 from pipelines.manifest import stage as manifest
 from pipelines.manifest.models import Manifest
@@ -153,15 +154,45 @@ def test_another_configuration_or_other_inputs_stop_and_show_what_differs(
 ) -> None:
     if state == "begun":
         manifest.begin_stage(directory, IDENTITY)
+        finish_a_task(directory, documents=1)
     else:
         finished(directory)
     before = states(Path(directory.url))
+    stage = COUNT if state == "begun" else STAGE
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, **change))
+        manifest.find_finished_manifest(stage, directory, replace(IDENTITY, **change))
     assert shown in str(error.value)
     assert directory.url in str(error.value)
     assert "--restart" in str(error.value)
     assert states(Path(directory.url)) == before
+
+
+def finish_a_task(directory: Directory, documents: int) -> None:
+    totals = {**TOTALS, "documents": documents, "bad_files": [], "reasons": {}}
+    note = {
+        "plan_id": "0" * 32,
+        "tasks": {"0": "0" * 32},
+        "runs": [],
+        "sources": [{key: totals[key] for key in (*NUMBERS, "hash_sum", "bad_files", "reasons")}],
+        "long_pretokens": 0,
+        "fingerprint": "0" * 32,
+    }
+    scratch = directory / "_runs" / ("0" * 32)
+    scratch.create()
+    scratch.write_json(f"commit-{'0' * 32}.json", note)
+
+
+@pytest.mark.parametrize("tasks", [0, 1])
+def test_a_stage_that_has_finished_no_document_may_begin_again_otherwise(
+    tasks: int, directory: Directory
+) -> None:
+    manifest.begin_stage(directory, IDENTITY)
+    for _ in range(tasks):
+        finish_a_task(directory, documents=0)
+    other = replace(IDENTITY, configuration={"a": {"b": 2}})
+    assert manifest.find_finished_manifest(COUNT, directory, other) is None
+    assert manifest.is_bound(COUNT, directory, IDENTITY)
+    assert not manifest.is_bound(COUNT, directory, other)
 
 
 def test_an_output_of_another_version_is_left_alone(directory: Directory) -> None:
@@ -324,23 +355,39 @@ def test_an_interrupted_discard_still_says_what_the_rest_is_of(
 
 
 @pytest.mark.parametrize(
-    ("stage", "command", "mending"),
+    ("stage", "command", "advice"),
     [
-        (COUNT, "build", ["build"]),
-        (ENCODE, "build", ["build"]),
-        (COUNT, "count", ["count"]),
-        (COUNT, "train", ["count", "train"]),
-        (TRAIN, "encode", ["train", "encode"]),
-        (ENCODE, "encode", ["encode"]),
-        (ENCODE, None, ["encode"]),
+        (COUNT, "build", "redo this stage: `build CONFIG --restart` (removes counts/,"),
+        (COUNT, "count", "redo this stage: `count CONFIG --restart` (removes counts/,"),
+        (COUNT, "train", "`count CONFIG --restart`, then `train CONFIG` (removes counts/,"),
+        (TRAIN, "encode", "stage: `train CONFIG --restart`, then `encode CONFIG` (removes tok"),
+        (ENCODE, "build", "redo this stage: `encode CONFIG --restart` (removes tokens/,"),
+        (ENCODE, "add", "redo this stage: `encode CONFIG --restart` (removes tokens/,"),
+        (ENCODE, "encode", "redo this stage: `encode CONFIG --restart` (removes tokens/,"),
+        (ENCODE, None, "redo this stage: `encode CONFIG --restart` (removes tokens/,"),
     ],
 )
 def test_a_refusal_names_the_commands_that_mend_it(
-    stage: Stage[Any], command: str | None, mending: list[str], directory: Directory
+    stage: Stage[Any], command: str | None, advice: str, tmp_path: Path
 ) -> None:
+    directory = Directory(url=str(tmp_path / stage.directory))
     finished(directory, stage=stage)
     other = replace(IDENTITY, configuration={})
     with pytest.raises(DifferentConfigurationError) as error:
         manifest.find_finished_manifest(stage, directory, other, command=command)
-    named = ", then ".join(f"`beam-bpe {name} CONFIG --restart`" for name in mending)
-    assert str(error.value).endswith(f"redo this stage: {named}.")
+    assert advice in str(error.value).replace("beam-bpe ", "")
+
+
+def test_a_refusal_names_what_is_kept_and_how_much_is_removed(tmp_path: Path) -> None:
+    output = Directory(url=str(tmp_path))
+    for stage in (COUNT, TRAIN, ENCODE):
+        finished(output / stage.directory, stage=stage)
+    sizes = [sum((output / s.directory).sizes().values()) for s in (TRAIN, ENCODE)]
+    other = replace(IDENTITY, configuration={})
+    with pytest.raises(DifferentConfigurationError) as error:
+        manifest.find_finished_manifest(TRAIN, output / "tokenizer", other, command="build")
+    assert str(error.value).endswith(
+        "redo this stage and keep the counts: `beam-bpe train CONFIG --restart`, then `beam-bpe "
+        f"encode CONFIG --restart` (removes tokenizer/, {format_bytes(sizes[0])}; tokens/, "
+        f"{format_bytes(sizes[1])})."
+    )

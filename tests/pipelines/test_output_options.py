@@ -117,6 +117,20 @@ def test_a_summary_as_json(built: tuple[Path, dict[str, Any]]) -> None:
     check_keys(summary["stages"][0], "each of `stages`")
 
 
+def test_a_plan_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    plan = json.loads(beam_bpe("plan", config, "--json").stdout)
+    check_keys(plan, "`plan`")
+    check_keys(plan["files"][0], "each of `files`")
+    check_keys(plan["estimate"], "`estimate`, or null")
+    assert (plan["tasks"], plan["refusal"], plan["estimate"]["documents"]) == (1, None, 12)
+    given = ["--set", f"output={built[0]}", "--set", "counts.shards=2"]
+    done = beam_bpe("plan", config, "--json", *given)
+    plan = json.loads(done.stdout)
+    check_keys(plan["refusal"], "`refusal`, or null")
+    assert (done.returncode, plan["refusal"]["exit_code"]) == (3, 3)
+
+
 def test_a_verification_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     output, _ = built
     done = beam_bpe("verify", output, "--json")

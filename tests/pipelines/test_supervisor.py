@@ -277,6 +277,21 @@ def test_a_second_signal_kills_a_child_that_does_not_listen(supervised) -> None:
     assert run.child_is_gone()
 
 
+def test_a_second_ctrl_c_ends_a_busy_child_at_once_and_says_so(
+    supervised, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = supervised("""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        time.sleep(60)
+    """)
+    for _ in range(2):
+        time.sleep(0.3)
+        os.killpg(run.process.pid, signal.SIGINT)
+    assert run.process.wait(PATIENCE_SECONDS) == 130
+    assert run.child_is_gone()
+    assert capfd.readouterr().err == "Interrupted at once; finished work is kept.\n"
+
+
 def test_the_child_ends_when_the_parent_is_killed(supervised) -> None:
     run = supervised("time.sleep(60)")
     run.process.kill()

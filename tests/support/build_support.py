@@ -74,7 +74,9 @@ def config_for(directory: Path, **sections: Any) -> BuildConfig:
     return BuildConfig.model_validate(values)
 
 
-def checksums(directory: Path, *, but: Sequence[str] = ("run.json",)) -> dict[str, str]:
+def checksums(
+    directory: Path, *, but: Sequence[str] = ("run.json", "configuration.json")
+) -> dict[str, str]:
     """Return the SHA-256 of every file below the directory, by its relative path."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()

@@ -151,9 +151,10 @@ void add_document_sums_of(const Int64s& tokens, const Int64s& bytes, Int64s& len
 
 std::optional<int64_t> safe_cut_of(const py::buffer& buffer, bool at_end, size_t limit,
                                    const SpecialSet& specials, const Normalizer* normalizer,
-                                   const PatternArgument& pattern) {
+                                   const PatternArgument& pattern, bool after_special) {
   const BytesView text(buffer);
   CutRule rule;
+  rule.after_special = after_special;
   if (const auto* const name = std::get_if<std::string>(&pattern)) {
     rule.before_white_space =
         pattern_from_name(name->substr(0, name->find('/'))) == Pattern::whitespace_words;
@@ -237,7 +238,8 @@ void bind_documents(py::module_& m) {
       "cut_lookahead", [](const SpecialSet& specials) { return cut_lookahead(specials.matcher()); },
       "specials"_a);
   m.def("safe_cut", &safe_cut_of, "text"_a, "at_end"_a, "limit"_a, "specials"_a,
-        "normalizer"_a = py::none(), "pattern"_a = PatternArgument("gpt2"));
+        "normalizer"_a = py::none(), "pattern"_a = PatternArgument("gpt2"),
+        "after_special"_a = true);
 
   m.def("add_id_counts", &add_id_counts_of<uint16_t>, "ids"_a.noconvert(), "counts"_a.noconvert());
   m.def("add_id_counts", &add_id_counts_of<uint32_t>, "ids"_a.noconvert(), "counts"_a.noconvert());

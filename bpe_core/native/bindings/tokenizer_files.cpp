@@ -24,6 +24,20 @@ py::object find_merges_in(const py::buffer& json) {
   return py::make_tuple(found->begin, found->end, std::move(found->merges));
 }
 
+// ((begin, end) of model.vocab, (begin, end) of model.merges, largest id of the vocabulary), or
+// None.
+py::object outline_in(const py::buffer& json) {
+  const BytesView data(json);
+  std::optional<TokenizerOutline> found;
+  {
+    py::gil_scoped_release release;
+    found = outline_of(data.data(), data.size());
+  }
+  if (!found) return py::none();
+  return py::make_tuple(py::make_tuple(found->vocab_begin, found->vocab_end),
+                        py::make_tuple(found->merges_begin, found->merges_end), found->largest_id);
+}
+
 // int64[m, 3], or None if a merge is not of these tokens.
 py::object rows_of(const MergeTexts& merges, const py::buffer& buffer, const Int64Array& offsets,
                    const Int64Array& ids, bool stand_ins) {
@@ -135,6 +149,7 @@ void bind_tokenizer_files(py::module_& m) {
       .def("__len__", &MergeTexts::size)
       .def("rows", &rows_of, "keys"_a, "offsets"_a, "ids"_a, "stand_ins"_a);
   m.def("find_merges", &find_merges_in, "json"_a);
+  m.def("find_outline", &outline_in, "json"_a);
   m.def("entries_in_stand_ins", &entries_in_stand_ins, "entries"_a, "left_out"_a, "max_id"_a);
   m.def(
       "has_equal_keys",

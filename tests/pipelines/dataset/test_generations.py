@@ -441,7 +441,7 @@ def test_with_a_trained_tokenizer_the_choice_is_the_users(yaml_file: Path, tmp_p
             stage(load_config(yaml_file))
         shown = str(caught.value)
         assert 'a.txt: not set → "' in shown
-        assert f"--set tokenizer.path={tmp_path}/out/tokenizer`" in shown
+        assert "`beam-bpe add CONFIG`" in shown
         assert "count CONFIG --restart" in shown
         assert "build CONFIG --restart" in shown
     assert states(tmp_path / "out") == before

@@ -86,6 +86,63 @@ def test_chunks_of_single_spaces_have_the_ids_of_the_whole(
         check(tokenizer, random_text(rng, [token], 800), tmp_path / str(i), 8)
 
 
+def sequence(*steps: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(list(steps))
+
+
+STEPS = {
+    "falcon": sequence(
+        pre_tokenizers.Punctuation("contiguous"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+    ),
+    "words": sequence(pre_tokenizers.WhitespaceSplit(), pre_tokenizers.ByteLevel(False)),
+    "words and signs": sequence(
+        pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel(False, use_regex=False)
+    ),
+    "bytes, then digits": sequence(
+        pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.Whitespace(),
+    ),
+}
+
+
+@pytest.mark.parametrize("normalizer", [None, "NFC"])
+@pytest.mark.parametrize("tokens", ["phi3", "words"])
+@pytest.mark.parametrize("name", STEPS)
+def test_chunks_have_the_ids_of_the_whole_with_steps_of_words_and_bytes(
+    name: str, tokens: str, normalizer: str | None, tmp_path: Path
+) -> None:
+    made = library(SETS[tokens], normalizer)
+    made.pre_tokenizer = STEPS[name]
+    tokenizer = read(made, tmp_path)
+    rng = random.Random(name)
+    parts = 1 if name == "bytes, then digits" else 5  # it has no safe cuts
+    for i in range(times(0.1)):
+        check(tokenizer, random_text(rng, SETS[tokens], 800), tmp_path / str(i), parts)
+
+
+@pytest.mark.parametrize("use_regex", [True, False])
+@pytest.mark.parametrize("name", ["phi3", "phi4", "words", "mixed"])
+def test_chunks_get_no_space_in_front_that_the_whole_has_not(
+    name: str, use_regex: bool, tmp_path: Path
+) -> None:
+    made = library(SETS[name])
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=use_regex)
+    tokenizer = read(made, tmp_path)
+    assert tokenizer.model.prefix_space
+    rng = random.Random(name)
+    text = random_text(rng, SETS[name], 800)
+    check(tokenizer, text, tmp_path, 1 if name == "mixed" else 5)
+    tokens = [token.content for token in SETS[name]]
+    dense = "".join(rng.choices([*tokens, "b", "cc."], k=20_000))
+    for whole in (text, dense):
+        parts = (whole[i : i + 1000] for i in range(0, len(whole), 1000))
+        assert list(tokenizer.encode_iterable(parts)) == tokenizer.encode(whole)
+
+
 def test_white_space_of_any_length_is_not_cut_from_the_token_that_takes_it(tmp_path: Path) -> None:
     tokenizer = read(library(SETS["phi4"]), tmp_path)
     run = " " * 5000

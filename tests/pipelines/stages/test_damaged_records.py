@@ -162,7 +162,7 @@ def test_restart_gets_past_a_record_that_was_removed(
     (out / stage / name).unlink()
     place(out)
     before = checksums(out)
-    with pytest.raises(OutputError, match="files of a build, and nothing says of which") as error:
+    with pytest.raises(OutputError, match="files of a build that left no record") as error:
         build.build(config)
     assert "`beam-bpe build CONFIG --restart`" in str(error.value)
     build.build(config, restart=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from build_support import checksums, config_for, some_text, write_corpus
 
 from pipelines import build
 from pipelines.batches import DocumentBatch
-from pipelines.config import BuildConfig
+from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import counts_configuration
 from pipelines.errors import InputError
 from pipelines.readers.tasks import SourceReading, TaskWork, read_task
 from pipelines.stages.context import BuildContext
+from pipelines.stages.inputs import Inputs
 from pipelines.tasks.plan import BY_STORED_BYTES, BY_TEXT
 
 FILES = 4
@@ -103,6 +105,25 @@ def test_a_new_output_has_tasks_by_text_and_a_restarted_one_too(
     assert names == {f"train-{i:05d}-of-{FILES:05d}.parquet" for i in range(FILES)}
     build.encode(config, restart=True)
     assert checksums(Path(config.output)) == checksums(Path(fresh.output))
+
+
+def test_an_interrupted_generation_of_an_earlier_version_goes_on_with_its_tasks(
+    config: BuildConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A generation has no `_plan.json`: its scratch says by what rule it was begun."""
+    build.build(config)
+    for path in sorted((tmp_path / "data").iterdir()):
+        shutil.copy2(path, path.with_name(f"new-{path.name}"))
+    tokenizer = TokenizerConfig(path=f"{config.output}/tokenizer")
+    grown = config.model_copy(update={"tokenizer": tokenizer})
+    real = Inputs.plan_added
+    with monkeypatch.context() as patch, pytest.raises(InputError):
+        patch.setattr(Inputs, "plan_added", lambda *given: real(*given[:3], BY_STORED_BYTES))
+        fail_at_second_task(patch, "writing.tasks")
+        build.encode(grown)
+    assert build.encode(grown).stages[-1].state == "resumed"
+    names = {path.name for path in Path(config.output, "tokens").glob("train-add001-*")}
+    assert names == {f"train-add001-{i:05d}-of-{FILES // 2:05d}.parquet" for i in range(2)}
 
 
 def test_an_interrupted_restart_leaves_no_file_of_other_tasks(

@@ -14,13 +14,15 @@ from hub_server import TOKEN, HubServer, hub_server, use_hub
 
 from bpe_core import BPETokenizer
 from bpe_core.formats.huggingface import huggingface_bytes
+from bpe_core.formats.outline import Outline
+from bpe_core.formats.pre_tokenizer import BYTE_LEVEL
 from pipelines import build
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.build import EncodeConfig
-from pipelines.errors import ConfigError, DifferentConfigurationError, PipelineError
+from pipelines.errors import ConfigError, DifferentConfigurationError, InputError, PipelineError
 from pipelines.manifest.schema import json_schema
 from pipelines.storage.directory import Directory
-from pipelines.tokenizers.sources import read_source
+from pipelines.tokenizers.sources import read_outline, read_source
 from pipelines.verification.verify import verify
 
 END = "<|endoftext|>"
@@ -75,6 +77,26 @@ def test_a_file_is_imported_checked_and_recorded(published: bytes, tmp_path: Pat
     before = checksums(tmp_path / "out", but=())
     assert stages_of(config) == [("import", "already finished"), ("encode", "already finished")]
     assert checksums(tmp_path / "out", but=()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{**BYTE_LEVEL, "add_prefix_space": True, "use_regex": True}],
+        [{"type": "WhitespaceSplit"}, BYTE_LEVEL],
+    ],
+)
+def test_a_tokenizer_that_adds_or_drops_spaces_builds_and_verifies(
+    steps: list[dict[str, Any]], published: bytes, tmp_path: Path
+) -> None:
+    file = json.loads(published)
+    file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file))
+    config = config_with(tmp_path, tmp_path / "tokenizer.json")
+    assert stages_of(config) == [("import", "done"), ("encode", "done")]
+    found = verify(Directory(url=str(tmp_path / "out")), sources=True, config=config)
+    assert found.problems == []
 
 
 @pytest.mark.slow
@@ -187,17 +209,35 @@ def test_a_tokenizer_on_another_storage_is_imported(published: bytes, tmp_path: 
         assert manifest_of(directory)["imported_from"]["format"] == "huggingface"
 
 
-def test_a_plan_reads_the_source_once_and_does_not_compare_it(
+def test_a_plan_does_not_read_the_vocabulary_and_merges(
     published: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tokenizer.json").write_bytes(published)
     config = config_with(tmp_path, tmp_path / "tokenizer.json")
-    reads = []
+    whole = read_source(str(tmp_path / "tokenizer.json"), compare=False).model
 
-    def counted(*arguments: Any, **options: Any) -> Any:
-        reads.append(options)
-        return read_source(*arguments, **options)
+    def refused(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("the tokenizer was read whole")
 
-    monkeypatch.setattr("pipelines.stages.output.read_source", counted)
-    assert build.plan(config).id_type == "uint16"
-    assert [options["compare"] for options in reads] == [False]
+    monkeypatch.setattr("pipelines.stages.output.read_source", refused)
+    monkeypatch.setattr("bpe_core.formats.outline.read_tokenizer", refused)
+    plan = build.plan(config)
+    assert (plan.id_type, plan.splitting) == ("uint16", "by a native scanner")
+    outline = read_outline(str(tmp_path / "tokenizer.json"))
+    assert outline == Outline(whole.pattern, whole.max_id)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"ByteLevel"', b'"UnicodeScripts"', "pre_tokenizer: expected"),
+        (b'"id": 0,', b'"id": "0",', r"added_tokens\[0\].id: expected an id"),
+        (b'"added_tokens"', b"added_tokens", "expected JSON"),
+    ],
+)
+def test_a_plan_names_what_is_wrong_with_a_tokenizer(
+    old: bytes, new: bytes, message: str, published: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(published.replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        build.plan(config_with(tmp_path, tmp_path / "tokenizer.json"))

@@ -32,3 +32,16 @@ def test_a_plan_shows_how_text_is_split(pattern: str, splitting: str, tmp_path: 
     assert plan.splitting == splitting
     warned = any("an escape, \\1, which is not compiled" in text for text in plan.warnings)
     assert warned == ("regex" in splitting)
+
+
+def test_a_plan_names_large_files_that_cannot_be_split(tmp_path: Path) -> None:
+    for number, size in enumerate([300, 40, 40, 40]):
+        (tmp_path / f"{number}.txt.gz").write_bytes(bytes(size))
+    keys = {"files": [str(tmp_path / "*.gz")], "range_bytes": "200B"}
+    values = {"output": str(tmp_path / "out"), "input": keys}
+    (warning,) = build.plan(BuildConfig.model_validate(values)).warnings
+    assert warning.startswith("files that cannot be split (compressed, or one document each)")
+    assert "larger than 4 tasks: 1, the largest" in warning
+    assert "0.txt.gz" in warning
+    more = {**values, "input": {**keys, "range_bytes": "1kB"}}
+    assert build.plan(BuildConfig.model_validate(more)).warnings == ()
