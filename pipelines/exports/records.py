@@ -9,11 +9,16 @@ from pydantic import ConfigDict, Field
 from pipelines.manifest.entries import TableEntry
 from pipelines.manifest.records import Digest, FileName, Number, Record
 
+# A plain name, possibly in the directory of a split.
+ExportedName = Annotated[
+    str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
+]
+
 
 class ExportedFile(Record):
-    """File of an export, possibly in the directory of a split. Some formats count its rows."""
+    """File of an export. Some formats count its rows."""
 
-    name: Annotated[str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+    name: ExportedName
     bytes: Number
     xxh3_128: Digest
     rows: Number | None = None

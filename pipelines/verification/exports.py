@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from pipelines.dataset.reading import SPLITS
 from pipelines.errors import InputError
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
 from pipelines.exports.export import present_files
+from pipelines.exports.records import ExportedName
 from pipelines.manifest.entries import FileEntry
 from pipelines.manifest.records import Record, first_problem, load_json, load_sealed
 from pipelines.storage.directory import Directory
@@ -23,7 +23,7 @@ class _ExportedFile(FileEntry):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: Annotated[str, Field(pattern=r"^((train|validation)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+    name: ExportedName
 
 
 class _Files(Record):
