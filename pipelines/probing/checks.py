@@ -14,6 +14,7 @@ import numpy as np
 from bpe_core.special_tokens import special_set
 from pipelines.batches import Reject
 from pipelines.config import BuildConfig, SourceConfig
+from pipelines.config.values import column_name
 from pipelines.errors import InputError, PipelineError, to_one_line
 from pipelines.probing.contents import Content, is_page, looks_like_json_lines, recognize
 from pipelines.probing.samples import FileSample
@@ -235,6 +236,7 @@ class Checks:
         for number, source in enumerate(self._config.input):
             samples = [sample for sample in self._samples if sample.file.source == number]
             yield from self._warnings_of_source(source, samples)
+            yield from self._warnings_of_kept_columns(number, source, samples)
         yield from self._warnings_of_special_tokens()
         yield from self._warnings_of_doubles()
 
@@ -276,6 +278,20 @@ class Checks:
                 f"{number:,} of {len(samples):,} sampled files{name} are named .{extension}, and "
                 f"are read as {source.format}"
             )
+
+    def _warnings_of_kept_columns(
+        self, number: int, source: SourceConfig, samples: Sequence[FileSample]
+    ) -> Iterator[str]:
+        """Yield fields to keep that no sampled record has, or only as null."""
+        kept = [batch.kept for sample in samples for batch in sample.batches if batch.kept]
+        records = sum(batch.num_rows for batch in kept)
+        for text in source.keep_columns:
+            name = column_name(text)
+            if records and all(batch[name].null_count == batch.num_rows for batch in kept):
+                yield (
+                    f"none of {records:,} sampled records has a value in the field {text} "
+                    f"({self._key(number, 'keep_columns')}): its column may be null throughout"
+                )
 
     def _warnings_of_text(
         self, source: SourceConfig, samples: Sequence[FileSample], name: str

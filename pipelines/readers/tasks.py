@@ -122,13 +122,11 @@ def source_readings(
     normalize_quotes: bool = False,
     splitter: Splitter | None = None,
     after_special: bool = True,
-    kept: pa.Schema | None = None,
     expect_fields: bool = False,
 ) -> tuple[SourceReading, ...]:
     """Return the rules for each source.
 
     Long documents are cut as pattern and normalizer allow, or a splitter instead of the pattern.
-    `kept` are the columns that token files keep, or None if they are not read.
     For `expect_fields` see `ReadOptions`.
     """
     resolved = resolve_pattern(pattern)
@@ -146,8 +144,6 @@ def source_readings(
                 text_fields=source.text_fields,
                 join=source.join.encode(),
                 id_field=source.id_path,
-                keep=() if kept is None else source.keep_paths,
-                kept=kept if source.keep_columns else None,
                 selection=Selection(
                     sample_fraction=source.sample_fraction,
                     min_chars=source.min_chars,
@@ -171,6 +167,29 @@ def source_readings(
             max_bad_files=source.max_bad_files,
         )
         for source in sources
+    )
+
+
+def keep_columns(
+    readings: Sequence[SourceReading], sources: Sequence[SourceConfig], kept: pa.Schema | None
+) -> tuple[SourceReading, ...]:
+    """Return the rules with which also the columns are read that token files keep.
+
+    Args:
+        readings: Rules for each source.
+        sources: The sources.
+        kept: Columns of all sources, or None if there are none.
+    """
+    return tuple(
+        replace(
+            reading,
+            options=replace(
+                reading.options,
+                keep=() if kept is None else source.keep_paths,
+                kept=kept if source.keep_columns else None,
+            ),
+        )
+        for reading, source in zip(readings, sources, strict=True)
     )
 
 

@@ -16,7 +16,7 @@ from pipelines.config.values import UINT16_IDS
 from pipelines.counting.jobs import CountJob
 from pipelines.errors import ConfigError, shortened
 from pipelines.manifest.names import RUNS
-from pipelines.readers.tasks import SourceReading, TaskWork, source_readings
+from pipelines.readers.tasks import SourceReading, TaskWork, keep_columns, source_readings
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
 from pipelines.tasks.plan import Plan
@@ -140,12 +140,12 @@ def encode_readings(
 
     `kept` are the columns of records that token files keep, or None if they are not read.
     """
-    return source_readings(
+    readings = source_readings(
         config.input,
         **cutting_rules(model),
-        kept=kept,
         expect_fields=config.encode.max_reject_fraction < 1,
     )
+    return keep_columns(readings, config.input, kept)
 
 
 def load_model(encoder: Directory) -> Model:

@@ -17,6 +17,8 @@ from pipelines.errors import PipelineError
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, load_manifest
 from pipelines.probing.checks import Checks
 from pipelines.probing.samples import read_samples
+from pipelines.readers.kept_columns import find_kept_columns
+from pipelines.readers.tasks import keep_columns
 from pipelines.stages.context import BuildContext
 from pipelines.stages.estimates import Estimate, estimate_build
 from pipelines.stages.imports import load_encoder
@@ -66,7 +68,8 @@ def probe_input(
         check_affixes(config.encode, model)
     started = time.perf_counter()
     readings = count_readings(config) if model is None else encode_readings(config, model)
-    samples = read_samples(plan.files, config.input, readings)
+    kept = find_kept_columns(config.input, plan.files)
+    samples = read_samples(plan.files, config.input, keep_columns(readings, config.input, kept))
     reading = time.perf_counter() - started
     specials = config.tokenizer.special_tokens if model is None else specials_in_text(model)
     checks = Checks(config, samples, tuple(specials))

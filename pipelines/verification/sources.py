@@ -35,7 +35,13 @@ from pipelines.manifest.names import BASE, MANIFEST, RUN, source_name
 from pipelines.manifest.run_record import RunRecord
 from pipelines.readers.kept_columns import same_columns
 from pipelines.readers.source_limits import limit_files
-from pipelines.readers.tasks import SourceReading, TaskWork, read_task, source_readings
+from pipelines.readers.tasks import (
+    SourceReading,
+    TaskWork,
+    keep_columns,
+    read_task,
+    source_readings,
+)
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tasks.listing import InputFile, compression_of, list_files
 from pipelines.tasks.plan import COLUMN_FORMATS, is_splittable
@@ -192,7 +198,7 @@ class _Sources:
         self, configuration: Mapping[str, Any], kept: pa.Schema
     ) -> tuple[SourceReading, ...]:
         sources = _configured(self.manifest, configuration, self.config)
-        return source_readings(sources, **cutting_rules(self.model), kept=kept)
+        return keep_columns(source_readings(sources, **cutting_rules(self.model)), sources, kept)
 
     def is_replay(self, generation: str) -> bool:
         """Return True if a generation is a replay of rejects."""

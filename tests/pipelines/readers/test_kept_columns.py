@@ -20,7 +20,7 @@ from pipelines.errors import BadFileError, ConfigError, InputError
 from pipelines.manifest.token_schema import schema
 from pipelines.readers import read_range
 from pipelines.readers.kept_columns import find_kept_columns
-from pipelines.readers.tasks import source_readings
+from pipelines.readers.tasks import keep_columns, source_readings
 from pipelines.storage.directory import Directory
 from pipelines.tasks.listing import list_files
 from pipelines.tasks.plan import Range
@@ -39,7 +39,7 @@ def read(source: SourceConfig, known: pa.Schema | None = None, **options: Any) -
     """Return the kept columns of all documents of a source."""
     files = list_files(source)
     kept = find_kept_columns([source], files, known)
-    (reading,) = source_readings([source], "gpt2", (), kept=kept)
+    (reading,) = keep_columns(source_readings([source], "gpt2", ()), [source], kept)
     batches: list[DocumentBatch] = []
     for file in files:
         whole = Range(file=0, start=0, end=file.size)

@@ -167,11 +167,23 @@ def test_without_kept_columns_nothing_changes(folder: Path) -> None:
     config = config_of(folder)
     plain = [source.model_copy(update={"keep_columns": ()}) for source in config.input]
     build.build(config.model_copy(update={"input": tuple(plain)}))
-    assert not any("keep_columns" in path.read_text() for path in (folder / "out").rglob("*.json"))
+    assert not any(
+        "keep_columns" in path.read_text() for path in (folder / "out").rglob("manifest.json")
+    )
     dataset = TokenDataset.open(str(folder / "out"))
     assert not dataset.kept_columns.names
     with pytest.raises(ConfigError, match="a dataset with kept columns"):
         group_by(dataset, "lang")
+
+
+def test_a_plan_names_fields_to_keep_that_no_record_has(folder: Path) -> None:
+    config = config_of(folder)
+    assert not build.plan(config).warnings
+    web, tables = config.input
+    misspelt = web.model_copy(update={"keep_columns": ("lang", "language")})
+    (warning,) = build.plan(config.model_copy(update={"input": (misspelt, tables)})).warnings
+    assert "none of 6 sampled records has a value in the field language" in warning
+    assert "input[0].keep_columns" in warning
 
 
 def test_own_pipelines_refuse_columns_to_keep() -> None:
