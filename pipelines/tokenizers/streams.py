@@ -48,9 +48,13 @@ class StreamEncoder:
         self._cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
         self._scanner = splitter or resolved.scanner or "none"
         self._normalizer = native_normalizer(rules["normalizer"], rules["normalize_quotes"])
-        specials = {text: i for i, text in enumerate(rules["special_tokens"])}
-        self._specials = added_token_set(specials, rules.get("token_flags", {}), self._normalizer)
-        self._after_special: bool = rules.get("after_special", True)
+        specials = () if ordinary else rules["special_tokens"]
+        self._specials = added_token_set(
+            {text: i for i, text in enumerate(specials)},
+            rules.get("token_flags", {}),
+            self._normalizer,
+        )
+        self._after_special = rules.get("after_special", True)
         self._lookahead = _native.cut_lookahead(self._specials)
 
     def encode(self, blocks: Iterable[Block]) -> Iterator[NDArray[np.uint32]]:
