@@ -47,6 +47,7 @@ class StreamEncoder:
         resolved, splitter = resolve_pattern(rules["pattern"]), rules.get("splitter")
         self._cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
         self._scanner = splitter or resolved.scanner or "none"
+        self._after_special: bool = rules["after_special"]
         self._normalizer = native_normalizer(rules["normalizer"], rules["normalize_quotes"])
         specials = () if ordinary else rules["special_tokens"]
         self._specials = added_token_set(
