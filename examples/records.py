@@ -16,7 +16,7 @@ import pyarrow.dataset
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from pipelines import build
+import pipelines
 from pipelines.config import BuildConfig
 
 RECORDS = Path(__file__).parent / "data" / "genesis.jsonl.gz"
@@ -38,7 +38,7 @@ def main(tokenizer: str) -> None:
                 "tokenizer": {"path": str(Path(tokenizer).absolute())},
             }
         )
-        build.build(config)
+        pipelines.build(config)
         files = sorted(map(str, Path(directory).glob("out/tokens/train-*.parquet")))
         table = pa.dataset.dataset(files).to_table(columns=["id", "num_tokens"])
     tokens: dict[str, list[int]] = {}

@@ -40,6 +40,7 @@ from bpe_core.errors import (
     UnknownTokenError,
 )
 from bpe_core.formats.files import Location
+from bpe_core.formats.reading import enter_output
 from bpe_core.patterns import WHITESPACE_WORDS
 from bpe_core.short_repr import format_fields
 from bpe_core.training import STOP_REASONS, Progress, report_progress
@@ -216,12 +217,13 @@ class CharBPETokenizer:
 
     @classmethod
     def load(cls, directory: Location) -> CharBPETokenizer:
-        """Load a tokenizer from a directory that `save` or a build wrote.
+        """Load a tokenizer from a directory that `save` or a build wrote, or from a build's output.
 
         Raises:
             FormatError: A file is invalid.
             OSError: A file cannot be read.
         """
+        directory = enter_output(directory)
         content = files.read(directory)
         with files.named(directory):
             tokenizer = cls(**content["settings"])
@@ -480,6 +482,11 @@ class CharBPETokenizer:
     def id_to_token(self, token_id: int) -> str | None:
         """Return the token of an id, or None if there is no such id."""
         return self._trained().token_of.get(token_id)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens; the same as `len(tokenizer)`."""
+        return len(self)
 
     def __len__(self) -> int:
         """Return the number of tokens."""

@@ -26,9 +26,10 @@ from bpe_core.formats.tekken import read_tekken
 from bpe_core.model import TokenizerModel
 from bpe_core.special_tokens import check_special_tokens
 
-__all__ = ["load_any", "merges_name", "read_ranks", "read_tokenizer"]
+__all__ = ["enter_output", "load_any", "merges_name", "read_ranks", "read_tokenizer"]
 
 _OF_A_BUILD = "tokenizer"  # the directory of the tokenizer in an output
+_CHARACTERS = "char_bpe.json"  # the file of a character tokenizer
 
 
 def load_any(source: Location) -> TokenizerModel:
@@ -49,10 +50,20 @@ def load_any(source: Location) -> TokenizerModel:
         hub = f"; for a repository of the Hub: from_pretrained({name!r})"
         advice = hub if name.count("/") == 1 and name[0] not in "./~" else ""
         raise FileNotFoundError(errno.ENOENT, f"No tokenizer is here{advice}", name)
-    if names is not None and _OF_A_BUILD in names and not names_of_tokenizer(names):
-        inner = join(source, _OF_A_BUILD)
-        source = inner if names_in(inner) is not None else source
-    return read_tokenizer(find_tokenizer(source))
+    return read_tokenizer(find_tokenizer(enter_output(source)))
+
+
+def enter_output(source: Location) -> Location:
+    """Return the directory of the tokenizer in the output of a build; other locations unchanged.
+
+    Raises:
+        OSError: A directory cannot be listed.
+    """
+    names = names_in(source) or []
+    if _OF_A_BUILD not in names or names_of_tokenizer(names) or _CHARACTERS in names:
+        return source
+    inner = join(source, _OF_A_BUILD)
+    return source if names_in(inner) is None else inner
 
 
 def read_tokenizer(

@@ -773,6 +773,17 @@ def test_malformed_files_are_refused_with_file_and_place(tmp_path: Path) -> None
         CharBPETokenizer.load(tmp_path / "nothing")
 
 
+def test_the_output_of_a_build_is_loaded(tmp_path: Path) -> None:
+    tokenizer = CharBPETokenizer()
+    tokenizer.train(["low lower"], 20)
+    tokenizer.save(tmp_path / "out" / "tokenizer")
+    for source in (tmp_path / "out", tmp_path / "out" / "tokenizer"):
+        assert CharBPETokenizer.load(source) == tokenizer
+    assert tokenizer.vocab_size == len(tokenizer)
+    with pytest.raises(FormatError, match=r"CharBPETokenizer\.load reads it"):
+        BPETokenizer.load(tmp_path / "out")
+
+
 def test_threads_may_share_a_tokenizer() -> None:
     tokenizer = trained()
     fresh = pickle.loads(pickle.dumps(tokenizer))  # nothing in it is made yet
