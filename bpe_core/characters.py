@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bpe_core._native import Normalizer
 from bpe_core.buffers import to_arrow
 from bpe_core.errors import InvalidTokenizerError
 
@@ -23,6 +25,7 @@ SPACE_SIGN = "\u2581"
 
 Prefix: TypeAlias = Literal["never", "first", "always", "document"]
 
+_LATER: dict[str, Any] = {"table": "", "remove_spaces": False}
 # No character has these bytes in UTF-8.
 _NOT_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
 
@@ -46,6 +49,10 @@ class CharacterRules:
         strip_prefix: decoding removes one space at the start of the text.
         hidden_tokens: special tokens that text never becomes, such as SentencePiece's control
             symbols.
+        table: SentencePiece's table of characters that are replaced before anything else, in
+            base64; empty if there is none.
+        remove_spaces: spaces at both ends of the text are left out, and all but the first of
+            several.
     """
 
     byte_ids: tuple[int, ...] = ()
@@ -55,6 +62,24 @@ class CharacterRules:
     split_spaces: bool = False
     strip_prefix: bool = False
     hidden_tokens: frozenset[str] = frozenset()
+    table: str = ""
+    remove_spaces: bool = False
+
+    @property
+    def normalizer(self) -> Normalizer | None:
+        """The native normalizer of `table` and `remove_spaces`; None if they change nothing.
+
+        Raises:
+            InvalidTokenizerError: the table is damaged.
+        """
+        if not self.table and not self.remove_spaces:
+            return None
+        try:
+            return Normalizer.of_table(b64decode(self.table, validate=True), self.remove_spaces)
+        except ValueError as error:
+            raise InvalidTokenizerError(
+                f"character rules, table: expected one of SentencePiece, found another: {error}"
+            ) from None
 
     def puts_space_before(self, segment: bytes, *, at_start: bool) -> bool:
         """Return true if a space is put before a segment of a text that is not empty.
@@ -71,7 +96,9 @@ class CharacterRules:
 
     def to_json(self) -> dict[str, Any]:
         """Return the rules as a JSON object; `from_json` reads it."""
-        return {**asdict(self), "hidden_tokens": sorted(self.hidden_tokens)}
+        rules = {**asdict(self), "hidden_tokens": sorted(self.hidden_tokens)}
+        # Only where they are set: older tokenizers keep their fingerprints.
+        return {name: value for name, value in rules.items() if name not in _LATER or value}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CharacterRules:
@@ -80,7 +107,9 @@ class CharacterRules:
         Raises:
             InvalidTokenizerError: a key is unknown or missing, or a value has another type.
         """
-        kinds = {name: type(default) for name, default in CharacterRules().to_json().items()}
+        later = {name: default for name, default in _LATER.items() if name in value}
+        defaults = {**CharacterRules().to_json(), **later}
+        kinds = {name: type(default) for name, default in defaults.items()}
         lists = {"byte_ids": int, "hidden_tokens": str}
         for name in kinds.keys() | value.keys():
             found = value.get(name)
@@ -116,6 +145,14 @@ class CharacterRules:
         if unknown := sorted(self.hidden_tokens - model.special_tokens.keys()):
             raise InvalidTokenizerError(
                 f"hidden_tokens: expected some of the special tokens, found {unknown[0]!r}"
+            )
+        if self.normalizer is not None and (
+            model.specials_in_text or model.normalizer or model.normalize_quotes
+        ):
+            raise InvalidTokenizerError(
+                "character rules, table and remove_spaces: expected no other normalization, and no "
+                f"special tokens that are found in text, found {sorted(model.specials_in_text)}, "
+                f"{model.normalizer}, normalize_quotes {model.normalize_quotes}"
             )
         self._check_byte_ids(model)
         self._check_text(model)

@@ -629,6 +629,8 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
     def _set_model(self, model: TokenizerModel) -> None:
         self._model = model
         self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
+        if model.characters is not None and (found := model.characters.normalizer) is not None:
+            self._normalizer = found
         resolved = resolve_pattern(model.pattern)
         warn_of_slow_pattern(resolved)
         splitter = vocabulary_splitter(model)

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -79,20 +79,24 @@ def current_task(description: str) -> Iterator[None]:
             note.unlink()
 
 
-def run_in_child(arguments: Sequence[str]) -> int:
+def run_in_child(arguments: Sequence[str], on_kill: Callable[[], None]) -> int:
     """Run `python -m pipelines ARGUMENTS` as a supervised child, and return its exit code.
 
     If a signal asked this process to end, the exit code is 128 plus the number of the signal.
+
+    Args:
+        arguments: Arguments of the command.
+        on_kill: Called when a second SIGINT kills the child.
 
     Raises:
         WorkerDiedError: the child was killed by a signal, or exited without an orderly end.
     """
     # Without -P the current directory comes first on the path and may contain other `pipelines`.
     safe_path = [] if sys.path[0] in ("", str(Path.cwd())) else ["-P"]
-    return supervise([sys.executable, *safe_path, "-m", "pipelines", *arguments])
+    return supervise([sys.executable, *safe_path, "-m", "pipelines", *arguments], on_kill)
 
 
-def supervise(command: Sequence[str]) -> int:
+def supervise(command: Sequence[str], on_kill: Callable[[], None] = lambda: None) -> int:
     """Run a command that calls `enter_child` and `note_orderly_end`; see `run_in_child`."""
     status = _make_status_directory()
     _adopt_orphans()
@@ -106,7 +110,7 @@ def supervise(command: Sequence[str]) -> int:
         _PARENT_PIPE_VARIABLE: str(read_end),
     }
     try:
-        with _forward_signals() as signals:
+        with _forward_signals(on_kill) as signals:
             try:
                 child = subprocess.Popen(command, env=environment, pass_fds=[read_end])
             finally:
@@ -180,10 +184,15 @@ def end_like_worker(code: int) -> None:
 
 
 class _SignalForwarder:
-    """Signal handler that forwards signals; kills the child at the second, or after a delay."""
+    """Signal handler that forwards signals; kills the child at the second, or after a delay.
 
-    def __init__(self) -> None:
+    Args:
+        on_kill: Called when a second SIGINT kills the child.
+    """
+
+    def __init__(self, on_kill: Callable[[], None]) -> None:
         self.received: int | None = None
+        self._on_kill = on_kill
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self, child: subprocess.Popen[bytes]) -> None:
@@ -197,7 +206,7 @@ class _SignalForwarder:
         if self._child is not None:
             self._send(signal.SIGKILL if repeated else number)
             if repeated and number == signal.SIGINT:
-                print("Interrupted at once; finished work is kept.", file=sys.stderr)
+                self._on_kill()
 
     def _send(self, number: int) -> None:
         assert self._child is not None
@@ -208,8 +217,8 @@ class _SignalForwarder:
 
 
 @contextmanager
-def _forward_signals() -> Iterator[_SignalForwarder]:
-    signals = _SignalForwarder()
+def _forward_signals(on_kill: Callable[[], None]) -> Iterator[_SignalForwarder]:
+    signals = _SignalForwarder(on_kill)
     before = {
         number: signal.signal(number, signals)
         for number in _FORWARDED

@@ -73,6 +73,11 @@ def space_steps(rules: CharacterRules, specials: Iterable[str]) -> list[dict[str
     Raises:
         CannotHoldError: the format cannot put spaces where the rules put them.
     """
+    if rules.table or rules.remove_spaces:
+        raise CannotHoldError(
+            "SentencePiece's table replaces characters or spaces are left out, which the library "
+            "does in another way"
+        )
     prefix = _prefix_of_segments(rules, specials)
     if prefix == "never":
         return [_REPLACE]

@@ -10,14 +10,16 @@ merges by pairs say the same.
 - User-defined pieces are special tokens, which text becomes. It never becomes control pieces and
   the unknown piece.
 - `add_dummy_prefix` puts a space before the text.
+- A table (`nmt_nfkc` and others) replaces characters before that, and `remove_extra_whitespaces`
+  leaves out spaces. Both are applied if no pieces are user-defined, which would be left alone.
 
-What changes ids in another way is refused by name: another model than BPE, a table of characters
-to be replaced (`nmt_nfkc` and others), spaces removed, unused pieces.
+What changes ids in another way is refused by name: another model than BPE, unused pieces.
 """
 
 from __future__ import annotations
 
 import math
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -66,6 +68,13 @@ class _Piece:
     kind: int = _NORMAL
 
 
+@dataclass(frozen=True, slots=True)
+class _Normalizer:
+    table: bytes
+    has_prefix: bool
+    remove_spaces: bool
+
+
 def is_sentencepiece(data: bytes) -> bool:
     """Return true if the bytes begin as those of a `.model`: with two short pieces."""
     return data[:1] == b"\n" == data[2:3] and data[2 + data[1] : 3 + data[1]] == b"\n"
@@ -91,9 +100,18 @@ def read_sentencepiece(location: Location) -> TokenizerModel:
     except WireError as error:
         raise malformed(location, "", "SentencePiece's Protocol Buffer", str(error)) from None
     byte_fallback = _check_trainer(location, settings[_TRAINER])
-    prefix = _check_normalizer(location, settings[_NORMALIZER], settings[_DENORMALIZER])
+    normalizer = _check_normalizer(location, settings[_NORMALIZER], settings[_DENORMALIZER])
     _check_pieces(location, pieces, byte_fallback=byte_fallback)
-    return built(location, lambda: _model_of(pieces, has_prefix=prefix))
+    defined = [piece.text for piece in pieces if piece.kind == _USER_DEFINED]
+    if defined and (normalizer.table or normalizer.remove_spaces):
+        name = "normalizer" if normalizer.table else "remove_extra_whitespaces"
+        raise malformed(
+            location,
+            name,
+            "none beside user-defined pieces, which it leaves alone",
+            f"one, and {quoted(defined[0])}",
+        )
+    return built(location, lambda: _model_of(pieces, normalizer))
 
 
 def write_sentencepiece(model: TokenizerModel, location: Location) -> None:
@@ -113,7 +131,8 @@ def sentencepiece_bytes(model: TokenizerModel) -> bytes:
     _check_can_hold(model, rules)
     pieces = _pieces_of(model, rules)
     has_prefix = rules.prefix != "never"
-    if not np.array_equal(_model_of(pieces, has_prefix=has_prefix).merges, model.merges):
+    steps = _Normalizer(b64decode(rules.table), has_prefix, rules.remove_spaces)
+    if not np.array_equal(_model_of(pieces, steps).merges, model.merges):
         raise CannotHoldError(
             "SentencePiece joins by the scores of results, of which each has one, and that would "
             "be other merges than the tokenizer's"
@@ -130,9 +149,10 @@ def sentencepiece_bytes(model: TokenizerModel) -> bytes:
         if len(ids) == 1:
             trainer.append((_NAMES[name], pieces[ids[0]].text.encode()))
     normalizer: list[Field] = [
-        (_NAME, b"identity"),
+        (_NAME, b"user_defined" if steps.table else b"identity"),
+        *([(_TABLE, steps.table)] if steps.table else []),
         (_PREFIX, int(has_prefix)),
-        (_REMOVE_SPACES, 0),
+        (_REMOVE_SPACES, int(steps.remove_spaces)),
         (_ESCAPE_SPACES, 1),
     ]
     written = [
@@ -170,19 +190,23 @@ def _check_trainer(location: Location, trainer: _Settings) -> bool:
     return bool(_expect(location, "byte_fallback", trainer.get(_BYTE_FALLBACK, 0), 0, 1))
 
 
-def _check_normalizer(location: Location, normalizer: _Settings, denormalizer: _Settings) -> bool:
-    """Return `add_dummy_prefix`, if the normalizer does nothing else."""
-    for settings, what in ((normalizer, "normalizer"), (denormalizer, "denormalizer")):
-        if settings.get(_TABLE):
-            raise malformed(
-                location,
-                what,
-                "identity: no table of characters to be replaced",
-                quoted(settings.get(_NAME, b"")),
-            )
-    _expect(location, "remove_extra_whitespaces", normalizer.get(_REMOVE_SPACES, 1), 0)
+def _check_normalizer(
+    location: Location, normalizer: _Settings, denormalizer: _Settings
+) -> _Normalizer:
+    if denormalizer.get(_TABLE):
+        raise malformed(
+            location,
+            "denormalizer",
+            "identity: no table of characters to be replaced",
+            quoted(denormalizer.get(_NAME, b"")),
+        )
+    table = normalizer.get(_TABLE, b"")
+    if not isinstance(table, bytes):
+        raise malformed(location, "normalizer", "a table of characters", quoted(table))
+    removes = _expect(location, "remove_extra_whitespaces", normalizer.get(_REMOVE_SPACES, 1), 0, 1)
     _expect(location, "escape_whitespaces", normalizer.get(_ESCAPE_SPACES, 1), 1)
-    return bool(_expect(location, "add_dummy_prefix", normalizer.get(_PREFIX, 1), 0, 1))
+    prefix = _expect(location, "add_dummy_prefix", normalizer.get(_PREFIX, 1), 0, 1)
+    return _Normalizer(table, bool(prefix), bool(removes))
 
 
 def _expect(location: Location, name: str, found: object, *expected: int) -> object:
@@ -210,7 +234,8 @@ def _check_pieces(location: Location, pieces: list[_Piece], *, byte_fallback: bo
                 location, where, "more than one character: text never becomes it", quoted(text)
             )
         if " " in text or (piece.kind == _USER_DEFINED and SPACE_SIGN in text):
-            raise malformed(location, where, "no space", quoted(text))
+            expected = "no space and no ▁, as it is found before spaces change"
+            raise malformed(location, where, expected, quoted(text))
     unknown = sum(piece.kind == _UNKNOWN for piece in pieces)
     if unknown != 1:
         raise malformed(location, "pieces", "one of the type unknown", str(unknown))
@@ -245,7 +270,8 @@ def _check_scores(location: Location, joined: list[_Piece]) -> None:
             )
 
 
-def _model_of(pieces: list[_Piece], *, has_prefix: bool) -> TokenizerModel:
+def _model_of(pieces: list[_Piece], normalizer: _Normalizer) -> TokenizerModel:
+    has_prefix = normalizer.has_prefix
     ids = {
         kind: {piece.text: i for i, piece in enumerate(pieces) if piece.kind == kind}
         for kind in _KINDS
@@ -275,6 +301,8 @@ def _model_of(pieces: list[_Piece], *, has_prefix: bool) -> TokenizerModel:
             prefix_before_space=has_prefix,
             strip_prefix=has_prefix,
             hidden_tokens=frozenset(hidden),
+            table=b64encode(normalizer.table).decode(),
+            remove_spaces=normalizer.remove_spaces,
         ),
     )
 

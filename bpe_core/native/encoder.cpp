@@ -76,7 +76,9 @@ bool Encoder::has_space_prefix(std::string_view segment, size_t from, bool conti
   using enum SpacePrefix::Place;
   if (space_prefix_.place == nowhere || space_prefix_.place == byte_level) return false;
   if (from == 0 ? continues : space_prefix_.place != every_segment) return false;
-  if (segment.empty()) return space_prefix_.place == document;
+  if (segment.empty()) {
+    return space_prefix_.place == document && !normalizer_.removes_spaces();
+  }
   return space_prefix_.before_space || !(segment.starts_with(' ') || segment.starts_with("\u2581"));
 }
 

@@ -133,6 +133,7 @@ Normalizer::Normalizer(NormalizationForm form, bool quotes)
 }
 
 size_t Normalizer::growth() const {
+  if (map_ != nullptr) return map_->growth();
   if (form_ == NormalizationForm::none) return 1;
   return form_ == NormalizationForm::nfc ? kCanonicalGrowth : kCompatibleGrowth;
 }
@@ -199,12 +200,18 @@ size_t Normalizer::next_boundary(const uint8_t* text, size_t size, size_t from) 
 }
 
 void Normalizer::normalize(const uint8_t* text, size_t size, std::string& out) const {
+  if (map_ != nullptr) return map_->apply(text, size, out);
   if (size != 0) normalize_from(find_change(text, size, 0), text, size, out);
 }
 
 std::string_view Normalizer::normalized(std::string_view text, std::string& buffer) const {
   if (!is_active() || text.empty()) return text;
   const auto* const bytes = reinterpret_cast<const uint8_t*>(text.data());
+  if (map_ != nullptr) {
+    buffer.clear();
+    map_->apply(bytes, text.size(), buffer);
+    return buffer;
+  }
   const Stretch first = find_change(bytes, text.size(), 0);
   if (first.settled == text.size()) return text;
   buffer.clear();
@@ -268,6 +275,7 @@ void Normalizer::decompose(uint32_t code_point, std::vector<uint32_t>& out) cons
 }
 
 bool Normalizer::is_fixed(uint32_t code_point) const {
+  if (map_ != nullptr) return false;
   const uint8_t flags = normalization_record(code_point).flags;
   return (flags & boundary_) != 0 && !(quotes_ && (flags & kQuote) != 0);
 }

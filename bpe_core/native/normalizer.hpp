@@ -8,9 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "character_map.hpp"
 
 namespace bpe {
 
@@ -21,8 +25,16 @@ class Normalizer {
   // quotes: afterwards, typographic quotes become ' and " (kQuotes).
   explicit Normalizer(NormalizationForm form = NormalizationForm::none, bool quotes = false);
 
+  // By a table instead of a form.
+  explicit Normalizer(std::shared_ptr<const CharacterMap> map) : Normalizer() {
+    map_ = std::move(map);
+  }
+
   // True if text may change at all.
-  bool is_active() const { return form_ != NormalizationForm::none || quotes_; }
+  bool is_active() const { return form_ != NormalizationForm::none || quotes_ || map_ != nullptr; }
+
+  // True if spaces at the beginning of a text are left out.
+  bool removes_spaces() const { return map_ != nullptr && map_->removes_spaces(); }
 
   // The maximum number of bytes that a byte of text becomes.
   size_t growth() const;
@@ -55,6 +67,7 @@ class Normalizer {
   bool quotes_;
   uint8_t boundary_;  // the flag of boundaries in this form
   uint8_t stable_;    // of other characters that may be unchanged
+  std::shared_ptr<const CharacterMap> map_;
 };
 
 }  // namespace bpe

@@ -170,9 +170,10 @@ def _run(
 ) -> None:
     """Run a command of a build in a supervised child process, whose output this one shows."""
     with report_errors(debug, _as_given(config, overrides)):
-        enter_child(context, debug)
+        first = f"reading {config}"
+        enter_child(context, debug, first)
         started = time.monotonic()
-        with display(f"reading {config}"):
+        with display(first):
             loaded = load(config, overrides)
             check_beam_options(beam_options or ())
             from rich.console import Console

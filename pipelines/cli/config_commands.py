@@ -66,7 +66,7 @@ def init(
             typer.echo(visible(f"left out: {line}"))
         for proposal in proposals:
             _show(proposal)
-        asks = not yes and sys.stdin.isatty() and sys.stdout.isatty()
+        asks = not yes and _has_user()
         wanted = vocabulary or choose_vocabulary(proposals)
         if asks:
             proposals = [_ask_field(proposal) for proposal in proposals]
@@ -89,6 +89,10 @@ def schema() -> None:
     from pipelines.config.schema import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+def _has_user() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _show(proposal: Proposal) -> None:

@@ -162,8 +162,9 @@ def export(
 ) -> None:
     """Write the token ids in a format that training programs read."""
     with report_errors(debug):
-        enter_child(context, debug)
-        with display(f"reading {output}"):
+        first = f"reading {output}"
+        enter_child(context, debug, first)
+        with display(first):
             from pipelines.config import BeamConfig
             from pipelines.exports.destinations import export_dataset
             from pipelines.exports.formats import ExportOptions

@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
 
+from bpe_core.errors import BpeError
+from pipelines import supervisor
 from pipelines.choices import ProgressMode
 from pipelines.console import progress
 from pipelines.console.displays import Display, print_event
@@ -148,8 +151,13 @@ def display(first: str, *, brief: bool = False) -> Iterator[None]:
     if brief and mode in ("auto", "plain"):
         mode = "bar" if mode == "auto" and progress.has_terminal() else "none"
     logs: tuple[Display, ...] = _SETTINGS.logs
-    with progress.shown(mode, first, logs):
+    with progress.shown(mode, first, logs, announced=supervisor.in_child()):
         yield
+
+
+def announce(first: str) -> None:
+    """Show what a child process will do first."""
+    progress.announce(_SETTINGS.progress, first)
 
 
 def is_quiet() -> bool:
@@ -174,16 +182,27 @@ def log(text: str, level: str = "INFO") -> None:
         one.add(text, level)
 
 
-def print_error(text: str, error: BaseException) -> None:
+def print_error(text: str, error: BpeError) -> None:
     """Print a message about an error on standard error, as text or as a line of JSON."""
+    parts = error.to_json() if isinstance(error, PipelineError) else {}
+    print_end(text, exit_code_of(error), parts)
+
+
+def print_end(
+    text: str, exit_code: int, parts: Mapping[str, str | int | None] = MappingProxyType({})
+) -> None:
+    """Print why a command ends early on standard error, as text or as a line of JSON.
+
+    Args:
+        text: Message.
+        exit_code: Exit code of the command.
+        parts: Parts of the message.
+    """
     for one in _SETTINGS.logs:
         if one.has_file:  # else it would be there twice
             one.add(text, "ERROR")
     if _SETTINGS.progress != "json":
         typer.echo(visible(text), err=True)
         return
-    if isinstance(error, PipelineError):
-        print_event("error", **error.to_json())
-        return
-    parts = dict.fromkeys(("expected", "found", "where", "hint"))
-    print_event("error", message=text, **parts, exit_code=exit_code_of(error))
+    empty = dict.fromkeys(("expected", "found", "where", "hint"))
+    print_event("error", **{"message": text, **empty, "exit_code": exit_code, **parts})

@@ -15,7 +15,7 @@ import typer
 
 from bpe_core.errors import BpeError
 from pipelines import supervisor
-from pipelines.cli.output import log, print_error
+from pipelines.cli.output import announce, log, print_end, print_error
 from pipelines.errors import (
     INTERRUPTED_EXIT_CODE,
     TERMINATED_EXIT_CODE,
@@ -32,12 +32,21 @@ _COMMAND: Final = re.compile(r"(\bbeam-bpe \w+) CONFIG\b")
 _KEPT: Final = "Finished work is kept: run the same command again to continue."
 
 
-def enter_child(context: typer.Context, debug: bool) -> None:
-    """Continue in a supervised child process; this one waits for it and exits with its code."""
+def enter_child(context: typer.Context, debug: bool, first: str) -> None:
+    """Continue in a supervised child process; this one waits for it and exits with its code.
+
+    Args:
+        context: Context of the command.
+        debug: True to print the stack if the child crashes.
+        first: What the child does first, shown before it starts.
+    """
     if not supervisor.in_child():
-        code = supervisor.run_in_child(context.obj)
+        announce(first)
+        code = supervisor.run_in_child(
+            context.obj, lambda: print_end(f"Interrupted at once. {_KEPT}", INTERRUPTED_EXIT_CODE)
+        )
         if code == TERMINATED_EXIT_CODE:
-            typer.echo(f"Terminated. {_KEPT}", err=True)
+            print_end(f"Terminated. {_KEPT}", code)
         raise typer.Exit(code)
     supervisor.enter_child()
     if debug:
@@ -101,7 +110,7 @@ def report_errors(debug: bool, config: Sequence[str] = ()) -> Iterator[None]:
         print_error(f"error: {error}", error)
         raise typer.Exit(exit_code_of(error)) from None
     except KeyboardInterrupt as error:
-        print_error(str(error) or "Interrupted.", error)
+        print_end(str(error) or "Interrupted.", INTERRUPTED_EXIT_CODE)
         if supervisor.in_child():
             supervisor.leave(INTERRUPTED_EXIT_CODE)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None

@@ -203,11 +203,15 @@ class Display(Protocol):
 
 
 class Lines:
-    """Lines of text: the first step, a line at intervals, and a line for each stage."""
+    """Lines of text: the first step, a line at intervals, and a line for each stage.
 
-    def __init__(self) -> None:
+    Args:
+        announced: True if the first step is there already.
+    """
+
+    def __init__(self, *, announced: bool = False) -> None:
         self.interval = LINE_SECONDS
-        self._described = False
+        self._described = announced
 
     def describe(self, text: str) -> None:
         """Print the first text, as a sign of life."""
@@ -316,14 +320,21 @@ class Bar:
 
 
 class JsonLines:
-    """One JSON object a line, for programs."""
+    """One JSON object a line, for programs.
 
-    def __init__(self) -> None:
+    Args:
+        announced: True if the first step is there already.
+    """
+
+    def __init__(self, *, announced: bool = False) -> None:
         self.interval = JSON_SECONDS
+        self._is_announced = announced
 
     def describe(self, text: str) -> None:
         """Print the text."""
-        print_event("status", text=text)
+        if not self._is_announced:
+            print_event("status", text=text)
+        self._is_announced = False
 
     def leave(self, kind: str, text: str) -> None:
         """Print the line."""

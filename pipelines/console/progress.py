@@ -29,9 +29,11 @@ from pipelines.console.displays import (
     StageEnd,
 )
 from pipelines.console.tally import NOTHING, TALLY, Sums, collected
+from pipelines.console.terminal import visible
 
 __all__ = [
     "advance",
+    "announce",
     "describe",
     "end_stage",
     "expect",
@@ -274,16 +276,19 @@ _shown: _Shown | None = None
 
 
 @contextmanager
-def shown(mode: ProgressMode, first: str, logs: Sequence[Display] = ()) -> Iterator[None]:
+def shown(
+    mode: ProgressMode, first: str, logs: Sequence[Display] = (), *, announced: bool = False
+) -> Iterator[None]:
     """Show the progress of a command while the block runs.
 
     Args:
         mode: Kind of display; "auto": a bar on a terminal, and lines elsewhere.
         first: What the command does first, shown at once.
         logs: Further displays.
+        announced: True if `announce` has shown it.
     """
     global _shown
-    before, _shown = _shown, _Shown([*_displays_of(mode), *logs])
+    before, _shown = _shown, _Shown([*_displays_of(mode, announced=announced), *logs])
     try:
         _shown.describe(first)
         yield
@@ -429,19 +434,29 @@ class _Late:
         self._display.close()
 
 
+def announce(mode: ProgressMode, first: str) -> None:
+    """Show what a child process will do first: it needs a moment until it shows something."""
+    with suppress(*_CLOSED):
+        if mode == "bar" or (mode == "auto" and has_terminal()):
+            print(visible(first), end="\r", file=sys.stderr, flush=True)  # below the later bar
+            return
+        for display in _displays_of(mode):
+            display.describe(first)
+
+
 def has_terminal() -> bool:
     """Return True if standard error is a terminal that can draw a bar."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _displays_of(mode: ProgressMode) -> list[Display]:
+def _displays_of(mode: ProgressMode, *, announced: bool = False) -> list[Display]:
     if mode == "auto":
         mode = "bar" if has_terminal() else "plain"
     if mode == "bar":
         return [Bar(forced=not has_terminal())]
     if mode == "plain":
-        return [Lines()]
-    return [JsonLines()] if mode == "json" else []
+        return [Lines(announced=announced)]
+    return [JsonLines(announced=announced)] if mode == "json" else []
 
 
 def _resident_bytes(processes: Sequence[str]) -> int | None:

@@ -21,6 +21,7 @@ from pipelines.config import SourceConfig
 from pipelines.config.values import escape, is_url
 from pipelines.console.units import format_bytes
 from pipelines.errors import InputError, to_one_line
+from pipelines.manifest.names import MANIFEST
 from pipelines.probing.contents import HEAD_BYTES, looks_like_json_lines, recognize
 from pipelines.readers.streams import open_handle, open_stream
 from pipelines.tasks.listing import (
@@ -228,7 +229,11 @@ def _patterns(arguments: Sequence[str]) -> Iterator[str]:
 def _patterns_of_folder(folder: str) -> Iterator[str]:
     found: dict[str, list[str]] = {}
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not (name.startswith(".") or Path(root, name, "tokens", MANIFEST).exists())
+        )
         for name in sorted(names):
             if not name.startswith("."):
                 found.setdefault(_extension(name), []).append(str(Path(root) / name))

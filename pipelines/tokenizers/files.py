@@ -116,16 +116,19 @@ def format_affixes(model: Model) -> str:
 
 def cutting_rules(model: Model) -> dict[str, Any]:
     """Return the rules for cutting long documents, as arguments of `source_readings`."""
-    rules = {
+    rules: dict[str, Any] = {
         "pattern": model.pattern,
         "special_tokens": tuple(specials_in_text(model)),
+        "token_flags": {},
+        "splitter": None,
+        "after_special": True,
         # Neither affects cuts for character-level tokenizers.
         "normalizer": getattr(model, "normalizer", None),
         "normalize_quotes": getattr(model, "normalize_quotes", False),
     }
     if isinstance(model, CharBPETokenizer):
         return rules
-    if not shows_segments(model):
+    if _replaces_characters(model) or not shows_segments(model):
         return {**rules, "pattern": "none"}
     return {
         **rules,
@@ -133,6 +136,12 @@ def cutting_rules(model: Model) -> dict[str, Any]:
         "splitter": vocabulary_splitter(model),
         "after_special": not model.prefix_space,
     }
+
+
+def _replaces_characters(model: TokenizerModel) -> bool:
+    """Return True if a table replaces characters or spaces are left out; how far is not known."""
+    rules = model.characters
+    return rules is not None and (rules.table != "" or rules.remove_spaces)
 
 
 def specials_in_text(model: Model) -> Mapping[str, int]:

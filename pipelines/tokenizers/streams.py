@@ -44,12 +44,18 @@ class StreamEncoder:
         }
         model = tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
         rules = cutting_rules(model)
-        resolved, splitter = resolve_pattern(rules["pattern"]), rules["splitter"]
+        resolved, splitter = resolve_pattern(rules["pattern"]), rules.get("splitter")
         self._cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
         self._scanner = splitter or resolved.scanner or "none"
+        self._after_special: bool = rules["after_special"]
         self._normalizer = native_normalizer(rules["normalizer"], rules["normalize_quotes"])
-        specials = {text: i for i, text in enumerate(rules["special_tokens"])}
-        self._specials = added_token_set(specials, rules["token_flags"], self._normalizer)
+        specials = () if ordinary else rules["special_tokens"]
+        self._specials = added_token_set(
+            {text: i for i, text in enumerate(specials)},
+            rules.get("token_flags", {}),
+            self._normalizer,
+        )
+        self._after_special = rules.get("after_special", True)
         self._lookahead = _native.cut_lookahead(self._specials)
 
     def encode(self, blocks: Iterable[Block]) -> Iterator[NDArray[np.uint32]]:
@@ -112,6 +118,7 @@ class StreamEncoder:
                 self._specials,
                 self._normalizer,
                 self._scanner,
+                self._after_special,
             )
             if cut:
                 return cut

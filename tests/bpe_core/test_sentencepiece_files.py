@@ -70,7 +70,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "across": {"byte_fallback": True, "split_by_whitespace": False},
     "control": {"control_symbols": ["[INST]", "<sep>"], "bos_id": -1, "eos_id": 3, "pad_id": 0,
                 "unk_id": 1},
+    "spaces": {"byte_fallback": True, "remove_extra_whitespaces": True},
+    "nmt": {"byte_fallback": True, "remove_extra_whitespaces": True,
+            "normalization_rule_name": "nmt_nfkc"},
+    "nfkc": {"normalization_rule_name": "nfkc", "add_dummy_prefix": False},
+    "folded": {"normalization_rule_name": "nmt_nfkc_cf", "remove_extra_whitespaces": True},
 }  # fmt: skip
+NORMALIZED = ("spaces", "nmt", "nfkc", "folded")
 PUBLISHED = sorted(Path(os.environ.get("PUBLISHED_TOKENIZERS", "-")).glob("**/*.model*"))
 
 
@@ -181,13 +187,51 @@ def test_files_that_are_written_have_the_same_ids(variant: str, tmp_path: Path) 
     written = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
     check(tokenizer, written, samples)
     assert written.unk_id() == processor.unk_id()
-    if variant == "symbols":
-        assert "not before what follows special tokens" in not_written["tokenizer.json"]
+    reasons = {"symbols": "not before what follows special tokens"}
+    reasons |= dict.fromkeys(NORMALIZED, "replaces characters or spaces are left out")
+    if variant in reasons:
+        assert reasons[variant] in not_written["tokenizer.json"]
         return
     assert not not_written
     library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text in samples:
         assert library.encode(text, add_special_tokens=False).ids == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("variant", NORMALIZED)
+def test_every_character_is_replaced_as_by_sentencepiece(variant: str) -> None:
+    points = [*range(0x3400), *range(0xF900, 0x10000, 3), *range(0x1D400, 0x1F800, 5)]
+    characters = [chr(c) for c in points if not 0xD800 <= c < 0xE000]
+    check(*peers(variant), [f"a{c} {c}b{c}" for c in characters])
+    check(*peers(variant), characters)
+
+
+@pytest.mark.parametrize("variant", NORMALIZED)
+def test_normalized_text_is_decoded(variant: str) -> None:
+    tokenizer, processor = peers(variant)
+    for text in random_texts(50):
+        if "unknown" not in variant and "\u2047" not in processor.decode(processor.encode(text)):
+            assert tokenizer.decode(tokenizer.encode(text)) == tokenizer.normalize(text)
+
+
+def test_offsets_need_normalized_text() -> None:
+    tokenizer, _ = peers("nmt")
+    with pytest.raises(ValueError, match="expected normalized text"):
+        tokenizer.encode_with_offsets("the  end")
+    ids, offsets = tokenizer.encode_with_offsets("the end")
+    assert len(offsets) == len(ids) + 1
+    assert (offsets[0], offsets[-1]) == (0, 7)
+
+
+def test_a_damaged_table_is_refused() -> None:
+    data = trained("nmt")
+    fields = []
+    for number, value in fields_of(data):
+        if number == 3 and isinstance(value, bytes):
+            value = message((n, v[:-1] if n == 2 else v) for n, v in fields_of(value))  # type: ignore[index]
+        fields.append((number, value))
+    with pytest.raises(FormatError, match="table"):
+        read(message(fields))
 
 
 def test_text_becomes_user_defined_pieces_and_never_control_pieces() -> None:
@@ -210,13 +254,16 @@ def test_decoding_restores_the_text() -> None:
         ({"model_type": "unigram"}, "model_type: expected BPE.*found Unigram"),
         ({"model_type": "char"}, "found Char"),
         ({"model_type": "word"}, "found Word"),
-        ({"normalization_rule_name": "nmt_nfkc"}, "normalizer: .*nmt_nfkc"),
         (
-            {"remove_extra_whitespaces": True},
-            "remove_extra_whitespaces: expected false, found true",
+            {"normalization_rule_name": "nmt_nfkc", "user_defined_symbols": ["<sep>"]},
+            "normalizer: expected none beside user-defined pieces",
+        ),
+        (
+            {"remove_extra_whitespaces": True, "user_defined_symbols": ["<sep>"]},
+            "remove_extra_whitespaces: expected none beside user-defined pieces",
         ),
         ({"treat_whitespace_as_suffix": True}, "treat_whitespace_as_suffix"),
-        ({"user_defined_symbols": ["a b"]}, "no space"),
+        ({"user_defined_symbols": ["a b"]}, "no space and no ▁"),
         ({"control_symbols": ["\x01"]}, "more than one character"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from build_support import command as beam_bpe
 from build_support import some_text
 
+from pipelines.cli import config_commands
 from pipelines.config import load_config
 from pipelines.errors import InputError
 from pipelines.probing.proposals import Proposal, choose_pattern, choose_vocabulary, propose
@@ -138,6 +139,7 @@ def test_the_vocabulary_follows_size_and_scripts() -> None:
 # --- the command
 
 
+@pytest.mark.slow
 def test_the_configuration_builds(tmp_path: Path) -> None:
     write(tmp_path / "data" / "a.jsonl.gz", gzip.compress(LINES))
     write(tmp_path / "data" / "b.txt", "<|endoftext|>".join(TEXTS).encode())
@@ -161,6 +163,28 @@ def test_a_configuration_is_replaced_on_request_only(tmp_path: Path) -> None:
     assert config.read_text() == "mine"
     assert beam_bpe("init", data, "--config", config, "--force", "--yes").returncode == 0
     assert load_config(config).input[0].files == ("a.txt",)
+
+
+def test_a_user_is_asked_for_field_vocabulary_and_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: dict[str, Any] = {"Field of the text (content, lang)": "lang", "Vocabulary size": "3k"}
+    monkeypatch.setattr(config_commands, "_has_user", lambda: True)
+    monkeypatch.setattr("typer.prompt", lambda text, default: answers[text])
+    monkeypatch.setattr("typer.confirm", lambda text, default: answers.get("consent", False))
+    data, config = write(tmp_path / "a.jsonl", LINES), tmp_path / "build.yaml"
+    assert beam_bpe("init", data, "--config", config, here=True).returncode == 0
+    assert not config.exists()
+    answers["consent"] = True
+    assert beam_bpe("init", data, "--config", config, here=True).returncode == 0
+    written = load_config(config)
+    assert (written.input[0].text_field, written.tokenizer.vocab_size) == ("lang", 3000)
+
+
+def test_the_output_of_a_build_is_not_proposed(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", b"the cat")
+    write(tmp_path / "out" / "tokens" / "manifest.json", b"{}")
+    assert proposed(tmp_path).patterns == (f"{tmp_path}/**/*.txt",)
 
 
 def test_names_cannot_change_the_configuration(tmp_path: Path) -> None:

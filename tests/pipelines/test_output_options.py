@@ -44,6 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 # --- quiet and verbose
 
 
+@pytest.mark.slow
 def test_quiet_prints_errors_only(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     for name in ("plan", "build"):
@@ -55,6 +56,7 @@ def test_quiet_prints_errors_only(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: ")
 
 
+@pytest.mark.slow
 def test_verbose_shows_the_log(tmp_path: Path) -> None:
     done = beam_bpe("build", write_config(tmp_path), "-v", env={"BEAM_BPE_PROGRESS": "auto"})
     lines = done.stderr.splitlines()
@@ -69,6 +71,7 @@ def test_verbose_shows_the_log(tmp_path: Path) -> None:
 # --- the log
 
 
+@pytest.mark.slow
 def test_a_log_has_lines_with_times(tmp_path: Path) -> None:
     log, config = tmp_path / "log.txt", write_config(tmp_path)
     for _ in range(2):  # the second run appends
@@ -108,15 +111,17 @@ def check_keys(value: Mapping[str, Any], name: str) -> None:
     assert list(value) == re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row))
 
 
+@pytest.mark.slow
 def test_a_summary_as_json(built: tuple[Path, dict[str, Any]]) -> None:
     output, summary = built
-    check_keys(summary, "`count`, `train`, `encode`, `build`, `replay`")
+    check_keys(summary, "`count`, `train`, `encode`, `build`, `add`, `replay`")
     assert summary["documents"] == 12
     assert summary["outputs"]["tokens"] == str(output / "tokens")
     assert [stage["name"] for stage in summary["stages"]] == ["count", "train", "encode"]
     check_keys(summary["stages"][0], "each of `stages`")
 
 
+@pytest.mark.slow
 def test_a_plan_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     config = write_config(tmp_path)
     plan = json.loads(beam_bpe("plan", config, "--json").stdout)
@@ -131,6 +136,7 @@ def test_a_plan_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> N
     assert (done.returncode, plan["refusal"]["exit_code"]) == (3, 3)
 
 
+@pytest.mark.slow
 def test_a_verification_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     output, _ = built
     done = beam_bpe("verify", output, "--json")
@@ -147,6 +153,7 @@ def test_a_verification_as_json(built: tuple[Path, dict[str, Any]], tmp_path: Pa
     check_keys(found["problems"][0], "each of `problems`")
 
 
+@pytest.mark.slow
 def test_a_document_and_a_search_as_json(built: tuple[Path, dict[str, Any]]) -> None:
     output, _ = built
     document = json.loads(beam_bpe("inspect", output, "--row", 3, "--json").stdout)
@@ -158,6 +165,7 @@ def test_a_document_and_a_search_as_json(built: tuple[Path, dict[str, Any]]) -> 
     check_keys(hits["hits"][0], "each of `hits`")
 
 
+@pytest.mark.slow
 def test_a_report_as_json(built: tuple[Path, dict[str, Any]]) -> None:
     report = json.loads(beam_bpe("report", built[0], "--json").stdout)
     check_keys(report, "`report`")
@@ -166,6 +174,7 @@ def test_a_report_as_json(built: tuple[Path, dict[str, Any]]) -> None:
 # --- the environment
 
 
+@pytest.mark.slow
 def test_variables_stand_for_options(tmp_path: Path) -> None:
     config, log = write_config(tmp_path), tmp_path / "log.txt"
     variables = {
@@ -181,6 +190,7 @@ def test_variables_stand_for_options(tmp_path: Path) -> None:
     assert "with --set of output, tokenizer.vocab_size, beam.workers\n" in log.read_text()
 
 
+@pytest.mark.slow
 def test_a_key_that_is_set_wins_over_the_number_of_workers(tmp_path: Path) -> None:
     given = ["--set", "beam.workers=1", "--workers", 2]
     assert beam_bpe("count", write_config(tmp_path), *given).returncode == 0

@@ -185,7 +185,8 @@ class Supervised:
         announce = f"open({str(self.pid_file) + '~'!r}, 'w').write(str(os.getpid()))\n"
         announce += f"os.rename({str(self.pid_file) + '~'!r}, {str(self.pid_file)!r})\n"
         code = "import sys; from pipelines.supervisor import supervise; "
-        code += f"sys.exit(supervise({child(announce + textwrap.dedent(body))!r}))"
+        code += "on_kill = lambda: print('killed', file=sys.stderr); "
+        code += f"sys.exit(supervise({child(announce + textwrap.dedent(body))!r}, on_kill))"
         self.process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
         self.child = int(self._text())
 
@@ -289,7 +290,7 @@ def test_a_second_ctrl_c_ends_a_busy_child_at_once_and_says_so(
         os.killpg(run.process.pid, signal.SIGINT)
     assert run.process.wait(PATIENCE_SECONDS) == 130
     assert run.child_is_gone()
-    assert capfd.readouterr().err == "Interrupted at once; finished work is kept.\n"
+    assert capfd.readouterr().err == "killed\n"
 
 
 def test_the_child_ends_when_the_parent_is_killed(supervised) -> None:

@@ -120,6 +120,13 @@ void bind_text(py::module_& m) {
 
   py::class_<Normalizer>(m, "Normalizer")
       .def(py::init(&make_normalizer), "form"_a = py::none(), "quotes"_a = false)
+      .def_static(
+          "of_table",
+          [](const py::bytes& table, bool remove_spaces) {
+            return Normalizer(
+                std::make_shared<const CharacterMap>(std::string_view(table), remove_spaces));
+          },
+          "table"_a, "remove_spaces"_a)
       .def(
           "normalize",
           [](const Normalizer& normalizer, const py::bytes& text) {

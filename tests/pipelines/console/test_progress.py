@@ -56,6 +56,15 @@ def test_the_first_line_is_there_at_once_and_only_once(lines: Lines) -> None:
     assert lines() == []
 
 
+def test_a_first_line_of_the_launcher_is_not_repeated(lines: Lines) -> None:
+    modes: tuple[ProgressMode, ...] = ("plain", "json")
+    for mode in modes:
+        progress.announce(mode, "reading build.yaml")
+        with progress.shown(mode, "reading build.yaml", announced=True):
+            pass
+        assert len(lines()) == 1
+
+
 def test_a_line_has_percent_rate_documents_and_rejects(plain: Lines) -> None:
     with progress.show("counting", 4, planned=8000):
         progress.note(documents=3, bytes=2000, rejects=1)
@@ -308,6 +317,7 @@ def test_an_interruption_of_a_command_without_stages() -> None:
 # --- the command
 
 
+@pytest.mark.slow
 def test_a_build_without_a_terminal_leaves_a_line_for_each_stage(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(12)})
     config = tmp_path / "build.yaml"
@@ -317,8 +327,7 @@ def test_a_build_without_a_terminal_leaves_a_line_for_each_stage(tmp_path: Path)
     )
     done = beam_bpe("build", config, "--progress", "plain")
     assert done.returncode == 0
-    first, *stages = done.stderr.splitlines()
-    assert first == f"reading {config}"
+    stages = done.stderr.splitlines()  # the launcher shows what comes first
     assert [line.partition(":")[0] for line in stages] == [
         "estimate", "[1/3] counted", "[2/3] trained", "[3/3] encoded",
     ]  # fmt: skip
@@ -326,6 +335,28 @@ def test_a_build_without_a_terminal_leaves_a_line_for_each_stage(tmp_path: Path)
     next_command = done.stdout.splitlines()[-1]
     assert next_command == f"beam-bpe inspect {tmp_path / 'out'} --row 0"
     assert beam_bpe(*next_command.split()[1:]).returncode == 0
+
+
+@pytest.mark.process
+def test_the_first_line_comes_before_anything_large_is_imported(tmp_path: Path) -> None:
+    """Before the child process, too: it is there within 0.3 s."""
+    code = (
+        "import sys\nfrom pipelines import supervisor\nfrom pipelines.cli import main\n"
+        "large = {'apache_beam', 'pyarrow', 'numpy', 'yaml', 'fsspec', 'rich.progress'}\n"
+        "def run_in_child(*_):\n"
+        "    print(*large & sys.modules.keys(), file=sys.stderr)\n"
+        "    return 7\n"
+        "supervisor.run_in_child = run_in_child\n"
+        "main(['build', 'none.yaml', '--progress', sys.argv[1]])"
+    )
+    for mode, line in (("plain", "reading none.yaml\n"), ("bar", "reading none.yaml\r")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, mode],
+            capture_output=True,
+            env={"PYTHONPATH": str(PACKAGES)},
+            check=False,
+        )
+        assert (done.returncode, done.stderr.decode()) == (7, f"{line}\n")
 
 
 def test_an_error_is_a_line_of_json_too(tmp_path: Path) -> None:

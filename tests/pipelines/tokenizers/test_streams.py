@@ -75,10 +75,13 @@ def test_a_count_has_ids_and_bytes(tokenizer: Tokenizer) -> None:
     assert StreamEncoder(tokenizer).count([]) == (0, 0)
 
 
-def test_special_tokens_are_ordinary_text_on_request() -> None:
-    tokenizer = trained("gpt2")
-    found = StreamEncoder(tokenizer, ordinary=True).count(cut(TEXT.encode(), 1))[0]
-    assert found == len(tokenizer.encode(TEXT, allowed_special="none"))
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3"])
+def test_special_tokens_are_ordinary_text_on_request(pattern: str) -> None:
+    tokenizer = trained(pattern)
+    text = "so!" + END * 200 + "!" + TEXT
+    blocks = StreamEncoder(tokenizer, ordinary=True).encode(cut(text.encode(), 1))
+    ids = [token_id for ids in blocks for token_id in ids.tolist()]
+    assert ids == tokenizer.encode(text, allowed_special="none")
 
 
 def test_memory_is_bounded() -> None:
