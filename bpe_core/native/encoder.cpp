@@ -9,8 +9,6 @@
 namespace bpe {
 namespace {
 
-constexpr size_t kMostReservedIds = size_t{1} << 28;
-
 // For custom patterns: a segment is a pre-token.
 size_t scan_whole(const uint8_t*, size_t size, size_t, size_t* ends, size_t, uint32_t) {
   ends[0] = size;

@@ -17,6 +17,9 @@
 
 namespace bpe {
 
+// For which room is made at a time. What is not written to costs no memory.
+inline constexpr size_t kMostReservedIds = size_t{1} << 28;
+
 // Documents data[starts[i], ends[i]); `size` bytes of data may be read.
 struct DocumentSpans {
   const uint8_t* data;

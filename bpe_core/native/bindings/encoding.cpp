@@ -325,6 +325,10 @@ class PyEncoder {
     const auto encode_any = [&](const Documents& part, Workspace& workspace, IdBuffer<Id>& part_ids,
                                 int64_t* part_offsets) {
       if constexpr (std::is_same_v<Documents, TextSpans>) {
+        // Once for all parts, so that the memory of an earlier result is used again.
+        size_t bytes = 0;
+        for (size_t i = 0; i < part.n; ++i) bytes += part.bytes_of(i);
+        part_ids.reserve_more(std::min(bytes, kMostReservedIds));
         part.for_each_part([&](const DocumentSpans& few, size_t first) {
           encode(few, workspace, part_ids, part_offsets + first);
         });
