@@ -20,6 +20,11 @@ constexpr size_t kMostStates = 4096;
 constexpr size_t kMostCells = size_t{1} << 22;
 constexpr size_t kMostVisits = size_t{1} << 27;  // of places in the program, in all
 constexpr size_t kNone = SIZE_MAX;
+constexpr size_t kFar = 128;  // bytes that may be read in vain at each place
+
+// Of the places that a search for a match reads, those by which it is compared with others.
+bool is_compared(size_t before, size_t place) { return before / 64 != place / 64; }
+uint64_t overrun_key(size_t place, uint32_t state) { return place * kMostStates + state; }
 
 // Rows of the loop's table are numbered by offsets into it; the lower bits are for flags.
 constexpr uint32_t kRowSize = 128;
@@ -472,33 +477,72 @@ size_t PatternStep::column_before(const uint8_t* text, size_t size, size_t pos) 
 }
 
 // The end of the match that begins at `pos`, or kNone.
-size_t PatternStep::match_end(const uint8_t* text, size_t size, size_t pos,
-                              const uint8_t* found) const {
-  uint32_t state = automaton_.start_after(column_before(text, size, pos));
+size_t PatternStep::match_end(const uint8_t* text, size_t size, size_t pos, const uint8_t* found,
+                              Overruns& overruns) const {
   size_t end = kNone;
-  for (size_t at = pos;;) {
-    const DecodedCharacter character =
-        at < size ? decode(text + at, size - at) : DecodedCharacter{0, 0};
-    const size_t column = at < size ? classes_.of(character.code_point) : edge_;
-    const size_t symbol = column + (found != nullptr ? found[at] * (edge_ + 1) : 0);
-    const Automaton::Entry entry = automaton_.entry(state, symbol);
-    if (entry.matched) end = at;
-    if (entry.next == Automaton::kDead) return end;
-    state = entry.next;
-    at += character.size;
+  // Reads the match; returns where it ends to go on, or where reach(at, state) is true.
+  const auto read = [&](const auto& reach) {
+    uint32_t state = automaton_.start_after(column_before(text, size, pos));
+    for (size_t at = pos;;) {
+      const DecodedCharacter character =
+          at < size ? decode(text + at, size - at) : DecodedCharacter{0, 0};
+      const size_t column = at < size ? classes_.of(character.code_point) : edge_;
+      const size_t symbol = column + (found != nullptr ? found[at] * (edge_ + 1) : 0);
+      const Automaton::Entry entry = automaton_.entry(state, symbol);
+      if (entry.matched) end = at;
+      if (entry.next == Automaton::kDead) return at;
+      state = entry.next;
+      const size_t before = at;
+      at += character.size;
+      if (is_compared(before, at) && reach(at, state)) return at;
+    }
+  };
+  const size_t stop = read([&](size_t at, uint32_t state) {
+    return !overruns.hopeless.empty() && overruns.hopeless.contains(overrun_key(at, state));
+  });
+  const size_t last = end == kNone ? pos : end;
+  if (stop - last >= kFar) {
+    read([&](size_t at, uint32_t state) {
+      if (at > last) overruns.hopeless.insert(overrun_key(at, state));
+      return at >= stop;
+    });
   }
+  return end;
 }
 
 size_t PatternStep::scan(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                         size_t capacity, const uint8_t* found) const {
+                         size_t capacity, const uint8_t* found, Overruns& overruns) const {
   if (capacity == 0) return 0;
-  return has_scouts() ? scan_found(text, size, pos, ends, capacity, found)
-                      : scan_rows(text, size, pos, ends, capacity);
+  return has_scouts() ? scan_matches(text, size, pos, size, ends, capacity, found, overruns)
+                      : scan_overruns(text, size, pos, ends, capacity, overruns);
 }
 
-// A match begins at `pos`, or a gap. `last` is the last place after it where a match may end.
+// Text that a match has read in vain is read with what is known of that.
+size_t PatternStep::scan_overruns(const uint8_t* text, size_t size, size_t pos, size_t* ends,
+                                  size_t capacity, Overruns& overruns) const {
+  size_t count = 0;
+  const auto go_on_behind = [&](size_t found) {
+    count += found;
+    if (count != 0) pos = ends[count - 1];
+    return count < capacity && pos < size;
+  };
+  for (;;) {
+    if (pos < overruns.read_to &&
+        !go_on_behind(scan_matches(text, size, pos, overruns.read_to, ends + count,
+                                   capacity - count, nullptr, overruns))) {
+      return count;
+    }
+    if (!go_on_behind(scan_rows(text, size, pos, ends + count, capacity - count, overruns)) ||
+        pos >= overruns.read_to) {
+      return count;
+    }
+  }
+}
+
+// A match begins at `pos`, or a gap. `last` is the last place after it where a match may end. Stops
+// where a match has read too far in vain.
 size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                              size_t capacity) const {
+                              size_t capacity, Overruns& overruns) const {
   const uint32_t* const ascii_rows = ascii_rows_.data();
   const uint32_t* const class_rows = class_rows_.data();
   const size_t columns = edge_ + 1;
@@ -546,7 +590,7 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
       }
     } else if (row >= first_gap) {
       // A match may begin in a gap, if it does not fail.
-      const size_t end = match_end(text, size, at, nullptr);
+      const size_t end = match_end(text, size, at, nullptr, overruns);
       if (end != kNone) {
         ends[count++] = at;
         if (count == capacity) return count;
@@ -562,6 +606,10 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
     }
     // The match fails here; what it was before counts.
     const size_t begin = count != 0 ? ends[count - 1] : pos;
+    if (at - std::max(last, begin) >= kFar) {
+      overruns.read_to = at;
+      return count;
+    }
     if (last > begin) {
       ends[count++] = last;
       if (count == capacity || last == size) return count;
@@ -575,20 +623,22 @@ size_t PatternStep::scan_rows(const uint8_t* text, size_t size, size_t pos, size
   }
 }
 
-size_t PatternStep::scan_found(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                               size_t capacity, const uint8_t* found) const {
+// The same for the pieces that begin before `until`, match by match.
+size_t PatternStep::scan_matches(const uint8_t* text, size_t size, size_t pos, size_t until,
+                                 size_t* ends, size_t capacity, const uint8_t* found,
+                                 Overruns& overruns) const {
   const size_t columns = edge_ + 1;
   size_t count = 0;
-  while (pos < size && count < capacity) {
+  while (pos < until && count < capacity) {
     size_t at = pos;  // of the next match, if that is not empty at once
     size_t end = kNone;
     for (size_t before = column_before(text, size, pos); at < size;) {
       const DecodedCharacter character = decode(text + at, size - at);
       const size_t column = classes_.of(character.code_point);
-      const Automaton::Entry first =
-          automaton_.entry(automaton_.start_after(before), column + found[at] * columns);
+      const size_t symbol = column + (found != nullptr ? found[at] * columns : 0);
+      const Automaton::Entry first = automaton_.entry(automaton_.start_after(before), symbol);
       if (first.matched || first.next != Automaton::kDead) {
-        end = match_end(text, size, at, found);
+        end = match_end(text, size, at, found, overruns);
         if (end != kNone && end != pos) break;
       }
       before = column;
@@ -648,6 +698,7 @@ struct Progress {
     size_t next = 0;
     std::array<size_t, 128> ends;  // found and not handed down, in the chunk
     std::vector<uint8_t> found;    // by the scouts
+    Overruns overruns;
   };
 
   const void* owner = nullptr;
@@ -657,34 +708,35 @@ struct Progress {
   std::vector<Level> levels;
 };
 
-thread_local Progress progress;
+thread_local Progress progress_of_thread;
 
 using Steps = std::vector<std::shared_ptr<const PatternStep>>;
 
-void enter_chunk(const Steps& steps, size_t k, size_t begin, size_t end) {
+void enter_chunk(const Steps& steps, Progress& progress, size_t k, size_t begin, size_t end) {
   Progress::Level& level = progress.levels[k];
   level.begin = level.pos = begin;
   level.end = end;
   level.count = level.next = 0;
+  level.overruns.clear();
   if (steps[k]->has_scouts()) {
     steps[k]->send_scouts(progress.text + begin, end - begin, level.found);
   }
 }
 
 // The end of the next piece of step k; kNone if there is none.
-size_t next_end(const Steps& steps, size_t k) {
+size_t next_end(const Steps& steps, Progress& progress, size_t k) {
   Progress::Level& level = progress.levels[k];
   while (level.pos == level.end) {
     if (k == 0) return kNone;
     const size_t begin = level.end;
-    const size_t end = next_end(steps, k - 1);
+    const size_t end = next_end(steps, progress, k - 1);
     if (end == kNone) return kNone;
-    enter_chunk(steps, k, begin, end);
+    enter_chunk(steps, progress, k, begin, end);
   }
   if (level.next == level.count) {
     level.count = steps[k]->scan(progress.text + level.begin, level.end - level.begin,
                                  level.pos - level.begin, level.ends.data(), level.ends.size(),
-                                 level.found.data());
+                                 level.found.data(), level.overruns);
     level.next = 0;
   }
   level.pos = level.begin + level.ends[level.next++];
@@ -701,11 +753,13 @@ PatternSplitter::PatternSplitter(std::vector<std::shared_ptr<const PatternStep>>
 
 size_t PatternSplitter::scan(const uint8_t* text, size_t size, size_t pos, size_t* ends,
                              size_t capacity) const {
-  if (steps_.size() == 1 && !steps_[0]->has_scouts()) {
-    return steps_[0]->scan(text, size, pos, ends, capacity, nullptr);
-  }
-  if (pos == 0 || progress.owner != this || progress.text != text || progress.size != size ||
-      progress.pos > pos) {
+  Progress& progress = progress_of_thread;
+  // Its pieces need not be kept: they are found in the text itself.
+  const bool is_single = steps_.size() == 1 && !steps_[0]->has_scouts();
+  const bool goes_on = pos != 0 && progress.owner == this && progress.text == text &&
+                       progress.size == size &&
+                       (is_single ? progress.pos == pos : progress.pos <= pos);
+  if (!goes_on) {
     progress.owner = this;
     progress.text = text;
     progress.size = size;
@@ -714,12 +768,16 @@ size_t PatternSplitter::scan(const uint8_t* text, size_t size, size_t pos, size_
     for (Progress::Level& level : progress.levels) {
       level.begin = level.end = level.pos = level.count = level.next = 0;
     }
-    enter_chunk(steps_, 0, 0, size);
+    enter_chunk(steps_, progress, 0, 0, size);
   }
   size_t count = 0;
   Progress::Level& last = progress.levels.back();
-  while (count < capacity && progress.pos < size) {
-    progress.pos = next_end(steps_, steps_.size() - 1);
+  if (is_single) {
+    count = steps_[0]->scan(text, size, pos, ends, capacity, nullptr, last.overruns);
+    progress.pos = count != 0 ? ends[count - 1] : pos;
+  }
+  while (!is_single && count < capacity && progress.pos < size) {
+    progress.pos = next_end(steps_, progress, steps_.size() - 1);
     if (progress.pos > pos) ends[count++] = progress.pos;
     // Those that were found with it.
     const size_t more = std::min(last.count - last.next, capacity - count);
@@ -733,6 +791,7 @@ size_t PatternSplitter::scan(const uint8_t* text, size_t size, size_t pos, size_
     progress.owner = nullptr;
     // The bits of a long segment take as much memory as its text.
     for (Progress::Level& level : progress.levels) {
+      level.overruns.clear();
       if (level.found.capacity() > (size_t{1} << 20)) std::vector<uint8_t>().swap(level.found);
     }
   }

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "splitter.hpp"
@@ -104,6 +105,18 @@ struct PatternScout {
   PatternCode code;
 };
 
+// What is known of a text in which a match was sought far ahead and in vain: without it, text such
+// as aaaa would be read to its end from each place by a+b.
+struct Overruns {
+  size_t read_to = 0;                     // by a search that went too far
+  std::unordered_set<uint64_t> hopeless;  // places and states in which no match ends any more
+
+  void clear() {
+    read_to = 0;
+    if (!hopeless.empty()) hopeless = {};
+  }
+};
+
 // One pattern: its classes and automata, and what follows from them.
 class PatternStep {
  public:
@@ -111,9 +124,10 @@ class PatternStep {
   PatternStep(CharacterClasses classes, SetMatrix sets, const PatternCode& code,
               const std::vector<PatternScout>& scouts, bool of_bytes);
 
-  // As Splitter::scan, for a chunk. With scouts, `found` is what `send_scouts` wrote.
+  // As Splitter::scan, for a chunk, at whose beginning `overruns` is clear. With scouts, `found` is
+  // what `send_scouts` wrote.
   size_t scan(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
-              const uint8_t* found) const;
+              const uint8_t* found, Overruns& overruns) const;
 
   bool has_scouts() const { return !scouts_.empty(); }
   // Writes for each place 0 … size what the scouts find there.
@@ -155,11 +169,14 @@ class PatternStep {
     return of_bytes_ ? DecodedCharacter{*text, 1} : decode_utf8(text, size);
   }
   size_t column_before(const uint8_t* text, size_t size, size_t pos) const;
-  size_t match_end(const uint8_t* text, size_t size, size_t pos, const uint8_t* found) const;
-  size_t scan_rows(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                   size_t capacity) const;
-  size_t scan_found(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
-                    const uint8_t* found) const;
+  size_t match_end(const uint8_t* text, size_t size, size_t pos, const uint8_t* found,
+                   Overruns& overruns) const;
+  size_t scan_overruns(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
+                       Overruns& overruns) const;
+  size_t scan_rows(const uint8_t* text, size_t size, size_t pos, size_t* ends, size_t capacity,
+                   Overruns& overruns) const;
+  size_t scan_matches(const uint8_t* text, size_t size, size_t pos, size_t until, size_t* ends,
+                      size_t capacity, const uint8_t* found, Overruns& overruns) const;
 
   CharacterClasses classes_;
   bool of_bytes_;

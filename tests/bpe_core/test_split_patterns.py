@@ -280,6 +280,34 @@ def test_the_fingerprints_of_scanners_are_those_of_their_patterns() -> None:
     assert SCANNERS.read_text(encoding="ascii") == generate()
 
 
+FAILING_FAR_AHEAD = {
+    "a+b": "a",
+    "(?:ab)+c|(?:ba)+d": "ab",
+    "a+b|a(?=aaa)": "a",
+    "(?s)[ab]*c|b": "ab",
+    "é+b|": "é",
+    THEN.join(["x", "a+b", r"[ab]+c|\w"]): "a",
+}
+
+
+@pytest.mark.parametrize("pattern", FAILING_FAR_AHEAD)
+def test_matches_that_fail_far_ahead_split_as_regex_does(pattern: str) -> None:
+    rng = random.Random(pattern)
+    for _ in range(60):
+        units = rng.choices(["a", "ab", "aab", "é", *"bcdx1 "], k=rng.randrange(1, 6))
+        text = "".join(unit * rng.choice([1, 2, 70, 130, 200]) for unit in units)
+        check(pattern, text, rng.choice([1, 2, 256]))
+
+
+@pytest.mark.parametrize("pattern", FAILING_FAR_AHEAD)
+def test_time_is_linear_where_matches_fail_far_ahead(pattern: str) -> None:
+    data = (FAILING_FAR_AHEAD[pattern] * 100_000).encode()
+    began = time.process_time()
+    assert ends_of(pattern, data)[-1] == len(data)
+    # Quadratic time would be more than ten seconds.
+    assert time.process_time() - began < 2
+
+
 # --- where text may be cut
 
 

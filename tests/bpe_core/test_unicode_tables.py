@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from profiles import share
 
 from bpe_core._native import split_pretokens
-from bpe_core.patterns import PATTERNS, THEN, UNICODE_VERSION, resolve_pattern
+from bpe_core.patterns import PATTERNS, THEN, UNICODE_VERSION, resolve_pattern, steps_of
 from bpe_core.split_patterns.compiler import compile_steps
 
 NATIVE = Path(__file__).parents[2] / "bpe_core" / "native"
@@ -91,12 +91,13 @@ def test_every_code_point_has_the_class_that_hugging_face_tokenizers_give_it(
 def test_every_code_point_is_split_by_scanners_as_by_automata(
     steps: tuple[str, ...], code_points: list[int]
 ) -> None:
-    native = resolve_pattern(THEN.join(steps)).native
+    pattern = THEN.join(steps)
+    native = resolve_pattern(pattern).native
     assert native is not None
     frames = [*FRAMES, ("\x01", ""), (" ", " "), ("  ", "1"), ("!", "\n"), ("漢", "・"), ("é", "é")]
     text = "".join(f"{a}{chr(c)}{b}\r" for c in share(code_points, 3) for a, b in frames)
     data = text.encode()
-    expected = split_pretokens(compile_steps(steps).splitter, data)
+    expected = split_pretokens(compile_steps(steps_of(pattern)).splitter, data)
     for portable in (False, True):
         assert_same_ends(split_pretokens(native, data, 256, portable), expected, data)
 
