@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationError, create_model
 
 from pipelines.config import CountsConfig, EncodeConfig, SourceConfig, TokenizerConfig
 from pipelines.config.validation import problems_of, refusal
-from pipelines.config.values import Section, Size, Text
+from pipelines.config.values import Section, Shards, Size, Text
 from pipelines.config.yaml_document import Problem, YamlDocument, raise_problems
 from pipelines.errors import ConfigError
 
@@ -30,7 +30,7 @@ def _check_split(name: str) -> str:
 # Parameters that are also configuration keys.
 _KEYS: Final[Mapping[type[Section], tuple[str, ...]]] = {
     TokenizerConfig: ("pattern", "special_tokens", "normalize_quotes"),
-    CountsConfig: ("shards", "max_pretoken_bytes", "on_long_pretoken"),
+    CountsConfig: ("max_pretoken_bytes", "on_long_pretoken"),
     EncodeConfig: ("prepend", "append", "special_tokens_in_text", "id_type"),
     SourceConfig: ("invalid_utf8",),
 }
@@ -43,6 +43,8 @@ _FIELDS: Final[dict[str, Any]] = {
     "normalizer": (Literal["nfc", "nfkc"] | None, None),
     # A build has a larger default, so that it writes few runs.
     "memory": (Size, CountsConfig.model_fields["memory"].default),
+    # Of a transform's input, the size is unknown, so it cannot decide the number.
+    "shards": (Shards, 64),
     "num_shards": (Annotated[int, Field(ge=1)], 1),
     "split": (Annotated[Text, AfterValidator(_check_split)], "train"),
 }

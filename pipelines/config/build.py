@@ -29,6 +29,7 @@ from pipelines.config.values import (
     MemorySize,
     Options,
     Section,
+    Shards,
     Size,
     Text,
     is_url,
@@ -43,7 +44,7 @@ from pipelines.errors import ConfigError
 class CountsConfig(Section):
     """Counting of pre-tokens."""
 
-    shards: Annotated[int, Field(ge=1, le=65536)] | None = Field(
+    shards: Shards | None = Field(
         default=None,
         description="Number of Parquet files that hold the counts; null: one for each 64 MiB of "
         "text, at most 64.",

@@ -296,6 +296,7 @@ _Number = BeforeValidator(
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Bytes]
 MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY, le=LARGEST_SIZE), _Bytes]
 Number = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Number]
+Shards = Annotated[int, Field(ge=1, le=65536)]
 Patterns = Annotated[tuple[Text, ...], Strict(False)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 # Excluded from every repr: options of file systems and of Beam may contain credentials.

@@ -201,6 +201,9 @@ def test_wrong_parameters_are_refused(tokenizer_directory: str) -> None:
         EncodeDocuments(tokenizer=tokenizer_directory, as_rows=True)
     with pytest.raises(ConfigError, match=r"Did you mean shards\?"):
         CountPretokens(output="out", shard=3)
+    counting = CountPretokens(output="out", shards=None)._work
+    with pytest.raises(ConfigError, match="shards\n  expected: a whole number"):
+        counting.check_parameters()
     with pytest.raises(ConfigError, match="lacks a parameter"):
         WriteTokenShards(output="out")
     pipeline = beam.Pipeline()
