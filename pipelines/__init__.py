@@ -58,5 +58,9 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 # Beam's import warns that a Google client is missing, which nothing here needs.
 logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())

@@ -247,7 +247,8 @@ def _run_stage(
         describe("listing the input files")
         context.check()
         check_samples(context)
-        context.report.add_warnings(describe_changes(context.config, context.output.root))
+        if context.command != "replay":  # which is for changed policies
+            context.report.add_warnings(describe_changes(context.config, context.output.root))
         with suppress(Submitted), context.lock:
             for discard in discards:
                 context.report.add_warnings(discard(context.output, context.lock))

@@ -12,7 +12,7 @@ from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import differences
 from pipelines.errors import shortened
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
-from pipelines.manifest.records import load_json
+from pipelines.manifest.records import load_sealed, sealed
 from pipelines.manifest.stage import STAGES, may_contain_credentials
 from pipelines.redaction import REDACTED
 from pipelines.storage.directory import Directory
@@ -28,7 +28,7 @@ _DIFFERENCES_SHOWN: Final = 6
 def write_configuration(config: BuildConfig, output: Directory) -> None:
     """Write the effective configuration, without options of storage and of Beam."""
     output.create()
-    output.write_json(CONFIGURATION, _effective(config))
+    output.write_json(CONFIGURATION, sealed(_effective(config)))
 
 
 def describe_changes(config: BuildConfig, output: Directory) -> list[str]:
@@ -36,9 +36,10 @@ def describe_changes(config: BuildConfig, output: Directory) -> list[str]:
     if not any(MANIFEST in (output / stage.directory).sizes() for stage in STAGES):
         return []
     try:
-        former = load_json(output.find_bytes(CONFIGURATION) or b"")
+        former = load_sealed(output.find_bytes(CONFIGURATION) or b"")
     except ValueError:  # there is none, or it is damaged: the next stage writes it
         return []
+    former.pop("checksum")
     changed = [str(each) for each in differences(former, _effective(config))]
     if not changed:
         return []

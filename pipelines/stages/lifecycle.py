@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from pipelines.console import progress
 from pipelines.manifest.models import Manifest
-from pipelines.manifest.names import PLAN
 from pipelines.manifest.stage import (
     Identity,
     Stage,
     find_finished_manifest,
     finish_stage,
     is_bound,
+    load_plan,
     remove_remains,
 )
 from pipelines.metrics import Measured
@@ -74,7 +74,7 @@ def find_finished(
             context.report.add_stage(StageSummary(name=stage.name, state="already finished"))
             return manifest
         context.lock.acquire()
-    if PLAN in directory.sizes() and not is_bound(stage, directory, identity):
+    if load_plan(stage, directory) is not None and not is_bound(stage, directory, identity):
         context.report.add_warnings(discard(context.output, context.lock))
     write_configuration(context.config, context.output.root)
     progress.start_stage(stage.name)

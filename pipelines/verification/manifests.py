@@ -18,8 +18,8 @@ from pipelines.manifest.models import (
     TokensManifest,
     manifest_model,
 )
-from pipelines.manifest.names import MANIFEST, RUN
-from pipelines.manifest.records import load_json, parse_sealed
+from pipelines.manifest.names import CONFIGURATION, MANIFEST, RUN
+from pipelines.manifest.records import load_json, load_sealed, parse_sealed
 from pipelines.manifest.run_record import RunRecord
 from pipelines.storage.directory import Directory
 from pipelines.verification.findings import Findings
@@ -78,6 +78,19 @@ def read_manifests(output: Directory, findings: Findings) -> Manifests:
             hint="Check the path; it is `output` of the configuration.",
         )
     return Manifests(**found)  # type: ignore[arg-type]  # each has the type of its stage
+
+
+def check_configuration(output: Directory, findings: Findings) -> None:
+    """Note damage of the record of the effective configuration, which older outputs lack."""
+    data = output.find_bytes(CONFIGURATION)
+    if data is None:
+        return
+    try:
+        load_sealed(data)
+    except ValueError as error:
+        findings.note(CONFIGURATION, str(error))
+        return
+    findings.add(files=1, bytes=len(data))
 
 
 def _check_run(data: bytes, manifest: Manifest, findings: Findings) -> None:

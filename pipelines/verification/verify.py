@@ -28,7 +28,12 @@ from pipelines.verification.counts import check_counts, check_shard, check_token
 from pipelines.verification.exports import verify_export
 from pipelines.verification.files import check_file, check_names
 from pipelines.verification.findings import Findings, Verification, run_side_by_side
-from pipelines.verification.manifests import Manifests, check_against, read_manifests
+from pipelines.verification.manifests import (
+    Manifests,
+    check_against,
+    check_configuration,
+    read_manifests,
+)
 from pipelines.verification.rejects import check_rejects
 from pipelines.verification.sources import verify_sources
 from pipelines.verification.tokens import TokenFiles, check_tokens
@@ -77,6 +82,7 @@ def verify(
     if against is not None:
         check_against(manifests, against, output, findings)
     check_names(output, manifests, findings)
+    check_configuration(output, findings)
     model = token_files = None
     if manifests.tokens is not None:
         model = _find_model(output, manifests.tokens, tokenizer, findings)

@@ -42,6 +42,8 @@ def test_files_with_published_patterns_are_read_by_their_library(
         model.make(tmp_path)
         path = tmp_path / "tokenizer.json"
         if path.exists():
+            if json.loads(path.read_text())["model"]["type"] != "BPE":
+                continue  # the table says why such a file is refused
             assert Tokenizer.from_file(str(path)).encode("the 12 <|endoftext|>").ids, model.name
             path.unlink()
         else:

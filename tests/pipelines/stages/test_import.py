@@ -21,6 +21,8 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.build import EncodeConfig
 from pipelines.errors import ConfigError, DifferentConfigurationError, InputError, PipelineError
 from pipelines.manifest.schema import json_schema
+from pipelines.stages.context import BuildContext
+from pipelines.stages.imports import outline_encoder
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.sources import read_outline, read_source
 from pipelines.verification.verify import verify
@@ -209,7 +211,7 @@ def test_a_tokenizer_on_another_storage_is_imported(published: bytes, tmp_path: 
         assert manifest_of(directory)["imported_from"]["format"] == "huggingface"
 
 
-def test_a_plan_does_not_read_the_vocabulary_and_merges(
+def test_an_outline_is_read_without_the_vocabulary_and_merges(
     published: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tokenizer.json").write_bytes(published)
@@ -221,10 +223,9 @@ def test_a_plan_does_not_read_the_vocabulary_and_merges(
 
     monkeypatch.setattr("pipelines.stages.output.read_source", refused)
     monkeypatch.setattr("bpe_core.formats.outline.read_tokenizer", refused)
-    plan = build.plan(config)
-    assert (plan.id_type, plan.splitting) == ("uint16", "by a native scanner")
-    outline = read_outline(str(tmp_path / "tokenizer.json"))
+    outline = outline_encoder(BuildContext.of(config).output)
     assert outline == Outline(whole.pattern, whole.max_id)
+    assert outline == read_outline(str(tmp_path / "tokenizer.json"))
 
 
 @pytest.mark.parametrize(

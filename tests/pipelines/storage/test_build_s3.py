@@ -108,6 +108,7 @@ def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3) -> None:
     manifest = json.loads(s3.get("out/tokens/manifest.json"))
     assert manifest["totals"]["documents"] == 60
     assert {name.split("/")[1] for name in s3.names if name.startswith("out/")} == {
+        "configuration.json",
         "counts",
         "tokenizer",
         "tokens",
