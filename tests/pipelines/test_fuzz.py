@@ -10,7 +10,7 @@ from profiles import seldom
 
 
 @pytest.mark.parametrize("first", seldom(range(0, 200, 40), 5))
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_builds_from_damaged_files_end_accounted_for_or_with_an_error_that_names_one(
     tmp_path: Path, first: int
 ) -> None:

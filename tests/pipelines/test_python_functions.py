@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from build_support import write_corpus
+from build_support import PACKAGES, write_corpus
 from inline_runner import inline_builds, runner_of_builds  # noqa: F401
 
 import pipelines
@@ -134,6 +134,6 @@ def test_programs_show_nothing_but_their_own_output(tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         check=False,
-        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        env={"PYTHONPATH": str(PACKAGES)},
     )
     assert (done.stdout, done.stderr, done.returncode) == ("260 True\n", "", 0)

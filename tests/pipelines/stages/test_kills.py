@@ -183,8 +183,9 @@ def killed_again_and_again(
     return out, kills
 
 
-@pytest.mark.parametrize("of", [4, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("of", [4, 1])
 @pytest.mark.process
+@pytest.mark.nightly
 def test_a_build_killed_at_any_moment_goes_on_to_the_same_bytes(
     tmp_path: Path, expected: dict[str, str], of: int
 ) -> None:
