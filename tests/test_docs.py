@@ -220,6 +220,7 @@ def test_the_sample_of_the_summary_is_what_quickstart_prints(
     assert _without_times(sample) == _without_times(printed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [README, ROOT / "docs" / "inspecting.md"], ids=name_of)
 def test_the_sample_of_a_document_is_what_inspect_prints(
     page: Path, quickstart: tuple[Path, str]

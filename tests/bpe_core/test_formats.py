@@ -958,6 +958,7 @@ def test_published_ranks_survive_every_format(
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
+@pytest.mark.slow
 @needs_vocab
 def test_gpt2s_files_and_r50ks_ranks_are_the_same_tokenizer(tmp_path: Path) -> None:
     files_model = formats.read_vocab_merges(

@@ -103,6 +103,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
         yield server
 
 
+@pytest.mark.slow
 def test_repositories_are_downloaded_and_then_cached(
     hub: HubServer, tokenizer: BPETokenizer, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

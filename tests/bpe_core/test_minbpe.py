@@ -171,6 +171,7 @@ def test_merges_are_minbpes_on_the_example_corpus(make: Callable[[], Either], kj
     assert tokenizer.encode(other) == encoded(other, tokenizer.pattern, dict(tokenizer.merges))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("name", ["prose", "multilingual"])
 def test_merges_are_minbpes_on_real_text(
@@ -550,6 +551,7 @@ SHORT = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=times(2))
 @given(text=texts)
 def test_ids_are_those_of_tiktoken(text: str, gpt4: GPT4Tokenizer, cl100k: Any) -> None:
@@ -559,6 +561,7 @@ def test_ids_are_those_of_tiktoken(text: str, gpt4: GPT4Tokenizer, cl100k: Any) 
         assert gpt4.decode(ids) == part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prose", "multilingual"])
 def test_ids_of_real_text_are_those_of_tiktoken(
     name: str, gpt4: GPT4Tokenizer, cl100k: Any, shared_text: Callable[..., bytes]
@@ -580,6 +583,7 @@ def test_special_tokens_of_gpt4(gpt4: GPT4Tokenizer, cl100k: Any) -> None:
         gpt4.encode(text)
 
 
+@pytest.mark.slow
 def test_gpt4s_bytes_are_shuffled_and_its_vocabulary_is_not(
     gpt4: GPT4Tokenizer, cl100k: Any
 ) -> None:

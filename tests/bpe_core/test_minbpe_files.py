@@ -317,6 +317,7 @@ def test_a_class_refuses_data_of_the_other() -> None:
         BasicTokenizer.from_model(dataclasses.replace(tokens, pattern="gpt2"))
 
 
+@pytest.mark.slow
 def test_gpt4s_shuffled_bytes_are_refused(published_vocabulary: Callable[[str], Path]) -> None:
     model = GPT4Tokenizer(published_vocabulary("cl100k")).model
     with pytest.raises(CannotHoldError, match="ids 0 to 255 are the bytes in order"):

@@ -313,6 +313,7 @@ def test_threads_change_nothing(bits: int) -> None:
             assert np.array_equal(found[1], one[1])
 
 
+@pytest.mark.slow
 def test_one_encoder_may_be_used_by_many_threads_at_once() -> None:
     documents = words(300, 1)
     native = encoder([(97, 98, 300)], cache_entries=64)

@@ -201,6 +201,7 @@ def test_sequences_like_those_of_the_conformance_test_become_what_unicode_16_say
             check(unicodedata2.normalize(form, c + rng.choice(marks) + rng.choice(active)))
 
 
+@pytest.mark.slow
 @settings(max_examples=times(5))
 @given(texts, st.sampled_from([None, *NORMALIZERS]), st.booleans())
 def test_what_is_normalized_stays(text: str, form: str | None, quotes: bool) -> None:

@@ -109,6 +109,7 @@ def test_a_longer_pretoken_takes_time_near_its_length(
     assert max(times.values()) <= TIMES_OF_FOUR, times
 
 
+@pytest.mark.slow
 def test_a_token_as_long_as_the_text_takes_time_near_its_length() -> None:
     """By the merges that were learned from the text itself: at the end it is one token."""
 

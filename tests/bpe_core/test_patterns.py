@@ -430,6 +430,7 @@ def test_the_patterns_of_tiktoken_are_known(monkeypatch: pytest.MonkeyPatch) -> 
         assert resolve_pattern(pat_str).name == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewritten", "name"),
     [

@@ -243,6 +243,7 @@ def random_texts(seed: int, number: int, end: int = 0x110000) -> Iterator[str]:
 # ---- every code point
 
 
+@pytest.mark.slow
 def test_every_code_point_has_the_ids_of_the_peer(peers: Callable[[str], Peer]) -> None:
     """In one form each; see the other tests for the other peers and forms."""
     peer = peers("tiktoken r50k")
@@ -274,6 +275,7 @@ def test_every_code_point_in_every_form_has_the_ids_of_the_peer(peer: Peer, form
 # ---- random text
 
 
+@pytest.mark.slow
 def test_random_texts_have_the_ids_of_the_peer(peer: Peer) -> None:
     assert check_cases(peer, random_texts(1, times(100)), 500) == times(100)
 
@@ -336,6 +338,7 @@ def test_the_whole_shared_texts_have_the_ids_of_the_peer(
         check_texts(peer, documents[i : i + 500])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_pathological_texts_have_the_ids_of_the_peer(peer: Peer, name: str) -> None:
     check_texts(peer, [TEXTS[name](20_000)])

@@ -127,6 +127,7 @@ def test_long_gaps_end_where_they_should(pattern: str) -> None:
         check(pattern, "".join(runs), rng.choice([1, 2, 256]))
 
 
+@pytest.mark.slow
 def test_published_patterns_split_prose_as_regex_does(shared_text: object) -> None:
     assert callable(shared_text)
     for corpus in ("prose", "multilingual"):

@@ -76,6 +76,7 @@ def trained(pattern: str = "gpt2") -> BPETokenizer:
 # ---- equal to tiktoken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text"),
     seldom(product(["r50k", "cl100k", "o200k"], ["prose", "multilingual"]), 3),
@@ -98,6 +99,7 @@ def test_ids_equal_those_of_tiktoken_on_a_sample(
     assert ours.encode_ordinary(some) == peer.encode_ordinary(some)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["r50k", "cl100k", "o200k"])
 def test_ids_equal_those_of_tiktoken_on_random_text(
     name: str, published_vocabulary: Callable[[str], Path]

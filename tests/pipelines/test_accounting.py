@@ -220,6 +220,7 @@ def test_any_number_that_is_wrong_is_told_with_its_place(built: BuildConfig) -> 
         assert where in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_file_and_its_source_that_are_both_short_are_told_by_the_file(
     built: BuildConfig,
 ) -> None:

@@ -175,6 +175,7 @@ def test_a_wrong_key_is_refused_with_its_place(tmp_path: Path) -> None:
     assert "Did you mean files?" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_rejects_that_nothing_takes_are_refused(tmp_path: Path) -> None:
     pipeline = f"""
 pipeline:

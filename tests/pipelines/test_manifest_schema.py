@@ -52,6 +52,7 @@ def test_the_schema_file_is_generated_from_the_models() -> None:
     assert json.loads(SCHEMA.read_text("utf-8")) == json_schema()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", list(MANIFESTS))
 @pytest.mark.parametrize("name", ["manifest.json", "run.json"])
 def test_what_builds_write_is_as_the_schema_says(output: Path, stage: str, name: str) -> None:

@@ -38,6 +38,7 @@ def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_build_returns_its_result(values: dict[str, Any], tmp_path: Path) -> None:
     summary = pipelines.build(values)
     assert isinstance(summary, BuildSummary)
@@ -104,6 +105,7 @@ def test_there_is_no_tokenizer_before_training(values: dict[str, Any]) -> None:
         counted.load_tokenizer()
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_request(
     values: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -473,6 +473,7 @@ def aliases(text: str, levels: int, first: str) -> str:
 
 
 # At most a second on any machine: each takes some hundredths.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "overrides", "problem", "place"),
     [

@@ -122,6 +122,7 @@ def test_work_without_bytes_shows_its_steps(lines: Lines) -> None:
         assert re.match(r"comparing rows: 92%, 1,100 of 1,200", lines()[-1])
 
 
+@pytest.mark.slow
 def test_all_work_begins_at_nothing_and_ends_at_all(plain: Lines) -> None:
     with progress.show("first", 5):
         progress.advance(5)

@@ -255,6 +255,7 @@ def test_restart_leaves_files_of_others_with_names_of_that_form(
     assert all((tmp_path / "out" / name).read_text() == "mine" for name in foreign)
 
 
+@pytest.mark.slow
 def test_a_plan_shows_the_generation_that_would_be_made(
     config: BuildConfig, tmp_path: Path
 ) -> None:
@@ -471,6 +472,7 @@ def test_counting_and_training_anew_to_the_same_ids_leaves_the_dataset_as_it_is(
     assert {stage.state for stage in build.build(config).stages} == {"already finished"}
 
 
+@pytest.mark.slow
 def test_another_tokenizer_after_training_anew_encodes_nothing(
     yaml_file: Path, tmp_path: Path
 ) -> None:

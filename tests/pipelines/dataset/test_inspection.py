@@ -103,6 +103,7 @@ def test_rows_are_numbered_in_the_order_of_a_split(inspector: Inspector, output:
     assert sorted(found) == sorted([*BOOKS, *(record["text"].encode() for record in RECORDS)])
 
 
+@pytest.mark.slow
 def test_a_row_in_the_middle_shows_the_whole_document(inspector: Inspector) -> None:
     offset = sum(len(document) + len(END) for document in BOOKS[:31])
     document = inspector.read(inspector.with_name(f"books/books.txt:{offset}"), 10**6)
@@ -265,6 +266,7 @@ def test_pieces_of_documents_are_whole_to_verify(output: Path) -> None:
 # --- the commands
 
 
+@pytest.mark.slow
 def test_the_commands_show_and_say_what_is_wrong(output: Path) -> None:
     done = command("inspect", output, "--doc", "r7")
     assert (done.returncode, done.stderr) == (0, "")

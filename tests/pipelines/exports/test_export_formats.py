@@ -228,6 +228,7 @@ def read_mds(directory: Path) -> list[list[int]]:
     return samples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stored", "written"), [("uint16", "uint16"), ("uint32", "int32")])
 @pytest.mark.parametrize("shard_bytes", [None, 700, 1])
 def test_mds_has_a_sample_for_each_document(

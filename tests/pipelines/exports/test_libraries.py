@@ -71,6 +71,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [False, True])
 def test_datasets_reads_and_streams_them(
     tokens: Path, tmp_path: Path, streaming: bool, offline: None

@@ -173,6 +173,7 @@ def test_sources_share_columns_and_those_of_different_types_are_text(tmp_path: P
     assert find_kept_columns(plain, files) is None
 
 
+@pytest.mark.slow
 def test_row_groups_are_cut_by_the_bytes_of_kept_columns(tmp_path: Path) -> None:
     """Large values do not stay in memory, and the cuts do not depend on batches."""
     values = pa.record_batch({"url": ["x" * 1_500_000] * 30})

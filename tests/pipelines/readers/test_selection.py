@@ -332,6 +332,7 @@ def expected_limit(
 items = st.one_of(st.sampled_from(["", "a", "word by word", "é中🙂", "x" * 300]), st.just(BAD))
 
 
+@pytest.mark.slow
 @settings(property_settings, max_examples=times(1.2))
 @given(
     form=st.sampled_from(["text", "lines", "jsonl", "parquet", "arrow"]),

@@ -332,6 +332,7 @@ def test_more_bad_files_than_allowed_are_named_and_the_limit_can_be_raised(
     assert states == ["done" if in_one_task else "resumed", "done", "done"]
 
 
+@pytest.mark.slow
 def test_a_file_in_several_tasks_counts_once(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": DOCUMENTS[:90], "b.txt": DOCUMENTS[200:]})
     config = config_for(tmp_path, input={"max_bad_files": 1}, beam={"workers": 1})
@@ -355,6 +356,7 @@ def test_a_file_in_several_tasks_counts_once(tmp_path: Path) -> None:
     assert entries["a.txt"]["documents"] == 90
 
 
+@pytest.mark.slow
 def test_limits_count_the_rows_that_can_not_be_read(tmp_path: Path) -> None:
     data = bytearray(parquet(DOCUMENTS, row_group_size=70))
     begin = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(1).column(0).dictionary_page_offset
@@ -419,6 +421,7 @@ def test_encoding_ends_when_the_counted_documents_can_not_keep_the_limit(tmp_pat
     assert (tmp_path / "out" / "counts" / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_the_pattern_none_is_refused_for_a_large_corpus_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

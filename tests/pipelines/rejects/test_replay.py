@@ -265,6 +265,7 @@ def test_repaired_files_with_special_tokens_are_what_is_counted_then(tmp_path: P
     assert len(rejects(tmp_path)) == 5
 
 
+@pytest.mark.slow
 def test_only_the_policy_may_differ(configure: Configure, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", CORPUS)
     build.encode(configure())
@@ -407,6 +408,7 @@ def test_repaired_twice(configure: Configure, tmp_path: Path) -> None:
         assert manifest_of(tmp_path)[key] == manifest_of(other)[key], key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

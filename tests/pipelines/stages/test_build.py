@@ -322,6 +322,7 @@ def with_tokenizer(tmp_path: Path, config: BuildConfig) -> BuildConfig:
     )
 
 
+@pytest.mark.slow
 def test_a_finished_tokenizer_encodes_without_counting(
     with_tokenizer: BuildConfig, expected: dict[str, str]
 ) -> None:
@@ -379,6 +380,7 @@ def test_affixes_that_the_tokenizer_does_not_have_are_told(
 # --- doing nothing
 
 
+@pytest.mark.slow
 def test_building_again_does_nothing_and_says_so(
     finished: BuildConfig, run: Run, tmp_path: Path
 ) -> None:

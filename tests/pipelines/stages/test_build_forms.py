@@ -98,6 +98,7 @@ def test_without_an_id_field_there_is_no_column_for_ids(tmp_path: Path) -> None:
     assert "id" not in row
 
 
+@pytest.mark.slow
 def test_bad_records_are_in_the_rejects_with_reason_place_and_id(tmp_path: Path) -> None:
     lines = [json.dumps({"text": text, "id": i}) for i, text in enumerate(DOCUMENTS)]
     lines[5] = "{"

@@ -52,6 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_rows_are_what_the_tokenizer_makes_of_documents(built: Path) -> None:
     tokenizer = CharBPETokenizer.load(built / "out" / "tokenizer")
     end = tokenizer.special_tokens[SEPARATOR]
@@ -98,6 +99,7 @@ def test_the_directory_has_the_formats_that_hold_it_and_the_reasons_for_others(
     assert training["training"]["stop_reason"] == "vocab_size_reached"
 
 
+@pytest.mark.slow
 def test_files_are_the_same_with_any_number_of_workers(built: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", CORPUS)
     build.build(character_config(tmp_path, beam={"workers": 1}, counts={"memory": 65536}))
@@ -135,6 +137,7 @@ def test_special_tokens_in_text_follow_the_policy(tmp_path: Path, policy: str) -
         assert tokenizer.decode(rows[1][1:-1]) == "<unk>|s|<unk>"
 
 
+@pytest.mark.slow
 def test_an_unknown_character_is_the_unknown_token_or_an_error_that_names_it(
     tmp_path: Path,
 ) -> None:

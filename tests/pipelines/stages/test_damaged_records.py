@@ -154,6 +154,7 @@ def test_restart_gets_past_a_damaged_record(
     assert of_builds(out, before) == checksums(outputs.folder / "done")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "name"), RECORDS)
 def test_restart_gets_past_a_record_that_was_removed(
     stage: str, name: str, outputs: Outputs, tmp_path: Path
@@ -252,6 +253,7 @@ def test_damaged_record_on_another_storage_is_restarted(outputs: Outputs, tmp_pa
     assert verify(out).problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["npy", "packed"])
 @pytest.mark.parametrize(
     ("record", "damage"),

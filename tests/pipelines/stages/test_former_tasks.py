@@ -107,6 +107,7 @@ def test_a_new_output_has_tasks_by_text_and_a_restarted_one_too(
     assert checksums(Path(config.output)) == checksums(Path(fresh.output))
 
 
+@pytest.mark.slow
 def test_an_interrupted_generation_of_an_earlier_version_goes_on_with_its_tasks(
     config: BuildConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_an_interrupted_generation_of_an_earlier_version_goes_on_with_its_tasks(
     assert names == {f"train-add001-{i:05d}-of-{FILES // 2:05d}.parquet" for i in range(2)}
 
 
+@pytest.mark.slow
 def test_an_interrupted_restart_leaves_no_file_of_other_tasks(
     config: BuildConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

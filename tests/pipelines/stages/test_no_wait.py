@@ -251,6 +251,7 @@ def test_a_job_that_counts_anew_keeps_a_tokenizer_that_is_finished(tmp_path: Pat
     assert checksums(tmp_path / "out/tokenizer", but=()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 def test_a_job_that_is_at_work_is_left_alone_until_it_is_taken_over(tmp_path: Path) -> None:
     config = corpus(tmp_path)

@@ -87,6 +87,7 @@ def test_pattern_that_begins_in_the_output_reaches_what_others_keep_there(root: 
     assert (len(plan.files), plan.skipped) == (1, 0)
 
 
+@pytest.mark.slow
 def test_excluded_files_are_not_called_skipped(root: str) -> None:
     write(root, "a.txt")
     assert build_again(config_of(root, exclude=["out/**"]), "a.txt").skipped == 0

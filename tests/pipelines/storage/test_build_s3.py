@@ -170,6 +170,7 @@ def test_a_tokenizer_beside_the_output_is_opened_with_its_options(config: Path) 
         assert context.output.encoder.storage_options == options
 
 
+@pytest.mark.slow
 def test_no_credential_travels(config: Path) -> None:
     loaded = load_config(config)
     context = BuildContext.of(loaded)

@@ -89,6 +89,7 @@ def test_each_thing_takes_few_requests(directory: Directory, s3: S3) -> None:
     directory.remove_below(".*")
 
 
+@pytest.mark.slow
 def test_files_that_another_process_wrote_are_seen(directory: Directory, s3: S3) -> None:
     directory.write_bytes("a", b"1")
     assert directory.sizes() == {"a": 1}

@@ -240,6 +240,7 @@ def test_a_range_of_a_large_object_reads_its_bytes_in_few_requests(
     assert max(seen.sent for seen in server.requests) <= REQUEST_BYTES
 
 
+@pytest.mark.slow
 def test_opening_and_reading_a_small_object_is_one_request(s3: S3) -> None:
     s3.put("a", TEXT)
     file = file_at(f"{s3.url}/*", s3.options)

@@ -61,6 +61,7 @@ def test_many_small_files_take_a_request_each_several_at_a_time(s3: S3, at_once:
     assert s3.server.numbers() == {"GET": 64}
 
 
+@pytest.mark.slow
 def test_not_many_more_files_are_fetched_than_asked_for(s3: S3) -> None:
     files = put(s3, 64)
     reading = documents(files, s3)

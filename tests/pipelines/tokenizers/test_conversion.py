@@ -330,6 +330,7 @@ MISTAKES: list[tuple[list[str], int, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "code", "message"), MISTAKES)
 def test_mistakes_are_told_in_words_with_their_exit_code(
     arguments: list[str],
@@ -427,6 +428,7 @@ def test_an_output_that_can_not_be_written_is_told(model: TokenizerModel, tmp_pa
 # What is said.
 
 
+@pytest.mark.slow
 def test_what_a_format_does_not_say_is_noted(run: Run, tmp_path: Path) -> None:
     model = TokenizerModel.from_tokens(
         [(i, bytes([i])) for i in range(256)],

@@ -79,6 +79,7 @@ def tekken_file(model: TokenizerModel, **changes: Any) -> dict[str, Any]:
 # --- tekken.json
 
 
+@pytest.mark.slow
 def test_a_tekken_file_gives_the_ids_of_mistral_common(
     model: TokenizerModel, tmp_path: Path
 ) -> None:

@@ -168,6 +168,7 @@ def test_missing_short_and_foreign_files_are_named(folder: Path) -> None:
     assert ".tmp" not in text
 
 
+@pytest.mark.slow
 def test_foreign_directories_and_files_beside_stages_are_named(folder: Path) -> None:
     out = folder / "out"
     for name in ("tokens/more", "counts/more", "rejects/more", "beside", "tokens/_tasks"):
@@ -436,6 +437,7 @@ def test_places_that_moved_by_a_byte_are_found_where_documents_adjoin(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "change", "message"),
     [
