@@ -50,7 +50,7 @@ class CharacterRules:
         hidden_tokens: special tokens that text never becomes, such as SentencePiece's control
             symbols.
         table: SentencePiece's table of characters that are replaced before anything else, in
-            base64; empty if there is none.
+            base64; empty for a tokenizer without one.
         remove_spaces: spaces at both ends of the text are left out, and all but the first of
             several.
     """

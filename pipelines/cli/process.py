@@ -106,7 +106,8 @@ def report_errors(debug: bool, config: Sequence[str] = ()) -> Iterator[None]:
         if debug:
             traceback.print_exc()
         if isinstance(error, PipelineError) and error.hint is not None and config:
-            error.hint = _COMMAND.sub(rf"\1 {_literal(shlex.join(config))}", error.hint)
+            given = shlex.join(config)
+            error.hint = _COMMAND.sub(lambda found: f"{found[1]} {given}", error.hint)
         print_error(f"error: {error}", error)
         raise typer.Exit(exit_code_of(error)) from None
     except KeyboardInterrupt as error:
@@ -122,8 +123,3 @@ def report_errors(debug: bool, config: Sequence[str] = ()) -> Iterator[None]:
         raise typer.Exit(1) from None
     finally:
         supervisor.note_orderly_end()
-
-
-def _literal(text: str) -> str:
-    """Return a text as a template of `re.sub` that stands for itself."""
-    return text.replace("\\", r"\\")

@@ -162,7 +162,7 @@ def find_finished_manifest(
         _check_present(stage, directory, manifest, command)
         return manifest
     plan = load_plan(stage, directory, command=command)
-    if plan is not None and is_bound(stage, directory, identity):
+    if plan is not None and is_bound(stage, directory, plan, identity):
         _check_same(stage, directory, plan, identity, may_grow=False, command=command)
     elif plan is None and PLAN not in directory.sizes():
         there = sorted(n for n in directory.sizes() if not n.startswith((".", "_")))
@@ -171,14 +171,13 @@ def find_finished_manifest(
     return None
 
 
-def is_bound(stage: Stage[_M], directory: Directory, identity: Identity) -> bool:
-    """Return True if an unfinished stage can only go on with the identity that it began with.
+def is_bound(
+    stage: Stage[_M], directory: Directory, plan: StagePlan | _M, identity: Identity
+) -> bool:
+    """Return True unless an unfinished stage may begin again with this other identity.
 
-    A stage that has finished nothing may begin again with any other.
+    It may if it has finished nothing. `plan` is what `load_plan` returned.
     """
-    plan = load_plan(stage, directory)
-    if plan is None:
-        return False
     if not isinstance(plan, StagePlan) or has_finished_work(stage, directory):
         return True
     return not _differs(directory, plan, identity)

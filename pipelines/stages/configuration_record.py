@@ -37,7 +37,7 @@ def describe_changes(config: BuildConfig, output: Directory) -> list[str]:
         return []
     try:
         former = load_sealed(output.find_bytes(CONFIGURATION) or b"")
-    except ValueError:  # there is none, or it is damaged: the next stage writes it
+    except ValueError:  # missing or damaged; the next stage writes it
         return []
     former.pop("checksum")
     changed = [str(each) for each in differences(former, _effective(config))]

@@ -8,6 +8,7 @@ from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
 from pipelines.errors import InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest
+from pipelines.manifest.names import MANIFEST
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
@@ -34,7 +35,7 @@ def reuse_tokenizer(context: BuildContext) -> bool:
     """
     adds = context.command == "add"
     output = context.output
-    if adds and load_manifest(ENCODE, output.tokens) is None:
+    if adds and MANIFEST not in output.tokens.sizes():
         raise InputError(
             "There is no finished dataset to add files to.",
             expected="manifest.json",
@@ -68,14 +69,17 @@ def find_former_training(
         DifferentConfigurationError: more than the added files has changed.
         OutputError: files are missing.
     """
-    dataset, counted = load_manifest(ENCODE, output.tokens), load_manifest(COUNT, output.counts)
-    if dataset is None or counted is None or load_manifest(TRAIN, output.tokenizer) is None:
+    if not all(MANIFEST in place.sizes() for place in (output.tokens, output.tokenizer)):
         return None
+    # Manifests of many inputs take long to load: most commands need this one alone.
+    counted = load_manifest(COUNT, output.counts)
     listed = {file.label for file in inputs.listed.files}
-    if listed <= counted.input_sizes.keys():
+    if counted is None or listed <= counted.input_sizes.keys():
         return None
-    if not (adds or listed <= dataset.input_sizes.keys()):
-        return None
+    if not adds:
+        dataset = load_manifest(ENCODE, output.tokens)
+        if dataset is None or not listed <= dataset.input_sizes.keys():
+            return None
     may_grow = replace(COUNT, may_grow=True), replace(TRAIN, may_grow=True)
     configuration = counts_configuration(config, inputs.shards)
     identity = Identity.of(configuration, inputs.listed)

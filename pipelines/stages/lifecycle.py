@@ -74,7 +74,8 @@ def find_finished(
             context.report.add_stage(StageSummary(name=stage.name, state="already finished"))
             return manifest
         context.lock.acquire()
-    if load_plan(stage, directory) is not None and not is_bound(stage, directory, identity):
+    plan = load_plan(stage, directory)
+    if plan is not None and not is_bound(stage, directory, plan, identity):
         context.report.add_warnings(discard(context.output, context.lock))
     write_configuration(context.config, context.output.root)
     progress.start_stage(stage.name)

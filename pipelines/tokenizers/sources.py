@@ -115,7 +115,7 @@ def is_published(place: Directory) -> bool:
 
 
 def missing_tokenizer(place: Directory, where: str) -> ConfigError:
-    """Return the error for a place without a tokenizer, which names what is there.
+    """Return the error for a place without a tokenizer, with the files found there.
 
     Args:
         place: directory that was to contain the tokenizer.

@@ -191,8 +191,10 @@ def test_a_stage_that_has_finished_no_document_may_begin_again_otherwise(
         finish_a_task(directory, documents=0)
     other = replace(IDENTITY, configuration={"a": {"b": 2}})
     assert manifest.find_finished_manifest(COUNT, directory, other) is None
-    assert manifest.is_bound(COUNT, directory, IDENTITY)
-    assert not manifest.is_bound(COUNT, directory, other)
+    plan = manifest.load_plan(COUNT, directory)
+    assert plan is not None
+    assert manifest.is_bound(COUNT, directory, plan, IDENTITY)
+    assert not manifest.is_bound(COUNT, directory, plan, other)
 
 
 def test_an_output_of_another_version_is_left_alone(directory: Directory) -> None:
