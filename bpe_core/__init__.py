@@ -16,6 +16,7 @@ from bpe_core.errors import BpeError
 if TYPE_CHECKING:
     from bpe_core.char_bpe import CharBPETokenizer
     from bpe_core.character_training import train_characters_from_counts
+    from bpe_core.count_groups import Group, GroupColumns
     from bpe_core.counting import count_pretokens
     from bpe_core.counts import PretokenCounts
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
@@ -40,6 +41,8 @@ __all__ = [
     "BpeError",
     "CharBPETokenizer",
     "GPT4Tokenizer",
+    "Group",
+    "GroupColumns",
     "PretokenCounts",
     "RegexTokenizer",
     "TrainingResult",
@@ -62,6 +65,8 @@ _MODULES = {
     "BasicTokenizer": "minbpe",
     "CharBPETokenizer": "char_bpe",
     "GPT4Tokenizer": "minbpe",
+    "Group": "count_groups",
+    "GroupColumns": "count_groups",
     "PretokenCounts": "counts",
     "RegexTokenizer": "minbpe",
     "TrainingResult": "training",
