@@ -28,6 +28,11 @@ if TYPE_CHECKING:
         train_from_counts,
         train_from_iterator,
     )
+    from bpe_core.vocabulary_sizes import (
+        VocabularySize,
+        VocabularyUse,
+        measure_vocabulary_sizes,
+    )
 
 __all__ = [
     "PATTERNS",
@@ -41,7 +46,10 @@ __all__ = [
     "PretokenCounts",
     "RegexTokenizer",
     "TrainingResult",
+    "VocabularySize",
+    "VocabularyUse",
     "count_pretokens",
+    "measure_vocabulary_sizes",
     "pattern_with_rules",
     "train_bpe",
     "train_characters_from_counts",
@@ -62,7 +70,10 @@ _MODULES = {
     "PretokenCounts": "counts",
     "RegexTokenizer": "minbpe",
     "TrainingResult": "training",
+    "VocabularySize": "vocabulary_sizes",
+    "VocabularyUse": "vocabulary_sizes",
     "count_pretokens": "counting",
+    "measure_vocabulary_sizes": "vocabulary_sizes",
     "pattern_with_rules": "patterns",
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",

@@ -30,7 +30,10 @@ EXPORTED = [
     "PretokenCounts",
     "RegexTokenizer",
     "TrainingResult",
+    "VocabularySize",
+    "VocabularyUse",
     "count_pretokens",
+    "measure_vocabulary_sizes",
     "pattern_with_rules",
     "train_bpe",
     "train_characters_from_counts",
@@ -54,6 +57,7 @@ MODULES = [
     "model",
     "normalization",
     "patterns",
+    "pretoken_encoding",
     "pretrained",
     "short_repr",
     "special_tokens",
@@ -62,6 +66,7 @@ MODULES = [
     "token_table",
     "tokenizer",
     "training",
+    "vocabulary_sizes",
     "wrong_calls",
 ]
 
