@@ -19,10 +19,11 @@ def open_tokenizer(location: str) -> Tokenizer:
         ConfigError: There is none.
         InputError: It cannot be read.
     """
-    return make_tokenizer(_find_model(location))
+    return make_tokenizer(find_model(location))
 
 
-def _find_model(location: str) -> Model:
+def find_model(location: str) -> Model:
+    """Return the model of the tokenizer that `open_tokenizer` returns."""
     place = Directory(url=location)
     if is_published(place):
         return read_source(location, compare=False).model
