@@ -67,7 +67,7 @@ def run_ours(case: Case) -> Outcome:
 
 def _read_tokens(directory: Path) -> dict[str, np.ndarray]:
     """Return the rows in the order of the documents in the text."""
-    files = sorted(directory.glob("train-*.parquet"))
+    files = sorted(set(directory.glob("*.parquet")) - set(directory.glob("statistics*")))
     table = pq.ParquetDataset(files).read(["input_ids", "num_bytes", "offset", "part"])
     table = table.sort_by([("offset", "ascending"), ("part", "ascending")])
     ids = [np.asarray(chunk.flatten()) for chunk in table["input_ids"].chunks]

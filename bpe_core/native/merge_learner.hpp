@@ -14,6 +14,7 @@ enum class TieBreak {
   lexicographic,  // the greatest (bytes of left, bytes of right)
   first_id,       // the smallest (left symbol, right symbol)
   huggingface,    // like first_id, with single bytes first, ordered by GPT-2's printable stand-ins
+  stand_ins,      // the greatest (left, right), with all bytes as GPT-2's printable stand-ins
   first_seen,     // the first occurrence in the words as merged so far, in the given order
 };
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.stages.estimates import Estimate
 from pipelines.storage import remote_files
+from pipelines.writing.token_file import TokenFile
 
 SHARED = ROOT.parent / "shared" / "data"
 END = b"<|endoftext|>"
@@ -177,6 +179,26 @@ def test_a_finished_tokenizer_is_used_for_the_estimate(tmp_path: Path) -> None:
     assert found.tokens == summary.tokens
     assert found.distinct_pretokens is None
     assert found.seconds.keys() == {"encode"}
+
+
+def test_the_cost_of_the_first_documents_is_not_taken_for_that_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_bytes(END.join(some_text(3_000)))
+    add = TokenFile.add
+    slept: list[None] = []
+
+    def add_with_a_slow_start(self: TokenFile, rows: Any) -> None:
+        if not slept:
+            slept.append(time.sleep(0.3))
+        add(self, rows)
+
+    monkeypatch.setattr(TokenFile, "add", add_with_a_slow_start)
+    found = build.plan(config_for(tmp_path)).estimate
+    assert slept
+    assert found is not None
+    assert found.seconds["encode"] < 0.3
 
 
 @pytest.mark.slow
