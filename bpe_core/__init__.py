@@ -16,6 +16,7 @@ from bpe_core.errors import BpeError
 if TYPE_CHECKING:
     from bpe_core.char_bpe import CharBPETokenizer
     from bpe_core.character_training import train_characters_from_counts
+    from bpe_core.count_groups import Group, GroupColumns
     from bpe_core.counting import count_pretokens
     from bpe_core.counts import PretokenCounts
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
         train_from_counts,
         train_from_iterator,
     )
+    from bpe_core.vocabulary_sizes import (
+        VocabularySize,
+        VocabularyUse,
+        measure_vocabulary_sizes,
+    )
 
 __all__ = [
     "PATTERNS",
@@ -35,10 +41,15 @@ __all__ = [
     "BpeError",
     "CharBPETokenizer",
     "GPT4Tokenizer",
+    "Group",
+    "GroupColumns",
     "PretokenCounts",
     "RegexTokenizer",
     "TrainingResult",
+    "VocabularySize",
+    "VocabularyUse",
     "count_pretokens",
+    "measure_vocabulary_sizes",
     "pattern_with_rules",
     "train_bpe",
     "train_characters_from_counts",
@@ -54,10 +65,15 @@ _MODULES = {
     "BasicTokenizer": "minbpe",
     "CharBPETokenizer": "char_bpe",
     "GPT4Tokenizer": "minbpe",
+    "Group": "count_groups",
+    "GroupColumns": "count_groups",
     "PretokenCounts": "counts",
     "RegexTokenizer": "minbpe",
     "TrainingResult": "training",
+    "VocabularySize": "vocabulary_sizes",
+    "VocabularyUse": "vocabulary_sizes",
     "count_pretokens": "counting",
+    "measure_vocabulary_sizes": "vocabulary_sizes",
     "pattern_with_rules": "patterns",
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",

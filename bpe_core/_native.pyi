@@ -279,7 +279,26 @@ class Encoder:
     def encode_spans(
         self, data: _Bytes, starts: _Int64, ends: _Int64, special_ids: _Int64
     ) -> tuple[NDArray[np.uint32], _Int64]: ...
+    def count_token_use(
+        self,
+        keys: _Bytes,
+        offsets: _Int64,
+        rows: _Int64,
+        groups: NDArray[np.int32],
+        counts: _Int64,
+        first_group: int,
+        num_groups: int,
+        num_tokens: int,
+        num_threads: int = 1,
+    ) -> tuple[_Int64, _Int64]: ...
 
+def undo_merges(
+    left: NDArray[np.uint32],
+    right: NDArray[np.uint32],
+    result: NDArray[np.uint32],
+    occurrences: _Int64,
+    alone: _Int64,
+) -> None: ...
 def mark_words(
     data: _Bytes, starts: _Int64, ends: _Int64, rule: str, specials: SpecialSet
 ) -> tuple[NDArray[np.uint8], _Int64]: ...

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,20 @@ import xxhash
 from numpy.typing import NDArray
 
 from bpe_core._native import PretokenTable
+from bpe_core.count_groups import (
+    Group,
+    GroupColumns,
+    entries_of_arrow,
+    entries_of_file,
+    entries_to_arrow,
+    entries_to_file,
+    find_problem,
+    groups_of_text,
+    groups_to_text,
+    one_array,
+    sum_entries,
+    sum_equal_rows,
+)
 from bpe_core.errors import FormatError, TrainingError
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
@@ -28,6 +43,8 @@ _SCHEMA = pa.schema(
     ]
 )
 FORMAT_VERSION = "1"
+GROUPED_FORMAT_VERSION = "2"  # with documents or groups
+_ROWS_AT_ONCE = 1 << 17
 _DIGEST = "xxh3_128"  # in the metadata of files that `save` wrote; shards have it in the manifest
 _HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer", "normalize_quotes")
 
@@ -35,8 +52,12 @@ _HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer", "n
 class PretokenCounts:
     """Distinct pre-tokens with their counts, as Arrow columns.
 
+    Counts of several sources may be kept apart by group, and documents with each pre-token may be
+    counted too; `documents`, `sources` and `group_columns` return those numbers.
+
     Attributes:
         metadata: How the text was counted (pattern, special_tokens as JSON, …).
+        groups: The groups that have counts, in order; () if counts are not kept apart.
 
     Example:
         >>> counts = PretokenCounts.from_mapping({b"low": 5, b" lower": 2})
@@ -46,9 +67,15 @@ class PretokenCounts:
         {b' lower': 4, b'low': 10}
     """
 
-    def __init__(self, table: pa.Table, metadata: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        metadata: Mapping[str, str] | None = None,
+        groups: Sequence[Group] = (),
+    ) -> None:
         self._table = table
         self.metadata = dict(metadata or {})
+        self.groups = tuple(groups)
 
     @classmethod
     def from_mapping(
@@ -90,18 +117,61 @@ class PretokenCounts:
     def from_arrow(cls, table: pa.Table) -> PretokenCounts:
         """Create counts from a table with the columns pretoken (binary) and count (int, above 0).
 
-        The counts of equal pre-tokens are added up.
+        It may also have the columns documents and groups of a file with counts by group. The counts
+        of equal pre-tokens are added up.
 
         Raises:
             FormatError: a column is missing, has another type, or has nulls or counts below 1.
+            CountOverflowError: a sum does not fit into 64 bits.
         """
         if not isinstance(table, pa.Table):
             raise FormatError(f"the table: expected a pyarrow.Table, found {type(table).__name__}")
-        table, metadata = _check_table(table, "the table")
-        distinct = PretokenTable(None, [])
-        keys, offsets = _split_column(table["pretoken"])
-        distinct.add_counts(keys, offsets, table["count"].to_numpy())
-        return cls(columns_to_arrow(*distinct.columns()), metadata)
+        table, metadata, groups = _check_table(table, "the table")
+        return cls(*_without_empty_groups(_add_equal_rows(table, len(groups)), groups, metadata))
+
+    @classmethod
+    def from_group_columns(
+        cls,
+        keys: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        groups: Sequence[Group],
+        columns: GroupColumns,
+        metadata: Mapping[str, str] | None = None,
+    ) -> PretokenCounts:
+        """Create counts from the entries of groups; the other numbers are their sums.
+
+        Args:
+            keys, offsets: distinct pre-tokens, as `columns` returns them.
+            groups: sorted groups; those without entries are left out.
+            columns: at least one entry for each pre-token.
+            metadata: how the text was counted.
+
+        Raises:
+            TrainingError: the columns contradict each other.
+            CountOverflowError: a sum does not fit into 64 bits.
+
+        Example:
+            >>> columns = GroupColumns(
+            ...     np.array([0, 2, 3]), np.array([0, 1, 1], np.int32), np.array([3, 4, 5])
+            ... )
+            >>> counts = PretokenCounts.from_group_columns(
+            ...     np.frombuffer(b"low new", np.uint8), np.array([0, 3, 7]),
+            ...     [Group("books"), Group("web")], columns,
+            ... )
+            >>> dict(counts.items()), dict(counts.select(source="web").items())
+            ({b' new': 5, b'low': 7}, {b' new': 5, b'low': 4})
+        """
+        problem = find_problem(columns, len(groups))
+        if problem is None and list(groups) != sorted(set(groups)):
+            problem = "groups that are not sorted, or repeated"
+        if problem is None and len(offsets) != len(columns.offsets):
+            problem = f"entries of {len(columns.offsets) - 1:,} rows for {len(offsets) - 1:,}"
+        if problem is not None:
+            raise TrainingError(
+                f"counts: expected sorted entries for each pre-token, found {problem}"
+            )
+        table = _with_entries(pa.table([_pretokens(keys, offsets)], names=["pretoken"]), columns)
+        return cls(*_without_empty_groups(table, groups, metadata))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
@@ -113,10 +183,17 @@ class PretokenCounts:
         """
         path = Path(path)
         files = _find_shards(path) if path.is_dir() else [path]
-        tables = []
+        tables: list[pa.Table] = []
         metadata: dict[str, str] = {}
+        groups: tuple[Group, ...] = ()
         for number, file in enumerate(files):
-            table, metadata = _read_file(file)
+            table, metadata, of_file = _read_file(file)
+            if tables and (of_file != groups or table.schema != tables[0].schema):
+                raise FormatError(
+                    f"{file}: expected the columns and groups of {files[0].name}, found others; "
+                    "restore the file"
+                )
+            groups = of_file
             shard = metadata.pop("shard", None)
             if path.is_dir() and shard not in (None, f"{number} of {len(files)}"):
                 raise FormatError(
@@ -124,7 +201,7 @@ class PretokenCounts:
                     "restore the file"
                 )
             tables.append(table)
-        return cls(pa.concat_tables(tables), metadata)
+        return cls(*_without_empty_groups(pa.concat_tables(tables), groups, metadata))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one Parquet file, sorted by pre-token; equal counts give equal bytes.
@@ -132,7 +209,7 @@ class PretokenCounts:
         Its metadata contain a checksum, by which `load` recognizes damage.
         """
         table = self.to_arrow()
-        digest = _digest(table, self.metadata)
+        digest = _digest(_sort(self._table), self.metadata, self.groups)
         table = table.replace_schema_metadata(
             {**(table.schema.metadata or {}), f"bpe.{_DIGEST}": digest}
         )
@@ -141,9 +218,22 @@ class PretokenCounts:
         Path(temporary).replace(path)
 
     def to_arrow(self) -> pa.Table:
-        """Return a table of pretoken (large_binary) and count (int64), sorted by pretoken."""
+        """Return a table of pretoken (large_binary) and count (int64), sorted by pretoken.
+
+        It has the column documents (int64) if documents were counted, and the column groups, a list
+        of structs of source, value, count and documents, if counts are kept apart by group.
+        """
+        table = _sort(self._table)
         metadata = {"bpe.format": FORMAT_VERSION, **_add_prefix(self.metadata)}
-        return _sort(self._table).replace_schema_metadata(metadata)
+        if len(table.column_names) > len(_SCHEMA):
+            metadata["bpe.format"] = GROUPED_FORMAT_VERSION
+        if self.groups:
+            metadata["bpe.groups"] = groups_to_text(self.groups)
+            parts = (table[at : at + _ROWS_AT_ONCE] for at in range(0, len(table), _ROWS_AT_ONCE))
+            column = [entries_to_file(entries_of_arrow(p["groups"]), self.groups) for p in parts]
+            field = pa.field("groups", column[0].type, nullable=False)
+            table = table.drop_columns("groups").append_column(field, pa.chunked_array(column))
+        return table.replace_schema_metadata(metadata)
 
     def columns(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
         """Return (bytes, offsets, counts): pre-token i is bytes[offsets[i]:offsets[i + 1]].
@@ -152,6 +242,59 @@ class PretokenCounts:
         """
         keys, offsets = _split_column(self._table["pretoken"])
         return keys, offsets, self._table["count"].to_numpy()
+
+    def documents(self) -> NDArray[np.int64] | None:
+        """Return the number of documents with each pre-token, in the order of `columns`.
+
+        None if documents were not counted (`counts.document_frequency`).
+        """
+        if "documents" not in self._table.column_names:
+            return None
+        return np.asarray(self._table["documents"].to_numpy())
+
+    def sources(self) -> NDArray[np.int64] | None:
+        """Return the number of sources with each pre-token, in the order of `columns`.
+
+        None if counts are not kept apart by group.
+        """
+        columns = self.group_columns()
+        if columns is None:
+            return None
+        names = [group.source for group in self.groups]
+        number_of = np.array([sorted(set(names)).index(name) for name in names])
+        of_entries = number_of[columns.groups]
+        differs = np.ones(len(of_entries), np.int64)
+        differs[1:] = of_entries[1:] != of_entries[:-1]
+        differs[columns.offsets[:-1]] = 1
+        return sum_entries(differs, columns.offsets)
+
+    def group_columns(self) -> GroupColumns | None:
+        """Return the counts of the groups of each pre-token, in the order of `columns`.
+
+        None if counts are not kept apart by group.
+        """
+        return entries_of_arrow(self._table["groups"]) if self.groups else None
+
+    def select(self, *, source: str | None = None, value: str | None = None) -> PretokenCounts:
+        """Return the counts of the groups of a source, of a value, or of both.
+
+        Raises:
+            TrainingError: no group has this source or value, or counts are not kept apart.
+        """
+        wanted = np.array([source in (None, g[0]) and value in (None, g[1]) for g in self.groups])
+        columns = self.group_columns()
+        if columns is None or not wanted.any():
+            known = ", ".join(repr(tuple(group)) for group in self.groups[:12])
+            raise TrainingError(
+                f"counts: expected a group with source {source!r} and value {value!r}, found "
+                f"{known or 'counts that are not kept apart by group; count again'}"
+            )
+        left = columns.select(wanted[columns.groups])
+        rows = np.diff(left.offsets) > 0
+        table = self._table.filter(pa.array(rows))
+        left = replace(left, offsets=np.append(left.offsets[:1], left.offsets[1:][rows]))
+        table = _with_entries(table, left)
+        return PretokenCounts(*_without_empty_groups(table, self.groups, self.metadata))
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Yield (pre-token, count), sorted by pre-token."""
@@ -167,7 +310,7 @@ class PretokenCounts:
     def prune(self, min_count: int) -> PretokenCounts:
         """Return the counts without pre-tokens that occur fewer than `min_count` times."""
         kept = self._table.filter(pc.greater_equal(self._table["count"], min_count))
-        return PretokenCounts(kept, self.metadata)
+        return PretokenCounts(*_without_empty_groups(kept, self.groups, self.metadata))
 
     def __len__(self) -> int:
         """Return the number of distinct pre-tokens."""
@@ -176,15 +319,19 @@ class PretokenCounts:
     def __add__(self, other: PretokenCounts) -> PretokenCounts:
         """Add up the counts of both.
 
-        The metadata of the sum describes how both were counted, but not from which text.
+        The metadata of the sum describes how both were counted, but not from which text. The sum
+        has groups, and numbers of documents, if both have them.
 
         Raises:
-            TrainingError: they were counted with different patterns or special tokens.
+            TrainingError: they were counted with different patterns or special tokens, or grouped
+                by different fields.
             CountOverflowError: a sum does not fit into 64 bits.
         """
         if not isinstance(other, PretokenCounts):
             return NotImplemented
-        metadata = {}
+        parts = [counts for counts in (self, other) if len(counts)] or [self]
+        grouped = all(counts.groups for counts in parts)
+        metadata = _shared_field(parts) if grouped else {}
         for key in _HOW_COUNTED:
             mine, theirs = self.metadata.get(key), other.metadata.get(key)
             if mine is not None and theirs is not None and not _agree(key, mine, theirs):
@@ -194,20 +341,56 @@ class PretokenCounts:
                 )
             if (value := theirs if mine is None else mine) is not None:
                 metadata[key] = value
-        both = PretokenTable(None, [])
-        for counts in (self, other):
-            both.add_counts(*counts.columns())
-        return PretokenCounts(columns_to_arrow(*both.columns()), metadata)
+        groups = tuple(sorted({*self.groups, *other.groups})) if grouped else ()
+        both = _concatenate(parts, groups)
+        return PretokenCounts(_add_equal_rows(both, len(groups)), metadata, groups)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PretokenCounts):
             return NotImplemented
-        return bool(_sort(self._table).equals(_sort(other._table)))
+        same = self.groups == other.groups
+        return same and bool(_sort(self._table).equals(_sort(other._table)))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"PretokenCounts({len(self)} distinct, {self.total()} in all)"
+
+
+def _shared_field(parts: Sequence[PretokenCounts]) -> dict[str, str]:
+    """Return the metadata of the field by which several counts are grouped.
+
+    Raises:
+        TrainingError: the fields differ.
+    """
+    fields = {
+        "the source alone"
+        if counts.groups[0].value is None
+        else counts.metadata.get("group_by", "a field without a name")
+        for counts in parts
+    }
+    if len(fields) > 1:
+        raise TrainingError(
+            "counts: expected the same field to group by on both sides, found "
+            f"{' and '.join(sorted(fields))}; count one of them again"
+        )
+    return {key: text for key, text in parts[0].metadata.items() if key == "group_by"}
+
+
+def _concatenate(parts: Sequence[PretokenCounts], groups: Sequence[Group]) -> pa.Table:
+    """Return the rows of several counts with the columns that all have, and with these groups."""
+    tables = [counts._table for counts in parts]
+    shared = [name for name in tables[0].column_names if name in tables[-1].column_names]
+    if groups:
+        number_of = {group: number for number, group in enumerate(groups)}
+        for i, counts in enumerate(parts):
+            columns = entries_of_arrow(tables[i]["groups"])
+            numbers = np.array([number_of[group] for group in counts.groups], np.int32)
+            columns = replace(columns, groups=numbers[columns.groups])
+            if "documents" not in shared:
+                columns = replace(columns, documents=None)
+            tables[i] = _with_entries(tables[i], columns)
+    return pa.concat_tables(table.select(shared) for table in tables)
 
 
 def _agree(key: str, mine: str, theirs: str) -> bool:
@@ -241,12 +424,11 @@ def _find_shards(directory: Path) -> list[Path]:
     return files
 
 
-def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
+def _read_file(file: Path) -> tuple[pa.Table, dict[str, str], tuple[Group, ...]]:
     try:
-        # From an open file: given a path, pyarrow also makes columns of folders named key=value.
         with pa.OSFile(str(file)) as source:
-            found = pq.read_table(source, columns=["pretoken", "count"])
-        table, metadata = _check_table(found, str(file))
+            found = pq.ParquetFile(source).read(["pretoken", "count", "documents", "groups"])
+        table, metadata, groups = _check_table(found, str(file))
     except FormatError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
@@ -258,7 +440,7 @@ def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
             "file, or count again"
         ) from None
     digest = metadata.pop(_DIGEST, None)
-    if digest is not None and (computed := _digest(table, metadata)) != digest:
+    if digest is not None and (computed := _digest(table, metadata, groups)) != digest:
         raise FormatError(
             f"{file}: expected contents of the checksum {digest[:32]}, found {computed}; the file "
             "is damaged: restore it, or count again"
@@ -272,36 +454,133 @@ def _read_file(file: Path) -> tuple[pa.Table, dict[str, str]]:
             f"{pretokens[row].as_py()[:40]!r} after {pretokens[row - 1].as_py()[:40]!r}; restore "
             "the file, or read it with pyarrow and give the table to from_arrow"
         )
-    return table, metadata
+    return table, metadata, groups
 
 
-def _digest(table: pa.Table, metadata: Mapping[str, str]) -> str:
+def _digest(table: pa.Table, metadata: Mapping[str, str], groups: Sequence[Group]) -> str:
     """Return the XXH3-128, in hex, of counts and of how they were counted."""
     keys, offsets = _split_column(table["pretoken"])
     digest = xxhash.xxh3_128(json.dumps(sorted(metadata.items())).encode())
-    for column in (np.diff(offsets), table["count"].to_numpy()):
+    columns = [np.diff(offsets), table["count"].to_numpy()]
+    if "documents" in table.column_names:
+        columns.append(table["documents"].to_numpy())
+    if groups:
+        digest.update(groups_to_text(groups).encode())
+        entries = entries_of_arrow(table["groups"])
+        columns += [entries.offsets, entries.groups, entries.counts]
+        columns += [] if entries.documents is None else [entries.documents]
+    for column in columns:
         digest.update(np.ascontiguousarray(column, "<i8").data)
     digest.update(keys[offsets[0] : offsets[-1]].data)
     return digest.hexdigest()
 
 
-def _check_table(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str]]:
+def _check_table(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str], tuple[Group, ...]]:
+    """Check a table in the form of a file. Return it in the form of memory, with its groups."""
     names = set(table.column_names)
     if not {"pretoken", "count"} <= names:
         raise FormatError(f"{where}: expected the columns pretoken and count, found {names}")
     metadata = _parse_metadata(table.schema.metadata or {}, where)
+    found = table
+    schema = _SCHEMA
+    if "documents" in names:
+        schema = schema.append(pa.field("documents", pa.int64(), nullable=False))
     try:
-        table = table.select(["pretoken", "count"]).cast(_SCHEMA)
+        table = table.select(schema.names).cast(schema)
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise FormatError(
-            f"{where}: expected pretoken as binary, count as int64: {error}"
+            f"{where}: expected pretoken as binary, count and documents as int64: {error}"
         ) from None
     if table.num_rows and (
         pc.min(table["count"]).as_py() < 1
         or pc.min(pc.binary_length(table["pretoken"])).as_py() < 1
     ):
         raise FormatError(f"{where}: expected pre-tokens of at least one byte with counts above 0")
-    return table, metadata
+    if "documents" in names:
+        documents = table["documents"]
+        wrong = pc.or_(pc.less(documents, 1), pc.greater(documents, table["count"]))
+        if pc.any(wrong).as_py():
+            raise FormatError(f"{where}: expected documents above 0 and not above the count")
+    declared = metadata.pop("groups", None)
+    if "groups" not in names:
+        return table, metadata, ()
+    groups, columns = entries_of_file(found["groups"], where)
+    if declared is not None:
+        known = groups_of_text(declared, where)
+        number_of = {group: number for number, group in enumerate(known)}
+        if not number_of.keys() >= set(groups):
+            raise FormatError(f"{where}: expected the groups of its metadata, found others")
+        numbers = np.array([number_of[group] for group in groups], np.int32)
+        groups, columns = known, replace(columns, groups=numbers[columns.groups])
+    summed = _with_entries(table, _check_entries(columns, len(groups), where))
+    if not summed.drop_columns("groups").equals(table):
+        raise FormatError(
+            f"{where}: expected count and documents as the sums of those of the groups"
+        )
+    return summed, metadata, groups
+
+
+def _check_entries(columns: GroupColumns, groups: int, where: str) -> GroupColumns:
+    if problem := find_problem(columns, groups):
+        raise FormatError(f"{where}: expected sorted groups with counts, found {problem}")
+    return columns
+
+
+def _with_entries(table: pa.Table, columns: GroupColumns) -> pa.Table:
+    """Return the rows of a table with these entries of groups and with their sums.
+
+    Raises:
+        CountOverflowError: a sum does not fit into 64 bits.
+    """
+    arrays = [one_array(table["pretoken"]), pa.array(sum_entries(columns.counts, columns.offsets))]
+    fields = [*_SCHEMA]
+    if columns.documents is not None:
+        arrays.append(pa.array(sum_entries(columns.documents, columns.offsets)))
+        fields.append(pa.field("documents", pa.int64(), nullable=False))
+    arrays.append(entries_to_arrow(columns))
+    fields.append(pa.field("groups", arrays[-1].type, nullable=False))
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _without_empty_groups(
+    table: pa.Table, groups: Sequence[Group], metadata: Mapping[str, str] | None
+) -> tuple[pa.Table, Mapping[str, str] | None, tuple[Group, ...]]:
+    """Return what counts consist of, without the groups that have no entries."""
+    if not len(table) or not groups:
+        kept = [name for name in table.column_names if name != "groups"]
+        return table.select(kept), metadata, ()
+    columns = entries_of_arrow(table["groups"])
+    present = np.bincount(columns.groups, minlength=len(groups)) > 0
+    if not present.all():
+        numbers = (np.cumsum(present) - 1).astype(np.int32)
+        table = _with_entries(table, replace(columns, groups=numbers[columns.groups]))
+    return (
+        table,
+        metadata,
+        tuple(group for group, kept in zip(groups, present, strict=True) if kept),
+    )
+
+
+def _add_equal_rows(table: pa.Table, groups: int) -> pa.Table:
+    """Add up the rows of equal pre-tokens. Return the rows in order.
+
+    Raises:
+        CountOverflowError: a sum does not fit into 64 bits.
+    """
+    if groups:
+        keys, columns = sum_equal_rows(table["pretoken"], groups, entries_of_arrow(table["groups"]))
+        return _with_entries(pa.table([keys], names=["pretoken"]), columns)
+    keys, offsets = _split_column(table["pretoken"])
+    sums = []
+    for name in table.column_names[1:]:
+        distinct = PretokenTable(None, [])
+        distinct.add_counts(keys, offsets, table[name].to_numpy())
+        sums.append(distinct.columns())
+    summed = columns_to_arrow(*sums[0])
+    for name, (_, _, numbers) in zip(table.column_names[2:], sums[1:], strict=True):
+        field = pa.field(name, pa.int64(), nullable=False)
+        summed = summed.append_column(field, pa.chunked_array([numbers]))
+    return summed
 
 
 def _parse_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
@@ -320,18 +599,16 @@ def _parse_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
             f"{metadata['special_tokens'][:100]}"
         )
     version = metadata.pop("format", FORMAT_VERSION)
-    if version != FORMAT_VERSION:
+    if version not in (FORMAT_VERSION, GROUPED_FORMAT_VERSION):
         raise FormatError(
-            f"{where}, metadata: expected format {FORMAT_VERSION}, found {version[:100]}; read it "
-            "with the version of this package that wrote it"
+            f"{where}, metadata: expected format {FORMAT_VERSION} or {GROUPED_FORMAT_VERSION}, "
+            f"found {version[:100]}; read it with the version of this package that wrote it"
         )
     return metadata
 
 
 def _split_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    array = one_array(column)
     _, offsets_buffer, data = array.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
     if len(offsets) == 0:
@@ -344,10 +621,12 @@ def columns_to_arrow(
     keys: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> pa.Table:
     """Return the columns as a table, without copying them."""
-    pretokens = pa.Array.from_buffers(
-        pa.large_binary(), len(counts), [None, pa.py_buffer(offsets), pa.py_buffer(keys)]
-    )
-    return pa.table([pretokens, pa.array(counts)], schema=_SCHEMA)
+    return pa.table([_pretokens(keys, offsets), pa.array(counts)], schema=_SCHEMA)
+
+
+def _pretokens(keys: NDArray[np.uint8], offsets: NDArray[np.int64]) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(keys)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def _sort(table: pa.Table) -> pa.Table:

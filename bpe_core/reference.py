@@ -11,8 +11,9 @@ differ, this module defines the correct result. Read it from top to bottom:
 4. ids: `encode`, `encode_with_ranks`, `decode`
 5. merged characters, as in SentencePiece's BPE: `train_characters`, `merges_of_tokens`,
    `encode_characters`
-6. long documents: `cut_places`, `cut_places_of_vocabulary`
-7. rows for training: `best_fit_rows`
+6. the same text at another size of the vocabulary: `use_at_size`
+7. long documents: `cut_places`, `cut_places_of_vocabulary`
+8. rows for training: `best_fit_rows`
 
 A token is represented by its bytes. That is enough because no two tokens have the same bytes; ids
 exist only in a vocabulary. Special tokens are separate: they are text and have their own ids.
@@ -60,6 +61,7 @@ __all__ = [
     "split_special",
     "train",
     "train_characters",
+    "use_at_size",
 ]
 
 Pair = tuple[bytes, bytes]
@@ -919,6 +921,38 @@ def _with_space(segment: str, rules: CharacterRules, *, at_start: bool) -> str:
     if segment.startswith((" ", SPACE_SIGN)) and not rules.prefix_before_space:
         return segment
     return " " + segment
+
+
+# ---- sizes of the vocabulary
+
+
+def use_at_size(
+    counts: Mapping[bytes, int], merges: Sequence[Pair], num_merges: int
+) -> tuple[Counter[bytes], Counter[bytes]]:
+    """Return how often counted pre-tokens contain each token with the first merges alone.
+
+    Args:
+        counts: Pre-tokens with their counts.
+        merges: Merges in order of rank.
+        num_merges: The number of merges to use: all that training to a size makes.
+
+    Returns:
+        Occurrences of each token, and the number of pre-tokens that consist of it.
+
+    Example:
+        >>> use_at_size({b"low": 5, b"lo": 1}, [(b"l", b"o"), (b"lo", b"w")], 1)
+        (Counter({b'lo': 6, b'w': 5}), Counter({b'lo': 1}))
+    """
+    ranks = {pair: rank for rank, pair in enumerate(merges[:num_merges])}
+    occurrences: Counter[bytes] = Counter()
+    alone: Counter[bytes] = Counter()
+    for pretoken, count in counts.items():
+        tokens = apply_merges(pretoken, ranks)
+        for token in tokens:
+            occurrences[token] += count
+        if len(tokens) == 1:
+            alone[pretoken] += count
+    return occurrences, alone
 
 
 # ---- long documents

@@ -28,9 +28,10 @@ from bpe_core.counting import (
 )
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
-from bpe_core.extending import add_special_tokens, check_counted_as_encoded, make_learner
+from bpe_core.extending import add_special_tokens, make_learner
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
 from bpe_core.patterns import pattern_with_rules
+from bpe_core.pretoken_encoding import check_counted_as_encoded
 from bpe_core.special_tokens import check_special_tokens
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from pipelines.cli import (
+    analysis_commands,
     build_commands,
     config_commands,
     dataset_commands,
@@ -108,6 +109,7 @@ for _command in (
     dataset_commands.inspect,
     dataset_commands.rejects,
     dataset_commands.report,
+    with_output(analysis_commands.sizes),
     config_commands.schema,
 ):
     app.command(cls=_Command)(_command)

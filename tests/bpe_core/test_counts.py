@@ -475,7 +475,7 @@ def test_files_that_are_no_counts_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"bpe.format": "2"}, "expected format 1, found 2"),
+        ({"bpe.format": "3"}, "expected format 1 or 2, found 3"),
         ({"bpe.special_tokens": "{}"}, "expected special_tokens as a list of texts, found {}"),
         ({"bpe.special_tokens": "[1]"}, r"a list of texts, found \[1\]"),
         ({"bpe.special_tokens": "["}, "expected UTF-8 and JSON"),
