@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
+from pipelines.manifest.names import SIZES
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
 from pipelines.tokenizers.sources import is_published, missing_tokenizer, read_source
@@ -26,11 +29,12 @@ def _find_model(location: str) -> Model:
     place = Directory(url=location)
     if is_published(place):
         return read_source(location, compare=False).model
+    if SIZES in (place / "tokenizer").other_names():
+        with suppress(InputError):  # nothing is encoded yet, or the record is damaged
+            return TokenDataset.open(location).find_model()
     for directory in (place, place / "tokenizer"):
-        try:
+        with suppress(FileNotFoundError, NotADirectoryError):
             return load_model(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
     try:
         return TokenDataset.open(location).find_model()
     except InputError:
