@@ -120,6 +120,8 @@ for _command in (
     dataset_commands.rejects,
     dataset_commands.report,
     with_output(analysis_commands.sizes),
+    analysis_commands.explain,
+    analysis_commands.why,
     config_commands.schema,
 ):
     app.command(cls=_Command)(_command)
