@@ -275,6 +275,7 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> TrainingResult: ...
 
@@ -291,6 +292,7 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> list[TrainingResult]: ...
 
@@ -306,6 +308,7 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> TrainingResult | list[TrainingResult]:
     """Learn merges from counted pre-tokens.
@@ -328,6 +331,8 @@ def train_from_counts(
         base: A tokenizer to extend. It keeps its ids and merges, which come first. Each pre-token
             starts as the tokens into which it encodes the pre-token. Special tokens that it lacks
             and new tokens get ids after its largest. `vocab_size` includes its ids.
+        max_words: With `base`, skip merges that would join more of its tokens, which are words if
+            the counts are those of `count_superwords`; see `train_superwords`.
 
     Raises:
         TrainingError: The vocabulary is too small for the bytes and special tokens, the counts were
@@ -350,7 +355,13 @@ def train_from_counts(
             "lexicographic, first_id or huggingface, or train_bpe"
         )
     options = _Options.check(
-        tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, base
+        tie_break,
+        min_frequency,
+        max_token_bytes,
+        forbidden_tokens,
+        forbid_whitespace_tokens,
+        base,
+        max_words,
     )
     if options.base is None:
         start = _make_start(specials, counts.metadata)
@@ -388,6 +399,7 @@ class _Options:
     forbidden_tokens: list[bytes]
     forbid_whitespace_tokens: bool
     base: TokenizerModel | None
+    max_words: int | None
 
     @classmethod
     def check(
@@ -398,6 +410,7 @@ class _Options:
         forbidden_tokens: Iterable[bytes],
         forbid_whitespace_tokens: bool,
         base: BPETokenizer | None = None,
+        max_words: int | None = None,
     ) -> _Options:
         if tie_break not in get_args(TieBreak):
             raise TrainingError(
@@ -407,6 +420,11 @@ class _Options:
             raise TrainingError(f"min_frequency: expected at least 1, found {min_frequency}")
         if max_token_bytes is not None and max_token_bytes < 1:
             raise TrainingError(f"max_token_bytes: expected at least 1, found {max_token_bytes}")
+        if max_words is not None and (base is None or max_words < 2):
+            raise TrainingError(
+                f"max_words: expected at least 2, and a base, found {max_words}"
+                f"{' without a base' if base is None else ''}"
+            )
         return cls(
             tie_break=tie_break,
             min_frequency=min_frequency,
@@ -414,6 +432,7 @@ class _Options:
             forbidden_tokens=_check_forbidden(forbidden_tokens),
             forbid_whitespace_tokens=forbid_whitespace_tokens,
             base=None if base is None else _get_model(base),
+            max_words=max_words,
         )
 
     def learner(self, counts: PretokenCounts) -> MergeLearner:
@@ -426,6 +445,7 @@ class _Options:
                 max_token_bytes=self.max_token_bytes or 0,
                 forbidden_tokens=self.forbidden_tokens,
                 forbid_whitespace_tokens=self.forbid_whitespace_tokens,
+                max_words=self.max_words or 0,
             )
         return MergeLearner(
             *counts.columns(),
@@ -439,12 +459,14 @@ class _Options:
     def to_json(self) -> dict[str, Any]:
         """Return the options for the tokenizer's files, except for the tie-break."""
         base = self.base
+        superwords = {} if self.max_words is None else {"max_words": self.max_words}
         return {
             "min_frequency": self.min_frequency,
             "max_token_bytes": self.max_token_bytes,
             "forbidden_tokens": [_to_json(token) for token in self.forbidden_tokens],
             "forbid_whitespace_tokens": self.forbid_whitespace_tokens,
             "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
+            **superwords,
         }
 
 
