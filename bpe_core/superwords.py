@@ -106,10 +106,10 @@ def count_superwords(
         InvalidUtf8Error: Invalid UTF-8, with errors="strict".
 
     Example:
-        >>> vocab = {i: bytes([i]) for i in range(256)}
-        >>> tokenizer = BPETokenizer(vocab, [])
-        >>> dict(count_superwords(["a b, c"], BPETokenizer({**vocab, 256: b" b"}, [(b" ", b"b")])))
-        {b'a b': 1}
+        >>> vocab = {**{i: bytes([i]) for i in range(256)}, 256: b" b"}
+        >>> tokenizer = BPETokenizer(vocab, [(b" ", b"b")])
+        >>> dict(count_superwords(["a b, c"], tokenizer).items())
+        {b'a b,': 1}
     """
     model = tokenizer.model
     rules = SplitRules(
@@ -184,9 +184,10 @@ def train_superwords(
         TrainingError: The counts were made otherwise, or an argument is unusable.
 
     Example:
+        >>> from bpe_core import count_pretokens
         >>> texts = ["by the way, by the sea"]
-        >>> first = train_from_counts(count_pretokens(texts), 262).tokenizer()
-        >>> result = train_superwords(count_superwords(texts, first), 263, first)
+        >>> first = train_from_counts(count_pretokens(texts), 264).tokenizer()
+        >>> result = train_superwords(count_superwords(texts, first), 265, first)
         >>> result.merges[-1]
         (b'by', b' the')
     """

@@ -13,7 +13,7 @@ undone, the pre-tokens are encoded again instead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from bpe_core._native import undo_merges
 from bpe_core.buffers import lengths_of
 from bpe_core.cores import check_num_threads, usable_cores
+from bpe_core.count_groups import Group
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import CountOverflowError, TrainingError
 from bpe_core.model import TokenizerModel
@@ -76,11 +77,15 @@ class VocabularySize:
         vocab_size: The size that was asked for, special tokens included.
         ids: The number of ids at this size: fewer if training found nothing more to merge.
         total: Use by all of the text.
+        sources: Use by the text of each source, by name; empty if counts are not kept apart.
+        groups: Use by the text of each group; empty unless counts are kept apart by a field.
     """
 
     vocab_size: int
     ids: int
     total: VocabularyUse
+    sources: Mapping[str, VocabularyUse]
+    groups: Mapping[Group, VocabularyUse]
 
 
 def measure_vocabulary_sizes(
@@ -128,37 +133,35 @@ def measure_vocabulary_sizes(
     for size in sizes:
         steps.check_size(size)
     text = _Text.of(counts)
-    lengths = lengths_of(model.token_bytes)
-    pretokens = text.pretokens()
-    found = {}
-    for size, use in _use_at_sizes(text, steps, sizes, num_threads):
-        num_merges = steps.merges_at(size)
-        newest = steps.newest(num_merges)
-        columns = {
-            "tokens": use.occurrences.sum(axis=0),
-            "bytes": lengths @ use.occurrences,
-            "pretokens": pretokens,
-            "single_token_pretokens": use.alone.sum(axis=0),
-            "used_ids": np.count_nonzero(use.occurrences, axis=0),
-            "last_thousand_tokens": use.occurrences[newest].sum(axis=0),
-        }
-        total = {name: int(values[0]) for name, values in columns.items()}
-        found[size] = VocabularySize(
-            vocab_size=size, ids=steps.ids_after(num_merges), total=VocabularyUse(**total)
+    by_source = sorted({group.source for group in counts.groups})
+    source_of = {name: i for i, name in enumerate(by_source)}
+    by_value = [group for group in counts.groups if group.value is not None]
+    total = _measure(text, steps, sizes, [0] * len(counts.groups) or [0], num_threads)
+    sources = _measure(
+        text, steps, sizes, [source_of[group.source] for group in counts.groups], num_threads
+    )
+    groups = _measure(text, steps, sizes, [*range(len(by_value))], num_threads)
+    return [
+        VocabularySize(
+            vocab_size=size,
+            ids=steps.ids_after(steps.merges_at(size)),
+            total=total[size][0],
+            sources=dict(zip(by_source, sources[size], strict=True)),
+            groups=dict(zip(by_value, groups[size], strict=True)),
         )
-    return [found[size] for size in sizes]
+        for size in sizes
+    ]
 
 
 @dataclass(frozen=True)
 class _Text:
-    """Counted pre-tokens with their counts by group.
+    """Counted pre-tokens with their counts by group; text without groups is one group.
 
     Attributes:
         keys, offsets: Pre-token i is keys[offsets[i]:offsets[i + 1]].
         rows: The counts of pre-token i are those from rows[i] to rows[i + 1].
         groups: Group of each count.
         counts: The counts.
-        num_groups: Number of groups.
     """
 
     keys: NDArray[np.uint8]
@@ -166,7 +169,6 @@ class _Text:
     rows: NDArray[np.int64]
     groups: NDArray[np.int32]
     counts: NDArray[np.int64]
-    num_groups: int
 
     @classmethod
     def of(cls, counts: PretokenCounts) -> _Text:
@@ -176,12 +178,19 @@ class _Text:
             raise CountOverflowError(
                 "counts: expected text of fewer than 2^62 bytes, found more; scale the counts down"
             )
-        rows = np.arange(len(numbers) + 1)
-        return cls(keys, offsets, rows, np.zeros(len(numbers), np.int32), numbers, 1)
+        columns = counts.group_columns()
+        if columns is None:
+            rows = np.arange(len(numbers) + 1)
+            return cls(keys, offsets, rows, np.zeros(len(numbers), np.int32), numbers)
+        return cls(keys, offsets, columns.offsets, columns.groups, columns.counts)
 
-    def pretokens(self) -> NDArray[np.int64]:
+    def combine(self, parts: Sequence[int]) -> _Text:
+        """Return the text with groups combined to parts, given for each group."""
+        return replace(self, groups=np.array(parts, np.int32)[self.groups])
+
+    def pretokens(self, num_groups: int) -> NDArray[np.int64]:
         """Return the number of pre-tokens of each group."""
-        sums = np.zeros(self.num_groups, np.int64)
+        sums = np.zeros(num_groups, np.int64)
         np.add.at(sums, self.groups, self.counts)
         return sums
 
@@ -273,8 +282,46 @@ class _Use:
     alone: NDArray[np.int64]
 
 
+def _measure(
+    text: _Text, steps: _Steps, sizes: Sequence[int], parts: Sequence[int], num_threads: int
+) -> dict[int, list[VocabularyUse]]:
+    """Return the use of the vocabulary at each size by each part of the text.
+
+    Args:
+        text: The text.
+        steps: The merges.
+        sizes: The sizes.
+        parts: The part that each group of the text belongs to, from 0; none: nothing is measured.
+        num_threads: Number of threads.
+    """
+    found: dict[int, list[VocabularyUse]] = {size: [] for size in sizes}
+    if not parts:
+        return found
+    text = text.combine(parts)
+    num_parts = max(parts) + 1
+    pretokens = text.pretokens(num_parts)
+    lengths = lengths_of(steps.model.token_bytes)
+    at_once = max(1, _MOST_ENTRIES // len(lengths))
+    for first in range(0, num_parts, at_once):
+        some = range(first, min(first + at_once, num_parts))
+        for size, use in _use_at_sizes(text, steps, sizes, some, num_threads):
+            newest = steps.newest(steps.merges_at(size))
+            columns = {
+                "tokens": use.occurrences.sum(axis=0),
+                "bytes": lengths @ use.occurrences,
+                "pretokens": pretokens[some.start : some.stop],
+                "single_token_pretokens": use.alone.sum(axis=0),
+                "used_ids": np.count_nonzero(use.occurrences, axis=0),
+                "last_thousand_tokens": use.occurrences[newest].sum(axis=0),
+            }
+            for i in range(len(some)):
+                numbers = {name: int(values[i]) for name, values in columns.items()}
+                found[size].append(VocabularyUse(**numbers))
+    return found
+
+
 def _use_at_sizes(
-    text: _Text, steps: _Steps, sizes: Sequence[int], num_threads: int
+    text: _Text, steps: _Steps, sizes: Sequence[int], groups: range, num_threads: int
 ) -> Iterator[tuple[int, _Use]]:
     """Yield the use of the tokens at each size, the largest first; the next step changes it."""
     use: _Use | None = None
@@ -285,12 +332,14 @@ def _use_at_sizes(
             left, right, result = steps.sides[:, first:last]
             undo_merges(left, right, result, use.occurrences, use.alone)
         else:
-            use = _count_use(text, steps.model, first, num_threads)
+            use = _count_use(text, steps.model, first, groups, num_threads)
         last = first
         yield size, use
 
 
-def _count_use(text: _Text, model: TokenizerModel, num_merges: int, num_threads: int) -> _Use:
+def _count_use(
+    text: _Text, model: TokenizerModel, num_merges: int, groups: range, num_threads: int
+) -> _Use:
     """Encode each pre-token with the first merges."""
     encoder = make_pretoken_encoder(model, num_merges)
     num_tokens = len(model.token_ids)
@@ -300,8 +349,8 @@ def _count_use(text: _Text, model: TokenizerModel, num_merges: int, num_threads:
         text.rows,
         text.groups,
         text.counts,
-        0,
-        text.num_groups,
+        groups.start,
+        len(groups),
         num_tokens,
         num_threads or usable_cores(),
     )

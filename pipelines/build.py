@@ -241,7 +241,7 @@ def sizes(
 
     Args:
         config: configuration of the build; see `build`.
-        vocab_sizes: sizes of the vocabulary, special tokens included.
+        vocab_sizes: sizes of the vocabulary, special tokens included; at least one.
         beam_args: Beam options for counting.
         progress: True to show progress on standard error.
 

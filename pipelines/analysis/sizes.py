@@ -13,6 +13,7 @@ from pipelines.console.tables import format_table
 from pipelines.console.terminal import visible
 
 _BAR_WIDTH: Final = 40
+_PARTS_SHOWN: Final = 20
 _HEAD: Final = (
     "vocabulary",
     "tokens",
@@ -27,15 +28,15 @@ _HEAD: Final = (
 @short_repr
 @dataclass(frozen=True, kw_only=True)
 class SizesReport:
-    """Use of vocabularies of several sizes by the text of each source.
+    """Use of vocabularies of several sizes by a corpus and its parts.
 
     Attributes:
         sizes: The sizes, ascending.
-        sources: Use by each source, by its name, for each of the sizes.
+        name: Name of a source without a name, or of all sources if they are not kept apart.
     """
 
     sizes: Sequence[VocabularySize]
-    sources: Sequence[Mapping[str, VocabularyUse]]
+    name: str
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -45,41 +46,67 @@ class SizesReport:
                     "vocab_size": size.vocab_size,
                     "ids": size.ids,
                     "total": _to_json(size.total),
-                    "sources": {name: _to_json(use) for name, use in sources.items()},
+                    "sources": self._sources_to_json(size),
                 }
-                for size, sources in zip(self.sizes, self.sources, strict=True)
+                for size in self.sizes
             ]
         }
+
+    def _sources_to_json(self, size: VocabularySize) -> dict[str, Any]:
+        found = {name or self.name: _to_json(use) for name, use in self._sources_of(size).items()}
+        for group, use in size.groups.items():
+            values: dict[str, Any] = found[group.source or self.name].setdefault("values", {})
+            values[group.value or ""] = _to_json(use)
+        return found
+
+    def _sources_of(self, size: VocabularySize) -> Mapping[str, VocabularyUse]:
+        return size.sources or {self.name: size.total}
 
     def __str__(self) -> str:
         """Return the report as text."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        uses = {"all sources": [size.total for size in self.sizes]}
-        names = list(self.sources[0]) if self.sources else []
-        if len(names) == 1:
-            uses = {}
-        uses |= {name: [sources[name] for sources in self.sources] for name in names}
-        for name, of_sizes in uses.items():
+        parts = self._parts()
+        for name, uses in parts[:_PARTS_SHOWN]:
             yield visible(name)
-            rows = [_row(size, use) for size, use in zip(self.sizes, of_sizes, strict=True)]
+            rows = [_row(size, use) for size, use in zip(self.sizes, uses, strict=True)]
             yield from format_table([_HEAD, *rows])
             yield ""
+        if len(parts) > _PARTS_SHOWN:
+            yield f"and {len(parts) - _PARTS_SHOWN:,} more, with --json"
+            yield ""
         yield "bytes per token"
-        yield from self._plot(uses)
+        yield from self._plot(parts[:_PARTS_SHOWN])
         reached = {size.ids for size in self.sizes if size.ids < size.vocab_size}
         if reached:
             yield ""
             yield f"Training ends at {max(reached):,} ids: nothing more can be merged."
 
-    def _plot(self, uses: Mapping[str, Sequence[VocabularyUse]]) -> Iterator[str]:
-        most = max((use.bytes_per_token for of in uses.values() for use in of), default=0) or 1
+    def _parts(self) -> list[tuple[str, list[VocabularyUse]]]:
+        """Return names and uses of all text, of each source and of each group."""
+        sources = [
+            (name or self.name, [self._sources_of(size)[name] for size in self.sizes])
+            for name in self._sources_of(self.sizes[0])
+        ]
+        groups = [
+            (
+                f"{group.source or self.name}, {group.value or '(no value)'}",
+                [size.groups[group] for size in self.sizes],
+            )
+            for group in self.sizes[0].groups
+        ]
+        if len(sources) == 1:
+            return [*sources, *groups]
+        return [("all sources", [size.total for size in self.sizes]), *sources, *groups]
+
+    def _plot(self, parts: Sequence[tuple[str, Sequence[VocabularyUse]]]) -> Iterator[str]:
+        most = max(use.bytes_per_token for _, uses in parts for use in uses) or 1
         width = max(len(f"{size.vocab_size:,}") for size in self.sizes)
-        for name, of_sizes in uses.items():
-            if len(uses) > 1:
+        for name, uses in parts:
+            if len(parts) > 1:
                 yield f"  {visible(name)}"
-            for size, use in zip(self.sizes, of_sizes, strict=True):
+            for size, use in zip(self.sizes, uses, strict=True):
                 bar = "█" * round(use.bytes_per_token * _BAR_WIDTH / most)
                 yield f"  {size.vocab_size:>{width},}  {bar} {use.bytes_per_token:.2f}"
 
@@ -92,14 +119,14 @@ def measure_sizes(
     Args:
         tokenizer: Tokenizer that contains the largest size.
         counts: All counts of the text.
-        sizes: The sizes.
-        name: Name of the text, if its counts are not kept apart by source.
+        sizes: The sizes, at least one.
+        name: Name of a source without a name, or of all sources if they are not kept apart.
     """
     measured = measure_vocabulary_sizes(tokenizer, counts, sorted(set(sizes)))
-    return SizesReport(sizes=measured, sources=[{name: size.total} for size in measured])
+    return SizesReport(sizes=measured, name=name)
 
 
-def _to_json(use: VocabularyUse) -> dict[str, int | float]:
+def _to_json(use: VocabularyUse) -> dict[str, Any]:
     return {
         "tokens": use.tokens,
         "bytes": use.bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from contextlib import suppress
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
@@ -50,6 +51,8 @@ _TIE_BREAK_HINTS: Final = {
     "huggingface": "It orders single bytes by their stand-in characters. Choose first_id: the "
     "ids of characters are in the order of their code points.",
 }
+_PERCENT: Final = r"^\d+(\.\d+)? ?%$"
+_LONGEST_SHARE: Final = 100
 # A wildcard, or a character escaped by brackets around it.
 _WILDCARD: Final = re.compile(r"\[([*?\[:])\]|[*?\[]")
 _PROTOCOL: Final = re.compile(r"(?!(?:file|local)::)([A-Za-z][A-Za-z0-9+_-]*)(?:://|::)")
@@ -67,6 +70,19 @@ def parse_size(value: object) -> int:
 def parse_number(value: object) -> int:
     """Return a number of ids or documents, given as an int or as text such as `32k`."""
     return _parse(NUMBER, value)
+
+
+def parse_fraction(value: object) -> object:
+    """Return a share, given as a number or as text such as `0.1%`.
+
+    >>> parse_fraction("0.1%"), parse_fraction(0.5)
+    (0.001, 0.5)
+    """
+    if not isinstance(value, str):
+        return value
+    if len(value) > _LONGEST_SHARE or not re.fullmatch(_PERCENT, value, re.ASCII):
+        raise refusal(Problem((), expected="a number such as 0.001, or a share such as 0.1%"))
+    return float(Decimal(value.rstrip("% ")) / 100)
 
 
 def _parse(kind: Quantity, value: object) -> int:
@@ -298,7 +314,14 @@ MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY, le=LARGEST_SIZE), _Bytes]
 Number = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Number]
 Shards = Annotated[int, Field(ge=1, le=65536)]
 Patterns = Annotated[tuple[Text, ...], Strict(False)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Fraction = Annotated[
+    float,
+    Field(ge=0.0, le=1.0),
+    BeforeValidator(
+        parse_fraction, json_schema_input_type=_Share | Annotated[str, Field(pattern=_PERCENT)]
+    ),
+]
 # Excluded from every repr: options of file systems and of Beam may contain credentials.
 Options = Annotated[dict[str, Any], Field(repr=False)]
 

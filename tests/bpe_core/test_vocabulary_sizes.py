@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,8 @@ from bpe_core import (
     reference,
     train_from_counts,
 )
+from bpe_core.buffers import concatenate
+from bpe_core.count_groups import Group, GroupColumns
 from bpe_core.errors import CountOverflowError, TrainingError
 from bpe_core.model import TokenizerModel
 from bpe_core.vocabulary_sizes import NEWEST
@@ -86,6 +90,7 @@ def numbers_of(size: VocabularySize) -> dict[str, int]:
     return vars(size.total)
 
 
+@pytest.mark.slow
 @settings(max_examples=times(2))
 @given(model=hand_made(), mapping=words, num_threads=st.integers(1, 2))
 def test_any_tokenizer_gives_the_numbers_of_its_first_merges(
@@ -109,6 +114,7 @@ def test_any_tokenizer_gives_the_numbers_of_its_first_merges(
         assert size.ids == min(size.vocab_size, len(model))
 
 
+@pytest.mark.slow
 @settings(max_examples=times(1))
 @given(mapping=words, base_merges=words, more=st.lists(st.integers(0, 12), min_size=1, max_size=4))
 def test_sizes_are_those_of_tokenizers_trained_to_them(
@@ -133,6 +139,63 @@ def test_sizes_are_those_of_tokenizers_trained_to_them(
             assert size.total.tokens == occurrences.total()
             assert size.total.used_ids == len(occurrences)
             assert size.ids == len(alone.model)
+
+
+@pytest.mark.slow
+@settings(max_examples=times(1))
+@given(
+    parts=st.dictionaries(
+        st.tuples(st.sampled_from(["code", "web"]), st.sampled_from(["", "de", "en"])),
+        words.filter(bool),
+        min_size=1,
+    ),
+    by_value=st.booleans(),
+    at_once=st.sampled_from([1, 1 << 24]),
+)
+def test_groups_have_the_numbers_of_their_own_counts(
+    parts: dict[tuple[str, str], dict[bytes, int]], by_value: bool, at_once: int
+) -> None:
+    counts = grouped(parts, by_value)
+    tokenizer = train_from_counts(counts, 262).tokenizer()
+    sizes = [256, min(259, len(tokenizer)), len(tokenizer)]
+    with mock.patch("bpe_core.vocabulary_sizes._MOST_ENTRIES", at_once):
+        found = measure_vocabulary_sizes(tokenizer, counts, sizes)
+    plain = PretokenCounts.from_mapping(dict(counts.items()))
+    for size, of_all in zip(found, measure_vocabulary_sizes(tokenizer, plain, sizes), strict=True):
+        assert size.total == of_all.total
+        assert (of_all.sources, of_all.groups) == ({}, {})
+        assert list(size.sources) == sorted({source for source, _ in parts})
+        assert list(size.groups) == (list(counts.groups) if by_value else [])
+        for source, use in size.sources.items():
+            [alone] = measure_vocabulary_sizes(
+                tokenizer, counts.select(source=source), [size.vocab_size]
+            )
+            assert use == alone.total
+        for group, use in size.groups.items():
+            selected = counts.select(source=group.source, value=group.value)
+            [alone] = measure_vocabulary_sizes(tokenizer, selected, [size.vocab_size])
+            assert use == alone.total
+
+
+def grouped(parts: Mapping[tuple[str, str], Mapping[bytes, int]], by_value: bool) -> PretokenCounts:
+    """Counts kept apart by source, or by source and value."""
+    sums: dict[bytes, Counter[Group]] = {}
+    for (source, value), mapping in parts.items():
+        for pretoken, count in mapping.items():
+            group = Group(source, value if by_value else None)
+            sums.setdefault(pretoken, Counter())[group] += count
+    groups = sorted({group for found in sums.values() for group in found})
+    pretokens = sorted(sums)
+    entries = [
+        (row, groups.index(group), count)
+        for row, pretoken in enumerate(pretokens)
+        for group, count in sorted(sums[pretoken].items())
+    ]
+    rows, numbers, counts = (np.array(column, np.int64) for column in zip(*entries, strict=True))
+    offsets = np.searchsorted(rows, np.arange(len(pretokens) + 1))
+    columns = GroupColumns(offsets.astype(np.int64), numbers.astype(np.int32), counts)
+    keys, bounds = concatenate(pretokens)
+    return PretokenCounts.from_group_columns(np.frombuffer(keys, np.uint8), bounds, groups, columns)
 
 
 def test_tokens_of_a_text_are_predicted_to_the_last_one() -> None:

@@ -7,9 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from build_support import checksums, some_text, write_corpus
 from build_support import command as beam_bpe
+
+from bpe_core import PretokenCounts, train_from_counts
+from bpe_core.count_groups import Group, GroupColumns
+from pipelines.analysis.sizes import measure_sizes
 
 END = "<|endoftext|>"
 DOCUMENTS = 12
@@ -136,3 +141,26 @@ def test_an_output_without_counts_is_refused(tmp_path: Path) -> None:
     done = beam_bpe("sizes", tmp_path, "--vocab", "300", "--set", "output=x")
     assert done.returncode == 2
     assert "expected: a configuration file, or no --set" in done.stderr
+
+
+def test_each_source_and_value_has_its_own_numbers() -> None:
+    counts = PretokenCounts.from_group_columns(
+        np.frombuffer(b"lownew", np.uint8),
+        np.array([0, 3, 6]),
+        [Group("", ""), Group("", "de")],
+        GroupColumns(np.array([0, 2, 3]), np.array([0, 1, 1], np.int32), np.array([3, 4, 5])),
+    )
+    tokenizer = train_from_counts(counts, 258).tokenizer()
+    report = measure_sizes(tokenizer, counts, [258, 256], "*.txt")
+    [small, _] = report.to_json()["sizes"]
+    assert small["vocab_size"] == 256
+    [(name, use)] = small["sources"].items()
+    assert (name, use["tokens"], use["pretokens"]) == ("*.txt", 36, 12)
+    assert {value: use["tokens"] for value, use in use["values"].items()} == {"": 9, "de": 27}
+    lines = str(report).splitlines()
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        "*.txt",
+        "*.txt, (no value)",
+        "*.txt, de",
+        "bytes per token",
+    ]
