@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bpe_core.counting import count_pretokens
     from bpe_core.counts import PretokenCounts
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
+    from bpe_core.parity import ParityRules
     from bpe_core.patterns import PATTERNS, pattern_with_rules
     from bpe_core.tokenizer import BPETokenizer
     from bpe_core.training import (
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
         train_bpe,
         train_from_counts,
         train_from_iterator,
+    )
+    from bpe_core.vocabulary_sizes import (
+        VocabularySize,
+        VocabularyUse,
+        measure_vocabulary_sizes,
     )
 
 __all__ = [
@@ -38,10 +44,14 @@ __all__ = [
     "GPT4Tokenizer",
     "Group",
     "GroupColumns",
+    "ParityRules",
     "PretokenCounts",
     "RegexTokenizer",
     "TrainingResult",
+    "VocabularySize",
+    "VocabularyUse",
     "count_pretokens",
+    "measure_vocabulary_sizes",
     "pattern_with_rules",
     "train_bpe",
     "train_characters_from_counts",
@@ -59,10 +69,14 @@ _MODULES = {
     "GPT4Tokenizer": "minbpe",
     "Group": "count_groups",
     "GroupColumns": "count_groups",
+    "ParityRules": "parity",
     "PretokenCounts": "counts",
     "RegexTokenizer": "minbpe",
     "TrainingResult": "training",
+    "VocabularySize": "vocabulary_sizes",
+    "VocabularyUse": "vocabulary_sizes",
     "count_pretokens": "counting",
+    "measure_vocabulary_sizes": "vocabulary_sizes",
     "pattern_with_rules": "patterns",
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from bpe_core._native import find_wrong_merge, has_equal_keys
+from bpe_core._native import Normalizer, find_wrong_merge, has_equal_keys
 from bpe_core.buffers import flatten, from_arrow, lengths_of, to_arrow, to_binary
 from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import InvalidTokenizerError
-from bpe_core.normalization import checked_normalizer
+from bpe_core.normalization import checked_normalizer, native_normalizer
 from bpe_core.patterns import SPLITS_AT_WHITE_SPACE, resolve_pattern
 from bpe_core.short_repr import shorten
 from bpe_core.special_tokens import TOKEN_FLAGS, find_text_end, find_text_start
@@ -302,6 +302,12 @@ class TokenizerModel:
         return first, second
 
     @property
+    def native_normalizer(self) -> Normalizer | None:
+        """The normalizer of text between special tokens; None if it is not changed."""
+        found = None if self.characters is None else self.characters.normalizer
+        return found or native_normalizer(self.normalizer, self.normalize_quotes)
+
+    @property
     def gives_unknown_id(self) -> bool:
         """True if there is an `unknown_id`, and some byte or character has no other id."""
         if self.unknown_id is None:
@@ -393,6 +399,12 @@ class TokenizerModel:
             InvalidTokenizerError: no ordinary token has one of the ids.
         """
         return self.token_bytes.take(to_arrow(self._find_known_rows(ids)))
+
+    def ids_of(self, token: bytes) -> list[int]:
+        """Return the ids of the ordinary tokens with these bytes, ascending."""
+        equal = pc.equal(self.token_bytes, pa.scalar(token, pa.binary()))
+        ids: list[int] = self.token_ids[from_arrow(pc.indices_nonzero(equal))].tolist()
+        return ids
 
     def _find_known_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the index of each id in token_ids; raise InvalidTokenizerError if it has none."""

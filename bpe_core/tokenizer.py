@@ -15,21 +15,19 @@ from numpy.typing import NDArray
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import flatten, to_utf8
-from bpe_core.byte_spaces import find_places, spaced
+from bpe_core.byte_spaces import find_places, without_white_space
 from bpe_core.character_encoding import (
     set_space_prefix,
     spaced_text,
     with_building_rules,
     with_unknown_lengths,
 )
-from bpe_core.characters import SPACE_SIGN
 from bpe_core.cores import check_num_threads
-from bpe_core.custom_encoding import CustomEncoder, find_segments
+from bpe_core.custom_encoding import CustomEncoder, find_encoded_segments, find_segments
 from bpe_core.decoding import TokenDecoder
 from bpe_core.documents import DocumentBuffer, Documents, read_documents, to_buffer
 from bpe_core.errors import InvalidTokenizerError, SpecialTokenError
 from bpe_core.model import TokenizerModel, check_vocab
-from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, warn_of_slow_pattern
 from bpe_core.pretrained import download_tokenizer
 from bpe_core.special_tokens import (
@@ -549,13 +547,8 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
         data = to_utf8(text).decode("utf-8", "replace").encode()
         parts: list[str] = []
         rules = self._model.characters
-        for part, special_id in find_segments(data, self._all_specials, self._normalizer):
-            part = spaced(part, self._model)
-            if rules is not None:
-                if data and rules.puts_space_before(part.encode(), at_start=not parts):
-                    part = " " + part
-                part = part.replace(SPACE_SIGN, " ")
-            parts.append(part)
+        for part, special_id in find_encoded_segments(data, self._model, self._all_specials):
+            parts.append(without_white_space(part) if self._model.drop_white_space else part)
             if special_id is not None:
                 parts.append(
                     self._model.bytes_of_special(self._tokens.special_texts[special_id]).decode()
@@ -628,9 +621,7 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
 
     def _set_model(self, model: TokenizerModel) -> None:
         self._model = model
-        self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
-        if model.characters is not None and (found := model.characters.normalizer) is not None:
-            self._normalizer = found
+        self._normalizer = model.native_normalizer
         resolved = resolve_pattern(model.pattern)
         warn_of_slow_pattern(resolved)
         splitter = vocabulary_splitter(model)

@@ -1,4 +1,4 @@
-"""Commands of a build as functions: plan, count, train, encode, build, replay.
+"""Commands of a build as functions: plan, count, train, encode, build, replay, sizes.
 
     import pipelines
 
@@ -27,6 +27,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from pipelines.analysis.sizes import SizesReport
 from pipelines.config import BuildConfig, read_config
 from pipelines.console.progress import describe, expect, shown_to_program
 from pipelines.manifest.stage import COUNT, ENCODE
@@ -41,9 +42,11 @@ from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
 from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
+from pipelines.stages.sizes import check_compares, compare_sizes
 from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.train import discard_tokenizer
 from pipelines.stages.train import train as train_stage
+from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
 
 Config: TypeAlias = "BuildConfig | Mapping[str, Any] | str | os.PathLike[str]"
@@ -227,6 +230,33 @@ def replay(
     return _run_stage(context, partial(replay_stage, repaired=files), [], progress)
 
 
+def sizes(
+    config: Config,
+    vocab_sizes: Sequence[int],
+    *,
+    beam_args: Sequence[str] = (),
+    progress: bool = False,
+) -> SizesReport:
+    """Compare vocabularies of several sizes by the counts of a build; count first if necessary.
+
+    Args:
+        config: configuration of the build; see `build`.
+        vocab_sizes: sizes of the vocabulary, special tokens included; at least one.
+        beam_args: Beam options for counting.
+        progress: True to show progress on standard error.
+
+    Raises:
+        ConfigError: a size is not possible, or the tokenizer does not merge bytes.
+        InputError, PipelineError: see `build`.
+    """
+    checked = read_config(config)
+    check_compares(checked.tokenizer, vocab_sizes)
+    count(checked, beam_args=beam_args, progress=progress)
+    root = Directory(url=checked.output_path, storage_options=checked.output_storage_options)
+    with shown_to_program(progress, "loading counts"):
+        return compare_sizes(root, vocab_sizes, checked)
+
+
 def _run_stage(
     context: BuildContext,
     run: Callable[[BuildContext], object],
@@ -268,6 +298,7 @@ class CallableModule(ModuleType):
     build = staticmethod(build)
     add = staticmethod(add)
     replay = staticmethod(replay)
+    sizes = staticmethod(sizes)
     __call__ = staticmethod(build)
 
 

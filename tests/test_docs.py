@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
 README = ROOT / "README.md"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
+GUIDE = ROOT / "docs" / "choosing-a-tokenizer.md"
 # Their Python runs from top to bottom, in one namespace, where `make quickstart` has been.
 RUNNABLE = [
     README,
@@ -41,6 +42,7 @@ RUNNABLE = [
             "adding-data",
             "bad-data",
             "character-bpe",
+            "choosing-a-tokenizer",
             "configuration",
             "converting",
             "errors",
@@ -186,11 +188,20 @@ def test_commands_are_understood() -> None:
 
 
 def test_commands_that_are_shown_with_their_output_print_it() -> None:
-    shown = [b for path in DOCUMENTS for b in blocks(path, "console") if b.startswith("$ beam-bpe")]
+    check_shown_output([path for path in DOCUMENTS if path != GUIDE], ROOT)
+
+
+@pytest.mark.slow
+def test_commands_of_the_guide_print_what_is_shown(quickstart: tuple[Path, str]) -> None:
+    check_shown_output([GUIDE], quickstart[0])
+
+
+def check_shown_output(pages: Iterable[Path], directory: Path) -> None:
+    shown = [b for path in pages for b in blocks(path, "console") if b.startswith("$ beam-bpe")]
     assert shown
     for block in shown:
         line, _, output = block.partition("\n")
-        ran = run_line(line.removeprefix("$ "), ROOT)
+        ran = run_line(line.removeprefix("$ "), directory)
         assert ran.stdout + ran.stderr == output
 
 

@@ -14,6 +14,7 @@ enum class TieBreak {
   lexicographic,  // the greatest (bytes of left, bytes of right)
   first_id,       // the smallest (left symbol, right symbol)
   huggingface,    // like first_id, with single bytes first, ordered by GPT-2's printable stand-ins
+  stand_ins,      // the greatest (left, right), with all bytes as GPT-2's printable stand-ins
   first_seen,     // the first occurrence in the words as merged so far, in the given order
 };
 
@@ -71,10 +72,9 @@ class MergeLearner {
   size_t memory_bytes() const;     // allocated now
 
   class Engine;
-
- private:
   explicit MergeLearner(std::unique_ptr<Engine> engine);
 
+ private:
   std::unique_ptr<Engine> engine_;
 };
 

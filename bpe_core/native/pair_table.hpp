@@ -27,21 +27,22 @@ struct PairRecord {
   uint64_t list_size = 0;
 };
 
-// Records by key, which is never 0. Open addressing with linear probing; records are dropped only
-// when the table grows.
+// Records, such as PairRecord, by key, which is never 0. Open addressing with linear probing;
+// records are dropped only when the table grows.
+template <class Record>
 class PairTable {
  public:
   PairTable() : records_(kMinCapacity) {}
 
   void clear() {
-    records_.assign(kMinCapacity, PairRecord{});
+    records_.assign(kMinCapacity, Record{});
     shift_ = kMinShift;
     size_ = 0;
   }
 
   void prefetch(uint64_t key) const { __builtin_prefetch(&records_[slot(key)]); }
 
-  PairRecord* find(uint64_t key) {
+  Record* find(uint64_t key) {
     const size_t mask = records_.size() - 1;
     for (size_t i = slot(key);; i = (i + 1) & mask) {
       if (records_[i].key == key) return &records_[i];
@@ -50,7 +51,7 @@ class PairTable {
   }
 
   // The record may be moved by the next call. Records of a count below `threshold` may be dropped.
-  PairRecord& find_or_add(uint64_t key, int64_t threshold) {
+  Record& find_or_add(uint64_t key, int64_t threshold) {
     if (2 * (size_ + 1) > records_.size()) rehash(threshold);
     const size_t mask = records_.size() - 1;
     size_t i = slot(key);
@@ -62,7 +63,7 @@ class PairTable {
     return records_[i];
   }
 
-  size_t memory_bytes() const { return records_.capacity() * sizeof(PairRecord); }
+  size_t memory_bytes() const { return records_.capacity() * sizeof(Record); }
 
  private:
   static constexpr int kMinShift = 64 - 12;
@@ -74,14 +75,14 @@ class PairTable {
   }
 
   void rehash(int64_t threshold) {
-    const auto kept = [&](const PairRecord& r) { return r.key != 0 && r.count >= threshold; };
+    const auto kept = [&](const Record& r) { return r.key != 0 && r.count >= threshold; };
     size_ = static_cast<size_t>(std::count_if(records_.begin(), records_.end(), kept));
     size_t capacity = kMinCapacity;
     shift_ = kMinShift;
     for (; 3 * size_ >= capacity; capacity *= 2) --shift_;
-    std::vector<PairRecord> old(capacity);
+    std::vector<Record> old(capacity);
     old.swap(records_);
-    for (const PairRecord& record : old) {
+    for (const Record& record : old) {
       if (!kept(record)) continue;
       size_t i = slot(record.key);
       while (records_[i].key != 0) i = (i + 1) & (capacity - 1);
@@ -89,7 +90,7 @@ class PairTable {
     }
   }
 
-  std::vector<PairRecord> records_;
+  std::vector<Record> records_;
   int shift_ = kMinShift;
   size_t size_ = 0;
 };

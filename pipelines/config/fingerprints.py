@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import xxhash
 
-from pipelines.config import BuildConfig, SourceConfig
+from pipelines.config import BuildConfig, SourceConfig, TokenizerConfig
 from pipelines.config.source import SELECTION_KEYS, keys_of_other_formats
 from pipelines.config.values import split_glob
 from pipelines.config.yaml_document import KeyPath, format_path
@@ -69,8 +69,11 @@ def tokens_configuration(config: BuildConfig, tokenizer_fingerprint: str) -> dic
     return {
         "input": _sources(config, leave_out=_NO_INFLUENCE_ON_TOKENS),
         "tokenizer": tokenizer_fingerprint,
-        # The limit on rejects determines whether a build fails, but never what it writes.
-        "encode": config.encode.model_dump(mode="json", exclude={"max_reject_fraction"}),
+        # The limit on rejects determines whether a build fails, but never what it writes. The
+        # tokenizer's fingerprint is that of the chosen size.
+        "encode": config.encode.model_dump(
+            mode="json", exclude={"max_reject_fraction", "vocab_size"}
+        ),
     }
 
 
@@ -124,6 +127,16 @@ def source_of(canonical: Mapping[str, Any], **others: Any) -> SourceConfig:
     unused = {"join"} if isinstance(canonical.get("text_field"), str) else set()
     stated = {key: value for key, value in canonical.items() if key not in unused}
     return SourceConfig.model_validate({**stated, **others})
+
+
+def tokenizer_settings(canonical: Mapping[str, Any]) -> TokenizerConfig:
+    """Return the tokenizer configuration for the section of a canonical configuration.
+
+    Keys with their default values are left out, since some are refused beside others.
+    """
+    defaults = TokenizerConfig().model_dump(mode="json")
+    stated = {key: value for key, value in canonical.items() if value != defaults[key]}
+    return TokenizerConfig.model_validate(stated)
 
 
 def fingerprint(mapping: Mapping[str, Any]) -> str:

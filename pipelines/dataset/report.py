@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipelines.accounting import NUMBERS
+from pipelines.console.tables import format_table
 from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
 from pipelines.dataset.reading import SPLITS
@@ -59,12 +60,8 @@ def report(dataset: TokenDataset, model: Model, by: str | None = None) -> dict[s
     """
     manifest = dataset.require_manifest()
     vocabulary = Vocabulary(model)
-    statistics = Statistics(vocabulary)
-    for entry in manifest.files.statistics:
-        statistics.add_table(read_statistics(dataset.tokens, entry))
-    uses = np.zeros(len(vocabulary), np.int64)
-    for split in statistics.splits:
-        uses += statistics.uses(split)
+    statistics = read_all_statistics(dataset, vocabulary)
+    uses = statistics.all_uses()
     names = [source["name"] for source in manifest.configured_sources]
     totals = manifest.totals.to_json()
     most = np.argsort(-uses, kind="stable")[:_TOKENS_SHOWN]
@@ -108,6 +105,18 @@ def report(dataset: TokenDataset, model: Model, by: str | None = None) -> dict[s
         "runs": list(_runs(dataset)),
         **({} if by is None else {"groups": {"column": by, "values": group_by(dataset, by)}}),
     }
+
+
+def read_all_statistics(dataset: TokenDataset, vocabulary: Vocabulary) -> Statistics:
+    """Return the statistics of all generations of a dataset.
+
+    Raises:
+        InputError, OutputError: a file is missing or damaged, or the manifest has an older format.
+    """
+    statistics = Statistics(vocabulary)
+    for entry in dataset.require_manifest().files.statistics:
+        statistics.add_table(read_statistics(dataset.tokens, entry))
+    return statistics
 
 
 def group_by(dataset: TokenDataset, column: str) -> list[dict[str, Any]]:
@@ -237,10 +246,10 @@ def _lines(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
     )
     if found["rejects"]:
         yield from ("", "rejects by reason")
-        yield from _table([[reason, f"{n:,}"] for reason, n in found["rejects"].items()])
+        yield from format_table([[reason, f"{n:,}"] for reason, n in found["rejects"].items()])
     head = ["", "documents", "rejected", "not selected", "tokens", "share", "bytes/token"]
     yield from ("", "sources")
-    yield from _table(
+    yield from format_table(
         [head, *(_source_row(source, totals) for source in found["sources"][:_SOURCES_SHOWN])]
     )
     if len(found["sources"]) > _SOURCES_SHOWN:
@@ -250,7 +259,7 @@ def _lines(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
         yield from _groups(found["groups"]["values"], totals)
     if len(found["splits"]) > 1:
         yield from ("", "splits")
-        yield from _table(
+        yield from format_table(
             [["", "documents", "tokens"]]
             + [[s["split"], f"{s['documents']:,}", f"{s['tokens']:,}"] for s in found["splits"]]
         )
@@ -261,7 +270,7 @@ def _lines(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
     yield from ("", "vocabulary")
     yield from _vocabulary(found["vocabulary"], vocabulary)
     yield from ("", "longest documents")
-    yield from _table(
+    yield from format_table(
         [
             [f"{d['tokens']:,} tokens", d["split"], visible(f"{d['file']}:{d['offset']}")]
             for d in found["longest"][:_LONGEST_SHOWN]
@@ -269,7 +278,7 @@ def _lines(found: Mapping[str, Any], vocabulary: Vocabulary) -> Iterator[str]:
     )
     if found["runs"]:
         yield from ("", "last runs (indented: seconds of all workers together, MB/s of one)")
-        yield from _table(
+        yield from format_table(
             [["", "seconds", "MB/s"], *(row for run in found["runs"] for row in _run_rows(run))]
         )
 
@@ -313,18 +322,9 @@ def _groups(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> I
         name = "(none)" if group["value"] is None else visible(group["value"]).replace("\n", "⏎")
         numbers = [f"{group[key]:,}" for key in ("documents", "tokens")]
         rows.append([name, *numbers, f"{share:.1%}", _ratio(group["bytes"], group["tokens"])])
-    yield from _table(rows)
+    yield from format_table(rows)
     if len(groups) > _GROUPS_SHOWN:
         yield f"  and {len(groups) - _GROUPS_SHOWN:,} more"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield aligned rows: the first column to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    for row in rows:
-        right = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        cells = [row[0].ljust(widths[0]), *right[1:]]
-        yield f"  {'  '.join(cells)}".rstrip()
 
 
 def _numbers(at_least: float, below: float | None) -> str:

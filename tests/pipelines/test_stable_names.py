@@ -30,7 +30,7 @@ IMPORTS = {
     "pipelines": "CountPretokens EncodeDocuments ReadDocuments WriteTokenShards build plan verify",
     "pipelines.accounting": "check_accounts",
     "pipelines.batches": "DocumentBatch Reject",
-    "pipelines.build": "add build count encode plan replay train",
+    "pipelines.build": "add build count encode plan replay sizes train",
     "pipelines.cli": "main",
     "pipelines.config": "BeamConfig BuildConfig SourceConfig load_config read_config",
     "pipelines.counting": "CountJob Section TaskCounter count_tasks load_counts merge_shard "
@@ -57,7 +57,7 @@ IMPORTS = {
 
 COMMANDS = """
 init plan count train encode build add replay convert tokenize count-tokens export verify
-inspect report schema
+inspect report schema sizes explain why
 """
 
 KEYS = """

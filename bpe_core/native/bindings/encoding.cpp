@@ -18,6 +18,7 @@
 #include "longest_match.hpp"
 #include "rank_joins.hpp"
 #include "texts.hpp"
+#include "token_use.hpp"
 #include "zeroed_array.hpp"
 
 namespace bpe {
@@ -214,6 +215,33 @@ class PyEncoder {
     return py::make_tuple(to_array(std::move(ids)), to_array(std::move(offsets)));
   }
 
+  // (occurrences, alone), by token and group: see token_use.hpp.
+  py::tuple count_token_use(const py::buffer& buffer, const Int64Array& offsets,
+                            const Int64Array& rows,
+                            const py::array_t<int32_t, py::array::c_style>& groups,
+                            const Int64Array& counts, int32_t first_group, int32_t num_groups,
+                            size_t num_tokens, int num_threads) {
+    const BytesView keys(buffer);
+    const py::ssize_t n = rows.size() - 1;
+    check_key_offsets(keys, offsets, n);
+    if (groups.size() != counts.size() || n < 0 || rows.at(0) != 0 || rows.at(n) != counts.size() ||
+        !std::is_sorted(rows.data(), rows.data() + n + 1)) {
+      throw std::invalid_argument(
+          "rows must be ascending, from 0 to the number of groups and of counts");
+    }
+    if (num_groups < 1) throw std::invalid_argument("at least one group is needed");
+    const DocumentSpans spans{keys.data(), keys.size(), offsets.data(), offsets.data() + 1,
+                              static_cast<size_t>(n)};
+    TokenUse use;
+    {
+      py::gil_scoped_release release;
+      use = bpe::count_token_use(encoder_, workspaces_,
+                                 {spans, rows.data(), groups.data(), counts.data()},
+                                 {first_group, num_groups}, num_tokens, threads_of(num_threads));
+    }
+    return py::make_tuple(to_array(std::move(use.occurrences)), to_array(std::move(use.alone)));
+  }
+
  private:
   template <class Result, class Convert>
   Result encode_one(const py::object& text, const SpecialSet& specials, bool continues,
@@ -269,6 +297,10 @@ class PyEncoder {
     if (name == "byte_level") return byte_level;
     if (name == "document") return document;
     throw std::invalid_argument("a space is not put before " + name);
+  }
+
+  static size_t threads_of(int num_threads) {
+    return num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
   }
 
   static std::array<int64_t, 256> checked_byte_ids(const Int64Array& ids) {
@@ -336,10 +368,9 @@ class PyEncoder {
         encode(part, workspace, part_ids, part_offsets);
       }
     };
-    const size_t threads =
-        num_threads > 0 ? static_cast<size_t>(num_threads) : std::thread::hardware_concurrency();
     encode_in_threads(encode_any, workspaces_, documents, encoder_.growth(),
-                      affixes.prepend.size() + affixes.append.size(), threads, ids, offsets);
+                      affixes.prepend.size() + affixes.append.size(), threads_of(num_threads), ids,
+                      offsets);
   }
 
   Reserve reserve_;
@@ -349,6 +380,30 @@ class PyEncoder {
   bool native_;
   WorkspacePool workspaces_;
 };
+
+// Changes both arrays in place.
+void undo_merges_in(const py::array_t<uint32_t, py::array::c_style>& left,
+                    const py::array_t<uint32_t, py::array::c_style>& right,
+                    const py::array_t<uint32_t, py::array::c_style>& result,
+                    py::array_t<int64_t, py::array::c_style>& occurrences,
+                    py::array_t<int64_t, py::array::c_style>& alone) {
+  const std::vector<MergeRule> rules = rules_from_columns(left, right, result);
+  if (occurrences.ndim() != 2 || alone.ndim() != 2 || alone.size() != occurrences.size() ||
+      alone.shape(1) != occurrences.shape(1)) {
+    throw std::invalid_argument("occurrences and alone must have the same two dimensions");
+  }
+  const py::ssize_t num_tokens = occurrences.shape(0);
+  for (const MergeRule& rule : rules) {
+    if (std::max({rule.left, rule.right, rule.result}) >= num_tokens) {
+      throw std::invalid_argument("a merge has a token that is not counted");
+    }
+  }
+  int64_t* const counts = occurrences.mutable_data();
+  int64_t* const alone_counts = alone.mutable_data();
+  const auto num_groups = static_cast<size_t>(occurrences.shape(1));
+  py::gil_scoped_release release;
+  undo_merges(rules, num_groups, counts, alone_counts);
+}
 
 py::tuple last_joins_of(const py::buffer& tokens, const Int64Array& offsets) {
   const BytesView data(tokens);
@@ -440,7 +495,13 @@ void bind_encoding(py::module_& m) {
       .def("begin_stream", &PyEncoder::begin_stream)
       .def("end_stream", &PyEncoder::end_stream)
       .def("encode_spans", &PyEncoder::encode_spans, "data"_a, "starts"_a, "ends"_a,
-           "special_ids"_a);
+           "special_ids"_a)
+      .def("count_token_use", &PyEncoder::count_token_use, "keys"_a, "offsets"_a, "rows"_a,
+           "groups"_a, "counts"_a, "first_group"_a, "num_groups"_a, "num_tokens"_a,
+           "num_threads"_a = 1);
+
+  m.def("undo_merges", &undo_merges_in, "left"_a, "right"_a, "result"_a,
+        "occurrences"_a.noconvert(), "alone"_a.noconvert());
 
   m.def("last_joins", &last_joins_of, "data"_a, "offsets"_a);
   py::class_<LongestMatcher>(m, "LongestMatcher")

@@ -1,0 +1,1 @@
+"""Answers from counts and tokenizers, without the corpus."""

@@ -1,0 +1,19 @@
+"""Tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield aligned rows: the first column to the left, numbers to the right.
+
+    >>> print(*format_table([["", "tokens"], ["web", "1,024"]]), sep="\\n")
+           tokens
+      web   1,024
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    for row in rows:
+        right = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [row[0].ljust(widths[0]), *right[1:]]
+        yield f"  {'  '.join(cells)}".rstrip()

@@ -1,0 +1,155 @@
+"""Vocabularies of several sizes, compared by the counts of a build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from bpe_core import BPETokenizer
+from bpe_core.counts import PretokenCounts
+from bpe_core.model import TokenizerModel
+from pipelines.analysis.sizes import SizesReport, measure_sizes
+from pipelines.config import BuildConfig, TokenizerConfig
+from pipelines.config.fingerprints import tokenizer_settings
+from pipelines.config.values import LARGEST_VOCABULARY
+from pipelines.console import progress
+from pipelines.counting.load import load_counts
+from pipelines.errors import ConfigError, InputError
+from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
+from pipelines.manifest.names import CONFIGURATION, MANIFEST
+from pipelines.manifest.records import load_sealed
+from pipelines.manifest.stage import COUNT, TRAIN, load_manifest
+from pipelines.stages.learn import train_model, training_configuration
+from pipelines.storage.directory import Directory
+from pipelines.tokenizers.files import load_model
+
+_FILES_SHOWN: Final = 3
+
+
+def compare_sizes(
+    root: Directory, sizes: Sequence[int], config: BuildConfig | None = None
+) -> SizesReport:
+    """Return what vocabularies of several sizes make of the counted corpus of an output.
+
+    The finished tokenizer answers for its size and smaller ones. For a larger one, a tokenizer is
+    trained in memory. Nothing is written.
+
+    Args:
+        root: The output, with finished counts.
+        sizes: Sizes of the vocabulary.
+        config: Configuration of the build, whose counts these are; None for the rules by which the
+            output was trained.
+
+    Raises:
+        ConfigError: A size is not possible, or the tokenizer does not merge bytes.
+        InputError: There are no counts, or no rules of training.
+    """
+    counted = load_manifest(COUNT, root / COUNT.directory)
+    if counted is None:
+        raise InputError(
+            "There are no counts.",
+            expected="finished counts, from which sizes of the vocabulary are compared",
+            found=f"no {COUNT.directory}/{MANIFEST}",
+            where=root.url,
+            hint="Count the corpus: `beam-bpe count CONFIG`; a build with tokenizer.path has no "
+            "counts.",
+        )
+    trained = _load_trained(root, counted)
+    settings = _find_settings(root, trained) if config is None else config.tokenizer
+    check_compares(settings, sizes)
+    progress.describe("loading counts")
+    counts = load_counts(root / COUNT.directory, counted.to_json("shards", "fingerprint"))
+    model = None
+    if trained is not None and (config is None or _is_alike(trained, config, counted)):
+        model = _load_large_enough(root, max(sizes))
+    if model is None:
+        model = _train(settings, counts, max(sizes))
+    tokenizer = BPETokenizer.from_model(model)
+    return measure_sizes(tokenizer, counts, sizes, _name_sources(counted))
+
+
+def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
+    """Check that a tokenizer of these rules can have these sizes.
+
+    Raises:
+        ConfigError: It cannot, or it does not merge bytes.
+    """
+    if settings.unit != "byte":
+        raise ConfigError(
+            "Sizes are compared only for tokenizers that merge bytes.",
+            expected="tokenizer.unit: byte",
+            found=f"unit: {settings.unit}" + ", metaspace: true" * settings.metaspace,
+            hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
+        )
+    least = 256 + len(settings.special_tokens)
+    for size in sizes:
+        if not least <= size <= LARGEST_VOCABULARY:
+            raise ConfigError(
+                "A size of the vocabulary is not possible.",
+                expected=f"{least} (256 bytes and the special tokens) to {LARGEST_VOCABULARY:,}",
+                found=str(size),
+                where="--vocab",
+            )
+
+
+def _load_trained(root: Directory, counted: CountsManifest) -> TokenizerManifest | None:
+    """Return the manifest of the tokenizer, or None if it was not trained from the counts."""
+    directory = root / TRAIN.directory
+    data = directory.find_bytes(MANIFEST)
+    if data is None or manifest_model(TRAIN.directory, data) is not TokenizerManifest:
+        return None
+    manifest = load_manifest(TRAIN, directory)
+    return manifest if manifest is not None and manifest.counts == counted.fingerprint else None
+
+
+def _find_settings(root: Directory, trained: TokenizerManifest | None) -> TokenizerConfig:
+    """Return the rules of training of an output."""
+    try:
+        recorded = (
+            load_sealed(root.find_bytes(CONFIGURATION) or b"")
+            if trained is None
+            else trained.configuration
+        )
+        return tokenizer_settings(recorded["tokenizer"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            "The rules of training are not known.",
+            expected=f"a trained tokenizer, or {CONFIGURATION}",
+            found="neither",
+            where=root.url,
+            hint="Give the configuration: `beam-bpe sizes CONFIG`.",
+        ) from None
+
+
+def _is_alike(trained: TokenizerManifest, config: BuildConfig, counted: CountsManifest) -> bool:
+    """Return True if a tokenizer was trained as configured, apart from its size."""
+
+    def rules(configuration: Mapping[str, Any]) -> dict[str, Any]:
+        return {**configuration["tokenizer"], "vocab_size": None}
+
+    return rules(trained.configuration) == rules(training_configuration(config, counted))
+
+
+def _load_large_enough(root: Directory, size: int) -> TokenizerModel | None:
+    model = load_model(root / TRAIN.directory)
+    assert isinstance(model, TokenizerModel), "its unit was checked"
+    is_largest = model.stop_reason != "vocab_size_reached"
+    return model if is_largest or len(model) >= size else None
+
+
+def _train(settings: TokenizerConfig, counts: PretokenCounts, size: int) -> TokenizerModel:
+    largest = settings.with_vocab_size(size)
+    wanted = size - len(settings.special_tokens) - 256
+    with progress.show("training", wanted, local=True):
+        model = train_model(largest, counts.prune(settings.min_count), progress.show_merges).model
+    assert isinstance(model, TokenizerModel), "its unit was checked"
+    return model
+
+
+def _name_sources(counted: CountsManifest) -> str:
+    """Return the names of the sources; a single one without a name is named by its files."""
+    names = [
+        source["name"] or ", ".join(source["files"][:_FILES_SHOWN])
+        for source in counted.configured_sources
+    ]
+    return ", ".join(names)
