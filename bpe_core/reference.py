@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import groupby, pairwise, product
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -196,6 +197,40 @@ def count_pretokens(
             if not is_special:
                 counts.update(word.encode() for word in split_pretokens(piece, pattern))
     return dict(counts)
+
+
+def subtract_counts(counts: Mapping[bytes, int], part: Mapping[bytes, int]) -> dict[bytes, int]:
+    """Subtract counts that are a part of others. What becomes 0 is left out.
+
+    Example:
+        >>> subtract_counts({b"low": 5, b"new": 1}, {b"low": 2, b"new": 1})
+        {b'low': 3}
+    """
+    left = {key: counts.get(key, 0) - part.get(key, 0) for key in {**counts, **part}}
+    if any(count < 0 for count in left.values()):
+        raise ValueError("these counts are not a part of the others")
+    return {key: count for key, count in left.items() if count}
+
+
+def scale_counts(counts: Mapping[bytes, int], factor: Fraction) -> dict[bytes, int]:
+    """Multiply counts by a fraction, rounded, halves to even. What becomes 0 is left out.
+
+    Example:
+        >>> scale_counts({b"low": 5, b"new": 1}, Fraction(1, 2))
+        {b'low': 2}
+    """
+    scaled = {key: round(count * factor) for key, count in counts.items()}
+    return {key: count for key, count in scaled.items() if count}
+
+
+def most_frequent(counts: Mapping[bytes, int], number: int) -> list[tuple[bytes, int]]:
+    """Return the pre-tokens with the highest counts, in descending order; ties by bytes.
+
+    Example:
+        >>> most_frequent({b"low": 5, b"new": 2, b"lower": 2}, 2)
+        [(b'low', 5), (b'lower', 2)]
+    """
+    return sorted(counts.items(), key=lambda row: (-row[1], row[0]))[:number]
 
 
 # ---- learning merges

@@ -329,17 +329,19 @@ def _validate(source: YamlDocument, base_dir: Path) -> BuildConfig:
     try:
         config = BuildConfig.model_validate(source.values)
     except ValidationError as error:
-        problems += problems_of(error, source, tuple(_known_keys(BuildConfig, ())))
+        problems += problems_of(error, source, tuple(known_keys()))
     raise_problems(problems, source.file)
     assert config is not None
     config._base_dir = base_dir
     return config
 
 
-def _known_keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def known_keys(
+    model: type[BaseModel] = BuildConfig, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
     """Yield the paths of all keys. Those of a source follow `input` without an index."""
     for name, info in model.model_fields.items():
         yield (*path, name)
         section = SourceConfig if name == "input" else info.annotation
         if isinstance(section, type) and issubclass(section, BaseModel):
-            yield from _known_keys(section, (*path, name))
+            yield from known_keys(section, (*path, name))

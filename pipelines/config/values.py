@@ -6,6 +6,7 @@ import itertools
 import re
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
@@ -52,6 +53,8 @@ _TIE_BREAK_HINTS: Final = {
     "huggingface": "It orders single bytes by their stand-in characters. Choose first_id: the "
     "ids of characters are in the order of their code points.",
 }
+_PERCENT: Final = r"^\d+(\.\d+)? ?%$"
+_LONGEST_SHARE: Final = 100
 # A wildcard, or a character escaped by brackets around it.
 _WILDCARD: Final = re.compile(r"\[([*?\[:])\]|[*?\[]")
 _PROTOCOL: Final = re.compile(r"(?!(?:file|local)::)([A-Za-z][A-Za-z0-9+_-]*)(?:://|::)")
@@ -100,6 +103,19 @@ def _parse_vocabulary_size(value: object) -> int:
         limit = "at least 1" if size < 1 else f"at most {LARGEST_VOCABULARY}"
         raise refusal(Problem((), expected=limit))
     return size
+
+
+def parse_fraction(value: object) -> object:
+    """Return a share, given as a number or as text such as `0.1%`.
+
+    >>> parse_fraction("0.1%"), parse_fraction(0.5)
+    (0.001, 0.5)
+    """
+    if not isinstance(value, str):
+        return value
+    if len(value) > _LONGEST_SHARE or not re.fullmatch(_PERCENT, value, re.ASCII):
+        raise refusal(Problem((), expected="a number such as 0.001, or a share such as 0.1%"))
+    return float(Decimal(value.rstrip("% ")) / 100)
 
 
 def _parse(kind: Quantity, value: object) -> int:
@@ -343,7 +359,14 @@ VocabularySizes = Annotated[
 ]
 Shards = Annotated[int, Field(ge=1, le=65536)]
 Patterns = Annotated[tuple[Text, ...], Strict(False)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Fraction = Annotated[
+    float,
+    Field(ge=0.0, le=1.0),
+    BeforeValidator(
+        parse_fraction, json_schema_input_type=_Share | Annotated[str, Field(pattern=_PERCENT)]
+    ),
+]
 # Excluded from every repr: options of file systems and of Beam may contain credentials.
 Options = Annotated[dict[str, Any], Field(repr=False)]
 

@@ -97,20 +97,25 @@ def make_tokenizer(model: Model) -> Tokenizer:
     return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
 
 
-def format_affixes(model: Model) -> str:
-    """Return the keys of a configuration that put the model's own tokens around documents.
+def find_affixes(model: Model) -> dict[str, str | None]:
+    """Return the values of `encode.prepend` and `encode.append` with the model's own tokens.
 
     Example:
         >>> from bpe_core.model import TokenizerModel
         >>> model = TokenizerModel.from_tokens([(0, b"a")], special_tokens={"<s>": 1, "</s>": 2})
-        >>> format_affixes(model)
-        'encode.prepend: "<s>" and encode.append: "</s>"'
+        >>> find_affixes(model)
+        {'prepend': '<s>', 'append': '</s>'}
     """
     texts: dict[int | None, str] = {i: text for text, i in model.special_tokens.items()}
     around = {"prepend": getattr(model, "bos_id", None), "append": getattr(model, "eos_id", None)}
+    return {key: texts.get(token_id) for key, token_id in around.items()}
+
+
+def format_affixes(model: Model) -> str:
+    """Return the keys of a configuration that put the model's own tokens around documents."""
     return " and ".join(
-        f"encode.{key}: {json.dumps(texts.get(token_id), ensure_ascii=False)}"
-        for key, token_id in around.items()
+        f"encode.{key}: {json.dumps(text, ensure_ascii=False)}"
+        for key, text in find_affixes(model).items()
     )
 
 
