@@ -40,7 +40,7 @@ LATE: dict[str, str] = {
         for commands, names in {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
-            "analysis": ("sizes",),
+            "analysis": ("sizes", "evaluate"),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens"),
             "config": ("init", "schema"),

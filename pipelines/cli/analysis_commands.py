@@ -1,7 +1,8 @@
-"""The commands that answer from counts and tokenizers: sizes."""
+"""The commands that answer from counts and tokenizers: sizes, evaluate."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from pipelines import supervisor
 from pipelines.cli.options import Debug, Json, Overrides, StorageOptions, parse_number
 from pipelines.cli.output import display, print_json, print_result
-from pipelines.cli.process import enter_child, load, report_errors
+from pipelines.cli.process import enter_child, leave_at_once, load, report_errors
 from pipelines.errors import ConfigError
 
 
@@ -69,3 +70,80 @@ def sizes(
         else:
             print_result(str(report))
         supervisor.leave(0)
+
+
+def evaluate(
+    tokenizer: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUTPUT_OR_TOKENIZER",
+            help="The output of a build, or a tokenizer: a directory or file of any format that "
+            "`convert` reads, a URL, or hf://ORG/NAME@REVISION on the Hugging Face Hub.",
+            show_default=False,
+        ),
+    ],
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="TOKENIZER",
+            help="Another tokenizer to compare with. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    counts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUTPUT_OR_FILE",
+            help="Evaluate on these counts, for tokenizers that split text as it was counted.",
+            show_default="those of OUTPUT",
+        ),
+    ] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Evaluate on text: a path, glob or URL, also of compressed files; -: standard "
+            "input. Repeatable: each is a group.",
+            show_default=False,
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="The group whose tokens per byte others are compared with.",
+            show_default="the first",
+        ),
+    ] = None,
+    as_json: Json = False,
+    storage_options: StorageOptions = None,
+    debug: Debug = False,
+) -> None:
+    """Measure a tokenizer on counts or text, beside others."""
+    with leave_at_once(), report_errors(debug):
+        if counts is not None and texts:
+            raise ConfigError(
+                "It is not clear what to evaluate on.",
+                expected="either --counts or --text",
+                found="both",
+            )
+        from pipelines.analysis.evaluation import evaluate as measure
+        from pipelines.analysis.evaluation_report import format_evaluation
+        from pipelines.analysis.evaluation_texts import EvaluationText, open_counts, open_files
+        from pipelines.dataset.tokenizers import open_tokenizer
+        from pipelines.exports.export import read_storage_options
+
+        with display("reading tokenizers", brief=True):
+            opened = {place: open_tokenizer(place) for place in [tokenizer, *(others or [])]}
+            text: EvaluationText
+            if texts:
+                text = open_files(texts, sys.stdin.buffer.read)
+            else:
+                text = open_counts(counts or tokenizer, read_storage_options(storage_options))
+            found = measure(opened, text, reference)
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_result(format_evaluation(found))

@@ -110,6 +110,7 @@ for _command in (
     dataset_commands.rejects,
     dataset_commands.report,
     with_output(analysis_commands.sizes),
+    with_output(analysis_commands.evaluate),
     config_commands.schema,
 ):
     app.command(cls=_Command)(_command)

@@ -97,6 +97,11 @@ def make_tokenizer(model: Model) -> Tokenizer:
     return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
 
 
+def model_of(tokenizer: Tokenizer) -> Model:
+    """Return the model that a tokenizer encodes with."""
+    return tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
+
+
 def format_affixes(model: Model) -> str:
     """Return the keys of a configuration that put the model's own tokens around documents.
 
