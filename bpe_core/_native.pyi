@@ -35,6 +35,15 @@ def scan_documents(
     data: _Bytes, starts: _Int64, ends: _Int64
 ) -> tuple[_Int64, NDArray[np.uint64]]: ...
 def add_id_counts(ids: NDArray[np.uint16] | NDArray[np.uint32], counts: _Int64) -> None: ...
+def add_document_frequency(
+    ids: NDArray[np.uint16] | NDArray[np.uint32],
+    offsets: _Int64,
+    document: _Int64,
+    first_row: int,
+    documents: _Int64,
+    first: _Int64,
+    last: _Int64,
+) -> None: ...
 def add_document_sums(
     tokens: _Int64, bytes: _Int64, lengths: _Int64, ratios: _Int64, steps: int
 ) -> None: ...
@@ -168,6 +177,8 @@ class CountMerger:
     def __init__(self, sources: int, refill: Callable[[int], bytes]) -> None: ...
     def read(self, max_rows: int, max_bytes: int) -> _Columns: ...
 
+def scale_counts(counts: _Int64, numerator: int, denominator: int) -> _Int64: ...
+
 class MergeLearner:
     def __init__(
         self,
@@ -193,6 +204,24 @@ class MergeLearner:
         forbidden_tokens: Sequence[bytes] = (),
         always_new: bool = False,
         forbid_whitespace_tokens: bool = False,
+    ) -> MergeLearner: ...
+    @staticmethod
+    def with_parity(
+        keys: _Bytes,
+        offsets: _Int64,
+        begins: _Int64,
+        groups: NDArray[np.int32],
+        counts: _Int64,
+        num_groups: int,
+        tie_break: str,
+        min_frequency: int = 1,
+        max_token_bytes: int = 0,
+        forbidden_tokens: Sequence[bytes] = (),
+        forbid_whitespace_tokens: bool = False,
+        ratios: Sequence[float] = (),
+        global_merges: int = 0,
+        window_size: int = 0,
+        alpha: float = 2.0,
     ) -> MergeLearner: ...
     def learn(self, symbols: int, max_steps: int) -> bool: ...
     def merges(

@@ -11,19 +11,27 @@ from numpy.typing import NDArray
 from bpe_core.model import TokenizerModel
 from bpe_core.split_patterns.sets import Named, resolve
 
-__all__ = ["find_places", "spaced"]
+__all__ = ["find_places", "prefixed", "without_white_space"]
 
 
-def spaced(segment: str, model: TokenizerModel) -> str:
-    """Return the text between two special tokens as it is split, by the model's rules for spaces.
+def prefixed(segment: str, model: TokenizerModel) -> str:
+    """Return the text between two special tokens with the space that `prefix_space` puts there.
 
     Example:
-        >>> spaced("a b", TokenizerModel.from_tokens([(0, b"a")], prefix_space=True))
+        >>> prefixed("a b", TokenizerModel.from_tokens([(0, b"a")], prefix_space=True))
         ' a b'
     """
-    if model.drop_white_space:
-        return "".join(text for _, text in _words_of(segment))
     return f" {segment}" if _takes_space(segment, model) else segment
+
+
+def without_white_space(text: str) -> str:
+    """Return the text that has ids with `drop_white_space`.
+
+    Example:
+        >>> without_white_space(" a b")
+        'ab'
+    """
+    return "".join(word for _, word in _words_of(text))
 
 
 def find_places(segments: Iterable[tuple[str, int]], model: TokenizerModel) -> NDArray[np.int64]:

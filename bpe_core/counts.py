@@ -6,7 +6,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +19,15 @@ import xxhash
 from numpy.typing import NDArray
 
 from bpe_core._native import PretokenTable
+from bpe_core.count_algebra import (
+    Factor,
+    count_of_counter,
+    match_pretokens,
+    most_frequent,
+    plain_entries,
+    scale_entries,
+    subtract_entries,
+)
 from bpe_core.count_groups import (
     Group,
     GroupColumns,
@@ -31,6 +43,15 @@ from bpe_core.count_groups import (
     sum_equal_rows,
 )
 from bpe_core.errors import FormatError, TrainingError
+from bpe_core.mixtures import (
+    MOST_SCALE_BITS,
+    Share,
+    add_group_bytes,
+    find_mixture,
+    mix_counts,
+    name_groups,
+    sum_by_name,
+)
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
 
@@ -45,6 +66,7 @@ _SCHEMA = pa.schema(
 FORMAT_VERSION = "1"
 GROUPED_FORMAT_VERSION = "2"  # with documents or groups
 _ROWS_AT_ONCE = 1 << 17
+_UNITS = frozenset(str(1 << bits) for bits in range(MOST_SCALE_BITS + 1))
 _DIGEST = "xxh3_128"  # in the metadata of files that `save` wrote; shards have it in the manifest
 _HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer", "normalize_quotes")
 
@@ -112,6 +134,26 @@ class PretokenCounts:
             schema=_SCHEMA,
         )
         return cls(_sort(table), metadata)
+
+    @classmethod
+    def from_counter(
+        cls, counter: Mapping[Any, int], metadata: Mapping[str, str] | None = None
+    ) -> PretokenCounts:
+        """Create counts from a `collections.Counter` or another mapping of str or bytes to counts.
+
+        Texts are encoded as UTF-8. What has the count 0 is left out.
+
+        Raises:
+            TrainingError: a count is negative or is not an integer, or a pre-token is empty or is
+                neither str nor bytes.
+            CountOverflowError: a count does not fit into 64 bits.
+
+        Example:
+            >>> from collections import Counter
+            >>> dict(PretokenCounts.from_counter(Counter(["low", "low", " lower"])).items())
+            {b' lower': 1, b'low': 2}
+        """
+        return cls.from_mapping(count_of_counter(counter), metadata)
 
     @classmethod
     def from_arrow(cls, table: pa.Table) -> PretokenCounts:
@@ -290,11 +332,60 @@ class PretokenCounts:
                 f"{known or 'counts that are not kept apart by group; count again'}"
             )
         left = columns.select(wanted[columns.groups])
-        rows = np.diff(left.offsets) > 0
-        table = self._table.filter(pa.array(rows))
-        left = replace(left, offsets=np.append(left.offsets[:1], left.offsets[1:][rows]))
-        table = _with_entries(table, left)
-        return PretokenCounts(*_without_empty_groups(table, self.groups, self.metadata))
+        return _keep_entries(self._table, left, self.groups, self.metadata)
+
+    def mix(
+        self,
+        shares: Mapping[str, Share] | None = None,
+        *,
+        temperature: Share | None = None,
+        by: str = "source",
+    ) -> PretokenCounts:
+        """Return the counts of a mixture of the groups, to train from.
+
+        They are integers in units of 1 / `unit` occurrences, exactly the same everywhere;
+        `bpe_core.mixtures` states the rule. Training takes the unit into account.
+
+        Args:
+            shares: Shares of bytes by name, one for each source; 0 leaves a source out. Only their
+                proportions matter.
+            temperature: Instead of shares, an exponent from 0 to 1: shares are proportional to
+                bytes^temperature.
+            by: `source`, or the field by which counts are grouped: then the names are its values.
+
+        Raises:
+            TrainingError: counts are not kept apart in this way, or a share is missing, of an
+                unknown name or not a number.
+
+        Example:
+            >>> columns = GroupColumns(
+            ...     np.array([0, 1, 2]), np.array([0, 1], np.int32), np.array([10, 10])
+            ... )
+            >>> counts = PretokenCounts.from_group_columns(
+            ...     np.frombuffer(b"defnew", np.uint8), np.array([0, 3, 6]),
+            ...     [Group("code"), Group("web")], columns,
+            ... )
+            >>> mixed = counts.mix({"code": 1, "web": 3})
+            >>> {word: count / mixed.unit for word, count in mixed.items()}
+            {b'def': 5.0, b'new': 15.0}
+        """
+        names = name_groups(self.groups, by, self.metadata.get("group_by"))
+        keys, offsets, _ = self.columns()
+        columns = self.group_columns()
+        assert columns is not None, "the groups have names"
+        sizes = np.zeros(len(names), np.int64)
+        add_group_bytes(np.diff(offsets), columns, sizes)
+        mixture = find_mixture(sum_by_name(names, sizes), shares, temperature)
+        kept, weighted = mix_counts(columns, mixture, names)
+        pretokens = _pretokens(keys, offsets).filter(kept)
+        table = pa.table([pretokens, pa.array(weighted)], schema=_SCHEMA)
+        metadata = {key: text for key, text in self.metadata.items() if key != "group_by"}
+        return PretokenCounts(table, {**metadata, "unit": str(1 << mixture.scale_bits)})
+
+    @property
+    def unit(self) -> int:
+        """Return the count of one occurrence: 1, or a power of two for the counts of a mixture."""
+        return int(self.metadata.get("unit", "1"))
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Yield (pre-token, count), sorted by pre-token."""
@@ -310,6 +401,63 @@ class PretokenCounts:
     def prune(self, min_count: int) -> PretokenCounts:
         """Return the counts without pre-tokens that occur fewer than `min_count` times."""
         kept = self._table.filter(pc.greater_equal(self._table["count"], min_count))
+        return PretokenCounts(*_without_empty_groups(kept, self.groups, self.metadata))
+
+    def top(self, number: int) -> PretokenCounts:
+        """Return the most frequent pre-tokens; of equally frequent ones those that sort first.
+
+        `columns` returns them in descending order of their counts.
+
+        Example:
+            >>> counts = PretokenCounts.from_mapping({b"low": 5, b" lower": 2, b" new": 2})
+            >>> dict(counts.top(2).items())
+            {b' lower': 2, b'low': 5}
+        """
+        kept = most_frequent(self._table, number)
+        return PretokenCounts(*_without_empty_groups(kept, self.groups, self.metadata))
+
+    def filter(
+        self,
+        *,
+        script: str | None = None,
+        min_bytes: int | None = None,
+        max_bytes: int | None = None,
+        regex: str | None = None,
+        source: str | None = None,
+        value: str | None = None,
+    ) -> PretokenCounts:
+        r"""Return the counts of the pre-tokens that fulfill all conditions.
+
+        Args:
+            script: name of a script of Unicode, such as Latin or Han, of which there is a
+                character.
+            min_bytes, max_bytes: least and greatest length.
+            regex: regular expression in RE2's syntax that matches somewhere; with ^ and $ all of
+                it. No character matches bytes that are not UTF-8.
+            source, value: groups whose counts are kept; see `select`.
+
+        Raises:
+            TrainingError: the script or the regular expression is invalid, or no group has this
+                source or value.
+
+        Example:
+            >>> counts = PretokenCounts.from_counter({"low": 5, " 1984": 2, " новый": 3})
+            >>> dict(counts.filter(script="Latin").items()), len(counts.filter(regex=r"\d"))
+            ({b'low': 5}, 1)
+        """
+        if source is not None or value is not None:
+            selected = self.select(source=source, value=value)
+            return selected.filter(
+                script=script, min_bytes=min_bytes, max_bytes=max_bytes, regex=regex
+            )
+        matched = match_pretokens(
+            self._table["pretoken"],
+            script=script,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            regex=regex,
+        )
+        kept = self._table.filter(matched)
         return PretokenCounts(*_without_empty_groups(kept, self.groups, self.metadata))
 
     def __len__(self) -> int:
@@ -329,21 +477,60 @@ class PretokenCounts:
         """
         if not isinstance(other, PretokenCounts):
             return NotImplemented
-        parts = [counts for counts in (self, other) if len(counts)] or [self]
-        grouped = all(counts.groups for counts in parts)
-        metadata = _shared_field(parts) if grouped else {}
-        for key in _HOW_COUNTED:
-            mine, theirs = self.metadata.get(key), other.metadata.get(key)
-            if mine is not None and theirs is not None and not _agree(key, mine, theirs):
-                raise TrainingError(
-                    f"counts: expected the same {key} on both sides, found {mine} and {theirs}; "
-                    "count one of them again"
-                )
-            if (value := theirs if mine is None else mine) is not None:
-                metadata[key] = value
-        groups = tuple(sorted({*self.groups, *other.groups})) if grouped else ()
-        both = _concatenate(parts, groups)
-        return PretokenCounts(_add_equal_rows(both, len(groups)), metadata, groups)
+        tables, groups, metadata = _align(self, other)
+        table = _add_equal_rows(pa.concat_tables(tables), len(groups))
+        return PretokenCounts(table, metadata, groups)
+
+    def __sub__(self, other: PretokenCounts) -> PretokenCounts:
+        """Subtract counts that are a part of these: (a + b) - b equals a.
+
+        Metadata, groups and numbers of documents are those of the sum; see `__add__`.
+
+        Raises:
+            TrainingError: they were counted with different patterns or special tokens, or grouped
+                by different fields; or a number would become negative.
+
+        Example:
+            >>> counts = PretokenCounts.from_mapping({b"low": 5, b" lower": 2})
+            >>> dict((counts - PretokenCounts.from_mapping({b"low": 4, b" lower": 2})).items())
+            {b'low': 1}
+        """
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        (table, subtracted), groups, metadata = _align(self, other)
+        left = subtract_entries(
+            table["pretoken"],
+            _entries(table),
+            subtracted["pretoken"],
+            _entries(subtracted),
+            max(len(groups), 1),
+        )
+        return _keep_entries(table, left, groups, metadata)
+
+    def __mul__(self, factor: Factor) -> PretokenCounts:
+        """Multiply all counts by an int, a float, a Decimal or a Fraction of at least 0.
+
+        The result is exact, rounded to integers, halves to even; 0.1 is 1/10. Counts of groups are
+        rounded one by one, and the other counts are their sums. What becomes 0 is left out. Numbers
+        of documents are multiplied likewise, but stay at least 1.
+
+        Raises:
+            TrainingError: the factor is negative, or needs more than 63 bits as a fraction.
+            CountOverflowError: a count does not fit into 64 bits.
+
+        Example:
+            >>> counts = PretokenCounts.from_mapping({b"low": 5, b" lower": 2, b" new": 1})
+            >>> dict((counts * 0.5).items())
+            {b' lower': 1, b'low': 2}
+        """
+        if not isinstance(factor, (int, float, Decimal, Fraction)):
+            return NotImplemented
+        left = scale_entries(self._table["pretoken"], _entries(self._table), factor)
+        kept = {*_HOW_COUNTED, "group_by", "unit"}
+        metadata = {key: text for key, text in self.metadata.items() if key in kept}
+        return _keep_entries(self._table, left, self.groups, metadata)
+
+    __rmul__ = __mul__
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PretokenCounts):
@@ -355,6 +542,41 @@ class PretokenCounts:
 
     def __repr__(self) -> str:
         return f"PretokenCounts({len(self)} distinct, {self.total()} in all)"
+
+
+def _align(
+    one: PretokenCounts, other: PretokenCounts
+) -> tuple[list[pa.Table], tuple[Group, ...], dict[str, str]]:
+    """Return the tables of two counts with the same columns and groups, and the shared metadata.
+
+    Raises:
+        TrainingError: they were counted differently.
+    """
+    if one.unit != other.unit:
+        raise TrainingError(
+            f"counts: expected the same unit on both sides, found {one.unit} and {other.unit}; "
+            "add counts first, and mix their sum"
+        )
+    parts = [counts for counts in (one, other) if len(counts)] or [one]
+    grouped = all(counts.groups for counts in parts)
+    metadata = _shared_field(parts) if grouped else {}
+    for key in _HOW_COUNTED:
+        mine, theirs = one.metadata.get(key), other.metadata.get(key)
+        if mine is not None and theirs is not None and not _agree(key, mine, theirs):
+            raise TrainingError(
+                f"counts: expected the same {key} on both sides, found {mine} and {theirs}; "
+                "count one of them again"
+            )
+        if (value := theirs if mine is None else mine) is not None:
+            metadata[key] = value
+    if one.unit > 1:
+        metadata["unit"] = str(one.unit)
+    groups = tuple(sorted({*one.groups, *other.groups})) if grouped else ()
+    tables = _share_columns(parts, groups)
+    # Empty counts have no columns of their own.
+    full = iter(tables)
+    aligned = [next(full) if len(counts) else tables[0][:0] for counts in (one, other)]
+    return aligned, groups, metadata
 
 
 def _shared_field(parts: Sequence[PretokenCounts]) -> dict[str, str]:
@@ -377,8 +599,8 @@ def _shared_field(parts: Sequence[PretokenCounts]) -> dict[str, str]:
     return {key: text for key, text in parts[0].metadata.items() if key == "group_by"}
 
 
-def _concatenate(parts: Sequence[PretokenCounts], groups: Sequence[Group]) -> pa.Table:
-    """Return the rows of several counts with the columns that all have, and with these groups."""
+def _share_columns(parts: Sequence[PretokenCounts], groups: Sequence[Group]) -> list[pa.Table]:
+    """Return the tables of counts with the columns that all have, and with these groups."""
     tables = [counts._table for counts in parts]
     shared = [name for name in tables[0].column_names if name in tables[-1].column_names]
     if groups:
@@ -390,7 +612,7 @@ def _concatenate(parts: Sequence[PretokenCounts], groups: Sequence[Group]) -> pa
             if "documents" not in shared:
                 columns = replace(columns, documents=None)
             tables[i] = _with_entries(tables[i], columns)
-    return pa.concat_tables(table.select(shared) for table in tables)
+    return [table.select(shared) for table in tables]
 
 
 def _agree(key: str, mine: str, theirs: str) -> bool:
@@ -542,6 +764,26 @@ def _with_entries(table: pa.Table, columns: GroupColumns) -> pa.Table:
     return pa.table(arrays, schema=pa.schema(fields))
 
 
+def _entries(table: pa.Table) -> GroupColumns:
+    """Return the entries of groups, or a single one for each row without groups."""
+    if "groups" in table.column_names:
+        return entries_of_arrow(table["groups"])
+    return plain_entries(table)
+
+
+def _keep_entries(
+    table: pa.Table,
+    left: GroupColumns,
+    groups: Sequence[Group],
+    metadata: Mapping[str, str] | None,
+) -> PretokenCounts:
+    """Return the rows of a table that have entries left, with these entries."""
+    rows = np.diff(left.offsets) > 0
+    left = replace(left, offsets=np.append(left.offsets[:1], left.offsets[1:][rows]))
+    kept = _with_entries(table.filter(pa.array(rows)), left)
+    return PretokenCounts(*_without_empty_groups(kept, groups, metadata))
+
+
 def _without_empty_groups(
     table: pa.Table, groups: Sequence[Group], metadata: Mapping[str, str] | None
 ) -> tuple[pa.Table, Mapping[str, str] | None, tuple[Group, ...]]:
@@ -597,6 +839,11 @@ def _parse_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
         raise FormatError(
             f"{where}, metadata: expected special_tokens as a list of texts, found "
             f"{metadata['special_tokens'][:100]}"
+        )
+    if metadata.get("unit", "1") not in _UNITS:
+        raise FormatError(
+            f"{where}, metadata: expected unit as a power of two up to 2^32, found "
+            f"{metadata['unit'][:100]}"
         )
     version = metadata.pop("format", FORMAT_VERSION)
     if version not in (FORMAT_VERSION, GROUPED_FORMAT_VERSION):

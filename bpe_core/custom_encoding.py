@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder, Normalizer, SpecialSet
+from bpe_core.byte_spaces import prefixed
+from bpe_core.characters import SPACE_SIGN
 from bpe_core.documents import check_spans
 from bpe_core.errors import InvalidUtf8Error
+from bpe_core.model import TokenizerModel
 from bpe_core.patterns import split_custom
 
-__all__ = ["CustomEncoder", "find_segments"]
+__all__ = ["CustomEncoder", "find_encoded_segments", "find_segments"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,27 @@ def find_segments(
             part = data[inner:].decode()
         yield part, ids[index] if index >= 0 else None
         done = end
+
+
+def find_encoded_segments(
+    text: bytes, model: TokenizerModel, specials: SpecialSet
+) -> Iterator[tuple[str, int | None]]:
+    """Yield what `find_segments` does, with the spaces that the model's rules put before text.
+
+    Raises:
+        InvalidUtf8Error: The text is not UTF-8.
+    """
+    rules = model.characters
+    at_start = True
+    for part, special_id in find_segments(text, specials, model.native_normalizer):
+        if rules is None:
+            part = prefixed(part, model)
+        else:
+            if text and rules.puts_space_before(part.encode(), at_start=at_start):
+                part = " " + part
+            part = part.replace(SPACE_SIGN, " ")
+        at_start = False
+        yield part, special_id
 
 
 def _decode(text: bytes, begin: int, end: int) -> str:

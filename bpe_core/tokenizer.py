@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, islice, pairwise
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,19 @@ from numpy.typing import NDArray
 from bpe_core import formats
 from bpe_core._native import Encoder, SpecialSet
 from bpe_core.buffers import flatten, to_utf8
-from bpe_core.byte_spaces import find_places, spaced
+from bpe_core.byte_spaces import find_places, without_white_space
 from bpe_core.character_encoding import (
     set_space_prefix,
     spaced_text,
     with_building_rules,
     with_unknown_lengths,
 )
-from bpe_core.characters import SPACE_SIGN
 from bpe_core.cores import check_num_threads
-from bpe_core.custom_encoding import CustomEncoder, find_segments
+from bpe_core.custom_encoding import CustomEncoder, find_encoded_segments, find_segments
 from bpe_core.decoding import TokenDecoder
 from bpe_core.documents import DocumentBuffer, Documents, read_documents, to_buffer
 from bpe_core.errors import InvalidTokenizerError, SpecialTokenError
 from bpe_core.model import TokenizerModel, check_vocab
-from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern, warn_of_slow_pattern
 from bpe_core.pretrained import download_tokenizer
 from bpe_core.special_tokens import (
@@ -44,6 +42,8 @@ from bpe_core.wrong_calls import attribute_error, check_one_text, wrong_text
 __all__ = ["AllowedSpecial", "BPETokenizer"]
 
 AllowedSpecial: TypeAlias = 'Literal["all", "none", "none_raise"] | set[str] | frozenset[str]'
+# Endings of file names, which are not names of directories.
+_FILES: Final = (".json", ".arrow", ".model", ".tiktoken")
 _Ids: TypeAlias = "NDArray[np.uint16] | NDArray[np.uint32]"
 
 
@@ -234,7 +234,7 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
             ImportError: `huggingface_hub` is not installed.
             FormatError: the repository has no tokenizer, or one that this class does not support.
             ValueError: the name is not that of a repository.
-            OSError: the errors of `huggingface_hub`, if it cannot be downloaded.
+            HubError: the repository is missing, not permitted or unreachable.
 
         Example:
             tokenizer = BPETokenizer.from_pretrained("Qwen/Qwen3-0.6B")
@@ -246,7 +246,16 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
 
         Returns:
             Each format that cannot, with the reason.
+
+        Raises:
+            ValueError: The directory has the name of a file.
         """
+        name = os.fspath(directory)
+        if name.endswith(_FILES):
+            raise ValueError(
+                f"save writes a directory with all formats, found {name!r}; give the name of a "
+                "directory, which will contain tokenizer.json and others"
+            )
         return formats.save_tokenizer(self.model, directory)
 
     def __eq__(self, other: object) -> bool:
@@ -549,13 +558,8 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
         data = to_utf8(text).decode("utf-8", "replace").encode()
         parts: list[str] = []
         rules = self._model.characters
-        for part, special_id in find_segments(data, self._all_specials, self._normalizer):
-            part = spaced(part, self._model)
-            if rules is not None:
-                if data and rules.puts_space_before(part.encode(), at_start=not parts):
-                    part = " " + part
-                part = part.replace(SPACE_SIGN, " ")
-            parts.append(part)
+        for part, special_id in find_encoded_segments(data, self._model, self._all_specials):
+            parts.append(without_white_space(part) if self._model.drop_white_space else part)
             if special_id is not None:
                 parts.append(
                     self._model.bytes_of_special(self._tokens.special_texts[special_id]).decode()
@@ -628,9 +632,7 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
 
     def _set_model(self, model: TokenizerModel) -> None:
         self._model = model
-        self._normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
-        if model.characters is not None and (found := model.characters.normalizer) is not None:
-            self._normalizer = found
+        self._normalizer = model.native_normalizer
         resolved = resolve_pattern(model.pattern)
         warn_of_slow_pattern(resolved)
         splitter = vocabulary_splitter(model)

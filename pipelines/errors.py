@@ -222,7 +222,8 @@ def to_one_line(error: BaseException) -> str:
     if not isinstance(error, PipelineError):
         return "; ".join(line.strip() for line in str(error).splitlines())
     said = {"expected": error.expected, "found": error.found}
-    return "; ".join([error.message, *(f"{key} {text}" for key, text in said.items() if text)])
+    message = error.message.removesuffix(".")
+    return "; ".join([message, *(f"{key} {text}" for key, text in said.items() if text)])
 
 
 def exit_code_of(error: BaseException) -> int:

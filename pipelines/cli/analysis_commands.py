@@ -1,4 +1,4 @@
-"""The commands that answer from counts and tokenizers: sizes, evaluate."""
+"""The commands that answer from counts and tokenizers: sizes, evaluate, explain, why."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from pipelines.cli.options import Debug, Json, Overrides, StorageOptions, parse_
 from pipelines.cli.output import display, print_json, print_result
 from pipelines.cli.process import enter_child, leave_at_once, load, report_errors
 from pipelines.errors import ConfigError
+
+OutputOrTokenizer = Annotated[
+    str,
+    typer.Argument(
+        metavar="OUTPUT",
+        help="The output of a build; or a tokenizer: a directory or file of any format that "
+        "`convert` reads, a URL, or hf://ORG/NAME@REVISION on the Hugging Face Hub.",
+        show_default=False,
+    ),
+]
 
 
 def _parse_sizes(text: str) -> list[int]:
@@ -73,15 +83,7 @@ def sizes(
 
 
 def evaluate(
-    tokenizer: Annotated[
-        str,
-        typer.Argument(
-            metavar="OUTPUT_OR_TOKENIZER",
-            help="The output of a build, or a tokenizer: a directory or file of any format that "
-            "`convert` reads, a URL, or hf://ORG/NAME@REVISION on the Hugging Face Hub.",
-            show_default=False,
-        ),
-    ],
+    output: OutputOrTokenizer,
     others: Annotated[
         list[str] | None,
         typer.Option(
@@ -136,14 +138,104 @@ def evaluate(
         from pipelines.exports.export import read_storage_options
 
         with display("reading tokenizers", brief=True):
-            opened = {place: open_tokenizer(place) for place in [tokenizer, *(others or [])]}
+            opened = {place: open_tokenizer(place) for place in [output, *(others or [])]}
             text: EvaluationText
             if texts:
                 text = open_files(texts, sys.stdin.buffer.read)
             else:
-                text = open_counts(counts or tokenizer, read_storage_options(storage_options))
+                text = open_counts(counts or output, read_storage_options(storage_options))
             found = measure(opened, text, reference)
         if as_json:
             print_json(found.to_json())
         else:
             print_result(format_evaluation(found))
+
+
+def explain(
+    output: OutputOrTokenizer,
+    token: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOKEN]", help="The text of the token.", show_default=False),
+    ] = None,
+    token_id: Annotated[
+        int | None,
+        typer.Option("--id", metavar="N", min=0, help="The token's id.", show_default=False),
+    ] = None,
+    token_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--bytes", metavar="HEX", help="The token's bytes in hexadecimal.", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Maximum number of pre-tokens to show.")
+    ] = 10,
+    documents: Annotated[
+        bool,
+        typer.Option(
+            "--documents/--no-documents",
+            help="Count the documents that have the token. The first time, this reads all token "
+            "files.",
+        ),
+    ] = True,
+    storage_options: StorageOptions = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Explain a token: its merges, its pre-tokens and documents, its use."""
+    with leave_at_once(), report_errors(debug):
+        if sum(given is not None for given in (token, token_id, token_bytes)) != 1:
+            raise ConfigError(
+                "It is not clear which token to explain.",
+                expected="one of TOKEN, --id N and --bytes HEX",
+                hint="`beam-bpe explain --help` explains them.",
+            )
+        wanted = None if token_bytes is None else _parse_hex(token_bytes)
+        with display(f"reading {output}", brief=True):
+            from pipelines.analysis.explain import explain_token, find_token
+            from pipelines.analysis.subjects import open_subject
+            from pipelines.exports.export import read_storage_options
+
+            subject = open_subject(output, read_storage_options(storage_options))
+            found = find_token(subject.model, text=token, token_id=token_id, token=wanted)
+            explained = explain_token(subject, found, limit=limit, documents=documents)
+        if as_json:
+            print_json(explained.to_json())
+        else:
+            typer.echo(str(explained))
+
+
+def why(
+    output: OutputOrTokenizer,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text.", show_default=False)],
+    ordinary: Annotated[
+        bool, typer.Option("--ordinary", help="Encode special tokens in the text as ordinary text.")
+    ] = False,
+    storage_options: StorageOptions = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show why a text has its ids: its pre-tokens, and their merges step by step."""
+    with leave_at_once(), report_errors(debug):
+        from pipelines.analysis.subjects import open_subject
+        from pipelines.analysis.why import explain_encoding
+        from pipelines.exports.export import read_storage_options
+
+        subject = open_subject(output, read_storage_options(storage_options))
+        steps = explain_encoding(subject.model, text, ordinary=ordinary)
+        if as_json:
+            print_json(steps.to_json())
+        else:
+            typer.echo(str(steps))
+
+
+def _parse_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise ConfigError(
+            "The bytes are not hexadecimal.",
+            expected="two digits for each byte, such as 204c4f5244",
+            found=f"{text}: {error}",
+            where="--bytes",
+        ) from None

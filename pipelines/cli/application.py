@@ -22,6 +22,7 @@ from pipelines.cli import (
     text_commands,
     tokenizer_commands,
 )
+from pipelines.cli.advice import advise
 from pipelines.cli.options import BuildCommand
 from pipelines.cli.output import reset, with_output
 from pipelines.errors import EXIT_CODES
@@ -69,7 +70,10 @@ def _root(
 
 
 class _Command(TyperCommand):
-    """Command that suggests only options whose names are alike without their dashes."""
+    """Command that advises on a wrong command line.
+
+    Of the parser's suggestions, only options whose names are alike without their dashes remain.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line."""
@@ -83,6 +87,12 @@ class _Command(TyperCommand):
                     for option in found
                     if SequenceMatcher(None, given.strip("-"), option.strip("-")).ratio() > _ALIKE
                 ]
+            if isinstance(message := getattr(error, "message", None), str):
+                advice = "" if getattr(error, "possibilities", None) else advise(ctx, error)
+                said = message.replace("Value error, ", "")
+                if advice:
+                    said = f"{said.removesuffix('.')}. {advice}"
+                error.message = said  # type: ignore[attr-defined]
             raise
 
 
@@ -111,6 +121,8 @@ for _command in (
     dataset_commands.report,
     with_output(analysis_commands.sizes),
     with_output(analysis_commands.evaluate),
+    analysis_commands.explain,
+    analysis_commands.why,
     config_commands.schema,
 ):
     app.command(cls=_Command)(_command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,15 @@ def init(
             "--vocab-size", metavar="N", help="Number of ids.", show_default="by size and scripts"
         ),
     ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENIZER",
+            help="Encode with this tokenizer instead of training one: a file or directory of any "
+            "format that `convert` reads, the output of a build, a URL, or hf://ORG/NAME.",
+            show_default=False,
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing. The default without a terminal.")
     ] = False,
@@ -57,11 +67,24 @@ def init(
                 found=str(config),
                 hint="Choose another name with --config, or replace it with --force.",
             )
+        if tokenizer is not None and vocabulary is not None:
+            raise ConfigError(
+                "A finished tokenizer has its own vocabulary.",
+                expected="--tokenizer or --vocab-size",
+                found="both",
+                hint="Leave out --vocab-size, or --tokenizer to train one.",
+            )
         with display("reading the files", brief=True):
             from pipelines.config import load_config
-            from pipelines.probing.proposals import choose_vocabulary, propose, write_yaml
+            from pipelines.probing.proposals import (
+                choose_vocabulary,
+                propose,
+                training_yaml,
+                write_yaml,
+            )
 
-            proposals, skipped = propose(files)
+            lines = None if tokenizer is None else _encode_with(tokenizer, config)
+            proposals, skipped = propose(files, config)
         for line in skipped:
             typer.echo(visible(f"left out: {line}"))
         for proposal in proposals:
@@ -70,9 +93,11 @@ def init(
         wanted = vocabulary or choose_vocabulary(proposals)
         if asks:
             proposals = [_ask_field(proposal) for proposal in proposals]
+        if asks and lines is None:
             wanted = typer.prompt("Vocabulary size", default=wanted)
         placed = [proposal.relative_to(config.absolute().parent) for proposal in proposals]
-        text = write_yaml(placed, str(config), output, wanted)
+        lines = lines or training_yaml(proposals, wanted)
+        text = write_yaml(placed, str(config), output, lines)
         if asks and not typer.confirm(f"Write {config}?", default=True):
             raise typer.Exit
         _write(config, text)
@@ -91,6 +116,22 @@ def schema() -> None:
     typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 
 
+def _encode_with(location: str, config: Path) -> list[str]:
+    """Return the lines of a configuration that encode with a finished tokenizer."""
+    from pipelines.config.values import is_url
+    from pipelines.dataset.tokenizers import find_model
+    from pipelines.probing.proposals import encoding_yaml
+    from pipelines.tokenizers.files import find_affixes
+
+    affixes = find_affixes(find_model(location))
+    path = location
+    if not is_url(location):
+        place = Path(location)
+        place = place / "tokenizer" if (place / "tokenizer").is_dir() else place
+        path = os.path.relpath(place, config.absolute().parent)
+    return encoding_yaml(path, affixes)
+
+
 def _has_user() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
@@ -101,6 +142,8 @@ def _show(proposal: Proposal) -> None:
         shown = " ".join(document[: 2 * _SHOWN_CHARACTERS].split())
         more = "…" if len(shown) > _SHOWN_CHARACTERS else ""
         typer.echo(visible(f"document {number}: {shown[:_SHOWN_CHARACTERS]}{more}"))
+    for note in proposal.notes:
+        typer.echo(visible(f"note: {note}"))
 
 
 def _ask_field(proposal: Proposal) -> Proposal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields
 from typing import Annotated
 
@@ -49,7 +50,8 @@ def export(
         ),
     ],
     to: Annotated[
-        ExportFormat, typer.Option("--to", help="The format to write.", show_default=False)
+        ExportFormat,
+        typer.Option("--to", case_sensitive=False, help="The format to write.", show_default=False),
     ],
     beam_options: BeamOptions = None,
     split: Annotated[
@@ -287,7 +289,7 @@ def inspect(
             raise ConfigError(
                 "It is not clear what to show.",
                 expected="one of --row N, --doc ID, --random (with --seed N) and --grep TEXT",
-                hint="`beam-bpe inspect --help` explains them.",
+                hint=f"The first document: `beam-bpe inspect {shlex.quote(output)} --row 0`.",
             )
         directory = output_directory(output, storage_options)
         dataset = TokenDataset.open(directory.url, directory.storage_options)

@@ -117,7 +117,13 @@ def count_tokens(
         from pipelines.readers.plain_files import read_files
         from pipelines.tokenizers.streams import StreamEncoder
 
-        encoder = StreamEncoder(open_tokenizer(tokenizer), ordinary=ordinary)
+        try:
+            opened = open_tokenizer(tokenizer)
+        except InputError as error:
+            if not files:  # the argument may have been meant as a file to count
+                error.hint = "Name the tokenizer first: beam-bpe count-tokens TOKENIZER FILES."
+            raise
+        encoder = StreamEncoder(opened, ordinary=ordinary)
         counted = []
         total = total_bytes = 0
         standard_input: _Texts = ((_STANDARD_INPUT, _standard_input()),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Sequence
 
@@ -91,6 +92,8 @@ def _problems_of_one(details: ErrorDetails, known: Sequence[tuple[str, ...]]) ->
     hint = None
     if kind == "literal_error" and isinstance(value, str):
         hint = did_you_mean(value, re.findall(r"'([^']+)'", context["expected"]))
+    if kind == "tuple_type" and isinstance(value, str):
+        hint = f"Write a list: [{json.dumps(shorten(value), ensure_ascii=False)}]."
     expected = _EXPECTED[kind].format(**context) if kind in _EXPECTED else details["msg"]
     return [Problem((), expected, found, hint)]
 

@@ -7,8 +7,10 @@ with a key, and `raise_problems` turns any number of them into one ConfigError.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +30,9 @@ _NULL_TEXTS = frozenset({"", "~", "null", "Null", "NULL"})
 _LONGEST_SHOWN = 80
 _MOST_SHOWN = 50
 _LARGEST_FILE: Final = 16 << 20
+_EXTENSIONS: Final = (".yaml", ".yml")
+# A key of a configuration, in a file with another extension.
+_KEY: Final = re.compile(r"\b(output|input|tokenizer)[\"']?\s*:")
 
 # A configuration needs a fraction of these. Aliases could make a small file infinitely long;
 # nesting without a limit exceeds Python's recursion, and long numbers take too long to parse.
@@ -99,6 +104,27 @@ class Problem:
     found: str | None = None
     hint: str | None = None
     where: str | None = None
+
+
+def _not_a_configuration(path: Path) -> ConfigError:
+    return ConfigError(
+        "The file is not a configuration.",
+        expected="a YAML file with keys such as `output:` and `input:`",
+        where=str(path),
+        hint="A configuration for files of a corpus is written by "
+        f"`beam-bpe init {shlex.quote(str(path))}`.",
+    )
+
+
+def _advise_path(path: Path) -> str:
+    """Return the advice for a configuration that does not exist."""
+    beside = []
+    with suppress(OSError):
+        beside = sorted(one.name for one in path.parent.iterdir() if one.suffix in _EXTENSIONS)
+    matches = difflib.get_close_matches(path.name, beside, n=1)
+    if matches:
+        return f"Did you mean {path.parent / matches[0]}?"
+    return "Check the path of CONFIG, or write a configuration: `beam-bpe init FILES`."
 
 
 def raise_problems(problems: Sequence[Problem], file: str) -> None:
@@ -183,15 +209,19 @@ class YamlDocument:
                 f"The configuration file cannot be read: {error.strerror}.",
                 expected="a YAML file",
                 where=str(path),
-                hint="Check the path of CONFIG.",
+                hint=_advise_path(path),
             ) from None
         except UnicodeDecodeError as error:
+            if path.suffix.lower() not in _EXTENSIONS:
+                raise _not_a_configuration(path) from None
             raise ConfigError(
                 "The configuration file is not UTF-8.",
                 found=f"the byte 0x{error.object[error.start]:02x} at byte {error.start}",
                 where=str(path),
                 hint="Save the file as UTF-8.",
             ) from None
+        if path.suffix.lower() not in _EXTENSIONS and not _KEY.search(text or ""):
+            raise _not_a_configuration(path)
         if text is None:
             raise ConfigError(
                 "The configuration file is too large.",

@@ -243,7 +243,8 @@ class Inspector:
             expected=f"{forms}, as in the columns of the token files",
             found=name,
             where="--doc",
-            hint="The document may have been rejected (rejects/) or excluded by a selection.",
+            hint="It may have been rejected (`beam-bpe rejects OUTPUT`), be empty, or be excluded "
+            "by a selection.",
         )
 
     def _at_place(self, label: str, offset: int) -> Place | None:

@@ -60,12 +60,8 @@ def report(dataset: TokenDataset, model: Model, by: str | None = None) -> dict[s
     """
     manifest = dataset.require_manifest()
     vocabulary = Vocabulary(model)
-    statistics = Statistics(vocabulary)
-    for entry in manifest.files.statistics:
-        statistics.add_table(read_statistics(dataset.tokens, entry))
-    uses = np.zeros(len(vocabulary), np.int64)
-    for split in statistics.splits:
-        uses += statistics.uses(split)
+    statistics = read_all_statistics(dataset, vocabulary)
+    uses = statistics.all_uses()
     names = [source["name"] for source in manifest.configured_sources]
     totals = manifest.totals.to_json()
     most = np.argsort(-uses, kind="stable")[:_TOKENS_SHOWN]
@@ -109,6 +105,18 @@ def report(dataset: TokenDataset, model: Model, by: str | None = None) -> dict[s
         "runs": list(_runs(dataset)),
         **({} if by is None else {"groups": {"column": by, "values": group_by(dataset, by)}}),
     }
+
+
+def read_all_statistics(dataset: TokenDataset, vocabulary: Vocabulary) -> Statistics:
+    """Return the statistics of all generations of a dataset.
+
+    Raises:
+        InputError, OutputError: a file is missing or damaged, or the manifest has an older format.
+    """
+    statistics = Statistics(vocabulary)
+    for entry in dataset.require_manifest().files.statistics:
+        statistics.add_table(read_statistics(dataset.tokens, entry))
+    return statistics
 
 
 def group_by(dataset: TokenDataset, column: str) -> list[dict[str, Any]]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
+from pipelines.manifest.names import SIZES
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
 from pipelines.tokenizers.sources import is_published, missing_tokenizer, read_source
@@ -19,19 +24,27 @@ def open_tokenizer(location: str) -> Tokenizer:
         ConfigError: There is none.
         InputError: It cannot be read.
     """
-    return make_tokenizer(_find_model(location))
+    return make_tokenizer(find_model(location))
 
 
-def _find_model(location: str) -> Model:
-    place = Directory(url=location)
+def find_model(location: str, storage_options: Mapping[str, Any] | None = None) -> Model:
+    """Return the model of a tokenizer; arguments and errors are those of `open_tokenizer`.
+
+    Args:
+        location: Path, URL or `hf://ORG/NAME[@REVISION][/PATH]`.
+        storage_options: Options of its file system.
+    """
+    options = storage_options or {}
+    place = Directory(url=location, storage_options=options)
     if is_published(place):
-        return read_source(location, compare=False).model
+        return read_source(location, storage_options=options, compare=False).model
+    if SIZES in (place / "tokenizer").other_names():
+        with suppress(InputError):  # nothing is encoded yet, or the record is damaged
+            return TokenDataset.open(location, options).find_model()
     for directory in (place, place / "tokenizer"):
-        try:
+        with suppress(FileNotFoundError, NotADirectoryError):
             return load_model(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
     try:
-        return TokenDataset.open(location).find_model()
+        return TokenDataset.open(location, options).find_model()
     except InputError:
         raise missing_tokenizer(place, location) from None

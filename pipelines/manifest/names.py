@@ -16,8 +16,13 @@ CONFIGURATION: Final = "configuration.json"
 # The generation that a dataset begins with; those that follow are add001, add002, ….
 BASE: Final = "base"
 
+# Smaller tokenizers of the same training, in a directory for each size below `tokenizer/`.
+SIZES: Final = "sizes"
+
 TOKEN_FILE: Final = re.compile(r"(train|validation)-(add\d{3,}-)?\d{5,}-of-\d{5,}\.parquet")
 STATISTICS_FILE: Final = re.compile(r"statistics(-add\d{3,})?\.parquet")
+# A cache in `tokens/`, which `beam-bpe explain` writes.
+DOCUMENT_FREQUENCY: Final = "_documents.parquet"
 # Scratch, in a directory for each plan below these: sorted runs and commits of counting, and
 # entries of encoded tasks.
 RUNS: Final = "_runs"

@@ -323,12 +323,15 @@ class Checks:
             word = token.replace(" ", "").isalnum()
             if not (often or word):
                 continue
-            looks = ", which looks like a word of the text" if word else ""
-            occurs = f" occurs {found:,} times in {text:,} sampled bytes and" if found else ""
+            shown = json.dumps(token, ensure_ascii=False)
+            looks = ", which looks like a word of the text," if word else ""
+            occurs = f"occurs {found:,} times in {text:,} sampled bytes, and " if found else ""
+            advice = "Special tokens usually look like <|endoftext|>."
+            if not word:
+                advice = "If these are ordinary text, choose another special token."
             yield (
-                f"the special token {json.dumps(token, ensure_ascii=False)}{looks},{occurs} is cut "
-                "out of the text wherever it occurs. Special tokens usually look like "
-                "<|endoftext|>."
+                f"the special token {shown}{looks} {occurs}is cut out of the text wherever it "
+                f"occurs. {advice}"
             )
 
     def _warnings_of_doubles(self) -> Iterator[str]:

@@ -28,7 +28,7 @@ class Content:
     hint: str = ""
 
 
-_NOT_TEXT: Final = "Exclude it from input.files, or extract its text first."
+NOT_TEXT: Final = "Exclude it from input.files, or extract its text first."
 _UTF16: Final = "Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW."
 
 # By the bytes at the start of a file that is not UTF-8, or has control characters.
@@ -48,13 +48,13 @@ _MARKS: Final[tuple[tuple[bytes, Content], ...]] = (
     (b"\xff\x06\0\0sNaPpY", Content(name="snappy data", hint="Decompress it, or use zstd.")),
     (b"Obj\x01", Content(name="an Avro file", hint="Convert it to Parquet.")),
     (b"ORC", Content(name="an ORC file", hint="Convert it to Parquet.")),
-    (b"\x93NUMPY", Content(name="a NumPy file", hint=_NOT_TEXT)),
-    (b"SQLite format 3\0", Content(name="an SQLite database", hint=_NOT_TEXT)),
-    (b"\x89HDF\r\n\x1a\n", Content(name="an HDF5 file", hint=_NOT_TEXT)),
-    (b"%PDF-", Content(name="a PDF document", hint=_NOT_TEXT)),
-    (b"\x89PNG\r\n", Content(name="a PNG image", hint=_NOT_TEXT)),
-    (b"\xff\xd8\xff", Content(name="a JPEG image", hint=_NOT_TEXT)),
-    (b"\x7fELF", Content(name="a program", hint=_NOT_TEXT)),
+    (b"\x93NUMPY", Content(name="a NumPy file", hint=NOT_TEXT)),
+    (b"SQLite format 3\0", Content(name="an SQLite database", hint=NOT_TEXT)),
+    (b"\x89HDF\r\n\x1a\n", Content(name="an HDF5 file", hint=NOT_TEXT)),
+    (b"%PDF-", Content(name="a PDF document", hint=NOT_TEXT)),
+    (b"\x89PNG\r\n", Content(name="a PNG image", hint=NOT_TEXT)),
+    (b"\xff\xd8\xff", Content(name="a JPEG image", hint=NOT_TEXT)),
+    (b"\x7fELF", Content(name="a program", hint=NOT_TEXT)),
     (b"\xff\xfe", Content(name="UTF-16 text", hint=_UTF16)),
     (b"\xfe\xff", Content(name="UTF-16 text", hint=_UTF16)),
 )

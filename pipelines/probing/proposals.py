@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,15 +19,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.config import SourceConfig
-from pipelines.config.values import escape, is_url
+from pipelines.config.values import PATTERN_NAMES, escape, is_url
 from pipelines.console.units import format_bytes
 from pipelines.errors import InputError, to_one_line
 from pipelines.manifest.names import MANIFEST
-from pipelines.probing.contents import HEAD_BYTES, looks_like_json_lines, recognize
+from pipelines.probing.contents import (
+    HEAD_BYTES,
+    NOT_TEXT,
+    Content,
+    looks_like_json_lines,
+    recognize,
+)
 from pipelines.readers.streams import open_handle, open_stream
 from pipelines.tasks.listing import (
     COMPRESSION_OF_EXTENSION,
     InputFile,
+    NoInputError,
     compression_of,
     list_files,
 )
@@ -36,7 +44,10 @@ _SAMPLE_BYTES: Final = 256 << 10
 _RECORDS: Final = 64
 _DOCUMENTS: Final = 3
 _DEPTH: Final = 3
+_LONGEST_LINE: Final = 100
 _LISTED_FILES: Final = 20
+# Value of `exclude` in a source of files without an extension.
+_WITH_EXTENSION: Final = "**/*.*"
 # Names of fields, the most usual first.
 _TEXT_NAMES: Final = ("text", "content", "body", "raw_content", "document", "code", "article")
 _ID_NAMES: Final = ("id", "_id", "uuid", "doc_id", "document_id", "url")
@@ -66,6 +77,8 @@ class Proposal:
         separator: Separator of documents in text files; None: one document per file.
         documents: Some of the first documents.
         scripts: Number of letters of each script in a sample.
+        exclude: Value of `exclude`.
+        notes: What a user should know about the files.
     """
 
     patterns: tuple[str, ...]
@@ -79,11 +92,14 @@ class Proposal:
     separator: str | None = None
     documents: tuple[str, ...] = ()
     scripts: Mapping[str, int] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def settings(self) -> tuple[object, ...]:
         """Return the values that files of one source share."""
-        return self.form, self.compression, self.text_field, self.id_field, self.separator
+        values = self.form, self.compression, self.text_field, self.id_field, self.separator
+        return *values, _WITH_EXTENSION in self.exclude
 
     def merged_with(self, other: Proposal) -> Proposal:
         """Return the proposal for the files of both."""
@@ -94,6 +110,8 @@ class Proposal:
             bytes=self.bytes + other.bytes,
             documents=(*self.documents, *other.documents)[:_DOCUMENTS],
             scripts=Counter(self.scripts) + Counter(other.scripts),
+            exclude=tuple(dict.fromkeys((*self.exclude, *other.exclude))),
+            notes=(*self.notes, *other.notes),
         )
 
     def relative_to(self, folder: Path) -> Proposal:
@@ -116,24 +134,34 @@ class Proposal:
         return ", ".join(parts)
 
 
-def propose(arguments: Sequence[str]) -> tuple[list[Proposal], list[str]]:
+def propose(
+    arguments: Sequence[str], config: Path = Path("build.yaml")
+) -> tuple[list[Proposal], list[str]]:
     """Return a proposal for each source, and a line for each file or pattern left out.
 
     Args:
         arguments: Files, folders, globs and URLs.
+        config: The configuration to write, which is no input.
 
     Raises:
         InputError: Nothing can be read.
     """
     by_settings: dict[tuple[object, ...], Proposal] = {}
-    skipped = []
-    for pattern in _patterns(arguments):
-        files = list_files(SourceConfig(files=(pattern,)), resolve=_make_absolute)
-        files = [file for file in files if file.size]
+    skipped: list[str] = []
+    for found in _find_files(arguments, config):
+        skipped += found.left_out
         try:
-            proposal = _propose(pattern, files)
+            proposal = _propose(found)
+        except NoInputError as error:
+            raise InputError(
+                "There are no such files.",
+                expected="files, folders, globs or URLs",
+                found=error.found,
+                where=found.pattern,
+                hint="Check the path.",
+            ) from None
         except (InputError, pa.ArrowException) as error:
-            skipped.append(f"{pattern}: {to_one_line(error)}")
+            skipped.append(f"{found.pattern}: {to_one_line(error)}")
             continue
         before = by_settings.get(proposal.settings)
         by_settings[proposal.settings] = before.merged_with(proposal) if before else proposal
@@ -147,18 +175,19 @@ def propose(arguments: Sequence[str]) -> tuple[list[Proposal], list[str]]:
     return list(by_settings.values()), skipped
 
 
-def write_yaml(proposals: Sequence[Proposal], config: str, output: str, vocabulary: str) -> str:
+def write_yaml(
+    proposals: Sequence[Proposal], config: str, output: str, tokenizer: Sequence[str]
+) -> str:
     """Return a commented configuration.
 
     Args:
         proposals: A proposal for each source.
         config: Name of the file that will contain it.
         output: Value of `output`.
-        vocabulary: Value of `tokenizer.vocab_size`.
+        tokenizer: Lines of the sections `tokenizer` and `encode`: those of `training_yaml` or of
+            `encoding_yaml`.
     """
-    special = "<|endoftext|>"
-    scripts = sum((Counter(one.scripts) for one in proposals), Counter[str]())
-    sources = [_source_yaml(one, _name(one, i, proposals)) for i, one in enumerate(proposals)]
+    sources = [_source_yaml(*one) for one in zip(proposals, _names(proposals), strict=True)]
     lines = [
         "# Written by `beam-bpe init`. All keys: docs/configuration.md, or `beam-bpe schema`.",
         _comment(f"Check it: beam-bpe plan {config}. Build it: beam-bpe build {config}."),
@@ -169,19 +198,51 @@ def write_yaml(proposals: Sequence[Proposal], config: str, output: str, vocabula
         "input:",
         *(line for source in sources for line in source),
         "",
-        "tokenizer:",
-        f"  vocab_size: {vocabulary} # ids, special tokens included",
-        f"  # Scripts: {_describe_scripts(scripts)}.",
-        f"  pattern: {choose_pattern(scripts)} # or gpt2, cl100k, o200k, llama3, qwen2, none",
-        f"  special_tokens: [{_quote(special)}]",
-        "",
-        "encode:",
-        f"  append: {_quote(special)} # ends each document; null: nothing",
+        *tokenizer,
         "  validation_fraction: 0.0 # share of the documents for validation-*.parquet",
         "  max_reject_fraction: 0.0 # share of the documents that may be rejected",
         "",
     ]
     return "\n".join(lines)
+
+
+def training_yaml(proposals: Sequence[Proposal], vocabulary: str) -> list[str]:
+    """Return the lines of a configuration that train a tokenizer.
+
+    Args:
+        proposals: A proposal for each source.
+        vocabulary: Value of `tokenizer.vocab_size`.
+    """
+    special = "<|endoftext|>"
+    scripts = sum((Counter(one.scripts) for one in proposals), Counter[str]())
+    patterns = [name for name in PATTERN_NAMES if name != choose_pattern(scripts)]
+    return [
+        "tokenizer:",
+        f"  vocab_size: {vocabulary} # ids, special tokens included; more for a larger corpus",
+        f"  # Scripts: {_describe_scripts(scripts)}.",
+        f"  pattern: {choose_pattern(scripts)} # or {', '.join(patterns)}, or a regex",
+        f"  special_tokens: [{_quote(special)}]",
+        "",
+        "encode:",
+        f"  append: {_quote(special)} # ends each document; null: nothing",
+    ]
+
+
+def encoding_yaml(path: str, affixes: Mapping[str, str | None]) -> list[str]:
+    """Return the lines of a configuration that encode with a finished tokenizer.
+
+    Args:
+        path: Value of `tokenizer.path`.
+        affixes: Values of `encode.prepend` and `encode.append`.
+    """
+    return [
+        "tokenizer:",
+        f"  path: {_quote(path)} # encodes the text: nothing is counted or trained",
+        "",
+        "encode:",
+        f"  prepend: {_quote(affixes['prepend'])} # begins each document; null: nothing",
+        f"  append: {_quote(affixes['append'])} # ends each document; null: nothing",
+    ]
 
 
 def choose_vocabulary(proposals: Sequence[Proposal]) -> str:
@@ -202,7 +263,22 @@ def choose_pattern(scripts: Mapping[str, int]) -> str:
 # --- files
 
 
-def _patterns(arguments: Sequence[str]) -> Iterator[str]:
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Files to propose a source for.
+
+    Attributes:
+        pattern: Path, glob or URL.
+        exclude: Globs of files below the pattern that do not belong to the input.
+        left_out: A line for each of them that a user should know of.
+    """
+
+    pattern: str
+    exclude: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def _find_files(arguments: Sequence[str], config: Path) -> Iterator[_Found]:
     """Yield patterns for the arguments; for files of a folder with one extension, a glob of them.
 
     A shell may have replaced a glob by thousands of names.
@@ -210,38 +286,84 @@ def _patterns(arguments: Sequence[str]) -> Iterator[str]:
     named: dict[tuple[str, str], list[str]] = {}
     for argument in arguments:
         if is_url(argument):
-            yield argument
+            yield _Found(pattern=argument)
         elif Path(argument).is_dir():
-            yield from _patterns_of_folder(argument)
+            yield from _find_in_folder(argument, config)
         elif Path(argument).is_file():
             folder, name = os.path.split(argument)
             named.setdefault((folder, _extension(name)), []).append(argument)
         else:
-            yield argument
+            yield _Found(pattern=argument)
     for (folder, extension), files in named.items():
         alike = set(Path(folder).glob(f"*{glob.escape(extension)}"))
         if len(files) > 1 and extension and alike == set(map(Path, files)):
-            yield str(Path(escape(folder)) / f"*{extension}")
+            yield _Found(pattern=str(Path(escape(folder)) / f"*{extension}"))
         else:
-            yield from map(escape, files)
+            yield from (_Found(pattern=escape(file)) for file in files)
 
 
-def _patterns_of_folder(folder: str) -> Iterator[str]:
-    found: dict[str, list[str]] = {}
+def _find_in_folder(folder: str, config: Path) -> Iterator[_Found]:
+    """Yield patterns for the files of a folder by their extensions.
+
+    Hidden files, outputs of builds, broken links and the configuration are excluded.
+    """
+    files: dict[str, list[str]] = {}
+    excluded: dict[str, set[str]] = {}
+    broken: dict[str, list[str]] = {}
+    own = os.path.relpath(config.absolute(), Path(folder).absolute())
+    if not own.startswith(".."):
+        excluded[_extension(config.name)] = {escape(own)}
+    inner: list[str] = []  # folders that are left out
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not (name.startswith(".") or Path(root, name, "tokens", MANIFEST).exists())
+        below = os.path.relpath(root, folder)
+        top = next((one for one in inner if f"{below}/".startswith(f"{one}/")), None)
+        if top is None:
+            inner += (
+                os.path.normpath(f"{below}/{name}")
+                for name in folders
+                if name.startswith(".") or Path(root, name, "tokens", MANIFEST).exists()
+            )
+        for name in names:
+            path, extension = os.path.normpath(f"{below}/{name}"), _extension(name)
+            if top is not None:
+                excluded.setdefault(extension, set()).add(f"{escape(top)}/**")
+            elif name.startswith(".") or not Path(root, name).exists():
+                excluded.setdefault(extension, set()).add(escape(path))
+                if not name.startswith("."):
+                    broken.setdefault(extension, []).append(f"{Path(root, name)}: a broken link")
+            elif path != own:
+                files.setdefault(extension, []).append(path)
+    for extension, names in sorted(files.items()):
+        if not extension and len(names) <= _LISTED_FILES:
+            yield from (_Found(pattern=escape(str(Path(folder) / name))) for name in sorted(names))
+            continue
+        exclude = sorted(excluded.get(extension, ()))
+        unreadable: list[str] = []
+        if not extension:
+            unreadable = list(_find_unreadable(folder, sorted(names)))
+            exclude = [_WITH_EXTENSION, *exclude, *map(escape, unreadable)]
+        yield _Found(
+            pattern=str(Path(escape(folder)) / "**" / f"*{extension}"),
+            exclude=tuple(exclude),
+            left_out=(
+                *sorted(broken.get(extension, ())),
+                *(f"{Path(folder) / name}: It is not text" for name in unreadable),
+            ),
         )
-        for name in sorted(names):
-            if not name.startswith("."):
-                found.setdefault(_extension(name), []).append(str(Path(root) / name))
-    for extension, files in sorted(found.items()):
-        if extension:
-            yield str(Path(escape(folder)) / "**" / f"*{extension}")
-        else:
-            yield from map(escape, files[:_LISTED_FILES])
+
+
+def _find_unreadable(folder: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield the files that do not begin with text, or cannot be read."""
+    for name in names:
+        try:
+            with Path(folder, name).open("rb") as file:
+                head = file.read(HEAD_BYTES)
+            if recognize(head) is None:
+                _decode(head, name)
+                continue
+        except (OSError, InputError):
+            pass
+        yield name
 
 
 def _extension(name: str) -> str:
@@ -251,26 +373,31 @@ def _extension(name: str) -> str:
 
 
 def _make_absolute(pattern: str) -> str:
-    return pattern if is_url(pattern) else str(Path.cwd() / pattern)
+    return pattern if is_url(pattern) else os.path.abspath(pattern)  # noqa: PTH100, without ".."
 
 
 # --- contents
 
 
-def _propose(pattern: str, files: Sequence[InputFile]) -> Proposal:
-    """Return the proposal for the files of a pattern.
+def _propose(found: _Found) -> Proposal:
+    """Return the proposal for some files.
 
     Raises:
+        NoInputError: There are none.
         InputError: They cannot be read.
     """
+    source = SourceConfig(files=(found.pattern,), exclude=found.exclude)
+    files = [file for file in list_files(source, resolve=_make_absolute) if file.size]
     if not files:
-        raise InputError("The files are empty.", where=pattern)
+        raise InputError("The files are empty.", where=found.pattern)
     step = max(1, len(files) // _SAMPLED_FILES)
     sampled = files[::step][:_SAMPLED_FILES]
     read = [_read(file) for file in sampled]
     first = read[0]
     proposal = Proposal(
-        patterns=(pattern,),
+        patterns=(found.pattern,),
+        exclude=found.exclude,
+        notes=tuple(filter(None, (_note_on_text(found.pattern, first),))),
         files=len(files),
         bytes=sum(file.size for file in files),
         form=first.form,
@@ -321,17 +448,38 @@ def _read(file: InputFile) -> _Read:
     if content is not None and content.format is not None:
         return _Read(form=content.format, records=tuple(_read_columns(stored, content.format)))
     if content is not None and content.compression is None:
-        raise InputError(f"It is {content.name}. {content.hint}", where=file.url)
+        raise InputError(f"It is {content.name}.{_hint(content)}", where=file.url)
     compression = None if content is None else content.compression
     text = _read_start(replace(file, compression=compression), _SAMPLE_BYTES)
     inner = recognize(text[:HEAD_BYTES])
     if inner is not None:
-        raise InputError(f"It contains {inner.name}. {inner.hint}", where=file.url)
+        raise InputError(f"It contains {inner.name}.{_hint(inner)}", where=file.url)
     decoded = _decode(text, file.url)
     stated = None if compression == compression_of(file.name) else compression or "none"
     if looks_like_json_lines(text) or (text.startswith(b"{") and text.count(b"\n") == 1):
         return _Read(form="jsonl", compression=stated, records=tuple(_parse(text)))
     return _Read(form="text", compression=stated, text=decoded)
+
+
+def _hint(content: Content) -> str:
+    return "" if content.hint == NOT_TEXT else f" {content.hint}"
+
+
+def _note_on_text(pattern: str, read: _Read) -> str | None:
+    """Return what a user should know of text with a structure that is not read."""
+    if read.form != "text":
+        return None
+    if _extension(pattern).startswith((".csv", ".tsv")):
+        return (
+            f"{pattern}: CSV is read as plain text. For the text of a column, write JSON lines or "
+            "Parquet first."
+        )
+    if re.match(r"\s*\[\s*\{", read.text):
+        return (
+            f"{pattern}: An array of JSON is read as plain text. For a field of its records, write "
+            "one per line: jq -c '.[]' OLD > NEW."
+        )
+    return None
 
 
 def _read_start(file: InputFile, size: int) -> bytes:
@@ -449,11 +597,19 @@ def _share_of_others(scripts: Mapping[str, int]) -> float:
 # --- the configuration
 
 
-def _name(proposal: Proposal, number: int, proposals: Sequence[Proposal]) -> str | None:
+def _names(proposals: Sequence[Proposal]) -> list[str | None]:
+    """Return a name for each source: its only extension, or the form of its files."""
     if len(proposals) == 1:
-        return None
-    alike = [one.form for one in proposals[:number]].count(proposal.form)
-    return proposal.form + (str(alike + 1) if alike else "")
+        return [None]
+    names: list[str | None] = []
+    for proposal in proposals:
+        extensions = {_extension(pattern).lstrip(".") for pattern in proposal.patterns}
+        name = extensions.pop() if len(extensions) == 1 else ""
+        if proposal.form != "text" or not name.isidentifier():
+            name = proposal.form
+        alike = sum(1 for other in names if re.fullmatch(rf"{re.escape(name)}\d*", other or ""))
+        names.append(name + (str(alike + 1) if alike else ""))
+    return names
 
 
 def _source_yaml(proposal: Proposal, name: str | None) -> Iterator[str]:
@@ -461,6 +617,8 @@ def _source_yaml(proposal: Proposal, name: str | None) -> Iterator[str]:
     if name is not None:
         values.append(("name", name, ""))
     values.append(("files", list(proposal.patterns), proposal.describe()))
+    if proposal.exclude:
+        values.append(("exclude", list(proposal.exclude), "globs of names below the patterns"))
     values.append(("format", proposal.form, ""))
     if proposal.compression is not None:
         values.append(("compression", proposal.compression, "whatever the extension says"))
@@ -475,8 +633,13 @@ def _source_yaml(proposal: Proposal, name: str | None) -> Iterator[str]:
     for i, (key, value, comment) in enumerate(values):
         dash = "- " if name is not None and i == 0 else "  "
         indent = "  " if name is not None else ""
+        remark = f" {_comment(comment)}" if comment else ""
         line = f"{indent}{dash}{key}: {_quote(value)}"
-        yield line + (f" {_comment(comment)}" if comment else "")
+        if isinstance(value, list) and len(line) > _LONGEST_LINE:
+            yield f"{indent}{dash}{key}:{remark}"
+            yield from (f"{indent}    - {_quote(one)}" for one in value)
+        else:
+            yield line + remark
 
 
 def _describe_separator(separator: str | None) -> str:

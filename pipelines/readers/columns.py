@@ -11,7 +11,7 @@ import io
 import itertools
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final
@@ -201,14 +201,16 @@ class ColumnReader(ABC):
         return holder
 
     def _missing_column(self, schema: pa.Schema, path: FieldPath, found: str) -> DamagedFileError:
-        key = "text_field" if path in self._options.text_fields else "id_field"
+        is_text_field = path in self._options.text_fields
+        key = "text_field" if is_text_field else "id_field"
+        known = _list_columns(schema, is_text if is_text_field else _is_id)
         return DamagedFileError(
             f"A column is missing from a {self._form} file, or not unique.",
             expected=f"exactly one column {format_path(path)} (input.{key})",
             found=found,
             where=self._file.url,
-            hint=f"{suggest_field(path, _list_columns(schema))}Set input.{key} to one of its "
-            "columns, or exclude the file from input.files.",
+            hint=f"{suggest_field(path, known, key)}Set input.{key} to one of "
+            "its columns, or exclude the file from input.files.",
         )
 
     # --- rows
@@ -274,18 +276,26 @@ def _list_names(holder: pa.Schema | pa.StructType) -> str:
     return list_fields((holder.field(i).name for i in range(len(holder))), "columns")
 
 
+def _is_id(data_type: pa.DataType) -> bool:
+    return is_text(data_type) or is_integer(data_type)
+
+
 def _list_columns(
-    holder: pa.Schema | pa.StructType, before: FieldPath = (), *, deepest: int = 3
+    holder: pa.Schema | pa.StructType,
+    fits: Callable[[pa.DataType], bool],
+    before: FieldPath = (),
+    *,
+    deepest: int = 3,
 ) -> list[str]:
-    """Return the paths of the columns with texts, those in structs included."""
+    """Return the paths of the columns with fitting types, those in structs included."""
     names = []
     for i in range(len(holder)):
         field = holder.field(i)
         path = (*before, field.name)
-        if is_text(field.type):
+        if fits(field.type):
             names.append(format_path(path))
         elif pa.types.is_struct(unwrap_type(field.type)) and len(path) < deepest:
-            names += _list_columns(unwrap_type(field.type), path)
+            names += _list_columns(unwrap_type(field.type), fits, path)
     return names
 
 

@@ -18,6 +18,7 @@ from pipelines.readers.streams import ByteArray
 _NAMES_SHOWN: Final = 20
 # Names that fields with the text usually have.
 _NAMES_OF_TEXTS: Final = ("text", "content", "body", "document", "markdown", "code", "raw_content")
+_NAMES_OF_IDS: Final = ("id", "_id", "uuid", "guid", "doc_id", "document_id", "key", "url")
 
 
 def format_path(path: FieldPath) -> str:
@@ -29,13 +30,23 @@ def format_path(path: FieldPath) -> str:
     return ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in path)
 
 
-def suggest_field(path: FieldPath, names: Sequence[str]) -> str:
-    """Return the advice for a field that does not exist, given the names of those that do.
+def suggest_field(path: FieldPath, names: Sequence[str], key: str) -> str:
+    """Return the advice for a field that does not exist.
 
-    >>> suggest_field(("txt",), ["id", "text"]), suggest_field(("prose",), ["id", "body"])
-    ('Did you mean text? ', 'Did you mean body? ')
+    Args:
+        path: The field.
+        names: Names of the fields that exist.
+        key: Key of the configuration that names the field.
+
+    >>> suggest_field(("txt",), ["id", "text"], "input.text_field")
+    'Did you mean text? '
+    >>> suggest_field(("prose",), ["id", "body"], "input.text_field")
+    'Did you mean body? '
+    >>> suggest_field(("key",), ["doc_id", "text"], "input.id_field")
+    'Did you mean doc_id? '
     """
-    usual = [name for name in names if name.rpartition(".")[2].lower() in _NAMES_OF_TEXTS]
+    known = _NAMES_OF_IDS if key.endswith("id_field") else _NAMES_OF_TEXTS
+    usual = [name for name in names if name.rpartition(".")[2].lower() in known]
     question = did_you_mean(format_path(path), names)
     if question is None and usual:
         question = f"Did you mean {usual[0]}?"
@@ -65,7 +76,7 @@ def no_such_field(
         f'No record of {of} has the field "{format_path(path)}" ({key}).',
         found=f"records with {list_fields(names, 'fields')}",
         where=where,
-        hint=f"{suggest_field(path, names)}Set {key} to a field of the records.",
+        hint=f"{suggest_field(path, names, key)}Set {key} to a field of the records.",
     )
 
 

@@ -15,7 +15,7 @@ from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
 from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.models import TokensManifest
-from pipelines.manifest.names import BASE, ENTRIES, ENTRY_FILES
+from pipelines.manifest.names import BASE, DOCUMENT_FREQUENCY, ENTRIES, ENTRY_FILES
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
@@ -119,6 +119,7 @@ def discard_tokens(output: Output, lock: OutputLock) -> list[str]:
         tasks = None if declared is None else declared.tasks
         tokens, rejects = generations.patterns_of_tasks(tasks)
     output.rejects.remove_files(remains.select(output.rejects, rejects))
+    output.tokens.remove(DOCUMENT_FREQUENCY)
     discard_stage(ENCODE, output.tokens, tokens)
     discard_count_rejects(output)
     output.rejects.remove_if_empty()

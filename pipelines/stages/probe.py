@@ -36,11 +36,13 @@ class Probe:
     Attributes:
         problem: Error with which the build would end, or None.
         warnings: Warnings for the user.
+        limits: Those of them about space and memory that may not suffice.
         estimate: Expected work and output; None with a problem.
     """
 
     problem: PipelineError | None = None
     warnings: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
     estimate: Estimate | None = None
 
 
@@ -85,8 +87,8 @@ def probe_input(
         workers=workers,
         reading=reading,
     )
-    warnings = (*checks.warnings(), *_warn_of_limits(config, estimate, inputs.output))
-    return Probe(warnings=warnings, estimate=estimate)
+    limits = tuple(_warn_of_limits(config, estimate, inputs.output))
+    return Probe(warnings=(*checks.warnings(), *limits), limits=limits, estimate=estimate)
 
 
 def check_samples(context: BuildContext) -> None:
@@ -108,6 +110,8 @@ def check_samples(context: BuildContext) -> None:
     context.report.add_warnings(probe.warnings)
     if probe.estimate is not None:
         progress.leave("estimate", describe_estimate(probe.estimate))
+    for limit in probe.limits:  # before the work, which may end there
+        progress.leave("warning", limit)
 
 
 def _plan_to_read(context: BuildContext) -> Plan | None:

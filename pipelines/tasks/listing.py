@@ -121,12 +121,15 @@ def list_files(
     """
     found: dict[str, InputFile] = {}
     same_name: dict[str, Sequence[archives.Member]] = {}
+    faults: dict[str, InputError] = {}
     commits = {} if commits is None else commits
     for number, text in enumerate(source.files):
         where = f"input[{index}].files[{number}]"
         pattern = pin(resolve(text), source.storage_options, commits)
         for entry in _list_pattern(pattern, source.storage_options, where):
             same_name[entry.url] = entry.same_name
+            if entry.fault is not None:
+                faults[entry.url] = entry.fault
             found[entry.url] = InputFile(
                 source=index,
                 source_name=source.name,
@@ -138,6 +141,8 @@ def list_files(
             )
     files = sorted(_chosen(source, found.values(), index), key=lambda file: file.url)
     for file in files:
+        if file.url in faults:
+            raise faults[file.url]
         if same_name[file.url]:
             raise _several_members(file, same_name[file.url], index)
     _check_names(files, index)
@@ -278,9 +283,9 @@ class _Entry:
     name: str
     size: int
     version_tag: str
-    same_name: Sequence[
-        archives.Member
-    ] = ()  # files of an archive with the same name, at different positions
+    # Files of an archive with the same name, at different positions.
+    same_name: Sequence[archives.Member] = ()
+    fault: InputError | None = None  # why it cannot be a file of the input
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,28 +382,40 @@ def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
     else:
         paths = [pattern.literal.removeprefix(scheme)]
     for path in paths:
+        url, name = f"./{path}" if is_url(path) else path, path[len(fixed) :]
         try:
             status = os.stat(path)  # noqa: PTH116, a Path would be slower
         except FileNotFoundError:
             if Path(path).is_symlink():
-                raise InputError(
-                    "An input file is a broken link.",
-                    where=path,
-                    hint="Remove the link, or restore the file that it points to.",
-                ) from None
+                yield _Entry(url, name, 0, "", fault=_broken_link(path, where))
             continue
         if stat.S_ISDIR(status.st_mode):
             continue
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(
-                "An input is not a regular file.",
-                expected="a file",
-                found=f"a special file (mode {stat.filemode(status.st_mode)})",
-                where=path,
-                hint=f"Change the pattern {where}.",
-            )
-        url = f"./{path}" if is_url(path) else path
-        yield _Entry(url, path[len(fixed) :], status.st_size, local_version_tag(status))
+        fault = None if stat.S_ISREG(status.st_mode) else _special_file(path, status, where)
+        yield _Entry(url, name, status.st_size, local_version_tag(status), fault=fault)
+
+
+def _broken_link(path: str, where: str) -> InputError:
+    return InputError(
+        "An input file is a broken link.",
+        where=path,
+        hint="Remove the link, restore the file that it points to, or exclude it with "
+        f"{_exclude_key(where)}.",
+    )
+
+
+def _special_file(path: str, status: os.stat_result, where: str) -> InputError:
+    return InputError(
+        "An input is not a regular file.",
+        expected="a file",
+        found=f"a special file (mode {stat.filemode(status.st_mode)})",
+        where=path,
+        hint=f"Change the pattern {where}, or exclude it with {_exclude_key(where)}.",
+    )
+
+
+def _exclude_key(where: str) -> str:
+    return where.rpartition(".files")[0] + ".exclude"
 
 
 def _list_remote(pattern: _Pattern, options: Mapping[str, Any], where: str) -> Iterator[_Entry]:

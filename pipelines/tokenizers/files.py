@@ -102,20 +102,25 @@ def model_of(tokenizer: Tokenizer) -> Model:
     return tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
 
 
-def format_affixes(model: Model) -> str:
-    """Return the keys of a configuration that put the model's own tokens around documents.
+def find_affixes(model: Model) -> dict[str, str | None]:
+    """Return the values of `encode.prepend` and `encode.append` with the model's own tokens.
 
     Example:
         >>> from bpe_core.model import TokenizerModel
         >>> model = TokenizerModel.from_tokens([(0, b"a")], special_tokens={"<s>": 1, "</s>": 2})
-        >>> format_affixes(model)
-        'encode.prepend: "<s>" and encode.append: "</s>"'
+        >>> find_affixes(model)
+        {'prepend': '<s>', 'append': '</s>'}
     """
     texts: dict[int | None, str] = {i: text for text, i in model.special_tokens.items()}
-    around = {"prepend": getattr(model, "bos_id", None), "append": getattr(model, "eos_id", None)}
+    start, end = getattr(model, "document_boundaries", (None, None))
+    return {"prepend": texts.get(start), "append": texts.get(end)}
+
+
+def format_affixes(model: Model) -> str:
+    """Return the keys of a configuration that put the model's own tokens around documents."""
     return " and ".join(
-        f"encode.{key}: {json.dumps(texts.get(token_id), ensure_ascii=False)}"
-        for key, token_id in around.items()
+        f"encode.{key}: {json.dumps(text, ensure_ascii=False)}"
+        for key, text in find_affixes(model).items()
     )
 
 

@@ -41,6 +41,7 @@ from pipelines.storage.hub import (
     hub_library,
     is_hub,
     is_offline,
+    is_repository,
     read_info,
 )
 from pipelines.tokenizers.peer_check import Checked, check_with_library
@@ -130,8 +131,11 @@ def missing_tokenizer(place: Directory, where: str) -> ConfigError:
         found = "nothing at this path"
         folder, _, name = place.url.rpartition("/")
         with suppress(OSError, ValueError):
-            beside = _list_names(folder or "/", place.storage_options) or []
-            hint = did_you_mean(name, beside)
+            beside = _list_names(folder or "/", place.storage_options)
+            hint = did_you_mean(name, beside or [])
+            repository = f"hf://{folder.rpartition('/')[2]}/{name}"
+            if beside is None and is_repository(repository):
+                hint = f"Check the path. For a repository of the Hugging Face Hub: {repository}."
     elif not names:
         found = "an empty directory"
     else:

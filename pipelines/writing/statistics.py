@@ -243,6 +243,17 @@ class Statistics:
             raise ValueError(f"id {int(others[0])} is not in the vocabulary")
         return uses
 
+    def all_uses(self) -> NDArray[np.int64]:
+        """Return how often each id of the vocabulary occurs in all splits: int64[n].
+
+        Raises:
+            ValueError: A counted number is not an id of the vocabulary.
+        """
+        uses = np.zeros(len(self._vocabulary), np.int64)
+        for split in self.splits:
+            uses += self.uses(split)
+        return uses
+
     @property
     def splits(self) -> list[str]:
         """Return the splits that have documents."""

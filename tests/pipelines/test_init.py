@@ -149,7 +149,7 @@ def test_the_configuration_builds(tmp_path: Path) -> None:
     assert f"document 3: {' '.join(TEXTS[2].split())[:300]}" in done.stdout
     assert done.stdout.endswith("written: build.yaml\n\nnext\nbeam-bpe plan build.yaml\n")
     config = load_config(tmp_path / "build.yaml")
-    assert [source.name for source in config.input] == ["jsonl", "text"]
+    assert [source.name for source in config.input] == ["jsonl", "txt"]
     done = beam_bpe("build", "build.yaml", cwd=tmp_path)
     assert done.returncode == 0
     assert "documents            24\n" in done.stdout
@@ -187,6 +187,64 @@ def test_the_output_of_a_build_is_not_proposed(tmp_path: Path) -> None:
     assert proposed(tmp_path).patterns == (f"{tmp_path}/**/*.txt",)
 
 
+def test_the_configuration_and_hidden_files_are_no_input(tmp_path: Path) -> None:
+    for name in ("a.yaml", "build.yaml", ".cache/b.yaml", "old/tokens/manifest.json", "c.json"):
+        write(tmp_path / name, b"text: the cat")
+    (tmp_path / "d.json").symlink_to("nowhere")
+    [found], left_out = propose([str(tmp_path)], tmp_path / "build.yaml")
+    assert sorted(found.patterns) == [f"{tmp_path}/**/*.json", f"{tmp_path}/**/*.yaml"]
+    assert sorted(found.exclude) == [".cache/**", "build.yaml", "d.json", "old/**"]
+    assert found.files == 2
+    assert left_out == [f"{tmp_path}/d.json: a broken link"]
+
+
+def test_many_files_without_an_extension_become_one_glob(tmp_path: Path) -> None:
+    for i in range(30):
+        write(tmp_path / "include" / f"header{i}", b"// the cat\n")
+    write(tmp_path / "include" / "a.h", b"// the dog\n")
+    write(tmp_path / "program", b"\x7fELF\0\0")
+    proposals, left_out = propose([str(tmp_path)])
+    assert {(one.patterns, one.exclude, one.files) for one in proposals} == {
+        ((f"{tmp_path}/**/*",), ("**/*.*", "program"), 30),
+        ((f"{tmp_path}/**/*.h",), (), 1),
+    }
+    assert left_out == [f"{tmp_path}/program: It is not text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "note"),
+    [
+        ("a.csv", b"id,text\n1,a\n", "CSV is read as plain text"),
+        ("a.json", b'[\n {"text": "a"}]', "jq -c '.[]' OLD > NEW"),
+    ],
+)
+def test_structured_text_is_noted(tmp_path: Path, name: str, data: bytes, note: str) -> None:
+    done = beam_bpe("init", write(tmp_path / name, data), "--config", tmp_path / "build.yaml")
+    assert done.returncode == 0
+    assert f"{name}: " in done.stdout
+    assert note in done.stdout
+
+
+@pytest.mark.slow
+def test_a_finished_tokenizer_encodes(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "<|endoftext|>".join(TEXTS).encode())
+    assert beam_bpe("init", "a.txt", "--vocab-size", "300", cwd=tmp_path).returncode == 0
+    assert beam_bpe("build", "build.yaml", cwd=tmp_path).returncode == 0
+    done = beam_bpe("init", "a.txt", "--tokenizer", "out", "--config", "b.yaml", cwd=tmp_path)
+    assert done.returncode == 0
+    config = load_config(tmp_path / "b.yaml")
+    assert config.tokenizer.path == "out/tokenizer"
+    assert (config.encode.prepend, config.encode.append) == (None, "<|endoftext|>")
+    assert beam_bpe("plan", "b.yaml", cwd=tmp_path).returncode == 0
+
+
+def test_a_finished_tokenizer_has_its_own_vocabulary(tmp_path: Path) -> None:
+    data = write(tmp_path / "a.txt", b"the cat")
+    done = beam_bpe("init", data, "--tokenizer", tmp_path, "--vocab-size", "300")
+    assert done.returncode == 2
+    assert "Leave out --vocab-size" in done.stderr
+
+
 def test_names_cannot_change_the_configuration(tmp_path: Path) -> None:
     names = ['a"b: [c].txt', "d\n- e.txt", "f # g.txt", "*h.txt"]
     files = [write(tmp_path / name, b"the cat") for name in names]
@@ -198,4 +256,5 @@ def test_names_cannot_change_the_configuration(tmp_path: Path) -> None:
 def test_no_files_are_an_error(tmp_path: Path) -> None:
     done = beam_bpe("init", tmp_path / "none*.txt", "--config", tmp_path / "build.yaml")
     assert done.returncode == 4
+    assert "There are no such files." in done.stderr
     assert not (tmp_path / "build.yaml").exists()

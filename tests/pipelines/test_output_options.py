@@ -230,6 +230,24 @@ def test_a_shell_completes_commands_and_options() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("build", "a.yaml", "--vocab-size", "9"), "--set tokenizer.vocab_size=VALUE."),
+        (("build", "a.yaml", "--text_field", "a"), "--set input.text_field=VALUE."),
+        (("build", "a.yaml", "-j", "2"), "Did you mean --workers?"),
+        (("export", "out", "to", "--format", "npy"), "Did you mean --to?"),
+        (("export", "out", "to", "--to", "parquet"), "Token files are Parquet already"),
+        (("tokenize", "out", "Hello world"), "read from standard input: echo 'Some text' |"),
+    ],
+)
+def test_a_wrong_command_line_gets_advice(arguments: tuple[str, ...], advice: str) -> None:
+    done = beam_bpe(*arguments)
+    assert done.returncode == 2
+    assert advice in re.sub(r"[\s│]+", " ", done.stderr)
+    assert "Value error" not in done.stderr
+
+
+@pytest.mark.parametrize(
     ("name", "option", "suggested"),
     [("build", "--quieet", "--quiet"), ("train", "--sett", "--set"), ("inspect", "--quiet", "")],
 )

@@ -164,6 +164,29 @@ MISTAKES = {
         code=4,
         said=('"uid" (input.id_field)', "Did you mean id?"),
     ),
+    "an id column that no file has": Mistake(
+        files={"a.parquet": parquet(doc_id=[1], text=["text"])},
+        source={"format": "parquet", "id_field": "key"},
+        code=4,
+        said=("exactly one column key", "Did you mean doc_id?"),
+    ),
+    "the name of a repository without hf://": Mistake(
+        source=JSON,
+        sections={"tokenizer": {"path": "Qwen/Qwen3-0.6B"}},
+        code=2,
+        said=("nothing at this path", "Hugging Face Hub: hf://Qwen/Qwen3-0.6B."),
+    ),
+    "one pattern in place of a list": Mistake(
+        source={**JSON, "files": "data/*.jsonl"},
+        code=2,
+        said=("input.files", 'Write a list: ["data/*.jsonl"].'),
+    ),
+    "a share that is none": Mistake(
+        source=JSON,
+        sections={"encode": {"max_reject_fraction": "few"}},
+        code=2,
+        said=("encode.max_reject_fraction", "a share such as 0.1%"),
+    ),
     "an id that is an object": Mistake(
         source={**JSON, "id_field": "meta"},
         code=6,
@@ -339,7 +362,7 @@ MISTAKES = {
     "a broken link": Mistake(
         source={**JSON, "files": ["data/*"]},
         code=4,
-        said=("a broken link", "Remove the link"),
+        said=("a broken link", "Remove the link", "exclude it with input[0].exclude"),
         prepare=lambda folder: (folder / "data" / "b.jsonl").symlink_to("nowhere"),
     ),
 }
@@ -413,6 +436,12 @@ WARNINGS = {
             code=0,
             said=('the special token "the", which looks like a word', "occurs", "is cut out"),
         )
+    ),
+    "a special token that is often in the text": Mistake(
+        files={"a.jsonl": lines([{"text": f"{text} <|endoftext|>"} for text in TEXTS])},
+        source=JSON,
+        code=0,
+        said=('the special token "<|endoftext|>" occurs 59 times', "choose another special token"),
     ),
     "a separator that does not occur": Mistake(
         files={"a.txt": "\n\n".join(TEXTS * 20).encode()},

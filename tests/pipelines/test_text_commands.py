@@ -102,6 +102,13 @@ def test_no_tokenizer_is_an_error_of_the_command_line(run: Run, tmp_path: Path) 
         assert "There is no tokenizer." in err
 
 
+def test_files_without_a_tokenizer_get_advice(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    code, _, err = run("count-tokens", tmp_path / "a.txt")
+    assert code == 4
+    assert "beam-bpe count-tokens TOKENIZER FILES" in err
+
+
 def test_tokens_of_files_and_in_total(run: Run, output: Path, tmp_path: Path) -> None:
     number = len(BPETokenizer.load(output / "tokenizer").encode(TEXT))
     (tmp_path / "a[1].txt").write_bytes(TEXT)

@@ -204,6 +204,33 @@ class PyCountMerger {
   std::optional<CountMerger> merger_;
 };
 
+// Counts times numerator / denominator, rounded, halves to even; -1 for those that need more than
+// 64 bits.
+py::array_t<int64_t> scale_counts(const Int64Array& counts, int64_t numerator,
+                                  int64_t denominator) {
+  if (numerator < 0 || denominator < 1) {
+    throw std::invalid_argument("a count is multiplied by a fraction of at least 0");
+  }
+  const size_t n = static_cast<size_t>(counts.size());
+  const int64_t* const from = counts.data();
+  std::vector<int64_t> scaled(n);
+  {
+    py::gil_scoped_release release;
+    for (size_t i = 0; i < n; ++i) {
+      if (from[i] < 0) throw std::invalid_argument("a count must not be negative");
+      // Below 2^126, since both factors are below 2^63.
+      const unsigned __int128 product =
+          static_cast<unsigned __int128>(from[i]) * static_cast<unsigned __int128>(numerator);
+      const auto divisor = static_cast<unsigned __int128>(denominator);
+      unsigned __int128 quotient = product / divisor;
+      const unsigned __int128 twice = product % divisor * 2;
+      quotient += twice > divisor || (twice == divisor && quotient % 2 == 1);
+      scaled[i] = quotient > INT64_MAX ? -1 : static_cast<int64_t>(quotient);
+    }
+  }
+  return to_array(std::move(scaled));
+}
+
 }  // namespace
 
 void bind_counting(py::module_& m) {
@@ -237,6 +264,8 @@ void bind_counting(py::module_& m) {
   py::class_<PyCountMerger>(m, "CountMerger")
       .def(py::init<size_t, py::function>(), "sources"_a, "refill"_a)
       .def("read", &PyCountMerger::read, "max_rows"_a, "max_bytes"_a);
+
+  m.def("scale_counts", &scale_counts, "counts"_a, "numerator"_a, "denominator"_a);
 }
 
 }  // namespace bpe

@@ -1,6 +1,7 @@
 // Documents: their positions, fields of JSON, statistics, and packing into rows.
 #include "documents.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -132,6 +133,34 @@ void add_id_counts_of(const py::array_t<Id, py::array::c_style>& ids,
 
 using Int64s = py::array_t<int64_t, py::array::c_style>;
 
+template <class Id>
+void add_document_frequency_of(const py::array_t<Id, py::array::c_style>& ids,
+                               const Int64s& offsets, const Int64s& document, int64_t first_row,
+                               Int64s& documents, Int64s& first, Int64s& last) {
+  const auto rows = static_cast<size_t>(document.size());
+  const auto n = static_cast<size_t>(ids.size());
+  const auto size = static_cast<size_t>(documents.size());
+  if (static_cast<size_t>(offsets.size()) != rows + 1 ||
+      static_cast<size_t>(first.size()) != size || static_cast<size_t>(last.size()) != size)
+    throw std::invalid_argument("expected an offset more than rows, and arrays of one length");
+  const int64_t* bounds = offsets.data();
+  if (bounds[0] != 0 || static_cast<size_t>(bounds[rows]) != n ||
+      !std::is_sorted(bounds, bounds + rows + 1))
+    throw std::invalid_argument("expected ascending offsets of all ids");
+  const DocumentFrequency found{documents.mutable_data(), first.mutable_data(),
+                                last.mutable_data()};
+  size_t done = 0;
+  {
+    py::gil_scoped_release release;
+    done =
+        add_document_frequency(ids.data(), bounds, document.data(), rows, first_row, found, size);
+  }
+  if (done < n) {
+    throw std::invalid_argument("expected ids below " + std::to_string(size) + ", found " +
+                                std::to_string(ids.data()[done]));
+  }
+}
+
 DocumentHistogram histogram_of(Int64s& sums) {
   if (sums.ndim() != 2 || sums.shape(0) != 3 || sums.shape(1) == 0) {
     throw std::invalid_argument("expected a histogram of three rows");
@@ -243,6 +272,13 @@ void bind_documents(py::module_& m) {
 
   m.def("add_id_counts", &add_id_counts_of<uint16_t>, "ids"_a.noconvert(), "counts"_a.noconvert());
   m.def("add_id_counts", &add_id_counts_of<uint32_t>, "ids"_a.noconvert(), "counts"_a.noconvert());
+  const auto def_frequency = [&m](auto add) {
+    m.def("add_document_frequency", add, "ids"_a.noconvert(), "offsets"_a.noconvert(),
+          "document"_a.noconvert(), "first_row"_a, "documents"_a.noconvert(), "first"_a.noconvert(),
+          "last"_a.noconvert());
+  };
+  def_frequency(&add_document_frequency_of<uint16_t>);
+  def_frequency(&add_document_frequency_of<uint32_t>);
   m.def("add_document_sums", &add_document_sums_of, "tokens"_a.noconvert(), "bytes"_a.noconvert(),
         "lengths"_a.noconvert(), "ratios"_a.noconvert(), "steps"_a);
 

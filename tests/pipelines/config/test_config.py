@@ -612,6 +612,7 @@ NO_INFLUENCE = {
     "input.storage_options": {"a": 1},
     "input.include": ["a*"],
     "input.exclude": ["b*"],
+    "encode.vocab_size": 32000,  # the fingerprint of the tokenizer is that of the chosen size
 }
 ONLY_TOKENS = {
     "input.range_bytes": "1MiB",
@@ -992,3 +993,33 @@ def test_the_documentation_has_every_key_with_its_default() -> None:
 )
 def test_examples_in_docstrings_hold(module: types.ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
+
+
+def test_a_share_may_be_in_percent(tmp_path: Path) -> None:
+    config = tmp_path / "build.yaml"
+    config.write_text(MINIMAL + "encode: {max_reject_fraction: 0.1%, validation_fraction: 2 %}\n")
+    encode = load_config(config).encode
+    assert (encode.max_reject_fraction, encode.validation_fraction) == (0.001, 0.02)
+
+
+@pytest.mark.parametrize("data", [b"In the beginning: God\n created: x: y", b"\xff\xfe", b"PAR1"])
+def test_a_file_of_text_is_no_configuration(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match="not a configuration") as caught:
+        load_config(path)
+    assert f"`beam-bpe init {path}`" in str(caught.value)
+
+
+def test_a_configuration_with_another_extension_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "build.conf"
+    path.write_text(MINIMAL)
+    assert load_config(path).input
+
+
+def test_a_configuration_that_is_missing_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "build.yaml").write_text(MINIMAL)
+    with pytest.raises(ConfigError, match=r"Did you mean .*build\.yaml\?"):
+        load_config(tmp_path / "build.yml")
+    with pytest.raises(ConfigError, match=r"beam-bpe init FILES"):
+        load_config(tmp_path / "other" / "build.yml")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from build_support import command, some_text, write_corpus
 
 from pipelines import build
 from pipelines.config import BuildConfig
+from pipelines.stages import probe
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,19 @@ def test_a_plan_names_large_files_that_cannot_be_split(tmp_path: Path) -> None:
     assert "0.txt.gz" in warning
     more = {**values, "input": {**keys, "range_bytes": "1kB"}}
     assert build.plan(BuildConfig.model_validate(more)).warnings == ()
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "data", {"a.txt": some_text(20)})
+    (tmp_path / "build.yaml").write_text(
+        "output: out\ninput: {files: [data/*.txt]}\ntokenizer: {vocab_size: 300}\n"
+    )
+    monkeypatch.setattr(probe, "_free_bytes", lambda output: 10)
+    done = command("build", tmp_path / "build.yaml", "--progress", "plain", here=True)
+    assert done.returncode == 0
+    before, _, _ = done.stderr.partition("[1/3]")
+    assert "warning: the output may need " in before
+    assert "and 10 bytes are free in" in before
