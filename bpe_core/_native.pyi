@@ -136,6 +136,16 @@ class SpecialSet:
     def find_normalized(self, data: _Bytes) -> list[tuple[int, int, int]]: ...
     def find_first(self, data: _Bytes, starts: _Int64, ends: _Int64) -> _Int64: ...
 
+class SuperwordRuns:
+    def __init__(
+        self,
+        words: str | Splitter,
+        chunks: str | Splitter,
+        tokens: _Bytes,
+        offsets: _Int64,
+        most_words: int,
+    ) -> None: ...
+
 class PretokenTable:
     def __init__(
         self,
@@ -144,6 +154,7 @@ class PretokenTable:
         max_pretoken_bytes: int = 0,
         portable: bool = ...,
         normalizer: Normalizer | None = None,
+        runs: SuperwordRuns | None = None,
     ) -> None: ...
     def add_documents(
         self, data: _Bytes, starts: _Int64, ends: _Int64, first: int = 0, memory_limit: int = 0
@@ -204,6 +215,7 @@ class MergeLearner:
         forbidden_tokens: Sequence[bytes] = (),
         always_new: bool = False,
         forbid_whitespace_tokens: bool = False,
+        max_initial_symbols: int = 0,
     ) -> MergeLearner: ...
     @staticmethod
     def with_parity(
