@@ -43,7 +43,7 @@ LATE: dict[str, str] = {
         for commands, names in {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
-            "analysis": ("sizes", "explain", "why"),
+            "analysis": ("sizes", "evaluate", "explain", "why"),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens"),
             "config": ("init", "_encode_with", "schema"),

@@ -120,6 +120,7 @@ for _command in (
     dataset_commands.rejects,
     dataset_commands.report,
     with_output(analysis_commands.sizes),
+    with_output(analysis_commands.evaluate),
     analysis_commands.explain,
     analysis_commands.why,
     config_commands.schema,

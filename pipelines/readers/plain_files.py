@@ -14,6 +14,7 @@ from pipelines.readers.streams import ByteArray, open_stream
 from pipelines.tasks.listing import InputFile, list_files
 
 BLOCK_BYTES: Final = 1 << 20
+STANDARD_INPUT: Final = "-"  # as the name of a file
 
 
 def read_files(name: str) -> Iterator[tuple[str, Iterator[ByteArray]]]:
