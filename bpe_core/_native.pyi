@@ -136,6 +136,16 @@ class SpecialSet:
     def find_normalized(self, data: _Bytes) -> list[tuple[int, int, int]]: ...
     def find_first(self, data: _Bytes, starts: _Int64, ends: _Int64) -> _Int64: ...
 
+class SuperwordRuns:
+    def __init__(
+        self,
+        words: str | Splitter,
+        chunks: str | Splitter,
+        tokens: _Bytes,
+        offsets: _Int64,
+        most_words: int,
+    ) -> None: ...
+
 class PretokenTable:
     def __init__(
         self,
@@ -144,6 +154,7 @@ class PretokenTable:
         max_pretoken_bytes: int = 0,
         portable: bool = ...,
         normalizer: Normalizer | None = None,
+        runs: SuperwordRuns | None = None,
     ) -> None: ...
     def add_documents(
         self, data: _Bytes, starts: _Int64, ends: _Int64, first: int = 0, memory_limit: int = 0
@@ -204,6 +215,25 @@ class MergeLearner:
         forbidden_tokens: Sequence[bytes] = (),
         always_new: bool = False,
         forbid_whitespace_tokens: bool = False,
+        max_initial_symbols: int = 0,
+    ) -> MergeLearner: ...
+    @staticmethod
+    def with_parity(
+        keys: _Bytes,
+        offsets: _Int64,
+        begins: _Int64,
+        groups: NDArray[np.int32],
+        counts: _Int64,
+        num_groups: int,
+        tie_break: str,
+        min_frequency: int = 1,
+        max_token_bytes: int = 0,
+        forbidden_tokens: Sequence[bytes] = (),
+        forbid_whitespace_tokens: bool = False,
+        ratios: Sequence[float] = (),
+        global_merges: int = 0,
+        window_size: int = 0,
+        alpha: float = 2.0,
     ) -> MergeLearner: ...
     def learn(self, symbols: int, max_steps: int) -> bool: ...
     def merges(

@@ -209,11 +209,20 @@ size_t PretokenTable::add_documents(const uint8_t* data, size_t size, const int6
           segment.size = segment.readable = changed.size();
         }
       }
-      kernel_.add_segment(*this, segment, scanner, max_pretoken_bytes, too_long);
+      if (runs_ != nullptr) {
+        add_runs(segment);
+      } else {
+        kernel_.add_segment(*this, segment, scanner, max_pretoken_bytes, too_long);
+      }
     });
     if (memory_limit != 0 && is_full(memory_limit)) return i + 1;
   }
   return n;
+}
+
+void PretokenTable::add_runs(const Segment& segment) {
+  runs_->for_each(segment.text, segment.size,
+                  [&](size_t begin, size_t end) { add(segment.text + begin, end - begin, 1); });
 }
 
 int64_t PretokenTable::total() const {

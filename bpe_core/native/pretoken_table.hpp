@@ -11,6 +11,7 @@
 #include "pretoken_key.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
+#include "superword_runs.hpp"
 #include "zeroed_array.hpp"
 
 namespace bpe {
@@ -55,6 +56,10 @@ class PretokenTable {
                        size_t n, size_t first, const Scanner& scanner, const Normalizer& normalizer,
                        const SpecialMatcher& specials, size_t memory_limit,
                        size_t max_pretoken_bytes, std::vector<LongPretoken>& too_long);
+
+  // Documents are counted from here on by these runs instead of by pre-tokens; no limit of length
+  // applies to them. The runs must outlive the table.
+  void set_runs(const SuperwordRuns* runs) { runs_ = runs; }
 
   // Adds `count` to a key. Throws std::overflow_error if the sum exceeds 64 bits.
   void add(const uint8_t* key, size_t length, int64_t count);
@@ -112,7 +117,10 @@ class PretokenTable {
   void grow();
   void reserve_batch(size_t n);
 
+  void add_runs(const Segment& segment);
+
   Kernel kernel_;
+  const SuperwordRuns* runs_ = nullptr;
   ZeroedArray<Line> lines_;
   size_t mask_ = 0;
   size_t size_ = 0;
