@@ -7,9 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 _Bytes: TypeAlias = bytes | bytearray | memoryview | NDArray[np.uint8]
+_Int32: TypeAlias = NDArray[np.int32]
 _Int64: TypeAlias = NDArray[np.int64]
 _Separators: TypeAlias = bytes | Sequence[bytes]
 _Columns: TypeAlias = tuple[NDArray[np.uint8], _Int64, _Int64]
+# keys, offsets, counts, documents; of groups: offsets, groups, counts, documents
+_CountRows: TypeAlias = tuple[
+    NDArray[np.uint8], _Int64, _Int64, _Int64, _Int64, _Int32, _Int64, _Int64
+]
 
 def split_pretokens(
     pattern: str | Splitter, data: _Bytes, capacity: int = 256, portable: bool = False
@@ -136,6 +141,16 @@ class SpecialSet:
     def find_normalized(self, data: _Bytes) -> list[tuple[int, int, int]]: ...
     def find_first(self, data: _Bytes, starts: _Int64, ends: _Int64) -> _Int64: ...
 
+class SuperwordRuns:
+    def __init__(
+        self,
+        words: str | Splitter,
+        chunks: str | Splitter,
+        tokens: _Bytes,
+        offsets: _Int64,
+        most_words: int,
+    ) -> None: ...
+
 class PretokenTable:
     def __init__(
         self,
@@ -144,19 +159,29 @@ class PretokenTable:
         max_pretoken_bytes: int = 0,
         portable: bool = ...,
         normalizer: Normalizer | None = None,
+        runs: SuperwordRuns | None = None,
+        counts_documents: bool = False,
     ) -> None: ...
     def add_documents(
-        self, data: _Bytes, starts: _Int64, ends: _Int64, first: int = 0, memory_limit: int = 0
+        self,
+        data: _Bytes,
+        starts: _Int64,
+        ends: _Int64,
+        first: int = 0,
+        memory_limit: int = 0,
+        groups: _Int32 | None = None,
+        continues: bool = False,
     ) -> tuple[int, list[tuple[int, int, int]]]: ...
-    def add_spans(self, data: _Bytes, starts: _Int64, ends: _Int64) -> None: ...
+    def start_document(self, group: int = 0) -> None: ...
+    def add_spans(self, data: _Bytes, starts: _Int64, ends: _Int64, group: int = 0) -> None: ...
     def add_counts(self, keys: _Bytes, offsets: _Int64, counts: _Int64) -> None: ...
-    def add_table(self, other: PretokenTable) -> None: ...
+    def add_table(self, other: PretokenTable, group: int = 0) -> None: ...
     def clear(self) -> None: ...
     def __len__(self) -> int: ...
     @property
     def memory_bytes(self) -> int: ...
     def total(self) -> int: ...
-    def pack_sections(self, shards: int) -> list[bytes]: ...
+    def pack_sections(self, shards: int, names: Sequence[bytes] | None = None) -> list[bytes]: ...
     def columns(self) -> _Columns: ...
 
 class OrderedPretokens:
@@ -174,8 +199,19 @@ class OrderedPretokens:
     def columns(self) -> _Columns: ...
 
 class CountMerger:
-    def __init__(self, sources: int, refill: Callable[[int], bytes]) -> None: ...
-    def read(self, max_rows: int, max_bytes: int) -> _Columns: ...
+    def __init__(
+        self,
+        sources: int,
+        refill: Callable[[int], bytes],
+        groups: bool = False,
+        documents: bool = False,
+        same_document: bool = False,
+    ) -> None: ...
+    def read(self, max_rows: int, max_bytes: int, max_entries: int = ...) -> _CountRows: ...
+    def read_packed(self, max_rows: int, max_bytes: int, max_entries: int = ...) -> bytes: ...
+    def header(self) -> bytes: ...
+    def names(self) -> list[bytes]: ...
+    def totals(self) -> list[tuple[int, int, int]]: ...
 
 def scale_counts(counts: _Int64, numerator: int, denominator: int) -> _Int64: ...
 
@@ -204,6 +240,25 @@ class MergeLearner:
         forbidden_tokens: Sequence[bytes] = (),
         always_new: bool = False,
         forbid_whitespace_tokens: bool = False,
+        max_initial_symbols: int = 0,
+    ) -> MergeLearner: ...
+    @staticmethod
+    def with_parity(
+        keys: _Bytes,
+        offsets: _Int64,
+        begins: _Int64,
+        groups: NDArray[np.int32],
+        counts: _Int64,
+        num_groups: int,
+        tie_break: str,
+        min_frequency: int = 1,
+        max_token_bytes: int = 0,
+        forbidden_tokens: Sequence[bytes] = (),
+        forbid_whitespace_tokens: bool = False,
+        ratios: Sequence[float] = (),
+        global_merges: int = 0,
+        window_size: int = 0,
+        alpha: float = 2.0,
     ) -> MergeLearner: ...
     def learn(self, symbols: int, max_steps: int) -> bool: ...
     def merges(

@@ -21,6 +21,7 @@ from bpe_core._native import (
     PretokenTable,
     SpecialSet,
     Splitter,
+    SuperwordRuns,
     cut_lookahead,
     safe_cut,
     utf8_valid_prefix,
@@ -151,8 +152,12 @@ def count_by_rules(
     errors: Errors,
     num_threads: int = 1,
     in_order: bool = False,
+    runs: SuperwordRuns | None = None,
 ) -> PretokenCounts:
-    """Count as `count_pretokens` or, in order, as `ordered_pretokens` does."""
+    """Count as `count_pretokens` or, in order, as `ordered_pretokens` does.
+
+    With `runs`, these are counted instead of pre-tokens, and never in order.
+    """
     if errors not in ("strict", "replace", "ignore"):
         raise TrainingError(f"errors: expected strict, replace or ignore, found {errors!r}")
     if num_threads < 0:
@@ -162,7 +167,7 @@ def count_by_rules(
     cuts = (*rules.special_tokens, *rules.separators)
     normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
     specials = special_set(cuts)
-    counter = _Counter(resolved, cuts, specials, normalizer, num_threads, in_order)
+    counter = _Counter(resolved, cuts, specials, normalizer, num_threads, in_order, runs)
     paths = _find_paths(source)
     if paths is None:
         batches = _document_batches(source, errors)  # type: ignore[arg-type]
@@ -189,6 +194,7 @@ class _Counter:
         normalizer: Normalizer | None,
         num_threads: int,
         in_order: bool,
+        runs: SuperwordRuns | None,
     ) -> None:
         self._scanner = pattern.scanner
         self._regex = pattern.regex
@@ -197,6 +203,7 @@ class _Counter:
         self._normalizer = normalizer
         self._threads = num_threads or usable_cores()
         self._in_order = in_order
+        self._runs = runs
         self._local = threading.local()
         self._tables: list[PretokenTable] = []
 
@@ -230,7 +237,9 @@ class _Counter:
                 future.result()
 
     def _new_table(self) -> PretokenTable:
-        return PretokenTable(self._scanner, self._cut_at, normalizer=self._normalizer)
+        return PretokenTable(
+            self._scanner, self._cut_at, normalizer=self._normalizer, runs=self._runs
+        )
 
     def _add_to_own_table(self, batch: _Batch) -> None:
         table: PretokenTable | None = getattr(self._local, "table", None)
@@ -253,8 +262,11 @@ def add_custom_pretokens(
     specials: SpecialSet,
     normalizer: Normalizer | None = None,
     max_pretoken_bytes: int = 0,
+    groups: NDArray[np.int32] | None = None,
 ) -> list[tuple[int, int, int]]:
     """Count a batch by a pattern that is not compiled, with pre-tokens from `regex`.
+
+    `groups` has the group of each document, for a table that keeps their counts apart.
 
     Returns:
         (document, offset in it, bytes) of each pre-token longer than max_pretoken_bytes (0: no
@@ -265,6 +277,9 @@ def add_custom_pretokens(
     too_long: list[tuple[int, int, int]] = []
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         at = 0
+        group = () if groups is None else (int(groups[index]),)
+        if isinstance(table, PretokenTable):
+            table.start_document(*group)
         for part, is_special in split_special_tokens(bytes(data[start:end]), specials):
             if not is_special:
                 text = part if normalizer is None else normalizer.normalize(part)
@@ -275,7 +290,7 @@ def add_custom_pretokens(
                     places = zip(begins[long].tolist(), stops[long].tolist(), strict=True)
                     too_long += [(index, at + begin, stop - begin) for begin, stop in places]
                     begins, stops = begins[~long], stops[~long]
-                table.add_spans(text, begins, stops)
+                table.add_spans(text, begins, stops, *group)
             at += len(part)
     return too_long
 

@@ -38,10 +38,12 @@ def make_learner(
     max_token_bytes: int,
     forbidden_tokens: Sequence[bytes],
     forbid_whitespace_tokens: bool,
+    max_words: int = 0,
 ) -> MergeLearner:
     """Return a learner that starts from the tokenizer's ordinary tokens, in order of id.
 
-    Its words are the counted pre-tokens, encoded by the tokenizer.
+    Its words are the counted pre-tokens, encoded by the tokenizer. A new token joins at most
+    `max_words` of the tokenizer's tokens (0: any number).
     """
     tokens = [token for _, token in base.tokens]
     keys, offsets, numbers = counts.columns()
@@ -59,4 +61,5 @@ def make_learner(
         max_token_bytes,
         [*forbidden_tokens, *tokens],
         forbid_whitespace_tokens=forbid_whitespace_tokens,
+        max_initial_symbols=max_words,
     )

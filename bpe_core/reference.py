@@ -6,7 +6,9 @@ differ, this module defines the correct result. Read it from top to bottom:
 1. documents: `split_documents`
 2. pre-tokens: `split_special`, `split_pretokens`, `count_pretokens`
 3. learning merges: `learn_merges` from bytes, `learn_symbol_merges` from any symbols, and the
-   complete training: `build_vocab`, `train`
+   complete training: `build_vocab`, `train`; for equal compression of several groups of text,
+   `learn_parity_merges`; learning on across words: `superword_runs`, `count_superwords`,
+   `learn_superwords`
 4. ids: `encode`, `encode_with_ranks`, `decode`
 5. merged characters, as in SentencePiece's BPE: `train_characters`, `merges_of_tokens`,
    `encode_characters`
@@ -30,7 +32,7 @@ import regex
 
 from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import SpecialTokenError, UnknownTokenError
-from bpe_core.patterns import resolve_pattern
+from bpe_core.patterns import resolve_pattern, superword_pattern
 
 __all__ = [
     "LearnedMerges",
@@ -43,6 +45,7 @@ __all__ = [
     "build_vocab",
     "count_pairs",
     "count_pretokens",
+    "count_superwords",
     "cut_places",
     "cut_places_of_vocabulary",
     "decode",
@@ -51,6 +54,8 @@ __all__ = [
     "encode_with_ranks",
     "is_blank",
     "learn_merges",
+    "learn_parity_merges",
+    "learn_superwords",
     "learn_symbol_merges",
     "merge_pair",
     "merges_of_tokens",
@@ -58,6 +63,7 @@ __all__ = [
     "split_documents",
     "split_pretokens",
     "split_special",
+    "superword_runs",
     "train",
     "train_characters",
     "use_at_size",
@@ -68,6 +74,7 @@ TieBreak = Literal["lexicographic", "first_id", "huggingface", "first_seen"]
 StopReason = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
 AllowedSpecial = Literal["all", "none", "none_raise"] | Collection[str]
 Token = TypeVar("Token", int, bytes)
+G = TypeVar("G")
 
 
 # ---- documents
@@ -199,6 +206,27 @@ def count_pretokens(
     return dict(counts)
 
 
+def count_groups(
+    documents: Iterable[tuple[G, str]],
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Collection[str] = (),
+) -> dict[bytes, dict[G, tuple[int, int]]]:
+    """Count how often each pre-token occurs in each group, and in how many of its documents.
+
+    Example:
+        >>> count_groups([("books", "a a"), ("web", "a"), ("web", "a")])[b"a"]
+        {'books': (1, 1), 'web': (2, 2)}
+    """
+    groups: dict[bytes, dict[G, tuple[int, int]]] = {}
+    for group, document in documents:
+        found = count_pretokens([document], pattern=pattern, special_tokens=special_tokens)
+        for word, number in found.items():
+            count, with_it = groups.setdefault(word, {}).get(group, (0, 0))
+            groups[word][group] = (count + number, with_it + 1)
+    return groups
+
+
 def subtract_counts(counts: Mapping[bytes, int], part: Mapping[bytes, int]) -> dict[bytes, int]:
     """Subtract counts that are a part of others. What becomes 0 is left out.
 
@@ -315,6 +343,7 @@ def learn_symbol_merges(
     forbidden_tokens: Collection[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     always_new: bool = False,
+    max_initial_symbols: int | None = None,
 ) -> LearnedSymbols:
     """Learn merges from any initial symbols, such as characters or tokens, instead of bytes.
 
@@ -325,6 +354,7 @@ def learn_symbol_merges(
         always_new: If true, every merge creates a new symbol. Otherwise, if the bytes of the result
             already are a symbol, the result is that symbol (of several, the first), and the number
             of symbols does not grow.
+        max_initial_symbols: Skip pairs whose result would consist of more initial symbols.
 
     The other arguments are those of `learn_merges`.
 
@@ -336,6 +366,7 @@ def learn_symbol_merges(
     """
     split_words = [(list(word), count) for word, count in words]
     symbols = list(initial)
+    sizes = [1] * len(symbols)  # in initial symbols
     learned = LearnedSymbols(symbols, [], [], "vocab_size_reached")
     order = _pair_order(tie_break, symbols)
 
@@ -343,6 +374,8 @@ def learn_symbol_merges(
         made = symbols[pair[0]] + symbols[pair[1]]
         short = max_token_bytes is None or len(made) <= max_token_bytes
         blank = forbid_whitespace_tokens and is_blank(made)
+        if max_initial_symbols is not None:
+            short = short and sizes[pair[0]] + sizes[pair[1]] <= max_initial_symbols
         return short and not blank and made not in forbidden_tokens
 
     while len(symbols) < num_symbols:
@@ -356,6 +389,7 @@ def learn_symbol_merges(
         made = symbols[left] + symbols[right]
         if always_new or made not in symbols:
             symbols.append(made)
+            sizes.append(sizes[left] + sizes[right])
             result = len(symbols) - 1
         else:
             result = symbols.index(made)
@@ -364,6 +398,209 @@ def learn_symbol_merges(
         learned.merges.append((left, right, result))
         learned.counts.append(most)
     return learned
+
+
+def learn_parity_merges(
+    words: Iterable[tuple[bytes, Sequence[int]]],
+    num_tokens: int,
+    *,
+    ratios: Sequence[float] = (),
+    development: Iterable[tuple[bytes, Sequence[int]]] = (),
+    global_merges: int = 0,
+    window_size: int = 0,
+    alpha: float = 2.0,
+    tie_break: Literal["lexicographic", "first_id", "huggingface"] = "lexicographic",
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    forbidden_tokens: Collection[bytes] = (),
+) -> LearnedMerges:
+    """Learn merges that compress several groups of text, such as languages, equally well.
+
+    Each step chooses the group that is compressed least and merges the most frequent pair of this
+    group, in the words of all groups. The compression of a group is its number of bytes divided by
+    its number of tokens. A group without a pair to merge is not chosen again.
+
+    Args:
+        words: Pre-tokens with their counts, one for each group.
+        num_tokens: The number of tokens, including the 256 bytes, at which to stop.
+        ratios: By group, the intended compression, of which only the proportions matter: the
+            compression of a group is divided by its ratio.
+        development: Without ratios: parallel text, the same in each group, with counts as `words`.
+            The group with the most tokens in its text is compressed least. Nothing is learned from
+            this text.
+        global_merges: The first merges are those of the most frequent pairs of all groups together.
+        window_size: If not 0, a group is passed over while more than `alpha / groups` of the last
+            `window_size` choices were this group. If all are passed over, the last one is chosen.
+        alpha: See `window_size`.
+        tie_break: The choice among equally frequent pairs, as in `learn_merges`, except that
+            `huggingface` is the greatest pair of texts, written with `printable_stand_ins`.
+        min_frequency: Of a pair, in the chosen group.
+
+    The other arguments are those of `learn_merges`. The counts of the result are sums of all
+    groups.
+
+    Example:
+        >>> learn_parity_merges([(b"aab", (9, 0)), (b"cde", (0, 1))], 258, ratios=(1, 1)).merges
+        [(b'a', b'b'), (b'd', b'e')]
+
+    Source: N. Foroutan et al., Parity-Aware Byte-Pair Encoding: Improving Cross-lingual Fairness in
+    Tokenization, arXiv 2508.04796, 2025.
+    """
+    learned_from = [([*word], tuple(counts)) for word, counts in words]
+    measured_by = learned_from if ratios else [([*word], tuple(n)) for word, n in development]
+    num_groups = max((len(counts) for _, counts in learned_from), default=0)
+    symbols = [bytes([byte]) for byte in range(256)]
+    learned = LearnedMerges([], [], "vocab_size_reached")
+    stand_ins = printable_stand_ins()
+
+    def order(pair: tuple[int, int]) -> Any:
+        if tie_break == "huggingface":
+            return ["".join(stand_ins[byte] for byte in symbols[side]) for side in pair]
+        return _pair_order(tie_break, symbols)(pair)
+
+    def allowed(pair: tuple[int, int]) -> bool:
+        made = symbols[pair[0]] + symbols[pair[1]]
+        short = max_token_bytes is None or len(made) <= max_token_bytes
+        return short and made not in forbidden_tokens
+
+    def count(group: int | None) -> dict[tuple[int, int], int]:
+        counted = [(word, sum(n) if group is None else n[group]) for word, n in learned_from]
+        return {pair: n for pair, n in count_pairs(counted).items() if n and allowed(pair)}
+
+    def find_best(group: int | None) -> tuple[int, int] | None:
+        pairs = count(group)
+        most = max(pairs.values(), default=0)
+        if most < max(min_frequency, 1):
+            return None
+        return max((pair for pair, n in pairs.items() if n == most), key=order)
+
+    def measure(group: int) -> int:
+        return sum(len(word) * counts[group] for word, counts in measured_by)
+
+    lengths = [measure(group) for group in range(num_groups)]
+    left = [group for group in range(num_groups) if lengths[group] or not ratios]
+    recent: list[int] = []
+
+    def by_compression(group: int) -> float:
+        return lengths[group] / measure(group) / ratios[group] if ratios else -measure(group)
+
+    def choose_group() -> int:
+        group = left[0]
+        for group in sorted(left, key=by_compression):
+            if not window_size or recent.count(group) / window_size <= alpha / num_groups:
+                break
+        recent.append(group)
+        del recent[:-window_size]
+        return group
+
+    while len(symbols) < num_tokens:
+        best = None
+        if len(learned.merges) < global_merges:
+            best = find_best(None)
+        else:
+            while left and best is None:
+                group = choose_group()
+                best = find_best(group)
+                if best is None:
+                    left.remove(group)
+        if best is None:
+            reason: StopReason = "below_min_frequency" if count(None) else "no_pairs_left"
+            return learned._replace(stop_reason=reason)
+        symbols.append(symbols[best[0]] + symbols[best[1]])
+        learned.merges.append((symbols[best[0]], symbols[best[1]]))
+        learned.counts.append(count(None)[best])
+        for word, _ in learned_from:
+            merge_pair(word, best, len(symbols) - 1)
+        for word, _ in measured_by if not ratios else ():
+            merge_pair(word, best, len(symbols) - 1)
+    return learned
+
+
+def superword_runs(
+    text: str, tokens: Collection[bytes], pattern: str, most_words: int
+) -> list[list[bytes]]:
+    """Return the runs of a text from which superwords are learned.
+
+    A run is consecutive words between which `superword_pattern` does not split, each of which is a
+    token. Runs are cut from the left into pieces of at most `most_words`; of one word there is
+    nothing to learn.
+
+    Args:
+        text: Text without special tokens.
+        tokens: The pre-tokens that the trained tokenizer encodes as one token.
+        pattern: The pattern of the trained tokenizer.
+        most_words: The number of words in a piece.
+
+    Example:
+        >>> superword_runs("one of the best, by far", {b"one", b" of", b" the", b" far"}, "gpt2", 2)
+        [[b'one', b' of']]
+    """
+    pieces = []
+    for chunk in split_pretokens(text, superword_pattern(pattern)):
+        words = [word.encode() for word in split_pretokens(chunk, pattern)]
+        for is_token, group in groupby(words, tokens.__contains__):
+            run = list(group) if is_token else []
+            pieces += [run[i : i + most_words] for i in range(0, len(run), most_words)]
+    return [piece for piece in pieces if len(piece) > 1]
+
+
+def count_superwords(
+    documents: Iterable[str],
+    merges: Sequence[Pair],
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Iterable[str] = (),
+    most_words: int,
+) -> Counter[tuple[bytes, ...]]:
+    """Count the runs of documents that were trained with these merges; see `superword_runs`."""
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    made = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
+    tokens = {token for token in made if apply_merges(token, ranks) == [token]}
+    counts: Counter[tuple[bytes, ...]] = Counter()
+    for document in documents:
+        for part, is_special in split_special(document, special_tokens):
+            if not is_special:
+                counts.update(map(tuple, superword_runs(part, tokens, pattern, most_words)))
+    return counts
+
+
+def learn_superwords(
+    runs: Mapping[tuple[bytes, ...], int],
+    merges: Sequence[Pair],
+    num_tokens: int,
+    *,
+    max_words: int,
+    tie_break: TieBreak = "lexicographic",
+    min_frequency: int = 1,
+) -> LearnedMerges:
+    """Learn merges that join whole words, after `merges`, which made the words.
+
+    A pair is skipped if it would join more than `max_words` words, or if its bytes already are a
+    token of the first training, as these come first.
+
+    Args:
+        runs: Counted runs of `count_superwords`.
+        merges: The merges of the first training.
+        num_tokens: The number of tokens at which to stop: 256 bytes, first and new ones.
+        max_words: The number of words in a token.
+        tie_break, min_frequency: See `learn_merges`.
+
+    Returns:
+        The new merges.
+    """
+    tokens = list(build_vocab((), merges).values())
+    numbers = {token: number for number, token in enumerate(tokens)}
+    learned = learn_symbol_merges(
+        tokens,
+        [([numbers[word] for word in run], count) for run, count in runs.items()],
+        num_tokens,
+        tie_break=tie_break,
+        min_frequency=min_frequency,
+        forbidden_tokens=set(tokens),
+        max_initial_symbols=max_words,
+    )
+    pairs = [(learned.symbols[left], learned.symbols[right]) for left, right, _ in learned.merges]
+    return LearnedMerges(pairs, learned.counts, learned.stop_reason)
 
 
 def is_blank(token: bytes) -> bool:

@@ -29,7 +29,9 @@ from bpe_core.counting import (
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 from bpe_core.extending import add_special_tokens, make_learner
+from bpe_core.mixtures import to_occurrences, to_units
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
+from bpe_core.parity import ParityRules, make_parity_learner
 from bpe_core.patterns import pattern_with_rules
 from bpe_core.pretoken_encoding import check_counted_as_encoded
 from bpe_core.special_tokens import check_special_tokens
@@ -66,8 +68,8 @@ class TrainingResult:
 
     Attributes:
         model: The tokenizer as data.
-        merge_counts: How often each merge's pair occurred when it was merged; 0 if unknown, for the
-            merges of an extended tokenizer.
+        merge_counts: How often each merge's pair occurred when it was merged, rounded for the
+            counts of a mixture; 0 if unknown, for the merges of an extended tokenizer.
         stop_reason: "vocab_size_reached", "below_min_frequency" or "no_pairs_left".
     """
 
@@ -275,6 +277,8 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
+    parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> TrainingResult: ...
 
@@ -291,6 +295,8 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
+    parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> list[TrainingResult]: ...
 
@@ -306,6 +312,8 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
+    parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> TrainingResult | list[TrainingResult]:
     """Learn merges from counted pre-tokens.
@@ -328,6 +336,11 @@ def train_from_counts(
         base: A tokenizer to extend. It keeps its ids and merges, which come first. Each pre-token
             starts as the tokens into which it encodes the pre-token. Special tokens that it lacks
             and new tokens get ids after its largest. `vocab_size` includes its ids.
+        parity: Rules to compress all groups of the counts equally. Then min_frequency is that of a
+            pair in one group, and of equally frequent pairs, "huggingface" merges the one that
+            Hugging Face's ParityBpeTrainer merges.
+        max_words: With `base`, skip merges that would join more of its tokens, which are words if
+            the counts are those of `count_superwords`; see `train_superwords`.
 
     Raises:
         TrainingError: The vocabulary is too small for the bytes and special tokens, the counts were
@@ -350,7 +363,14 @@ def train_from_counts(
             "lexicographic, first_id or huggingface, or train_bpe"
         )
     options = _Options.check(
-        tie_break, min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, base
+        tie_break,
+        min_frequency,
+        max_token_bytes,
+        forbidden_tokens,
+        forbid_whitespace_tokens,
+        base,
+        parity,
+        max_words,
     )
     if options.base is None:
         start = _make_start(specials, counts.metadata)
@@ -388,6 +408,8 @@ class _Options:
     forbidden_tokens: list[bytes]
     forbid_whitespace_tokens: bool
     base: TokenizerModel | None
+    parity: ParityRules | None
+    max_words: int | None
 
     @classmethod
     def check(
@@ -398,6 +420,8 @@ class _Options:
         forbidden_tokens: Iterable[bytes],
         forbid_whitespace_tokens: bool,
         base: BPETokenizer | None = None,
+        parity: ParityRules | None = None,
+        max_words: int | None = None,
     ) -> _Options:
         if tie_break not in get_args(TieBreak):
             raise TrainingError(
@@ -407,6 +431,11 @@ class _Options:
             raise TrainingError(f"min_frequency: expected at least 1, found {min_frequency}")
         if max_token_bytes is not None and max_token_bytes < 1:
             raise TrainingError(f"max_token_bytes: expected at least 1, found {max_token_bytes}")
+        if max_words is not None and (base is None or max_words < 2):
+            raise TrainingError(
+                f"max_words: expected at least 2, and a base, found {max_words}"
+                f"{' without a base' if base is None else ''}"
+            )
         return cls(
             tie_break=tie_break,
             min_frequency=min_frequency,
@@ -414,12 +443,14 @@ class _Options:
             forbidden_tokens=_check_forbidden(forbidden_tokens),
             forbid_whitespace_tokens=forbid_whitespace_tokens,
             base=None if base is None else _get_model(base),
+            parity=_check_parity(parity, base),
+            max_words=max_words,
         )
 
     def learner(self, counts: PretokenCounts) -> MergeLearner:
-        if self.base is not None:
-            return make_learner(
-                self.base,
+        if self.parity is not None:
+            return make_parity_learner(
+                self.parity,
                 counts,
                 tie_break=self.tie_break,
                 min_frequency=self.min_frequency,
@@ -427,10 +458,21 @@ class _Options:
                 forbidden_tokens=self.forbidden_tokens,
                 forbid_whitespace_tokens=self.forbid_whitespace_tokens,
             )
+        if self.base is not None:
+            return make_learner(
+                self.base,
+                counts,
+                tie_break=self.tie_break,
+                min_frequency=to_units(self.min_frequency, counts.unit),
+                max_token_bytes=self.max_token_bytes or 0,
+                forbidden_tokens=self.forbidden_tokens,
+                forbid_whitespace_tokens=self.forbid_whitespace_tokens,
+                max_words=self.max_words or 0,
+            )
         return MergeLearner(
             *counts.columns(),
             self.tie_break,
-            self.min_frequency,
+            to_units(self.min_frequency, counts.unit),
             self.max_token_bytes or 0,
             self.forbidden_tokens,
             forbid_whitespace_tokens=self.forbid_whitespace_tokens,
@@ -439,12 +481,15 @@ class _Options:
     def to_json(self) -> dict[str, Any]:
         """Return the options for the tokenizer's files, except for the tie-break."""
         base = self.base
+        superwords = {} if self.max_words is None else {"max_words": self.max_words}
         return {
             "min_frequency": self.min_frequency,
             "max_token_bytes": self.max_token_bytes,
             "forbidden_tokens": [_to_json(token) for token in self.forbidden_tokens],
             "forbid_whitespace_tokens": self.forbid_whitespace_tokens,
             "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
+            **({"parity": self.parity.to_json()} if self.parity is not None else {}),
+            **superwords,
         }
 
 
@@ -453,6 +498,16 @@ def _get_model(base: BPETokenizer) -> TokenizerModel:
     if not isinstance(model, TokenizerModel):
         raise TrainingError(f"base: expected a BPETokenizer, found {type(base).__name__}")
     return model
+
+
+def _check_parity(parity: ParityRules | None, base: BPETokenizer | None) -> ParityRules | None:
+    if parity is not None and not isinstance(parity, ParityRules):
+        raise TrainingError(f"parity: expected ParityRules, found {type(parity).__name__}")
+    if parity is not None and base is not None:
+        raise TrainingError(
+            "parity: expected no base, found both; parity-aware training starts from bytes"
+        )
+    return parity
 
 
 def _to_json(token: bytes) -> str | dict[str, str]:
@@ -585,9 +640,13 @@ def _make_result(
     new_ids = np.arange(num_tokens - len(start.token_ids), dtype=np.int64) + start.max_id + 1
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
-    merge_counts = np.concatenate([_counts_or_zeros(start, start.merge_counts), new_counts])
+    merge_counts = np.concatenate(
+        [_counts_or_zeros(start, start.merge_counts), to_occurrences(new_counts, counts.unit)]
+    )
     applied = learner.applied_counts()
-    known = np.concatenate([_counts_or_zeros(start, start.applied_counts), applied])
+    applied_counts = np.concatenate(
+        [_counts_or_zeros(start, start.applied_counts), to_occurrences(applied, counts.unit)]
+    )
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = replace(
         start,
@@ -598,7 +657,7 @@ def _make_result(
         merges=np.concatenate([start.merges, ids[np.column_stack([left, right, result])]]),
         tie_break=options.tie_break,
         merge_counts=merge_counts,
-        applied_counts=None if (applied < 0).any() else known,
+        applied_counts=None if (applied < 0).any() else applied_counts,
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
         training_options=options.to_json(),

@@ -63,6 +63,7 @@ RUNNABLE = [
             "statistics",
             "speed-and-memory",
             "storage",
+            "superwords",
             "tokenizer",
             "training",
             "training-shapes",

@@ -37,6 +37,7 @@ class PositionEngine final
   using Index::for_each_token;
   using Index::heap_order;
   using Index::index_tokens;
+  using Index::initials_of;
   using Index::joined;
   using Index::length_of;
   using Index::min_count_;
@@ -255,7 +256,7 @@ class PositionEngine final
     replace(pair, left, right, result);
     // Only occurrences of two equal tokens can overlap.
     const int64_t applied = left == right ? weight_of_occurrences() : pair.count;
-    if (is_new) add_symbol(place_of_result(), length_of(left, right));
+    if (is_new) add_symbol(place_of_result(), length_of(left, right), initials_of(left, right));
     if (is_new && reuses_symbols_) {
       live_.resize(symbols_.size());
       add_to_hash(result);

@@ -26,6 +26,7 @@ struct MergeLearnerOptions {
   size_t max_token_bytes = 0;  // 0: no limit
   std::vector<std::string> forbidden_tokens;
   bool forbid_whitespace_tokens = false;  // results of only whitespace and control characters
+  size_t max_initial_symbols = 0;         // in a token; 0: no limit
   bool always_new = false;  // a merge makes a new symbol even if there is one with these bytes
 };
 
@@ -36,10 +37,10 @@ struct LearnedMerge {
   int64_t applied = -1;  // the occurrences that were merged, without overlaps; -1 if unknown
 };
 
-// Merges the most frequent adjacent pair, repeatedly. Pairs whose result would be longer than
-// max_token_bytes or is forbidden are skipped. If the bytes of a result already are a symbol, the
-// result is that symbol (the first, of several): the merge is recorded and adds none. This only
-// happens if initial symbols consist of others.
+// Merges the most frequent adjacent pair, repeatedly. Pairs whose result would exceed
+// max_token_bytes or max_initial_symbols, or is forbidden, are skipped. If the bytes of a result
+// already are a symbol, the result is that symbol (the first, of several): the merge is recorded
+// and adds none. This only happens if initial symbols consist of others.
 class MergeLearner {
  public:
   // The initial symbols are the 256 bytes. Word i is keys[offsets[i], offsets[i + 1]) and occurs
@@ -73,10 +74,9 @@ class MergeLearner {
   size_t memory_bytes() const;     // allocated now
 
   class Engine;
-
- private:
   explicit MergeLearner(std::unique_ptr<Engine> engine);
 
+ private:
   std::unique_ptr<Engine> engine_;
 };
 
