@@ -44,6 +44,7 @@ LATE: dict[str, str] = {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
             "analysis": ("sizes", "explain", "why"),
+            "counts": ("export",),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens"),
             "config": ("init", "_encode_with", "schema"),
