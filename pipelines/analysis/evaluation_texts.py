@@ -20,7 +20,7 @@ from pipelines.counting.load import load_counts
 from pipelines.errors import ConfigError, InputError, shortened
 from pipelines.manifest.names import MANIFEST
 from pipelines.manifest.stage import COUNT, load_manifest
-from pipelines.readers.plain_files import STANDARD_INPUT, read_files
+from pipelines.readers.plain_files import STANDARD_INPUT, find_files, read_blocks
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Tokenizer
 from pipelines.tokenizers.streams import Block, StreamEncoder
@@ -254,8 +254,12 @@ def open_files(names: Sequence[str], standard_input: Callable[[], bytes]) -> Wri
         if name == STANDARD_INPUT:
             groups[name] = partial(_one_text, standard_input())
         else:
-            groups[name] = partial(read_files, name)
+            groups[name] = partial(_read_files, name)
     return WrittenText("text", "text of " + shortened(list(groups), 3), groups)
+
+
+def _read_files(name: str) -> Texts:
+    return ((shown, read_blocks(file)) for shown, file in find_files(name))
 
 
 def _one_text(text: bytes) -> Texts:
