@@ -640,8 +640,14 @@ def _make_result(
     new_ids = np.arange(num_tokens - len(start.token_ids), dtype=np.int64) + start.max_id + 1
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
-    merge_counts = np.concatenate(
-        [_get_merge_counts(start), to_occurrences(new_counts, counts.unit)]
+    learned_counts = to_occurrences(new_counts, counts.unit)
+    merge_counts = np.concatenate([_counts_or_zeros(start, start.merge_counts), learned_counts])
+    applied = learner.applied_counts()
+    known = np.concatenate(
+        [
+            _counts_or_zeros(start, start.applied_counts),
+            to_occurrences(applied, counts.unit),
+        ]
     )
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = replace(
@@ -653,6 +659,7 @@ def _make_result(
         merges=np.concatenate([start.merges, ids[np.column_stack([left, right, result])]]),
         tie_break=options.tie_break,
         merge_counts=merge_counts,
+        applied_counts=None if (applied < 0).any() else known,
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
         training_options=options.to_json(),
@@ -664,10 +671,8 @@ def _make_result(
     )
 
 
-def _get_merge_counts(model: TokenizerModel) -> NDArray[np.int64]:
-    if model.merge_counts is None:
-        return np.zeros(len(model.merges), np.int64)
-    return model.merge_counts
+def _counts_or_zeros(model: TokenizerModel, counts: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.zeros(len(model.merges), np.int64) if counts is None else counts
 
 
 @contextmanager

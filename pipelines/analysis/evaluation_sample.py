@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from bpe_core.buffers import concatenate
 from bpe_core.model import TokenizerModel
-from pipelines.analysis.evaluation_texts import Texts, WrittenText
+from pipelines.analysis.evaluation_texts import Documents, WrittenText
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import ConfigError
 from pipelines.manifest.names import source_name
@@ -38,18 +39,19 @@ def open_sample(location: str, storage_options: Mapping[str, Any] | None = None)
     dataset = TokenDataset.open(location, storage_options)
     model = dataset.find_model()
     _check_restores(model, location)
-    texts: dict[str, list[tuple[str, list[bytes]]]] = {}
+    texts: dict[str, list[bytes]] = {}
     for name, text in _read_rows(dataset, model):
-        texts.setdefault(name, []).append((location, [text]))
+        texts.setdefault(name, []).append(text)
     return WrittenText(
         "sample",
         f"sample of the text in {location}",
-        {name: partial(_given, of_source) for name, of_source in sorted(texts.items())},
+        {name: partial(_join, texts[name]) for name in sorted(texts)},
     )
 
 
-def _given(texts: Texts) -> Texts:
-    return texts
+def _join(texts: Sequence[bytes]) -> list[Documents]:
+    data, offsets = concatenate(texts)
+    return [Documents(data, offsets[:-1], offsets[1:])]
 
 
 def _check_restores(model: Model, location: str) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bpe_core import BPETokenizer, Group, PretokenCounts
 from bpe_core._native import PretokenTable, utf8_valid_prefix
@@ -17,29 +18,48 @@ from bpe_core.errors import FormatError, TrainingError, UnknownTokenError
 from bpe_core.evaluation import TokenUse, UseCounter
 from bpe_core.patterns import resolve_pattern
 from bpe_core.text_measures import WORDS, TextSize, find_words, measure_text
+from pipelines.dataset.record_tokens import RecordCount, read_records
 from pipelines.errors import ConfigError, InputError, shortened
 from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST
 from pipelines.manifest.stage import COUNT, load_manifest
-from pipelines.readers.plain_files import STANDARD_INPUT, read_files
+from pipelines.readers.plain_files import find_files, read_blocks
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
-from pipelines.tokenizers.files import Tokenizer
+from pipelines.tokenizers.files import WHOLE_TEXTS, Tokenizer, model_of
 from pipelines.tokenizers.streams import Block, StreamEncoder
 from pipelines.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
     "CountedText",
+    "Documents",
     "EvaluationText",
+    "TextStream",
     "Texts",
     "WrittenText",
     "open_counts",
     "open_files",
 ]
 
-# Names of texts, and their blocks.
-Texts: TypeAlias = Iterable[tuple[str, Iterable[Block]]]
 
+class Documents(NamedTuple):
+    """Texts in memory: text i is data[starts[i]:ends[i]]."""
+
+    data: bytes | NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class TextStream(NamedTuple):
+    """A text of any length: its name, and its blocks in UTF-8."""
+
+    name: str
+    blocks: Iterable[Block]
+
+
+Texts: TypeAlias = Iterable[Documents | TextStream]
+
+_STANDARD_INPUT: Final = "-"
 _WHITE_SPACE: Final = b" \t\n\r"
 _TABLE_BLOCK: Final = 4 << 20
 _EVERYTHING: Final = Group("")
@@ -170,9 +190,7 @@ class WrittenText:
     def use(self, tokenizer: Tokenizer, name: str) -> dict[str, TokenUse]:
         """Return the use of a tokenizer's ids by each group."""
         encoder = StreamEncoder(tokenizer)
-        vocabulary = Vocabulary(
-            tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
-        )
+        vocabulary = Vocabulary(model_of(tokenizer))
         try:
             return {
                 group: self._use_of_group(group, tokenizer, encoder, vocabulary)
@@ -187,9 +205,17 @@ class WrittenText:
         self, group: str, tokenizer: Tokenizer, encoder: StreamEncoder, vocabulary: Vocabulary
     ) -> TokenUse:
         counts = np.zeros(len(vocabulary), np.int64)
-        for _, blocks in self._groups[group]():
-            for ids in encoder.encode(blocks):
-                counts += np.bincount(vocabulary.rows_of(ids), minlength=len(counts))
+
+        def add(ids: NDArray[Any]) -> None:
+            np.add(counts, np.bincount(vocabulary.rows_of(ids), minlength=len(counts)), out=counts)
+
+        for text in self._groups[group]():
+            if isinstance(text, Documents):
+                ids, _ = tokenizer.encode_documents(*text, num_threads=0)
+                add(ids)
+            else:
+                for part in encoder.encode(text.blocks):
+                    add(part)
         used = np.flatnonzero(counts)
         keys, offsets, numbers = self._words[group].columns()
         words = find_words(keys, offsets, "white_space")
@@ -208,18 +234,21 @@ class WrittenText:
 def _count_words(texts: Texts) -> PretokenCounts:
     """Count the words of texts, and the runs of white space between them."""
     table = PretokenTable(resolve_pattern(WORDS).scanner, [])
-    for name, blocks in texts:
+    for text in texts:
+        if isinstance(text, Documents):
+            table.add_documents(*text)
+            continue
         rest = bytearray()
         wanted = _TABLE_BLOCK
-        for block in blocks:
+        for block in text.blocks:
             rest += memoryview(block)  # type: ignore[arg-type]  # an array is a buffer too
             if len(rest) >= wanted:
                 end = max(map(rest.rfind, _WHITE_SPACE)) + 1
-                _add(table, bytes(rest[:end]), name)
+                _add(table, bytes(rest[:end]), text.name)
                 del rest[:end]
                 # More, if there is no white space for long.
                 wanted = max(_TABLE_BLOCK, 2 * len(rest))
-        _add(table, bytes(rest), name)
+        _add(table, bytes(rest), text.name)
     return PretokenCounts(columns_to_arrow(*table.columns()))
 
 
@@ -280,24 +309,49 @@ def _read_shards(directory: Directory, manifest: CountsManifest) -> Iterator[Pre
             yield PretokenCounts.load(copy)
 
 
-def open_files(names: Sequence[str], standard_input: Callable[[], bytes]) -> WrittenText:
+def open_files(
+    names: Sequence[str], standard_input: Callable[[], bytes], text_field: str | None = None
+) -> WrittenText:
     """Return the texts of files; those of each name are a group.
 
     Args:
         names: Paths, globs or URLs; -: standard input.
         standard_input: Returns what there is on standard input.
+        text_field: Field of records that contains the texts; None: each file is a text.
 
     Raises:
+        ConfigError: The field is not a path of names.
         InputError: No file matches a name, or a file cannot be read or is not UTF-8.
     """
     groups: dict[str, Callable[[], Texts]] = {}
+    skipped = RecordCount()
     for name in dict.fromkeys(names):
-        if name == STANDARD_INPUT:
-            groups[name] = partial(_one_text, standard_input())
+        if name == _STANDARD_INPUT:
+            text = TextStream("standard input", [standard_input()])
+            groups[name] = partial(_given, [text])
+        elif text_field is None:
+            groups[name] = partial(_read_files, name)
         else:
-            groups[name] = partial(read_files, name)
-    return WrittenText("text", "text of " + shortened(list(groups), 3), groups)
+            groups[name] = partial(_read_records, name, text_field, skipped)
+    found = WrittenText("text", "text of " + shortened(list(groups), 3), groups)
+    if skipped.rejects:
+        found.description += f" (records without text left out: {skipped.rejects:,})"
+    return found
 
 
-def _one_text(text: bytes) -> Texts:
-    return [("standard input", [text])]
+def _given(texts: Texts) -> Texts:
+    return texts
+
+
+def _read_files(argument: str) -> Iterator[TextStream]:
+    for name, file in find_files(argument):
+        yield TextStream(name, read_blocks(file))
+
+
+def _read_records(argument: str, text_field: str, skipped: RecordCount) -> Iterator[Documents]:
+    """Yield the texts of records; note those without text, of the first reading alone."""
+    for _, file in find_files(argument):
+        counted = RecordCount()
+        for batch in read_records(file, text_field, WHOLE_TEXTS, counted):
+            yield Documents(batch.data, batch.starts, batch.ends)
+        skipped.rejects += counted.rejects

@@ -111,6 +111,15 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    text_field: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="The texts are in this field of records (JSON lines, Parquet, Arrow), such as "
+            "text or doc.text.",
+            show_default=False,
+        ),
+    ] = None,
     sample: Annotated[
         bool,
         typer.Option(
@@ -138,6 +147,12 @@ def evaluate(
                 "It is not clear what to evaluate on.",
                 expected="at most one of --counts, --text and --sample",
             )
+        if text_field is not None and (not texts or "-" in texts):
+            raise ConfigError(
+                "Records are read from files.",
+                expected="files by --text, with --text-field",
+                found="standard input" if texts else "no --text",
+            )
         from pipelines.analysis.evaluation import evaluate as measure
         from pipelines.analysis.evaluation_report import format_evaluation
         from pipelines.analysis.evaluation_sample import open_sample
@@ -152,7 +167,7 @@ def evaluate(
             opened |= {place: open_tokenizer(place) for place in others or []}
             text: EvaluationText
             if texts:
-                text = open_files(texts, sys.stdin.buffer.read)
+                text = open_files(texts, sys.stdin.buffer.read, text_field)
             elif sample:
                 text = open_sample(output, options)
             else:

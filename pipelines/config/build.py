@@ -309,7 +309,7 @@ class BuildConfig(Section):
                     )
 
     def _special_token_problems(self) -> Iterator[Problem]:
-        if self.tokenizer.path is not None:
+        if self.tokenizer.path is not None or self.tokenizer.base is not None:
             return
         for key in ("prepend", "append"):
             token = getattr(self.encode, key)

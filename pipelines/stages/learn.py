@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import xxhash
 
-from bpe_core import CharBPETokenizer, train_characters_from_counts, train_from_counts
+from bpe_core import BPETokenizer, CharBPETokenizer, train_characters_from_counts, train_from_counts
 from bpe_core.counts import PretokenCounts
 from bpe_core.training import Progress, TrainingResult
 from pipelines.config import BuildConfig, TokenizerConfig
@@ -117,8 +117,11 @@ def learn(
     pretokens = load_counts(
         counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
     )
+    ordinary = 256 * (config.unit == "byte")
+    if config.base_model is not None:
+        ordinary = len(config.base_model.token_ids)
     largest = config.largest_vocab_size
-    wanted = largest - len(config.special_tokens) - 256 * (config.unit == "byte")
+    wanted = largest - len(config.special_tokens) - ordinary
     with current_task("learning merges"), progress.show("training", wanted, local=True):
         *smaller, trained = train_models(config, pretokens, progress.show_merges)
     sizes = []
@@ -201,6 +204,7 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress
         max_token_bytes=config.max_token_bytes,
         forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
         forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
+        base=None if config.base_model is None else BPETokenizer.from_model(config.base_model),
         progress=show,
     )
     return [Trained.of(result) for result in results]

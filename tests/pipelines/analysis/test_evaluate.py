@@ -163,12 +163,33 @@ def test_a_sample_is_the_text_of_the_build(output: Path, tmp_path: Path) -> None
 def test_a_sample_is_bounded(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_PARTS", 3), ("_PART_ROWS", 2)):
         monkeypatch.setattr(evaluation_sample, name, value)
-    whole = open_sample(str(output))
-    assert sum(len(list(texts())) for texts in whole._groups.values()) == 6
+
+    def texts() -> list[bytes]:
+        sample = open_sample(str(output))
+        documents = [d for texts in sample._groups.values() for d in texts()]
+        return [
+            bytes(found.data[start:end])
+            for found in documents
+            for start, end in zip(found.starts, found.ends, strict=True)
+        ]
+
+    assert len(texts()) == 6
+    assert PROSE[0] in texts()
     monkeypatch.setattr(evaluation_sample, "_PART_BYTES", 1)
-    [(_, first)] = list(open_sample(str(output))._groups["prose"]())[:1]
-    assert list(first) == [PROSE[0]]
-    assert sum(len(list(texts())) for texts in open_sample(str(output))._groups.values()) == 3
+    assert len(texts()) == 3
+
+
+def test_texts_of_records_are_those_of_files(output: Path, tmp_path: Path) -> None:
+    records = [json.dumps({"doc": {"text": text.decode()}}) for text in PROSE]
+    (tmp_path / "records.jsonl").write_text("\n".join([*records, '{"doc": {}}']))
+    for number, text in enumerate(PROSE):
+        (tmp_path / f"{number:02}.txt").write_bytes(text)
+    field = ("--text", tmp_path / "records.jsonl", "--text-field", "doc.text")
+    [of_records] = evaluate(output, *field)["tokenizers"]
+    [of_files] = evaluate(output, "--text", tmp_path / "*.txt")["tokenizers"]
+    assert list(of_records["groups"].values()) == list(of_files["groups"].values())
+    done = beam_bpe("evaluate", output, *field)
+    assert "(records without text left out: 1): " in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -187,6 +208,8 @@ def test_a_sample_is_bounded(output: Path, monkeypatch: pytest.MonkeyPatch) -> N
             "at most one of --counts, --text and",
         ),
         (["out", "--counts", "wrong.txt"], 4, "The counts cannot be read."),
+        (["out", "--text-field", "text"], 2, "Records are read from files."),
+        (["out", "--text", "-", "--text-field", "text"], 2, "found: standard input"),
         (["out/tokenizer", "--sample"], 4, "There are no finished token files."),
         (["few", "--text", "text.txt"], 4, "The tokenizer cannot encode the text."),
     ],

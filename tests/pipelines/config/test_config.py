@@ -623,6 +623,7 @@ ONLY_TOKENS = {
     "encode.special_tokens_in_text": "text",
 }
 ONLY_TOKENIZER = {
+    "tokenizer.base": "elsewhere",
     "tokenizer.vocab_size": 300,
     "tokenizer.tie_break": "first_id",
     "tokenizer.min_frequency": 2,
