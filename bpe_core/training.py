@@ -640,14 +640,12 @@ def _make_result(
     new_ids = np.arange(num_tokens - len(start.token_ids), dtype=np.int64) + start.max_id + 1
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
-    learned_counts = to_occurrences(new_counts, counts.unit)
-    merge_counts = np.concatenate([_counts_or_zeros(start, start.merge_counts), learned_counts])
+    merge_counts = np.concatenate(
+        [_counts_or_zeros(start, start.merge_counts), to_occurrences(new_counts, counts.unit)]
+    )
     applied = learner.applied_counts()
-    known = np.concatenate(
-        [
-            _counts_or_zeros(start, start.applied_counts),
-            to_occurrences(applied, counts.unit),
-        ]
+    applied_counts = np.concatenate(
+        [_counts_or_zeros(start, start.applied_counts), to_occurrences(applied, counts.unit)]
     )
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = replace(
@@ -659,7 +657,7 @@ def _make_result(
         merges=np.concatenate([start.merges, ids[np.column_stack([left, right, result])]]),
         tie_break=options.tie_break,
         merge_counts=merge_counts,
-        applied_counts=None if (applied < 0).any() else known,
+        applied_counts=None if (applied < 0).any() else applied_counts,
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
         training_options=options.to_json(),
