@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bpe_core import BPETokenizer
-from bpe_core.counts import PretokenCounts
 from bpe_core.model import TokenizerModel
 from pipelines.analysis.sizes import SizesReport, measure_sizes
 from pipelines.config import BuildConfig, TokenizerConfig
@@ -14,6 +13,7 @@ from pipelines.config.fingerprints import tokenizer_settings
 from pipelines.config.values import LARGEST_VOCABULARY
 from pipelines.console import progress
 from pipelines.counting.load import load_counts
+from pipelines.counting.training_counts import TrainingCounts, load_training_counts
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
@@ -71,7 +71,10 @@ def compare_sizes(
             hint="Give the configuration: `beam-bpe sizes CONFIG`.",
         )
     if model is None:
-        model = _train(settings, counts, max(sizes))
+        selected = load_training_counts(
+            root / COUNT.directory, counted.to_json("shards", "fingerprint"), settings
+        )
+        model = _train(settings, selected, max(sizes))
     tokenizer = BPETokenizer.from_model(model)
     return measure_sizes(tokenizer, counts, sizes, _name_sources(counted))
 
@@ -151,11 +154,11 @@ def _load_large_enough(root: Directory, size: int) -> TokenizerModel | None:
     return model if is_largest or len(model) >= size else None
 
 
-def _train(settings: TokenizerConfig, counts: PretokenCounts, size: int) -> TokenizerModel:
+def _train(settings: TokenizerConfig, counts: TrainingCounts, size: int) -> TokenizerModel:
     largest = settings.with_vocab_size(size)
     wanted = size - len(settings.special_tokens) - 256
     with progress.show("training", wanted, local=True):
-        model = train_model(largest, counts.prune(settings.min_count), progress.show_merges).model
+        model = train_model(largest, counts, progress.show_merges).model
     assert isinstance(model, TokenizerModel), "its unit was checked"
     return model
 
