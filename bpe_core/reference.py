@@ -70,6 +70,7 @@ TieBreak = Literal["lexicographic", "first_id", "huggingface", "first_seen"]
 StopReason = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
 AllowedSpecial = Literal["all", "none", "none_raise"] | Collection[str]
 Token = TypeVar("Token", int, bytes)
+G = TypeVar("G")
 
 
 # ---- documents
@@ -199,6 +200,27 @@ def count_pretokens(
             if not is_special:
                 counts.update(word.encode() for word in split_pretokens(piece, pattern))
     return dict(counts)
+
+
+def count_groups(
+    documents: Iterable[tuple[G, str]],
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Collection[str] = (),
+) -> dict[bytes, dict[G, tuple[int, int]]]:
+    """Count how often each pre-token occurs in each group, and in how many of its documents.
+
+    Example:
+        >>> count_groups([("books", "a a"), ("web", "a"), ("web", "a")])[b"a"]
+        {'books': (1, 1), 'web': (2, 2)}
+    """
+    groups: dict[bytes, dict[G, tuple[int, int]]] = {}
+    for group, document in documents:
+        found = count_pretokens([document], pattern=pattern, special_tokens=special_tokens)
+        for word, number in found.items():
+            count, with_it = groups.setdefault(word, {}).get(group, (0, 0))
+            groups[word][group] = (count + number, with_it + 1)
+    return groups
 
 
 def subtract_counts(counts: Mapping[bytes, int], part: Mapping[bytes, int]) -> dict[bytes, int]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bpe_core.formats.arrow import read_arrow
+from bpe_core.formats.boundaries import with_boundaries
 from bpe_core.formats.detection import (
     FormatName,
     TokenizerFile,
@@ -31,6 +32,8 @@ __all__ = ["enter_output", "load_any", "merges_name", "read_ranks", "read_tokeni
 
 _OF_A_BUILD = "tokenizer"  # the directory of the tokenizer in an output
 _SIZES = "sizes"  # in that directory, the directory of smaller tokenizers of the same training
+# Formats that do not state these tokens themselves, or whose libraries read them from beside.
+_WITH_CONFIG = frozenset({"huggingface", "sentencepiece", "gpt2", "tiktoken"})
 _CHARACTERS = "char_bpe.json"  # the file of a character tokenizer
 
 
@@ -127,7 +130,8 @@ def read_tokenizer(
         ),
         "tiktoken": lambda: _read_ranks_and_config(location, pattern, special_tokens),
     }
-    return readers[file.format]()
+    model = readers[file.format]()
+    return with_boundaries(model, location) if file.format in _WITH_CONFIG else model
 
 
 def read_ranks(

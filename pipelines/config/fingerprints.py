@@ -24,6 +24,9 @@ from pipelines.config.yaml_document import KeyPath, format_path
 _NO_INFLUENCE_ON_TOKENS: Final = {"storage_options", "include", "exclude", "max_bad_files"}
 _NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes", "keep_columns"}
 _OF_METASPACE: Final = {"metaspace", "byte_fallback", "character_coverage"}
+# Keys of counting that were added later. Without them, fingerprints of older builds stay; counts by
+# source need no key, as they are kept apart whenever there are several sources.
+_COUNTED_LATER: Final = {"group_by", "document_frequency"}
 _ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules", *_OF_METASPACE}
 
 
@@ -39,7 +42,10 @@ def counts_configuration(config: BuildConfig, shards: int) -> dict[str, Any]:
             **_set_rules(config, training=False),
         },
         "counts": {
-            **config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
+            **config.counts.model_dump(
+                mode="json", exclude={"memory", "checkpoint_bytes", *_COUNTED_LATER}
+            ),
+            **config.counts.model_dump(mode="json", include=_COUNTED_LATER, exclude_defaults=True),
             "shards": shards,
         },
     }

@@ -5,11 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from contextlib import suppress
-<<<<<<< HEAD
-from decimal import Decimal
-=======
 from dataclasses import replace
->>>>>>> ae270b2cb564b98b4764b1ee67f355a1b2a5e142
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
@@ -77,7 +74,6 @@ def parse_number(value: object) -> int:
     return _parse(NUMBER, value)
 
 
-<<<<<<< HEAD
 def parse_fraction(value: object) -> object:
     """Return a share, given as a number or as text such as `0.1%`.
 
@@ -89,7 +85,8 @@ def parse_fraction(value: object) -> object:
     if len(value) > _LONGEST_SHARE or not re.fullmatch(_PERCENT, value, re.ASCII):
         raise refusal(Problem((), expected="a number such as 0.001, or a share such as 0.1%"))
     return float(Decimal(value.rstrip("% ")) / 100)
-=======
+
+
 def parse_vocabulary_sizes(value: object) -> int | tuple[int, ...]:
     """Return a size of the vocabulary, or several, ascending, if they are given as a list.
 
@@ -119,7 +116,6 @@ def _parse_vocabulary_size(value: object) -> int:
         limit = "at least 1" if size < 1 else f"at most {LARGEST_VOCABULARY}"
         raise refusal(Problem((), expected=limit))
     return size
->>>>>>> ae270b2cb564b98b4764b1ee67f355a1b2a5e142
 
 
 def _parse(kind: Quantity, value: object) -> int:
@@ -276,6 +272,16 @@ def check_id_field(value: object) -> object:
     if not (value is None or isinstance(value, str)):
         raise refusal(Problem((), expected="non-empty text, or null"))
     return None if value is None else check_field(value)
+
+
+def is_inside(path: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Return True if one of two fields is inside the other, or both are the same.
+
+    >>> is_inside(("meta",), ("meta", "url")), is_inside(("meta",), ("url",))
+    (True, False)
+    """
+    shorter = min(len(path), len(other))
+    return path[:shorter] == other[:shorter]
 
 
 def column_name(path: str) -> str:

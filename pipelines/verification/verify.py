@@ -24,7 +24,7 @@ from pipelines.manifest.models import MANIFESTS, TokensManifest
 from pipelines.manifest.names import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model
-from pipelines.verification.counts import check_counts, check_shard, check_tokenizer
+from pipelines.verification.counts import CountShards, check_counts, check_tokenizer
 from pipelines.verification.exports import verify_export
 from pipelines.verification.files import check_file, check_names
 from pipelines.verification.findings import Findings, Verification, run_side_by_side
@@ -87,9 +87,15 @@ def verify(
     if manifests.tokens is not None:
         model = _find_model(output, manifests.tokens, tokenizer, findings)
         token_files = _token_files(output, manifests.tokens, model, findings)
-    run_side_by_side("verifying files", list(_jobs(output, manifests, token_files, findings)))
+    shards = None
+    if manifests.counts is not None:
+        shards = CountShards(output / "counts", manifests.counts, findings)
+    jobs = _jobs(output, manifests, shards, token_files, findings)
+    run_side_by_side("verifying files", list(jobs))
     if manifests.counts is not None:
         check_counts(manifests.counts, findings)
+    if shards is not None:
+        shards.finish()
     if manifests.tokenizer is not None:
         check_tokenizer(output, manifests.tokenizer, manifests.counts, findings)
     if manifests.tokens is not None:
@@ -106,15 +112,17 @@ def verify(
 
 
 def _jobs(
-    output: Directory, manifests: Manifests, token_files: TokenFiles | None, findings: Findings
+    output: Directory,
+    manifests: Manifests,
+    shards: CountShards | None,
+    token_files: TokenFiles | None,
+    findings: Findings,
 ) -> Iterator[Callable[[], None]]:
     """Yield a check for each listed file, of its bytes and of its content."""
     checks: dict[str, Callable[[], None]] = {}
-    if manifests.counts is not None:
+    if manifests.counts is not None and shards is not None:
         for shard in manifests.counts.shards:
-            checks[f"counts/{shard.name}"] = partial(
-                check_shard, output / "counts", shard, manifests.counts, findings
-            )
+            checks[f"counts/{shard.name}"] = partial(shards.check, shard)
     if manifests.tokens is not None:
         for table in manifests.tokens.files.rejects:
             checks[f"rejects/{table.name}"] = partial(
