@@ -410,9 +410,13 @@ class PretokenCounts:
         kept = self._table.filter(pc.greater_equal(self._table["count"], min_count))
         return PretokenCounts(*_without_empty_groups(kept, self.groups, self.metadata))
 
-    def slice(self, start: int, stop: int) -> PretokenCounts:
+    def rows(self, selection: slice | NDArray[np.bool_]) -> PretokenCounts:
         """Return some of the rows, in the order of `columns`, with all groups."""
-        return PretokenCounts(self._table[start:stop], self.metadata, self.groups)
+        if isinstance(selection, slice):
+            kept = self._table[selection]
+        else:
+            kept = self._table.filter(pa.array(selection))
+        return PretokenCounts(kept, self.metadata, self.groups)
 
     def top(self, number: int) -> PretokenCounts:
         """Return the most frequent pre-tokens; of equally frequent ones those that sort first.

@@ -45,6 +45,10 @@ LATE: dict[str, str] = {
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
             "analysis": ("sizes", "explain", "why"),
             "tokenizer": ("convert",),
+            "counts": (
+                *("merge", "subtract", "scale", "prune", "select", "top", "diff", "show"),
+                *("_open", "_combine"),
+            ),
             "text": ("tokenize", "count_tokens"),
             "config": ("init", "_encode_with", "schema"),
         }.items()

@@ -56,10 +56,6 @@ void throw_count_overflow(const uint8_t* key, size_t length) {
                             " bytes) does not fit 64 bits");
 }
 
-size_t shard_of(const uint8_t* key, size_t length, size_t shards) {
-  return shards == 1 ? 0 : xxh3_128(key, length).low % shards;
-}
-
 PretokenTable::PretokenTable(bool portable, bool counts_documents)
     : lines_(kFirstLines), mask_(kFirstLines - 1) {
   if (counts_documents) documents_ = ZeroedArray<DocumentLine>(kFirstLines);
@@ -255,7 +251,8 @@ std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) c
     for (size_t slot = 0; slot < lines_[i].used; ++slot) {
       const uint32_t entry = static_cast<uint32_t>(i * kSlots + slot);
       const Row key = row(entry);
-      result[shard_of(key.key, key.length, shards)].push_back(entry);
+      const size_t shard = shards == 1 ? 0 : xxh3_128(key.key, key.length).low % shards;
+      result[shard].push_back(entry);
     }
   }
   // Two big-endian words order the first 16 bytes like memcmp; only longer keys need more.

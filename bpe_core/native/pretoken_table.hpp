@@ -26,9 +26,6 @@ struct LongPretoken {
 // std::overflow_error that names the key.
 [[noreturn]] void throw_count_overflow(const uint8_t* key, size_t length);
 
-// The shard of a key: the low half of its xxh3-128, modulo shards.
-size_t shard_of(const uint8_t* key, size_t length, size_t shards);
-
 class PretokenTable {
  public:
   // A part of a document without special tokens.

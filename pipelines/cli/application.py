@@ -18,6 +18,7 @@ from pipelines.cli import (
     analysis_commands,
     build_commands,
     config_commands,
+    counts_commands,
     dataset_commands,
     text_commands,
     tokenizer_commands,
@@ -125,3 +126,4 @@ for _command in (
     config_commands.schema,
 ):
     app.command(cls=_Command)(_command)
+app.add_typer(counts_commands.counts_app)

@@ -31,6 +31,7 @@ ROW_GROUP_BYTES: Final = 8 << 20
 ROW_GROUP_ENTRIES: Final = 1 << 20
 _DICTIONARIES: Final = ["groups.list.element.source", "groups.list.element.value"]
 _HIGH: Final = 32
+_LOW: Final = (1 << _HIGH) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,4 +258,5 @@ class RowGroups:
 
 def sum_exactly(counts: NDArray[np.int64]) -> int:
     """Return the sum of counts above 0, which may need more than 64 bits."""
-    return int((counts >> _HIGH).sum()) * 2**_HIGH + int((counts & (2**_HIGH - 1)).sum())
+    high, low = int((counts >> _HIGH).sum()), int((counts & _LOW).sum())
+    return (high << _HIGH) + low

@@ -281,27 +281,6 @@ py::array_t<int64_t> scale_counts(const Int64Array& counts, int64_t numerator,
   return to_array(std::move(scaled));
 }
 
-// The shard of each key, of so many shards.
-py::array_t<int64_t> shard_numbers(const py::buffer& buffer, const Int64Array& offsets,
-                                   size_t shards) {
-  if (shards == 0 || offsets.size() == 0) {
-    throw std::invalid_argument("keys need an offset, and at least one shard");
-  }
-  const BytesView keys(buffer);
-  const size_t n = static_cast<size_t>(offsets.size()) - 1;
-  check_key_offsets(keys, offsets, static_cast<py::ssize_t>(n));
-  const int64_t* const at = offsets.data();
-  std::vector<int64_t> numbers(n);
-  {
-    py::gil_scoped_release release;
-    for (size_t i = 0; i < n; ++i) {
-      numbers[i] = static_cast<int64_t>(
-          shard_of(keys.data() + at[i], static_cast<size_t>(at[i + 1] - at[i]), shards));
-    }
-  }
-  return to_array(std::move(numbers));
-}
-
 }  // namespace
 
 void bind_counting(py::module_& m) {
@@ -343,7 +322,6 @@ void bind_counting(py::module_& m) {
       .def("names", &PyCountMerger::names)
       .def("totals", &PyCountMerger::totals);
 
-  m.def("shard_numbers", &shard_numbers, "keys"_a, "offsets"_a, "shards"_a);
   m.def("scale_counts", &scale_counts, "counts"_a, "numerator"_a, "denominator"_a);
 }
 
