@@ -43,13 +43,13 @@ LATE: dict[str, str] = {
         for commands, names in {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
-            "analysis": ("sizes", "explain", "why"),
-            "tokenizer": ("convert",),
+            "analysis": ("sizes", "evaluate", "explain", "why"),
             "counts": (
-                *("merge", "subtract", "scale", "prune", "select", "top", "diff", "show"),
-                *("_open", "_combine"),
+                *("merge", "subtract", "scale", "prune", "filter", "top", "diff", "show"),
+                *("export", "_open", "_combine"),
             ),
-            "text": ("tokenize", "count_tokens"),
+            "tokenizer": ("convert",),
+            "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),
             "config": ("init", "_encode_with", "schema"),
         }.items()
         for name in names

@@ -104,7 +104,7 @@ _STAGES: dict[BuildCommand, str] = {
     "build": "Count, train and encode. Finished work is not repeated.",
 }
 
-app.command(cls=_Command)(config_commands.init)
+app.command(cls=_Command)(with_output(config_commands.init))
 app.command(cls=_Command)(with_output(build_commands.plan))
 for _stage, _help in _STAGES.items():
     _command = with_output(build_commands.stage_command(_stage))
@@ -113,17 +113,35 @@ for _command in (
     with_output(build_commands.add),
     with_output(build_commands.replay),
     with_output(tokenizer_commands.convert),
-    text_commands.tokenize,
-    text_commands.count_tokens,
+    with_output(text_commands.tokenize, shows_progress=False),
+    with_output(text_commands.count_tokens, shows_progress=False),
     with_output(dataset_commands.export),
     with_output(dataset_commands.verify),
-    dataset_commands.inspect,
-    dataset_commands.rejects,
-    dataset_commands.report,
+    with_output(dataset_commands.inspect),
+    with_output(dataset_commands.rejects),
+    with_output(dataset_commands.report),
     with_output(analysis_commands.sizes),
+    with_output(analysis_commands.evaluate),
     analysis_commands.explain,
     analysis_commands.why,
     config_commands.schema,
 ):
     app.command(cls=_Command)(_command)
-app.add_typer(counts_commands.counts_app)
+
+_counts = typer.Typer(
+    help="Combine the counts of corpora, and show or print what they contain. No corpus is read.",
+    no_args_is_help=True,
+)
+for _command in (
+    with_output(counts_commands.merge),
+    with_output(counts_commands.subtract),
+    with_output(counts_commands.scale),
+    with_output(counts_commands.prune),
+    with_output(counts_commands.filter),
+    counts_commands.top,
+    counts_commands.diff,
+    counts_commands.show,
+    counts_commands.export,
+):
+    _counts.command(cls=_Command)(_command)
+app.add_typer(_counts, name="counts")

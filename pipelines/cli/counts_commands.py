@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.options import Debug, Json, StorageOptions, parse_number
-from pipelines.cli.output import display, print_json, print_result, with_output
-from pipelines.cli.process import leave_at_once, report_errors
+from pipelines.choices import CountsFormat
+from pipelines.cli.options import Debug, Json, Output, StorageOptions, parse_number
+from pipelines.cli.output import display, print_json, print_result
+from pipelines.cli.process import closed_pipe_accepted, leave_at_once, report_errors
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,12 +51,6 @@ Shards = Annotated[
 Limit = Annotated[
     int, typer.Option("-n", "--limit", metavar="N", min=0, help="Maximum number of pre-tokens.")
 ]
-
-counts_app = typer.Typer(
-    name="counts",
-    help="Combine the counts of corpora, and show what they contain. Nothing reads a corpus again.",
-    no_args_is_help=True,
-)
 
 
 def merge(
@@ -146,7 +142,7 @@ def prune(
         _combine([counts], operation, output, shards, storage_options)
 
 
-def select(
+def filter(  # noqa: A001  # the name of the command
     counts: Counts,
     output: Destination,
     script: Annotated[
@@ -267,14 +263,40 @@ def show(
         _print(found, as_json)
 
 
-counts_app.command()(with_output(merge))
-counts_app.command()(with_output(subtract))
-counts_app.command()(with_output(scale))
-counts_app.command()(with_output(prune))
-counts_app.command("filter")(with_output(select))
-counts_app.command()(top)
-counts_app.command()(diff)
-counts_app.command()(show)
+def export(
+    output: Output,
+    to: Annotated[
+        CountsFormat,
+        typer.Option(
+            "--to",
+            help="sentencepiece: lines of a word, a tab and its count, for spm_train "
+            "--input_format=tsv. tokenizers: JSON lines with word and count, for "
+            "train_from_iterator, which reads texts: repeat each word.",
+            show_default=False,
+        ),
+    ],
+    words: Annotated[
+        int,
+        typer.Option(
+            parser=parse_number,
+            metavar="N",
+            help="tokenizers: maximum sum of the counts; larger counts are scaled down.",
+        ),
+    ] = 10_000_000,
+    storage_options: StorageOptions = None,
+    debug: Debug = False,
+) -> None:
+    """Print counted words for the trainers of other libraries on standard output."""
+    with leave_at_once(), report_errors(debug), closed_pipe_accepted():
+        from pipelines.counting.load import find_counts
+        from pipelines.counting.words import write_words
+        from pipelines.exports.export import output_directory
+
+        root = output_directory(output, storage_options)
+        manifest = find_counts(root)
+        found = write_words(root / "counts", manifest, to, sys.stdout.buffer, most=words)
+        sys.stdout.buffer.flush()
+        typer.echo(str(found), err=True)
 
 
 def _open(urls: Sequence[str], storage_options: str | None) -> list[GivenCounts]:
