@@ -142,7 +142,7 @@ def prune(
         _combine([counts], operation, output, shards, storage_options)
 
 
-def filter(  # noqa: A001  # the name of the command
+def filter(  # the name of the command
     counts: Counts,
     output: Destination,
     script: Annotated[
