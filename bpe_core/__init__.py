@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bpe_core.counting import count_pretokens
     from bpe_core.counts import PretokenCounts
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
+    from bpe_core.parity import ParityRules
     from bpe_core.patterns import PATTERNS, pattern_with_rules
     from bpe_core.superwords import count_superwords, train_superwords
     from bpe_core.tokenizer import BPETokenizer
@@ -44,6 +45,7 @@ __all__ = [
     "GPT4Tokenizer",
     "Group",
     "GroupColumns",
+    "ParityRules",
     "PretokenCounts",
     "RegexTokenizer",
     "TrainingResult",
@@ -70,6 +72,7 @@ _MODULES = {
     "GPT4Tokenizer": "minbpe",
     "Group": "count_groups",
     "GroupColumns": "count_groups",
+    "ParityRules": "parity",
     "PretokenCounts": "counts",
     "RegexTokenizer": "minbpe",
     "TrainingResult": "training",

@@ -217,6 +217,24 @@ class MergeLearner:
         forbid_whitespace_tokens: bool = False,
         max_initial_symbols: int = 0,
     ) -> MergeLearner: ...
+    @staticmethod
+    def with_parity(
+        keys: _Bytes,
+        offsets: _Int64,
+        begins: _Int64,
+        groups: NDArray[np.int32],
+        counts: _Int64,
+        num_groups: int,
+        tie_break: str,
+        min_frequency: int = 1,
+        max_token_bytes: int = 0,
+        forbidden_tokens: Sequence[bytes] = (),
+        forbid_whitespace_tokens: bool = False,
+        ratios: Sequence[float] = (),
+        global_merges: int = 0,
+        window_size: int = 0,
+        alpha: float = 2.0,
+    ) -> MergeLearner: ...
     def learn(self, symbols: int, max_steps: int) -> bool: ...
     def merges(
         self,

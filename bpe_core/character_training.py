@@ -161,7 +161,10 @@ def _words_of(counts: PretokenCounts) -> CountedWords:
     plain = table.set_column(table.schema.get_field_index("pretoken"), "pretoken", spaced)
     keys, offsets, numbers = PretokenCounts(plain).columns()
     return CountedWords(
-        text=keys[offsets[0] : offsets[-1]].tobytes(), offsets=offsets - offsets[0], counts=numbers
+        text=keys[offsets[0] : offsets[-1]].tobytes(),
+        offsets=offsets - offsets[0],
+        counts=numbers,
+        unit=counts.unit,
     )
 
 

@@ -43,6 +43,15 @@ from bpe_core.count_groups import (
     sum_equal_rows,
 )
 from bpe_core.errors import FormatError, TrainingError
+from bpe_core.mixtures import (
+    MOST_SCALE_BITS,
+    Share,
+    add_group_bytes,
+    find_mixture,
+    mix_counts,
+    name_groups,
+    sum_by_name,
+)
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
 
@@ -57,6 +66,7 @@ _SCHEMA = pa.schema(
 FORMAT_VERSION = "1"
 GROUPED_FORMAT_VERSION = "2"  # with documents or groups
 _ROWS_AT_ONCE = 1 << 17
+_UNITS = frozenset(str(1 << bits) for bits in range(MOST_SCALE_BITS + 1))
 _DIGEST = "xxh3_128"  # in the metadata of files that `save` wrote; shards have it in the manifest
 _HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer", "normalize_quotes")
 
@@ -324,6 +334,59 @@ class PretokenCounts:
         left = columns.select(wanted[columns.groups])
         return _keep_entries(self._table, left, self.groups, self.metadata)
 
+    def mix(
+        self,
+        shares: Mapping[str, Share] | None = None,
+        *,
+        temperature: Share | None = None,
+        by: str = "source",
+    ) -> PretokenCounts:
+        """Return the counts of a mixture of the groups, to train from.
+
+        They are integers in units of 1 / `unit` occurrences, exactly the same everywhere;
+        `bpe_core.mixtures` states the rule. Training takes the unit into account.
+
+        Args:
+            shares: Shares of bytes by name, one for each source; 0 leaves a source out. Only their
+                proportions matter.
+            temperature: Instead of shares, an exponent from 0 to 1: shares are proportional to
+                bytes^temperature.
+            by: `source`, or the field by which counts are grouped: then the names are its values.
+
+        Raises:
+            TrainingError: counts are not kept apart in this way, or a share is missing, of an
+                unknown name or not a number.
+
+        Example:
+            >>> columns = GroupColumns(
+            ...     np.array([0, 1, 2]), np.array([0, 1], np.int32), np.array([10, 10])
+            ... )
+            >>> counts = PretokenCounts.from_group_columns(
+            ...     np.frombuffer(b"defnew", np.uint8), np.array([0, 3, 6]),
+            ...     [Group("code"), Group("web")], columns,
+            ... )
+            >>> mixed = counts.mix({"code": 1, "web": 3})
+            >>> {word: count / mixed.unit for word, count in mixed.items()}
+            {b'def': 5.0, b'new': 15.0}
+        """
+        names = name_groups(self.groups, by, self.metadata.get("group_by"))
+        keys, offsets, _ = self.columns()
+        columns = self.group_columns()
+        assert columns is not None, "the groups have names"
+        sizes = np.zeros(len(names), np.int64)
+        add_group_bytes(np.diff(offsets), columns, sizes)
+        mixture = find_mixture(sum_by_name(names, sizes), shares, temperature)
+        kept, weighted = mix_counts(columns, mixture, names)
+        pretokens = _pretokens(keys, offsets).filter(kept)
+        table = pa.table([pretokens, pa.array(weighted)], schema=_SCHEMA)
+        metadata = {key: text for key, text in self.metadata.items() if key != "group_by"}
+        return PretokenCounts(table, {**metadata, "unit": str(1 << mixture.scale_bits)})
+
+    @property
+    def unit(self) -> int:
+        """Return the count of one occurrence: 1, or a power of two for the counts of a mixture."""
+        return int(self.metadata.get("unit", "1"))
+
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Yield (pre-token, count), sorted by pre-token."""
         for batch in _sort(self._table).to_batches():
@@ -463,7 +526,7 @@ class PretokenCounts:
         if not isinstance(factor, (int, float, Decimal, Fraction)):
             return NotImplemented
         left = scale_entries(self._table["pretoken"], _entries(self._table), factor)
-        kept = {*_HOW_COUNTED, "group_by"}
+        kept = {*_HOW_COUNTED, "group_by", "unit"}
         metadata = {key: text for key, text in self.metadata.items() if key in kept}
         return _keep_entries(self._table, left, self.groups, metadata)
 
@@ -489,6 +552,11 @@ def _align(
     Raises:
         TrainingError: they were counted differently.
     """
+    if one.unit != other.unit:
+        raise TrainingError(
+            f"counts: expected the same unit on both sides, found {one.unit} and {other.unit}; "
+            "add counts first, and mix their sum"
+        )
     parts = [counts for counts in (one, other) if len(counts)] or [one]
     grouped = all(counts.groups for counts in parts)
     metadata = _shared_field(parts) if grouped else {}
@@ -501,6 +569,8 @@ def _align(
             )
         if (value := theirs if mine is None else mine) is not None:
             metadata[key] = value
+    if one.unit > 1:
+        metadata["unit"] = str(one.unit)
     groups = tuple(sorted({*one.groups, *other.groups})) if grouped else ()
     tables = _share_columns(parts, groups)
     # Empty counts have no columns of their own.
@@ -769,6 +839,11 @@ def _parse_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
         raise FormatError(
             f"{where}, metadata: expected special_tokens as a list of texts, found "
             f"{metadata['special_tokens'][:100]}"
+        )
+    if metadata.get("unit", "1") not in _UNITS:
+        raise FormatError(
+            f"{where}, metadata: expected unit as a power of two up to 2^32, found "
+            f"{metadata['unit'][:100]}"
         )
     version = metadata.pop("format", FORMAT_VERSION)
     if version not in (FORMAT_VERSION, GROUPED_FORMAT_VERSION):

@@ -12,10 +12,11 @@
     │   └── UnknownCharacterError a character without an id
     ├── TrainingError             training that cannot start or continue
     │   └── CountOverflowError    a count that does not fit into 64 bits
-    └── FormatError               a damaged file, or one of another format
+    ├── FormatError               a damaged file, or one of another format
+    └── HubError                  a repository of the Hub that cannot be read
 
-All of them except BpeError are also ValueErrors. A message contains what was expected, what was
-found, where, and what to do.
+All of them except BpeError and HubError, an OSError, are also ValueErrors. A message contains what
+was expected, what was found, where, and what to do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "BpeError",
     "CountOverflowError",
     "FormatError",
+    "HubError",
     "InvalidPatternError",
     "InvalidTokenizerError",
     "InvalidUtf8Error",
@@ -85,3 +87,7 @@ class CountOverflowError(TrainingError):
 
 class FormatError(BpeError, ValueError):
     """A damaged file, or one of another format."""
+
+
+class HubError(BpeError, OSError):
+    """A repository of the Hugging Face Hub that is missing, not permitted or unreachable."""

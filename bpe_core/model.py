@@ -84,14 +84,16 @@ class TokenizerModel:
             as RoBERTa's.
         drop_white_space: white space has no ids; the pattern, or the first step of the chain, is
             one of `bpe_core.patterns.SPLITS_AT_WHITE_SPACE`.
+        bos_token, eos_token: special tokens that the source states to begin and end a text, if they
+            differ from those that follow from the rest; or None. They affect no ids.
 
     Raises:
         InvalidTokenizerError: ids out of 0 ... 2**31 - 1, or an id given twice; equal bytes under
             two ordinary ids, unless each is the result of a merge and `ignore_merges` is false; a
             merge of unknown tokens, or one whose parts do not make its result; an empty special
             token; merge_counts of another length than the merges; an unknown normalizer; an
-            unknown_id out of that range; prepend, append or nonspecial_tokens that are not special
-            tokens; `characters` that do not fit the rest.
+            unknown_id out of that range; prepend, append, nonspecial_tokens, bos_token or eos_token
+            that are not special tokens; `characters` that do not fit the rest.
         InvalidPatternError: the pattern is neither a name nor a usable regular expression.
 
     Example:
@@ -123,6 +125,8 @@ class TokenizerModel:
     characters: CharacterRules | None = None
     prefix_space: bool = False
     drop_white_space: bool = False
+    bos_token: str | None = None
+    eos_token: str | None = None
 
     def __post_init__(self) -> None:
         are_apart = self.characters is None
@@ -134,6 +138,7 @@ class TokenizerModel:
         known = set(specials.values()).union([] if are_apart else self.token_ids.tolist())
         _check_refer_to_tokens(known, self.prepend, self.append)
         _check_nonspecial(specials, self.nonspecial_tokens)
+        _check_boundaries(specials, self.bos_token, self.eos_token)
         object.__setattr__(self, "token_flags", _checked_flags(specials, self.token_flags))
         _check_ids(self.token_ids, specials, are_apart=are_apart)
         _check_token_bytes(self.token_ids, self.token_bytes)
@@ -281,6 +286,8 @@ class TokenizerModel:
             special_tokens=special_tokens,
             nonspecial_tokens=self.nonspecial_tokens & special_tokens.keys(),
             token_flags={t: f for t, f in self.token_flags.items() if t in special_tokens},
+            bos_token=self.bos_token if self.bos_token in special_tokens else None,
+            eos_token=self.eos_token if self.eos_token in special_tokens else None,
         )
 
     @cached_property
@@ -355,21 +362,40 @@ class TokenizerModel:
     def bos_id(self) -> int | None:
         """The id of the special token that begins a text, None if there is no such token.
 
-        It is the only one of `prepend`, or else the only special token with a usual name.
+        It is `bos_token`, the only one of `prepend`, or else the only special token with a usual
+        name.
         """
-        return self._find_boundary(self.prepend, find_text_start)
+        return self._find_boundary(self.bos_token, self.prepend, find_text_start)
 
     @property
     def eos_id(self) -> int | None:
         """The id of the special token that ends a text, None if there is no such token.
 
-        It is the only one of `append`, or else the only special token with a usual name.
+        It is `eos_token`, the only one of `append`, or else the only special token with a usual
+        name.
         """
-        return self._find_boundary(self.append, find_text_end)
+        return self._find_boundary(self.eos_token, self.append, find_text_end)
+
+    @property
+    def document_boundaries(self) -> tuple[int | None, int | None]:
+        """The ids of the special tokens to put before and after a document; None for no token.
+
+        They are those of the template, or with a usual name. `bos_token` and `eos_token` count only
+        without these, because they may be those of a chat, or one token for both.
+        """
+        start = self._find_boundary(None, self.prepend, find_text_start)
+        end = self._find_boundary(None, self.append, find_text_end)
+        end = self.eos_id if end is None else end
+        return (self.bos_id if start is None and self.bos_id != end else start), end
 
     def _find_boundary(
-        self, around: tuple[int, ...], find: Callable[[Collection[str]], str | None]
+        self,
+        stated: str | None,
+        around: tuple[int, ...],
+        find: Callable[[Collection[str]], str | None],
     ) -> int | None:
+        if stated is not None:
+            return self.special_tokens[stated]
         if len(around) == 1:
             return around[0]
         name = find(self.special_tokens.keys() - self.nonspecial_tokens)
@@ -640,6 +666,14 @@ def _check_nonspecial(specials: Mapping[str, int], nonspecial_tokens: frozenset[
         raise InvalidTokenizerError(
             f"nonspecial_tokens: expected some of the special tokens, found {unknown[0]!r}"
         )
+
+
+def _check_boundaries(specials: Mapping[str, int], *tokens: str | None) -> None:
+    for token in tokens:
+        if token is not None and token not in specials:
+            raise InvalidTokenizerError(
+                f"bos_token and eos_token: expected special tokens, found {token!r}"
+            )
 
 
 def _check_ids(

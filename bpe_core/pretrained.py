@@ -11,6 +11,7 @@ from bpe_core.errors import FormatError
 from bpe_core.formats.detection import names_of_tokenizer
 from bpe_core.formats.ranks_config import CONFIG
 from bpe_core.formats.reading import merges_name
+from bpe_core.hub_errors import hub_error
 
 __all__ = ["choose_files", "companions", "download_tokenizer"]
 
@@ -30,6 +31,7 @@ def download_tokenizer(name: str, revision: str | None = None) -> str:
 
     Raises:
         FormatError: The repository has no tokenizer.
+        HubError: The repository is missing, not permitted or unreachable.
         ImportError: The library of the Hub is not installed.
         ValueError: The name is not that of a repository.
     """
@@ -48,10 +50,13 @@ def download_tokenizer(name: str, revision: str | None = None) -> str:
             f"from_pretrained needs the library huggingface_hub ({error}): "
             "pip install huggingface_hub"
         ) from None
-    if constants.is_offline_mode():
-        root = snapshot_download(repository, revision=revision, allow_patterns=[])
-        return str(Path(root, path))
-    info = HfApi().model_info(repository, revision=revision)
+    try:
+        if constants.is_offline_mode():
+            root = snapshot_download(repository, revision=revision, allow_patterns=[])
+            return str(Path(root, path))
+        info = HfApi().model_info(repository, revision=revision)
+    except Exception as error:  # the library raises those of its HTTP client, too
+        raise hub_error(error, repository, revision, path) from None
     present = [file.rfilename for file in info.siblings or ()]
     wanted = choose_files(present, path)
     if not wanted:
@@ -60,9 +65,12 @@ def download_tokenizer(name: str, revision: str | None = None) -> str:
             f"{name}: expected tokenizer.json, tekken.json, ranks, a .model, or vocab.json and "
             f"merges.txt, found {shown}; name a folder or file of it: {repository}/PATH"
         )
-    root = snapshot_download(
-        repository, revision=revision, allow_patterns=[glob.escape(file) for file in wanted]
-    )
+    try:
+        root = snapshot_download(
+            repository, revision=revision, allow_patterns=[glob.escape(file) for file in wanted]
+        )
+    except Exception as error:
+        raise hub_error(error, repository, revision, path) from None
     return str(Path(root, path))
 
 

@@ -6,8 +6,8 @@ differ, this module defines the correct result. Read it from top to bottom:
 1. documents: `split_documents`
 2. pre-tokens: `split_special`, `split_pretokens`, `count_pretokens`
 3. learning merges: `learn_merges` from bytes, `learn_symbol_merges` from any symbols, and the
-   complete training: `build_vocab`, `train`; learning on across words: `superword_runs`,
-   `count_superwords`, `learn_superwords`
+   complete training: `build_vocab`, `train`; for equal compression of several groups of text,
+   `learn_parity_merges`; to go on across words, `count_superwords`, `learn_superwords`
 4. ids: `encode`, `encode_with_ranks`, `decode`
 5. merged characters, as in SentencePiece's BPE: `train_characters`, `merges_of_tokens`,
    `encode_characters`
@@ -53,6 +53,7 @@ __all__ = [
     "encode_with_ranks",
     "is_blank",
     "learn_merges",
+    "learn_parity_merges",
     "learn_superwords",
     "learn_symbol_merges",
     "merge_pair",
@@ -461,6 +462,122 @@ def learn_superwords(
     )
     pairs = [(learned.symbols[left], learned.symbols[right]) for left, right, _ in learned.merges]
     return LearnedMerges(pairs, learned.counts, learned.stop_reason)
+
+
+def learn_parity_merges(
+    words: Iterable[tuple[bytes, Sequence[int]]],
+    num_tokens: int,
+    *,
+    ratios: Sequence[float] = (),
+    development: Iterable[tuple[bytes, Sequence[int]]] = (),
+    global_merges: int = 0,
+    window_size: int = 0,
+    alpha: float = 2.0,
+    tie_break: Literal["lexicographic", "first_id", "huggingface"] = "lexicographic",
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    forbidden_tokens: Collection[bytes] = (),
+) -> LearnedMerges:
+    """Learn merges that compress several groups of text, such as languages, equally well.
+
+    Each step chooses the group that is compressed least and merges the most frequent pair of this
+    group, in the words of all groups. The compression of a group is its number of bytes divided by
+    its number of tokens. A group without a pair to merge is not chosen again.
+
+    Args:
+        words: Pre-tokens with their counts, one for each group.
+        num_tokens: The number of tokens, including the 256 bytes, at which to stop.
+        ratios: By group, the intended compression, of which only the proportions matter: the
+            compression of a group is divided by its ratio.
+        development: Without ratios: parallel text, the same in each group, with counts as `words`.
+            The group with the most tokens in its text is compressed least. Nothing is learned from
+            this text.
+        global_merges: The first merges are those of the most frequent pairs of all groups together.
+        window_size: If not 0, a group is passed over while more than `alpha / groups` of the last
+            `window_size` choices were this group. If all are passed over, the last one is chosen.
+        alpha: See `window_size`.
+        tie_break: The choice among equally frequent pairs, as in `learn_merges`, except that
+            `huggingface` is the greatest pair of texts, written with `printable_stand_ins`.
+        min_frequency: Of a pair, in the chosen group.
+
+    The other arguments are those of `learn_merges`. The counts of the result are sums of all
+    groups.
+
+    Example:
+        >>> learn_parity_merges([(b"aab", (9, 0)), (b"cde", (0, 1))], 258, ratios=(1, 1)).merges
+        [(b'a', b'b'), (b'd', b'e')]
+
+    Source: N. Foroutan et al., Parity-Aware Byte-Pair Encoding: Improving Cross-lingual Fairness in
+    Tokenization, arXiv 2508.04796, 2025.
+    """
+    learned_from = [([*word], tuple(counts)) for word, counts in words]
+    measured_by = learned_from if ratios else [([*word], tuple(n)) for word, n in development]
+    num_groups = max((len(counts) for _, counts in learned_from), default=0)
+    symbols = [bytes([byte]) for byte in range(256)]
+    learned = LearnedMerges([], [], "vocab_size_reached")
+    stand_ins = printable_stand_ins()
+
+    def order(pair: tuple[int, int]) -> Any:
+        if tie_break == "huggingface":
+            return ["".join(stand_ins[byte] for byte in symbols[side]) for side in pair]
+        return _pair_order(tie_break, symbols)(pair)
+
+    def allowed(pair: tuple[int, int]) -> bool:
+        made = symbols[pair[0]] + symbols[pair[1]]
+        short = max_token_bytes is None or len(made) <= max_token_bytes
+        return short and made not in forbidden_tokens
+
+    def count(group: int | None) -> dict[tuple[int, int], int]:
+        counted = [(word, sum(n) if group is None else n[group]) for word, n in learned_from]
+        return {pair: n for pair, n in count_pairs(counted).items() if n and allowed(pair)}
+
+    def find_best(group: int | None) -> tuple[int, int] | None:
+        pairs = count(group)
+        most = max(pairs.values(), default=0)
+        if most < max(min_frequency, 1):
+            return None
+        return max((pair for pair, n in pairs.items() if n == most), key=order)
+
+    def measure(group: int) -> int:
+        return sum(len(word) * counts[group] for word, counts in measured_by)
+
+    lengths = [measure(group) for group in range(num_groups)]
+    left = [group for group in range(num_groups) if lengths[group] or not ratios]
+    recent: list[int] = []
+
+    def by_compression(group: int) -> float:
+        return lengths[group] / measure(group) / ratios[group] if ratios else -measure(group)
+
+    def choose_group() -> int:
+        group = left[0]
+        for group in sorted(left, key=by_compression):
+            if not window_size or recent.count(group) / window_size <= alpha / num_groups:
+                break
+        recent.append(group)
+        del recent[:-window_size]
+        return group
+
+    while len(symbols) < num_tokens:
+        best = None
+        if len(learned.merges) < global_merges:
+            best = find_best(None)
+        else:
+            while left and best is None:
+                group = choose_group()
+                best = find_best(group)
+                if best is None:
+                    left.remove(group)
+        if best is None:
+            reason: StopReason = "below_min_frequency" if count(None) else "no_pairs_left"
+            return learned._replace(stop_reason=reason)
+        symbols.append(symbols[best[0]] + symbols[best[1]])
+        learned.merges.append((symbols[best[0]], symbols[best[1]]))
+        learned.counts.append(count(None)[best])
+        for word, _ in learned_from:
+            merge_pair(word, best, len(symbols) - 1)
+        for word, _ in measured_by if not ratios else ():
+            merge_pair(word, best, len(symbols) - 1)
+    return learned
 
 
 def is_blank(token: bytes) -> bool:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, islice, pairwise
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ from bpe_core.wrong_calls import attribute_error, check_one_text, wrong_text
 __all__ = ["AllowedSpecial", "BPETokenizer"]
 
 AllowedSpecial: TypeAlias = 'Literal["all", "none", "none_raise"] | set[str] | frozenset[str]'
+# Endings of file names, which are not names of directories.
+_FILES: Final = (".json", ".arrow", ".model", ".tiktoken")
 _Ids: TypeAlias = "NDArray[np.uint16] | NDArray[np.uint32]"
 
 
@@ -232,7 +234,7 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
             ImportError: `huggingface_hub` is not installed.
             FormatError: the repository has no tokenizer, or one that this class does not support.
             ValueError: the name is not that of a repository.
-            OSError: the errors of `huggingface_hub`, if it cannot be downloaded.
+            HubError: the repository is missing, not permitted or unreachable.
 
         Example:
             tokenizer = BPETokenizer.from_pretrained("Qwen/Qwen3-0.6B")
@@ -244,7 +246,16 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
 
         Returns:
             Each format that cannot, with the reason.
+
+        Raises:
+            ValueError: The directory has the name of a file.
         """
+        name = os.fspath(directory)
+        if name.endswith(_FILES):
+            raise ValueError(
+                f"save writes a directory with all formats, found {name!r}; give the name of a "
+                "directory, which will contain tokenizer.json and others"
+            )
         return formats.save_tokenizer(self.model, directory)
 
     def __eq__(self, other: object) -> bool:

@@ -29,7 +29,9 @@ from bpe_core.counting import (
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 from bpe_core.extending import add_special_tokens, make_learner
+from bpe_core.mixtures import to_occurrences, to_units
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
+from bpe_core.parity import ParityRules, make_parity_learner
 from bpe_core.patterns import pattern_with_rules
 from bpe_core.pretoken_encoding import check_counted_as_encoded
 from bpe_core.special_tokens import check_special_tokens
@@ -66,8 +68,8 @@ class TrainingResult:
 
     Attributes:
         model: The tokenizer as data.
-        merge_counts: How often each merge's pair occurred when it was merged; 0 if unknown, for the
-            merges of an extended tokenizer.
+        merge_counts: How often each merge's pair occurred when it was merged, rounded for the
+            counts of a mixture; 0 if unknown, for the merges of an extended tokenizer.
         stop_reason: "vocab_size_reached", "below_min_frequency" or "no_pairs_left".
     """
 
@@ -276,6 +278,7 @@ def train_from_counts(
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
     max_words: int | None = None,
+    parity: ParityRules | None = None,
     progress: Progress = False,
 ) -> TrainingResult: ...
 
@@ -293,6 +296,7 @@ def train_from_counts(
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
     max_words: int | None = None,
+    parity: ParityRules | None = None,
     progress: Progress = False,
 ) -> list[TrainingResult]: ...
 
@@ -309,6 +313,7 @@ def train_from_counts(
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
     max_words: int | None = None,
+    parity: ParityRules | None = None,
     progress: Progress = False,
 ) -> TrainingResult | list[TrainingResult]:
     """Learn merges from counted pre-tokens.
@@ -333,6 +338,9 @@ def train_from_counts(
             and new tokens get ids after its largest. `vocab_size` includes its ids.
         max_words: With `base`, skip merges that would join more of its tokens, which are words if
             the counts are those of `count_superwords`; see `train_superwords`.
+        parity: Rules to compress all groups of the counts equally. Then min_frequency is that of a
+            pair in one group, and of equally frequent pairs, "huggingface" merges the one that
+            Hugging Face's ParityBpeTrainer merges.
 
     Raises:
         TrainingError: The vocabulary is too small for the bytes and special tokens, the counts were
@@ -362,6 +370,7 @@ def train_from_counts(
         forbid_whitespace_tokens,
         base,
         max_words,
+        parity,
     )
     if options.base is None:
         start = _make_start(specials, counts.metadata)
@@ -400,6 +409,7 @@ class _Options:
     forbid_whitespace_tokens: bool
     base: TokenizerModel | None
     max_words: int | None
+    parity: ParityRules | None
 
     @classmethod
     def check(
@@ -411,6 +421,7 @@ class _Options:
         forbid_whitespace_tokens: bool,
         base: BPETokenizer | None = None,
         max_words: int | None = None,
+        parity: ParityRules | None = None,
     ) -> _Options:
         if tie_break not in get_args(TieBreak):
             raise TrainingError(
@@ -433,15 +444,26 @@ class _Options:
             forbid_whitespace_tokens=forbid_whitespace_tokens,
             base=None if base is None else _get_model(base),
             max_words=max_words,
+            parity=_check_parity(parity, base),
         )
 
     def learner(self, counts: PretokenCounts) -> MergeLearner:
+        if self.parity is not None:
+            return make_parity_learner(
+                self.parity,
+                counts,
+                tie_break=self.tie_break,
+                min_frequency=self.min_frequency,
+                max_token_bytes=self.max_token_bytes or 0,
+                forbidden_tokens=self.forbidden_tokens,
+                forbid_whitespace_tokens=self.forbid_whitespace_tokens,
+            )
         if self.base is not None:
             return make_learner(
                 self.base,
                 counts,
                 tie_break=self.tie_break,
-                min_frequency=self.min_frequency,
+                min_frequency=to_units(self.min_frequency, counts.unit),
                 max_token_bytes=self.max_token_bytes or 0,
                 forbidden_tokens=self.forbidden_tokens,
                 forbid_whitespace_tokens=self.forbid_whitespace_tokens,
@@ -450,7 +472,7 @@ class _Options:
         return MergeLearner(
             *counts.columns(),
             self.tie_break,
-            self.min_frequency,
+            to_units(self.min_frequency, counts.unit),
             self.max_token_bytes or 0,
             self.forbidden_tokens,
             forbid_whitespace_tokens=self.forbid_whitespace_tokens,
@@ -467,6 +489,7 @@ class _Options:
             "forbid_whitespace_tokens": self.forbid_whitespace_tokens,
             "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
             **superwords,
+            **({"parity": self.parity.to_json()} if self.parity is not None else {}),
         }
 
 
@@ -475,6 +498,16 @@ def _get_model(base: BPETokenizer) -> TokenizerModel:
     if not isinstance(model, TokenizerModel):
         raise TrainingError(f"base: expected a BPETokenizer, found {type(base).__name__}")
     return model
+
+
+def _check_parity(parity: ParityRules | None, base: BPETokenizer | None) -> ParityRules | None:
+    if parity is not None and not isinstance(parity, ParityRules):
+        raise TrainingError(f"parity: expected ParityRules, found {type(parity).__name__}")
+    if parity is not None and base is not None:
+        raise TrainingError(
+            "parity: expected no base, found both; parity-aware training starts from bytes"
+        )
+    return parity
 
 
 def _to_json(token: bytes) -> str | dict[str, str]:
@@ -607,7 +640,9 @@ def _make_result(
     new_ids = np.arange(num_tokens - len(start.token_ids), dtype=np.int64) + start.max_id + 1
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
-    merge_counts = np.concatenate([_get_merge_counts(start), new_counts])
+    merge_counts = np.concatenate(
+        [_get_merge_counts(start), to_occurrences(new_counts, counts.unit)]
+    )
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = replace(
         start,

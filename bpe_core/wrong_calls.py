@@ -28,6 +28,8 @@ _OURS: Final = {
     "decode_single_token_bytes": "id_to_bytes",
     "from_file": "load",
     "save_pretrained": "save",
+    "to_file": "save",
+    "count": "count_tokens",
 }
 
 

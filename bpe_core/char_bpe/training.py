@@ -15,6 +15,7 @@ from bpe_core._native import MergeLearner, OrderedPretokens
 from bpe_core.char_bpe.settings import WORD_END, Settings
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
+from bpe_core.mixtures import to_occurrences, to_units
 
 __all__ = [
     "CountedWords",
@@ -86,11 +87,13 @@ class CountedWords:
         text: The concatenated words in UTF-8.
         offsets: int64[n + 1] of words in the text.
         counts: int64[n].
+        unit: Count of one occurrence, above 1 for the counts of a mixture.
     """
 
     text: bytes
     offsets: NDArray[np.int64]
     counts: NDArray[np.int64]
+    unit: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +143,7 @@ def learn(
         [symbol.encode() for symbol in symbols],
         *alphabet.sequences(),
         options.tie_break,
-        options.min_frequency,
+        to_units(options.min_frequency, words.unit),
         options.max_token_bytes or 0,
         [token.encode() for token in (*reserved, *options.forbidden_tokens)],
     )
@@ -164,8 +167,9 @@ def learn(
             )
         tokens += (learner.symbol(i).decode() for i in range(len(tokens), learner.num_symbols))
         done = len(learned.merges)
-        left, right, result, merged = (column[done:].tolist() for column in learner.merges())
-        for a, b, c, count in zip(left, right, result, merged, strict=True):
+        left, right, result, counts = learner.merges()
+        columns = (left, right, result, to_occurrences(counts, words.unit))
+        for a, b, c, count in zip(*(column[done:].tolist() for column in columns), strict=True):
             learned.merges.append((tokens[a], tokens[b]))
             learned.merge_counts.append(count)
             vocab.setdefault(tokens[c], first + c)
@@ -367,5 +371,8 @@ def words_of_counts(counts: PretokenCounts) -> CountedWords:
     is_word = pc.invert(pc.match_substring_regex(texts, _BEGINS_WITH_WHITE_SPACE))
     keys, offsets, numbers = PretokenCounts(table.filter(is_word)).columns()
     return CountedWords(
-        text=keys[offsets[0] : offsets[-1]].tobytes(), offsets=offsets - offsets[0], counts=numbers
+        text=keys[offsets[0] : offsets[-1]].tobytes(),
+        offsets=offsets - offsets[0],
+        counts=numbers,
+        unit=counts.unit,
     )

@@ -27,7 +27,7 @@ from bpe_core.formats.files import (
     read_bytes,
     write_file,
 )
-from bpe_core.model import SPACE_RULES, TokenizerModel
+from bpe_core.model import TokenizerModel
 
 Item = TypeVar("Item", int, str)
 
@@ -43,7 +43,7 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("count", pa.int64()),
 ]
 _SCHEMA = pa.schema(_FIELDS)
-_TEXTS = ("tie_break", "stop_reason", "counts_fingerprint", "normalizer")
+_TEXTS = ("tie_break", "stop_reason", "counts_fingerprint", "normalizer", "bos_token", "eos_token")
 
 
 def write_arrow(model: TokenizerModel, location: Location) -> None:
@@ -192,7 +192,10 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         token_flags=_token_flags(metadata, location),
         unknown_id=_unknown_id(metadata, location),
         characters=_characters(metadata, location),
-        **{name: metadata.get(name) == "true" for name in SPACE_RULES},
+        bos_token=metadata.get("bos_token"),
+        eos_token=metadata.get("eos_token"),
+        prefix_space=metadata.get("prefix_space") == "true",
+        drop_white_space=metadata.get("drop_white_space") == "true",
     )
 
 

@@ -109,7 +109,7 @@ def names_of_tokenizer(names: Collection[str]) -> list[str]:
     """
     for format_ in _PREFERRED:
         if set(_NAMED[format_]).issubset(names):
-            return list(_NAMED[format_])
+            return [*_NAMED[format_], *({CONFIG} & {*names})]
     beside = {"vocab.json", "merges.txt", CONFIG}
     return sorted(
         name

@@ -151,8 +151,8 @@ def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, 
 def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
     """Return the contents of tokenizer_config.json, where `transformers` finds bos and eos.
 
-    They are the tokens that are put before and after a text. If none is put after it,
-    `<|endoftext|>` is the eos if there is such a special token.
+    They are those that the model states, or the tokens that are put before and after a text. If
+    none is put after it, `<|endoftext|>` is the eos if there is such a special token.
     """
     texts = {i: text for text, i in model.special_tokens.items()}
     config: dict[str, object] = {
@@ -165,6 +165,8 @@ def tokenizer_config_bytes(model: TokenizerModel) -> bytes:
         config["eos_token"] = eos
     elif not model.append and _END_OF_TEXT in model.special_tokens:
         config["eos_token"] = _END_OF_TEXT
+    stated = {"bos_token": model.bos_token, "eos_token": model.eos_token}
+    config |= {key: text for key, text in stated.items() if text is not None}
     return dump_json(config, indent=2)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from bpe_core.formats.arrow import read_arrow
+from bpe_core.formats.boundaries import with_boundaries
 from bpe_core.formats.detection import (
     FormatName,
     TokenizerFile,
     find_tokenizer,
     names_of_tokenizer,
 )
-from bpe_core.formats.files import Location, join, malformed, names_in
+from bpe_core.formats.files import Location, join, malformed, names_in, read_bytes
 from bpe_core.formats.gpt2 import read_vocab_merges
 from bpe_core.formats.huggingface import read_huggingface
 from bpe_core.formats.minbpe import read_minbpe
@@ -29,6 +31,9 @@ from bpe_core.special_tokens import check_special_tokens
 __all__ = ["enter_output", "load_any", "merges_name", "read_ranks", "read_tokenizer"]
 
 _OF_A_BUILD = "tokenizer"  # the directory of the tokenizer in an output
+_SIZES = "sizes"  # in that directory, the directory of smaller tokenizers of the same training
+# Formats that do not state these tokens themselves, or whose libraries read them from beside.
+_WITH_CONFIG = frozenset({"huggingface", "sentencepiece", "gpt2", "tiktoken"})
 _CHARACTERS = "char_bpe.json"  # the file of a character tokenizer
 
 
@@ -56,6 +61,8 @@ def load_any(source: Location) -> TokenizerModel:
 def enter_output(source: Location) -> Location:
     """Return the directory of the tokenizer in the output of a build; other locations unchanged.
 
+    Of tokenizers of several sizes it is the one that encoded, or the largest.
+
     Raises:
         OSError: A directory cannot be listed.
     """
@@ -63,7 +70,29 @@ def enter_output(source: Location) -> Location:
     if _OF_A_BUILD not in names or names_of_tokenizer(names) or _CHARACTERS in names:
         return source
     inner = join(source, _OF_A_BUILD)
-    return source if names_in(inner) is None else inner
+    inside = names_in(inner)
+    if inside is None:
+        return source
+    return _find_encoder(source, inner) if _SIZES in inside else inner
+
+
+def _find_encoder(output: Location, largest: Location) -> Location:
+    """Return the directory of the size whose fingerprint the manifest of the tokens contains."""
+    manifest = _read_object(join(output, "tokens/manifest.json"))
+    sizes = _read_object(join(largest, "manifest.json")).get("sizes")
+    for size in sizes if isinstance(sizes, list) else ():
+        if isinstance(size, dict) and size.get("fingerprint") == manifest.get("tokenizer"):
+            return join(largest, f"{_SIZES}/{size.get('vocab_size_asked_for')}")
+    return largest
+
+
+def _read_object(location: Location) -> dict[str, object]:
+    """Return the JSON object in a file; an empty one if there is none."""
+    try:
+        value = json.loads(read_bytes(location))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def read_tokenizer(
@@ -101,7 +130,8 @@ def read_tokenizer(
         ),
         "tiktoken": lambda: _read_ranks_and_config(location, pattern, special_tokens),
     }
-    return readers[file.format]()
+    model = readers[file.format]()
+    return with_boundaries(model, location) if file.format in _WITH_CONFIG else model
 
 
 def read_ranks(

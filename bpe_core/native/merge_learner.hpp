@@ -73,10 +73,9 @@ class MergeLearner {
   size_t memory_bytes() const;     // allocated now
 
   class Engine;
-
- private:
   explicit MergeLearner(std::unique_ptr<Engine> engine);
 
+ private:
   std::unique_ptr<Engine> engine_;
 };
 

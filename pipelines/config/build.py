@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,7 @@ from pipelines.config.values import (
     UINT16_IDS,
     Fraction,
     MemorySize,
+    Number,
     Options,
     Section,
     Shards,
@@ -38,7 +39,9 @@ from pipelines.config.values import (
     size_key,
 )
 from pipelines.config.yaml_document import Problem, YamlDocument, describe_value, raise_problems
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, shortened
+
+_SIZES_SHOWN: Final = 12
 
 
 class CountsConfig(Section):
@@ -81,6 +84,11 @@ class EncodeConfig(Section):
         description="Action for special tokens found in the text of a document: replace them with "
         "their ids (split), encode them as ordinary text (text), reject the document (reject), or "
         "stop with an error (error). Counting always splits text at them.",
+    )
+    vocab_size: Number | None = Field(
+        default=None,
+        description="Size of the tokenizer to encode with, one of the list tokenizer.vocab_size; "
+        "null: the largest.",
     )
     id_type: Literal["auto", "uint16", "uint32"] = Field(
         default="auto",
@@ -179,7 +187,11 @@ class BuildConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        problems = [*self._source_name_problems(), *self._special_token_problems()]
+        problems = [
+            *self._source_name_problems(),
+            *self._special_token_problems(),
+            *self._vocab_size_problems(),
+        ]
         if protocol_of(self.output) == "hf":
             problems.append(
                 Problem(
@@ -191,11 +203,11 @@ class BuildConfig(Section):
                 )
             )
         trained = self.tokenizer.path is None
-        if trained and self.encode.id_type == "uint16" and self.tokenizer.vocab_size > UINT16_IDS:
+        if trained and self.encode.id_type == "uint16" and self.encoded_vocab_size > UINT16_IDS:
             problems.append(
                 Problem(
                     ("encode", "id_type"),
-                    expected=f"uint32 or auto: ids up to {self.tokenizer.vocab_size - 1} do not "
+                    expected=f"uint32 or auto: ids up to {self.encoded_vocab_size - 1} do not "
                     "fit uint16",
                     found="'uint16'",
                     hint=f"Change id_type, or tokenizer.vocab_size to at most {UINT16_IDS}.",
@@ -204,6 +216,30 @@ class BuildConfig(Section):
         if problems:
             raise refusal(*problems)
         return self
+
+    @property
+    def encoded_vocab_size(self) -> int:
+        """Return the size of the trained tokenizer that encodes."""
+        return self.encode.vocab_size or self.tokenizer.largest_vocab_size
+
+    def _vocab_size_problems(self) -> Iterator[Problem]:
+        size = self.encode.vocab_size
+        if size is None:
+            return
+        if self.tokenizer.path is not None:
+            yield Problem(
+                ("encode", "vocab_size"),
+                expected="null with tokenizer.path, a finished tokenizer of one size",
+                found=str(size),
+            )
+        elif size not in self.tokenizer.vocab_sizes:
+            yield Problem(
+                ("encode", "vocab_size"),
+                expected="one of the sizes in tokenizer.vocab_size, "
+                f"{shortened(list(map(str, self.tokenizer.vocab_sizes)), _SIZES_SHOWN)}, or null",
+                found=str(size),
+                hint="Add it to tokenizer.vocab_size.",
+            )
 
     def _source_name_problems(self) -> Iterator[Problem]:
         if len(self.input) == 1:

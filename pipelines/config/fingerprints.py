@@ -63,8 +63,11 @@ def tokens_configuration(config: BuildConfig, tokenizer_fingerprint: str) -> dic
     return {
         "input": _sources(config, leave_out=_NO_INFLUENCE_ON_TOKENS),
         "tokenizer": tokenizer_fingerprint,
-        # The limit on rejects determines whether a build fails, but never what it writes.
-        "encode": config.encode.model_dump(mode="json", exclude={"max_reject_fraction"}),
+        # The limit on rejects determines whether a build fails, but never what it writes. The
+        # tokenizer's fingerprint is that of the chosen size.
+        "encode": config.encode.model_dump(
+            mode="json", exclude={"max_reject_fraction", "vocab_size"}
+        ),
     }
 
 

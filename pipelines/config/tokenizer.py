@@ -13,7 +13,6 @@ from pipelines.config.values import (
     BYTE_KEYS,
     BYTE_TOKENS,
     CHARACTER_KEYS,
-    LARGEST_VOCABULARY,
     METASPACE_KEYS,
     PATTERN_NAMES,
     WORD_KEYS,
@@ -22,6 +21,7 @@ from pipelines.config.values import (
     Size,
     Text,
     TieBreak,
+    VocabularySizes,
     check_no_white_space,
     check_pattern,
     check_special_tokens,
@@ -128,10 +128,11 @@ class TokenizerConfig(Section):
         description="With unit: character, the number of characters that get tokens, most "
         "frequent first; null: all.",
     )
-    vocab_size: Annotated[Number, Field(le=LARGEST_VOCABULARY)] = Field(
+    vocab_size: VocabularySizes = Field(
         default=32000,
         description="Number of ids: special tokens, 256 bytes (or the unknown token, the "
-        "end-of-word marker and the alphabet), and merges.",
+        "end-of-word marker and the alphabet), and merges. A list: one training writes a tokenizer "
+        "of each size, the largest to `tokenizer/`, the others to `tokenizer/sizes/SIZE/`.",
     )
     tie_break: Annotated[
         TieBreak,
@@ -173,6 +174,20 @@ class TokenizerConfig(Section):
         return self
 
     @property
+    def vocab_sizes(self) -> tuple[int, ...]:
+        """Return the sizes of the tokenizers to train, ascending."""
+        return self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size,)
+
+    @property
+    def largest_vocab_size(self) -> int:
+        """Return the size of the largest tokenizer to train."""
+        return self.vocab_sizes[-1]
+
+    def with_vocab_size(self, size: int) -> Self:
+        """Return the configuration for one tokenizer of a size."""
+        return self.model_copy(update={"vocab_size": size})
+
+    @property
     def effective_pattern(self) -> str:
         """Return the pattern for counting: `pattern` with its rules, or whitespace words."""
         from bpe_core.patterns import WHITESPACE_WORDS, pattern_with_rules  # slow to import
@@ -205,11 +220,11 @@ class TokenizerConfig(Section):
             smallest = specials + len(others) + 1
             what = f"{specials} special tokens, {len(others)} for unknown characters and "
             what += "word ends, and an alphabet"
-        if self.vocab_size < smallest:
+        if self.vocab_sizes[0] < smallest:
             yield Problem(
                 ("vocab_size",),
                 expected=f"at least {smallest}: {what}",
-                found=str(self.vocab_size),
+                found=str(self.vocab_sizes[0]),
             )
 
     def _unit_problems(self) -> Iterator[Problem]:

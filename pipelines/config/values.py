@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 from bpe_core.errors import InvalidPatternError
 from bpe_core.short_repr import format_fields
@@ -83,6 +85,37 @@ def parse_fraction(value: object) -> object:
     if len(value) > _LONGEST_SHARE or not re.fullmatch(_PERCENT, value, re.ASCII):
         raise refusal(Problem((), expected="a number such as 0.001, or a share such as 0.1%"))
     return float(Decimal(value.rstrip("% ")) / 100)
+
+
+def parse_vocabulary_sizes(value: object) -> int | tuple[int, ...]:
+    """Return a size of the vocabulary, or several, ascending, if they are given as a list.
+
+    >>> parse_vocabulary_sizes("32k"), parse_vocabulary_sizes(["16k", "8k"])
+    (32000, (8000, 16000))
+    """
+    if not isinstance(value, list | tuple):
+        return _parse_vocabulary_size(value)
+    if not value:
+        raise refusal(Problem((), expected="a size or a list of at least one"))
+    sizes = []
+    for index, size in enumerate(value):
+        try:
+            sizes.append(_parse_vocabulary_size(size))
+        except PydanticCustomError as error:
+            problems = (error.context or {})["problems"]
+            found = describe_value(size)
+            raise refusal(
+                *(replace(problem, path=(index,), found=found) for problem in problems)
+            ) from None
+    return tuple(sorted(set(sizes))) if len(set(sizes)) > 1 else sizes[0]
+
+
+def _parse_vocabulary_size(value: object) -> int:
+    size = parse_number(value)
+    if not 1 <= size <= LARGEST_VOCABULARY:
+        limit = "at least 1" if size < 1 else f"at most {LARGEST_VOCABULARY}"
+        raise refusal(Problem((), expected=limit))
+    return size
 
 
 def _parse(kind: Quantity, value: object) -> int:
@@ -312,6 +345,18 @@ _Number = BeforeValidator(
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Bytes]
 MemorySize = Annotated[int, Field(ge=SMALLEST_MEMORY, le=LARGEST_SIZE), _Bytes]
 Number = Annotated[int, Field(ge=1, le=LARGEST_SIZE), _Number]
+_VocabularySize = (
+    Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
+    | Annotated[str, Field(pattern=NUMBER.pattern)]
+)
+VocabularySizes = Annotated[
+    int | tuple[int, ...],
+    BeforeValidator(
+        parse_vocabulary_sizes,
+        json_schema_input_type=_VocabularySize
+        | Annotated[list[_VocabularySize], Field(min_length=1)],
+    ),
+]
 Shards = Annotated[int, Field(ge=1, le=65536)]
 Patterns = Annotated[tuple[Text, ...], Strict(False)]
 _Share = Annotated[float, Field(ge=0.0, le=1.0)]

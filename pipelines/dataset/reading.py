@@ -23,7 +23,12 @@ from pipelines.config.fingerprints import fingerprint
 from pipelines.config.values import column_name
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.entries import Split, TokenFileEntry
-from pipelines.manifest.models import FORMAT_VERSION, FirstTokensManifest, TokensManifest
+from pipelines.manifest.models import (
+    FORMAT_VERSION,
+    FirstTokensManifest,
+    TokenizerManifest,
+    TokensManifest,
+)
 from pipelines.manifest.names import BASE, MANIFEST
 from pipelines.manifest.records import first_problem
 from pipelines.manifest.run_record import RunRecord
@@ -295,10 +300,12 @@ class TokenDataset:
         Raises:
             ConfigError: the tokenizer is missing, or is not the one that encoded the dataset.
         """
-        directory = self.output / "tokenizer"
-        if tokenizer is not None:
+        fingerprint = self.configuration["tokenizer"]
+        if tokenizer is None:
+            directory = find_encoder(self.output, fingerprint)
+        else:
             directory = Directory(url=tokenizer, storage_options=self.output.storage_options)
-        return _load_model(directory, self.configuration["tokenizer"])
+        return _load_model(directory, fingerprint)
 
     def find_model(self, tokenizer: str | None = None) -> Model:
         """Return the tokenizer, from where the build found it if the output has none.
@@ -509,13 +516,29 @@ def find_model(output: Directory, fingerprint: str, tokenizer: str | None) -> Mo
     Raises:
         ConfigError: the tokenizer is missing, or is not the one that encoded the dataset.
     """
-    directory = output / "tokenizer"
+    directory = find_encoder(output, fingerprint)
     if tokenizer is None and not directory.sizes():
         record = RunRecord.load(output / "tokens")
         tokenizer = None if record is None else record.tokenizer
     if tokenizer is not None:
         directory = Directory(url=tokenizer, storage_options=output.storage_options)
     return _load_model(directory, fingerprint)
+
+
+def find_encoder(output: Directory, fingerprint: str) -> Directory:
+    """Return the directory of a tokenizer in an output: the largest, or the size of a fingerprint.
+
+    Args:
+        output: directory of the build.
+        fingerprint: fingerprint of the tokenizer that encoded.
+    """
+    directory = output / "tokenizer"
+    with suppress(ValidationError):
+        manifest = TokenizerManifest.model_validate_json(directory.find_bytes(MANIFEST) or b"")
+        for place, trained in manifest.of_all_sizes():
+            if place and trained.fingerprint == fingerprint != manifest.fingerprint:
+                return directory / place
+    return directory
 
 
 def _load_model(directory: Directory, fingerprint: str) -> Model:

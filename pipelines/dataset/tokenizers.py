@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
+from pipelines.manifest.names import SIZES
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
 from pipelines.tokenizers.sources import is_published, missing_tokenizer, read_source
@@ -36,11 +38,12 @@ def find_model(location: str, storage_options: Mapping[str, Any] | None = None) 
     place = Directory(url=location, storage_options=options)
     if is_published(place):
         return read_source(location, storage_options=options, compare=False).model
+    if SIZES in (place / "tokenizer").other_names():
+        with suppress(InputError):  # nothing is encoded yet, or the record is damaged
+            return TokenDataset.open(location, options).find_model()
     for directory in (place, place / "tokenizer"):
-        try:
+        with suppress(FileNotFoundError, NotADirectoryError):
             return load_model(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
     try:
         return TokenDataset.open(location, options).find_model()
     except InputError:

@@ -24,6 +24,7 @@ from pipelines.manifest.entries import (
     TokenFileEntry,
     TokensTotals,
 )
+from pipelines.manifest.names import SIZES
 from pipelines.manifest.records import Corpus, Digest, Number, Record, fits, load_json
 from pipelines.versions import deciding_versions
 
@@ -221,12 +222,9 @@ class CountsManifest(CountsContent, _StageOfSizes):
         return (("counts", shard) for shard in self.shards)
 
 
-class TokenizerContent(Record):
-    """The result of training, without inputs and configuration."""
+class TrainedFiles(Record):
+    """The files of a trained tokenizer, and facts about it."""
 
-    counts: Annotated[
-        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
-    ]
     fingerprint: Annotated[
         str,
         Field(
@@ -248,6 +246,30 @@ class TokenizerContent(Record):
     ]
 
 
+class TokenizerContent(TrainedFiles):
+    """The result of training, without inputs and configuration."""
+
+    counts: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
+    ]
+    sizes: Annotated[
+        list[TrainedFiles],
+        Field(
+            description="Smaller tokenizers of the same training, ascending, in `sizes/SIZE/`; "
+            "present if several sizes are configured."
+        ),
+    ] = []
+
+    def of_all_sizes(self) -> Iterator[tuple[str, TrainedFiles]]:
+        """Yield the tokenizers, each with its directory's path below the stage's, the largest last.
+
+        The path of the largest is empty.
+        """
+        for size in self.sizes:
+            yield f"{SIZES}/{size.vocab_size_asked_for}", size
+        yield "", self
+
+
 class TokenizerManifest(TokenizerContent, _StageOfSizes):
     """`tokenizer/manifest.json`."""
 
@@ -256,8 +278,10 @@ class TokenizerManifest(TokenizerContent, _StageOfSizes):
     stage: Literal["tokenizer"]
 
     def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
-        """Yield the files of the tokenizer."""
-        return (("tokenizer", file) for file in self.files)
+        """Yield the files of the tokenizer and of its smaller sizes."""
+        for place, trained in self.of_all_sizes():
+            for file in trained.files:
+                yield f"tokenizer/{place}".rstrip("/"), file
 
 
 class ImportedFrom(Record):

@@ -16,6 +16,9 @@ CONFIGURATION: Final = "configuration.json"
 # The generation that a dataset begins with; those that follow are add001, add002, ….
 BASE: Final = "base"
 
+# Smaller tokenizers of the same training, in a directory for each size below `tokenizer/`.
+SIZES: Final = "sizes"
+
 TOKEN_FILE: Final = re.compile(r"(train|validation)-(add\d{3,}-)?\d{5,}-of-\d{5,}\.parquet")
 STATISTICS_FILE: Final = re.compile(r"statistics(-add\d{3,})?\.parquet")
 # A cache in `tokens/`, which `beam-bpe explain` writes.

@@ -664,13 +664,16 @@ def _check_present(
     stage: Stage[_M], directory: Directory, manifest: _M, command: str | None = None
 ) -> None:
     """Check that every file of the manifest is in the stage's directory and has its size."""
-    listed = [
-        file
+    listed = {
+        f"{place}/{file.name}".removeprefix(f"{stage.directory}/"): file.bytes
         for place, file in manifest.listed_files()
-        if place == stage.directory and not STATISTICS_FILE.fullmatch(file.name)
-    ]
-    present = directory.sizes() if listed else {}
-    wrong = [file.name for file in listed if present.get(file.name) != file.bytes]
+        if place.split("/")[0] == stage.directory and not STATISTICS_FILE.fullmatch(file.name)
+    }
+    present: dict[str, int] = {}
+    for below in {name.rpartition("/")[0] for name in listed}:
+        sizes = (directory / below if below else directory).sizes()
+        present |= {f"{below}/{name}".lstrip("/"): size for name, size in sizes.items()}
+    wrong = [name for name, size in listed.items() if present.get(name) != size]
     if wrong:
         raise OutputError(
             "The output does not match its manifest.",

@@ -363,7 +363,9 @@ class _Encoded:
 def _train(config: BuildConfig, counts: PretokenCounts) -> Model | None:
     """Train a tokenizer on the samples; None if they are not enough."""
     try:
-        return train_model(config.tokenizer, counts).model
+        return train_model(
+            config.tokenizer.with_vocab_size(config.encoded_vocab_size), counts
+        ).model
     except BpeError:
         return None
 

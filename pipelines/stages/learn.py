@@ -17,6 +17,7 @@ from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
 from pipelines.counting.load import load_counts
 from pipelines.manifest.models import CountsContent, TokenizerContent
+from pipelines.manifest.names import SIZES
 from pipelines.manifest.records import Record
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
@@ -79,11 +80,11 @@ def find_trained(
     content = entry.content
     if entry.configuration != fingerprint(configuration) or content.counts != counted.fingerprint:
         return None
-    present = directory.sizes()
     intact = all(
-        present.get(file.name) == file.bytes
-        and xxhash.xxh3_128_hexdigest(directory.read_bytes(file.name)) == file.xxh3_128
-        for file in content.files
+        (data := directory.find_bytes(f"{place}/{file.name}".lstrip("/"))) is not None
+        and xxhash.xxh3_128_hexdigest(data) == file.xxh3_128
+        for place, trained in content.of_all_sizes()
+        for file in trained.files
     )
     return content if intact else None
 
@@ -103,7 +104,7 @@ def learn(
     counted: CountsContent,
     configuration: Mapping[str, Any],
 ) -> TokenizerContent:
-    """Learn the merges and write the tokenizer's files. Return the content of the manifest.
+    """Learn the merges and write the tokenizers' files. Return the content of the manifest.
 
     Args:
         config: Configuration of the tokenizer.
@@ -116,47 +117,84 @@ def learn(
     pretokens = load_counts(
         counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
     )
-    wanted = config.vocab_size - len(config.special_tokens) - 256 * (config.unit == "byte")
+    largest = config.largest_vocab_size
+    wanted = largest - len(config.special_tokens) - 256 * (config.unit == "byte")
     with current_task("learning merges"), progress.show("training", wanted, local=True):
-        trained = train_model(config, pretokens, progress.show_merges)
-    facts = {
+        *smaller, trained = train_models(config, pretokens, progress.show_merges)
+    sizes = []
+    for size, model in zip(config.vocab_sizes, smaller, strict=False):
+        # As training to this size alone would write it.
+        alone = {
+            **configuration,
+            "tokenizer": {**configuration["tokenizer"], "vocab_size": size},
+        }
+        place = directory / f"{SIZES}/{size}"
+        sizes.append(_write(model, size, place, counted, alone))
+    content = {
+        **_write(trained, largest, directory, counted, configuration),
         "counts": counted.fingerprint,
+        **({"sizes": sizes} if sizes else {}),
+    }
+    return TokenizerContent.model_validate(content)
+
+
+def _write(
+    trained: Trained,
+    size: int,
+    directory: Directory,
+    counted: CountsContent,
+    configuration: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write the files of a tokenizer. Return its entry in the manifest."""
+    facts = {
         "merges": trained.merges,
         "stop_reason": trained.stop_reason,
         "stopped_because": trained.stopped_because,
         "vocab_size": len(trained.model),
-        "vocab_size_asked_for": config.vocab_size,
+        "vocab_size_asked_for": size,
     }
     software = dict(deciding_versions())
-    training = {"configuration": configuration, "software": software, **facts}
+    training = {
+        "configuration": configuration,
+        "software": software,
+        "counts": counted.fingerprint,
+        **facts,
+    }
     files, not_written = save_tokenizer(trained.model, directory, {"training": training})
-    return TokenizerContent.model_validate(
-        {
-            **facts,
-            "fingerprint": trained.model.fingerprint,
-            "files": files,
-            "not_written": not_written,
-        }
-    )
+    fingerprint = trained.model.fingerprint
+    return {**facts, "fingerprint": fingerprint, "files": files, "not_written": not_written}
 
 
 def train_model(config: TokenizerConfig, counts: PretokenCounts, show: Progress = False) -> Trained:
-    """Learn the merges of a tokenizer from counts.
+    """Learn the merges of the largest tokenizer of a configuration; see `train_models`."""
+    [trained] = train_models(config.with_vocab_size(config.largest_vocab_size), counts, show)
+    return trained
+
+
+def train_models(
+    config: TokenizerConfig, counts: PretokenCounts, show: Progress = False
+) -> list[Trained]:
+    """Learn the merges of tokenizers from counts.
 
     Args:
-        config: Configuration of the tokenizer.
+        config: Configuration of the tokenizers.
         counts: Counts of the pre-tokens.
         show: Function that receives the merges learned so far, as training calls it.
+
+    Returns:
+        A tokenizer for each size, ascending.
     """
-    of_characters = _train_merged_characters if config.metaspace else _train_characters
-    train = _train_bytes if config.unit == "byte" else of_characters
-    return train(config, counts, show)
+    if config.unit == "byte":
+        return _train_bytes(config, counts, show)
+    # The characters that get tokens may depend on the size, so each size is trained alone.
+    train = _train_merged_characters if config.metaspace else _train_characters
+    return [train(config, size, counts, show) for size in config.vocab_sizes]
 
 
-def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress) -> Trained:
-    result = train_from_counts(
+def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress) -> list[Trained]:
+    results = train_from_counts(
         counts,
-        config.vocab_size,
+        config.vocab_sizes,
         config.special_tokens,
         tie_break=config.tie_break,
         min_frequency=config.min_frequency,
@@ -165,15 +203,15 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress
         forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
         progress=show,
     )
-    return Trained.of(result)
+    return [Trained.of(result) for result in results]
 
 
 def _train_merged_characters(
-    config: TokenizerConfig, counts: PretokenCounts, show: Progress
+    config: TokenizerConfig, size: int, counts: PretokenCounts, show: Progress
 ) -> Trained:
     result = train_characters_from_counts(
         counts,
-        config.vocab_size,
+        size,
         config.special_tokens,
         unk_token=config.unk_token or "",
         byte_fallback=config.byte_fallback,
@@ -187,7 +225,9 @@ def _train_merged_characters(
     return Trained.of(result)
 
 
-def _train_characters(config: TokenizerConfig, counts: PretokenCounts, show: Progress) -> Trained:
+def _train_characters(
+    config: TokenizerConfig, size: int, counts: PretokenCounts, show: Progress
+) -> Trained:
     tokenizer = CharBPETokenizer(
         config.unk_token,
         config.end_of_word,
@@ -196,7 +236,7 @@ def _train_characters(config: TokenizerConfig, counts: PretokenCounts, show: Pro
     )
     tokenizer.train_from_counts(
         counts,
-        config.vocab_size,
+        size,
         tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
         min_frequency=config.min_frequency,
         limit_alphabet=config.limit_alphabet,

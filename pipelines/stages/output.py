@@ -13,6 +13,7 @@ from pipelines.config import BuildConfig
 from pipelines.config.values import protocol_of
 from pipelines.manifest import generations
 from pipelines.manifest.models import CountsManifest, TokensManifest
+from pipelines.manifest.names import SIZES
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, read_number_of_tasks
 from pipelines.rejects.thresholds import check_bad_files, check_rejects
 from pipelines.storage.directory import Directory
@@ -31,10 +32,12 @@ class Output:
     Attributes:
         root: Parent of all of them. Files appear in it only while the build holds the lock.
         configured: Place that `tokenizer.path` names, perhaps a file; None if the build trains.
+        size: Size of the trained tokenizer that encodes; None for the largest.
     """
 
     root: Directory
     configured: Directory | None
+    size: int | None = None
 
     @classmethod
     def of(cls, config: BuildConfig, guard: Guard) -> Self:
@@ -42,7 +45,9 @@ class Output:
         root = replace(guard.output, guard=guard)
         path = config.tokenizer.path
         if path is None:
-            return cls(root=root, configured=None)
+            is_largest = config.encoded_vocab_size == config.tokenizer.largest_vocab_size
+            size = None if is_largest else config.encoded_vocab_size
+            return cls(root=root, configured=None, size=size)
         url = config.resolve(path)
         same_storage = protocol_of(url) == protocol_of(root.url)
         options = root.storage_options if same_storage else {}
@@ -74,7 +79,7 @@ class Output:
         """The directory of the tokenizer that encodes: the configured, imported or trained one."""
         if self.configured is not None and self.imported is None:
             return self.configured
-        return self.tokenizer
+        return self.tokenizer if self.size is None else self.tokenizer / f"{SIZES}/{self.size}"
 
     def of_stage(self, stage: Stage[Any]) -> Directory:
         """Return the directory of a stage."""

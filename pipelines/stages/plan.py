@@ -222,16 +222,16 @@ def _plan_id_type(config: BuildConfig, encoder: Model | Outline | None) -> str:
         return choose_id_type(config.encode, encoder)
     if config.encode.id_type != "auto":
         return config.encode.id_type
-    return "uint16" if config.tokenizer.vocab_size <= UINT16_IDS else "uint32"
+    return "uint16" if config.encoded_vocab_size <= UINT16_IDS else "uint32"
 
 
 def _warn_of_vocabulary(config: BuildConfig, estimate: Estimate | None) -> Iterator[str]:
     """Yield the warning with which training would end, if all of the input is known."""
     reached = None if estimate is None else estimate.vocabulary
-    if reached is not None and reached < config.tokenizer.vocab_size:
+    if reached is not None and reached < config.encoded_vocab_size:
         yield (
             f"the corpus is too small for the vocabulary: training reaches {reached:,} of "
-            f"{config.tokenizer.vocab_size:,} ids"
+            f"{config.encoded_vocab_size:,} ids"
         )
 
 

@@ -138,7 +138,7 @@ def _load_large_enough(root: Directory, size: int) -> TokenizerModel | None:
 
 
 def _train(settings: TokenizerConfig, counts: PretokenCounts, size: int) -> TokenizerModel:
-    largest = settings.model_copy(update={"vocab_size": size})
+    largest = settings.with_vocab_size(size)
     wanted = size - len(settings.special_tokens) - 256
     with progress.show("training", wanted, local=True):
         model = train_model(largest, counts.prune(settings.min_count), progress.show_merges).model

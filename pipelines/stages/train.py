@@ -9,9 +9,11 @@ from typing import Any
 
 from bpe_core.formats import TOKENIZER_FILES
 from pipelines.manifest.models import CountsManifest, TokenizerContent, TokenizerManifest
+from pipelines.manifest.names import SIZES
 from pipelines.manifest.stage import (
     TRAIN,
     Identity,
+    Remains,
     begin_stage,
     discard_stage,
 )
@@ -57,7 +59,10 @@ def discard_tokenizer(output: Output, lock: OutputLock) -> list[str]:
     """Remove the files of the stage. Return warnings."""
     lock.acquire()
     warnings = remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, lock)
-    discard_stage(TRAIN, output.tokenizer, "|".join(map(re.escape, sorted(TOKENIZER_FILES))))
+    ours = "|".join(map(re.escape, sorted(TOKENIZER_FILES)))
+    if Remains.load(TRAIN, output.tokenizer).is_recorded:
+        warnings += remove_scratch(output.tokenizer / SIZES, rf"\d+/({ours})", lock)
+    discard_stage(TRAIN, output.tokenizer, ours)
     return warnings
 
 

@@ -69,7 +69,7 @@ class TrainJob:
         return Output.of(self.config, self.guard)
 
     def train(self) -> str:
-        """Train unless this is already done. Return the tokenizer's fingerprint."""
+        """Train unless this is already done. Return the fingerprint of the encoding tokenizer."""
         output = self._output
         counted = self._read_counted(output)
         configuration = training_configuration(self.config, counted)
@@ -83,7 +83,12 @@ class TrainJob:
                 self.config.tokenizer, output.counts, output.tokenizer, counted, configuration
             )
             keep_trained(output.tokenizer, configuration, content)
-        return content.fingerprint
+        [encoder] = [
+            trained
+            for _, trained in content.of_all_sizes()
+            if trained.vocab_size_asked_for == self.config.encoded_vocab_size
+        ]
+        return encoder.fingerprint
 
     def begin_encoding(self, fingerprint: str) -> None:
         """Start the stage that encodes with the tokenizer of this fingerprint."""

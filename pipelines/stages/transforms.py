@@ -127,7 +127,7 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
             "output": (job.guard.output / "tokenizer").url,
             "unit": tokenizer.unit,
             "pattern": tokenizer.pattern,
-            "vocab_size": tokenizer.vocab_size,
+            "vocab_size": ", ".join(map(str, tokenizer.vocab_sizes)),
         }
 
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, Final, Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
 
+from bpe_core.hub_errors import explain
 from pipelines.config.credentials import expanded
 from pipelines.errors import ConfigError, InputError, OutputError, PipelineError
 from pipelines.redaction import remember
@@ -202,73 +203,14 @@ def pin(url: str, options: Mapping[str, Any], commits: dict[str, str]) -> str:
 def _described(
     error: Exception, repository: Repository, kind: type[InputError | OutputError]
 ) -> PipelineError:
-    errors = hub_library().errors
-    name = repository.name
-    revision = repository.revision or "the default branch"
-    where = str(repository)
-    status = status_of(error)
-    if isinstance(error, errors.GatedRepoError) or status == 403:
-        return kind(
-            "The repository may not be used with this token.",
-            expected=f"permission for the {repository.kind} {name}",
-            found="a gated repository" if isinstance(error, errors.GatedRepoError) else "HTTP 403",
-            where=where,
-            hint="Accept the conditions on the repository's page, and log in with a token that may "
-            "read it: `hf auth login`, or HF_TOKEN.",
-        )
-    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
-        return kind(
-            "The repository was not found.",
-            expected=f"the {repository.kind} {name}",
-            found="no such repository, or a private one that this token may not read",
-            where=where,
-            hint="Check the name; for a private repository, log in: `hf auth login`, or HF_TOKEN.",
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return kind(
-            "The revision was not found.",
-            expected=f"a branch, tag or commit of the {repository.kind} {name}",
-            found=f"none called {revision}",
-            where=where,
-            hint="Check the revision after @.",
-        )
-    if isinstance(error, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-        return _unreachable(error, repository, kind)
-    if isinstance(error, errors.EntryNotFoundError):
-        return kind(
-            "The file was not found in the repository.",
-            expected=repository.path or "a file of the repository",
-            found=f"none in {name} at {revision}",
-            where=where,
-            hint="Check the path.",
-        )
-    if status is not None:
-        return kind(
-            "The Hub answered with an error.",
-            found=f"HTTP {status}",
-            where=where,
-            hint=f"Try again later. {_AGAIN.get(kind, '')}".rstrip(),
-        )
-    return _unreachable(error, repository, kind)
-
-
-def _unreachable(
-    error: Exception, repository: Repository, kind: type[InputError | OutputError]
-) -> PipelineError:
-    if is_offline():
-        return kind(
-            "The files are not in the cache of the Hub's library.",
-            expected="files that were downloaded before, as HF_HUB_OFFLINE is set",
-            found="none at " + (repository.revision or "the default branch"),
-            where=str(repository),
-            hint="Run the command once with a network and without HF_HUB_OFFLINE, or name a "
-            "revision that is in the cache.",
-        )
-    cause = error.__cause__ or error
+    hub_library()
+    name = f"the {repository.kind} {repository.name}"
+    problem = explain(error, status_of(error), name, repository.revision, repository.path)
+    again = _AGAIN.get(kind, "") if problem.expected is None else ""
     return kind(
-        "The Hub cannot be reached.",
-        found=type(cause).__name__,
+        problem.message,
+        expected=problem.expected,
+        found=problem.found,
         where=str(repository),
-        hint="Check the network, its proxy and HF_ENDPOINT. With HF_HUB_OFFLINE=1, files that were "
-        f"downloaded before are read from the cache. {_AGAIN.get(kind, '')}".rstrip(),
+        hint=f"{problem.hint} {again}".rstrip(),
     )

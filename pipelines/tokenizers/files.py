@@ -107,8 +107,8 @@ def find_affixes(model: Model) -> dict[str, str | None]:
         {'prepend': '<s>', 'append': '</s>'}
     """
     texts: dict[int | None, str] = {i: text for text, i in model.special_tokens.items()}
-    around = {"prepend": getattr(model, "bos_id", None), "append": getattr(model, "eos_id", None)}
-    return {key: texts.get(token_id) for key, token_id in around.items()}
+    start, end = getattr(model, "document_boundaries", (None, None))
+    return {"prepend": texts.get(start), "append": texts.get(end)}
 
 
 def format_affixes(model: Model) -> str:

@@ -20,6 +20,7 @@ from pipelines.manifest.models import (
     ImportedManifest,
     TokenizerManifest,
     TokensManifest,
+    TrainedFiles,
 )
 from pipelines.manifest.names import MANIFEST
 from pipelines.storage.directory import Directory
@@ -125,14 +126,12 @@ def check_tokenizer(
     """Check that the tokenizer can be loaded and is the one of its manifest."""
     where = f"tokenizer/{MANIFEST}"
     damaged = {problem.file.partition("/")[0] for problem in findings.result.problems}
+    trained = (
+        manifest.of_all_sizes() if isinstance(manifest, TokenizerManifest) else [("", manifest)]
+    )
     if "tokenizer" not in damaged:
-        try:
-            model = load_model(output / "tokenizer")
-        except (BpeError, OSError) as error:
-            findings.note("tokenizer", f"cannot be loaded: {error}")
-        else:
-            found = {"fingerprint": model.fingerprint, "vocab_size": len(model)}
-            compare("tokenizer", findings, found, manifest.to_json(*found))
+        for place, listed in trained:
+            _check_model(output, f"tokenizer/{place}".rstrip("/"), listed, findings)
     expected = {"configuration_fingerprint": fingerprint(manifest.configuration)}
     if isinstance(manifest, ImportedManifest):
         compare(where, findings, manifest.to_json(*expected), expected)
@@ -141,20 +140,45 @@ def check_tokenizer(
         expected["counts"] = counts.fingerprint
         _check_configurations(counts, manifest, findings)
     if "tokenizer" not in damaged:
-        _check_training(output / "tokenizer", manifest, findings)
+        for place, listed in manifest.of_all_sizes():
+            _check_training(output, f"tokenizer/{place}".rstrip("/"), manifest, listed, findings)
     compare(where, findings, manifest.to_json(*expected), expected)
 
 
-def _check_training(directory: Directory, manifest: TokenizerManifest, findings: Findings) -> None:
-    """Compare the facts of training in training.json with the manifest."""
-    where = f"tokenizer/{TRAINING}"
+def _check_model(
+    output: Directory, place: str, listed: TrainedFiles | ImportedManifest, findings: Findings
+) -> None:
+    """Check that a tokenizer can be loaded and is the listed one."""
     try:
-        content = directory.read_json(TRAINING) or {}
+        model = load_model(output / place)
+    except (BpeError, OSError) as error:
+        findings.note(place, f"cannot be loaded: {error}")
+        return
+    found = {"fingerprint": model.fingerprint, "vocab_size": len(model)}
+    compare(place, findings, found, listed.to_json(*found))
+
+
+def _check_training(
+    output: Directory,
+    place: str,
+    manifest: TokenizerManifest,
+    listed: TrainedFiles,
+    findings: Findings,
+) -> None:
+    """Compare the facts of training in training.json with the manifest."""
+    where = f"{place}/{TRAINING}"
+    try:
+        content = (output / place).read_json(TRAINING) or {}
         found = {**content["training"], "not_written": content["not_written"]}
     except (BpeError, KeyError, TypeError) as error:
         findings.note(where, f"unreadable content: {error}")
         return
-    compare(where, findings, found, manifest.to_json(*found))
+    expected = {**manifest.to_json(), **listed.to_json()}
+    if listed is not manifest:
+        configuration = manifest.configuration
+        size = {**configuration["tokenizer"], "vocab_size": listed.vocab_size_asked_for}
+        expected["configuration"] = {**configuration, "tokenizer": size}
+    compare(where, findings, found, {key: expected.get(key) for key in found})
 
 
 def _check_configurations(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import Final
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ def check_names(output: Directory, manifests: Manifests, findings: Findings) -> 
     for manifest in manifests:
         for directory, entry in manifest.listed_files():
             known.setdefault(directory, set()).add(entry.name)
+            for place in map(str, PurePosixPath(directory).parents[:-1]):
+                known.setdefault(place, set())
     if manifests.tokens is not None:
         known.setdefault("rejects", set())
     for directory, names in known.items():
@@ -40,7 +43,7 @@ def check_names(output: Directory, manifests: Manifests, findings: Findings) -> 
             if not name.startswith((".", "_")):
                 findings.note(f"{directory}/{name}", "not listed in the manifest")
         for name in (output / directory).other_names():
-            if not name.startswith((".", "_")):
+            if not name.startswith((".", "_")) and f"{directory}/{name}" not in known:
                 findings.note(f"{directory}/{name}", "not a file, and not of a build")
     for name in sorted(
         {*output.sizes(), *output.other_names()} - {*MANIFESTS, "rejects", CONFIGURATION}

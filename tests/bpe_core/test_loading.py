@@ -11,7 +11,7 @@ import pytest
 from hub_server import HubServer, hub_server, use_hub
 
 from bpe_core import BPETokenizer, formats, train_from_iterator
-from bpe_core.errors import FormatError
+from bpe_core.errors import FormatError, HubError
 from bpe_core.formats.sentencepiece import sentencepiece_bytes
 
 END = "<|endoftext|>"
@@ -123,8 +123,6 @@ def test_repositories_without_a_tokenizer(hub: HubServer, tmp_path: Path) -> Non
     hub.add("org/model", {"README.md": b"", "model.safetensors": b""})
     with pytest.raises(FormatError, match=r"found README\.md, model\.safetensors; name a folder"):
         BPETokenizer.from_pretrained("org/model")
-    with pytest.raises(OSError, match="Repository Not Found"):
-        BPETokenizer.from_pretrained("org/other")
     for name in ("name", str(tmp_path), "./org/name", ""):
         with pytest.raises(ValueError, match="takes the name of a repository as ORG/NAME"):
             BPETokenizer.from_pretrained(name)
@@ -146,3 +144,31 @@ def test_sentencepiece_models_are_loaded(tmp_path: Path) -> None:
         assert BPETokenizer.load(source).encode("low lower") == BPETokenizer.from_model(
             model
         ).encode("low lower")
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "message"),
+    [
+        ("org/other", None, r"hf://org/other: The repository was not found: .*Check the name"),
+        ("org/gated", None, r"may not be used with this token: .*Accept the conditions"),
+        ("org/model", "v9", r"hf://org/model@v9: The revision was not found: .*none called v9"),
+    ],
+)
+def test_errors_of_the_hub_are_ours(
+    hub: HubServer, name: str, revision: str | None, message: str
+) -> None:
+    hub.add("org/model", {"tokenizer.json": b"{}"})
+    hub.add("org/gated", {"tokenizer.json": b"{}"}, gated=True)
+    with pytest.raises(HubError, match=message):
+        BPETokenizer.from_pretrained(name, revision=revision)
+
+
+def test_a_hub_without_a_network_is_our_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_hub(monkeypatch, "http://127.0.0.1:9", tmp_path / "cache")
+    with pytest.raises(HubError, match=r"The Hub cannot be reached: .*HF_ENDPOINT"):
+        BPETokenizer.from_pretrained("org/name")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(HubError, match=r"not in the cache .*HF_HUB_OFFLINE is set"):
+        BPETokenizer.from_pretrained("org/name")

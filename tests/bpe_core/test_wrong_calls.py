@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bpe_core import BPETokenizer, PretokenCounts, train_bpe, train_from_counts
-from bpe_core.errors import TrainingError, UnknownTokenError
+from bpe_core.errors import FormatError, InvalidTokenizerError, TrainingError, UnknownTokenError
+from bpe_core.formats.huggingface import tokenizer_config_bytes
 
 BYTES = {i: bytes([i]) for i in range(256)}
 TOKENIZER: Any = BPETokenizer(BYTES | {256: b"hi"}, [(b"h", b"i")], ["<|endoftext|>"])
@@ -70,6 +73,8 @@ def test_wrong_arguments(call: Callable[[Any], object], message: str) -> None:
         ("tokenize", "encode"),
         ("get_vocab", "vocab"),
         ("eos_token_id", "eos_id"),
+        ("to_file", "save"),
+        ("count", "count_tokens"),
         ("batch_decode", "decode_batch"),
         ("from_file", "load"),
     ],
@@ -153,6 +158,60 @@ def test_ids_around_a_text_are_those_of_the_template_first() -> None:
     assert (tokenizer.bos_id, tokenizer.eos_id) == (258, 259)
     kept = BPETokenizer.from_model(replace(model, nonspecial_tokens=frozenset(["<s>", "</s>"])))
     assert (kept.bos_id, kept.eos_id) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("config", "around", "of_documents"),
+    [
+        ({}, (None, 256), (None, 256)),
+        ({"eos_token": "<|im_end|>", "bos_token": None}, (None, 258), (None, 256)),
+        ({"eos_token": {"content": "<|im_end|>"}}, (None, 258), (None, 256)),
+        ({"bos_token": "<|endoftext|>"}, (256, 256), (None, 256)),
+        ({"bos_token": "<|im_start|>"}, (257, 256), (257, 256)),
+        ({"eos_token": "absent"}, (None, 256), (None, 256)),
+    ],
+)
+def test_ids_around_a_text_are_those_of_the_config_beside_it(
+    config: dict[str, Any],
+    around: tuple[int | None, int | None],
+    of_documents: tuple[int | None, int | None],
+    tmp_path: Path,
+) -> None:
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    plain = BPETokenizer(BYTES, [], specials)
+    plain.save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    read = BPETokenizer.load(tmp_path / "tokenizer.json")
+    read.save(tmp_path / "again")
+    for tokenizer in (read, BPETokenizer.load(tmp_path / "again")):
+        assert (tokenizer.bos_id, tokenizer.eos_id) == around
+        assert tokenizer.model.document_boundaries == of_documents
+        assert tokenizer.model.fingerprint == plain.model.fingerprint
+    written = json.loads(tokenizer_config_bytes(read.model))
+    stated = {key: text for key, text in config.items() if isinstance(text, str)}
+    assert stated.items() <= written.items() or "absent" in stated.values()
+
+
+def test_a_config_beside_a_tokenizer_that_is_damaged_is_an_error(tmp_path: Path) -> None:
+    TOKENIZER.save(tmp_path)
+    for text in ("[", "[]", '{"eos_token": 5}'):
+        (tmp_path / "tokenizer_config.json").write_text(text)
+        with pytest.raises(FormatError, match="tokenizer_config"):
+            BPETokenizer.load(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "mine.tiktoken", "a.model", "b.arrow"])
+def test_a_tokenizer_is_saved_in_a_directory(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="save writes a directory with all formats"):
+        TOKENIZER.save(tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_boundaries_are_special_tokens() -> None:
+    with pytest.raises(InvalidTokenizerError, match="bos_token and eos_token: expected special"):
+        replace(TOKENIZER.model, eos_token="hi")
+    model = replace(BPETokenizer(BYTES, [], ["<s>", "</s>"]).model, eos_token="<s>")
+    assert model.with_special_tokens({"</s>": 257}).eos_token is None
 
 
 def test_batches_are_decoded() -> None:

@@ -7,6 +7,7 @@
 
 #include "arguments.hpp"
 #include "merge_learner.hpp"
+#include "parity_learner.hpp"
 
 namespace bpe {
 namespace {
@@ -22,6 +23,8 @@ MergeLearnerOptions learner_options(const std::string& tie_break, int64_t min_fr
     options.tie_break = TieBreak::first_id;
   } else if (tie_break == "huggingface") {
     options.tie_break = TieBreak::huggingface;
+  } else if (tie_break == "stand_ins") {
+    options.tie_break = TieBreak::stand_ins;
   } else if (tie_break == "first_seen") {
     options.tie_break = TieBreak::first_seen;
   } else {
@@ -71,6 +74,35 @@ MergeLearner merge_learner_from_symbols(const std::vector<std::string>& symbols,
   py::gil_scoped_release release;
   return MergeLearner::from_symbols(symbols, words.data(), offsets.data(), counts.data(), n,
                                     std::move(options));
+}
+
+MergeLearner merge_learner_with_parity(
+    const py::buffer& buffer, const Int64Array& offsets, const Int64Array& begins,
+    const py::array_t<int32_t, py::array::c_style>& groups, const Int64Array& counts,
+    size_t num_groups, const std::string& tie_break, int64_t min_frequency, size_t max_token_bytes,
+    std::vector<std::string> forbidden_tokens, bool forbid_whitespace_tokens,
+    std::vector<double> ratios, size_t global_merges, size_t window_size, double alpha) {
+  MergeLearnerOptions options =
+      learner_options(tie_break, min_frequency, max_token_bytes, std::move(forbidden_tokens), false,
+                      forbid_whitespace_tokens);
+  const ParityOptions parity{num_groups, std::move(ratios), global_merges, window_size, alpha};
+  const BytesView keys(buffer);
+  check_key_offsets(keys, offsets, offsets.size() - 1);
+  const py::ssize_t n = offsets.size() - 1;
+  bool are_ascending = begins.ndim() == 1 && begins.size() == n + 1 && begins.at(0) == 0 &&
+                       begins.at(n) == counts.size() && groups.size() == counts.size();
+  for (py::ssize_t i = 0; i < n && are_ascending; ++i) {
+    are_ascending = begins.at(i) <= begins.at(i + 1);
+  }
+  if (!are_ascending) {
+    throw std::invalid_argument(
+        "begins must have one entry for each offset, ascending from 0 to the number of counts, and "
+        "groups one for each count");
+  }
+  const GroupedWords words{keys.data(),   offsets.data(), begins.data(),
+                           groups.data(), counts.data(),  static_cast<size_t>(n)};
+  py::gil_scoped_release release;
+  return make_parity_learner(words, parity, std::move(options));
 }
 
 const char* stop_reason_name(StopReason reason) {
@@ -125,6 +157,11 @@ void bind_learning(py::module_& m) {
                   "counts"_a, "tie_break"_a, "min_frequency"_a = 1, "max_token_bytes"_a = 0,
                   "forbidden_tokens"_a = std::vector<std::string>{}, "always_new"_a = false,
                   "forbid_whitespace_tokens"_a = false, "max_initial_symbols"_a = 0)
+      .def_static("with_parity", &merge_learner_with_parity, "keys"_a, "offsets"_a, "begins"_a,
+                  "groups"_a, "counts"_a, "num_groups"_a, "tie_break"_a, "min_frequency"_a = 1,
+                  "max_token_bytes"_a = 0, "forbidden_tokens"_a = std::vector<std::string>{},
+                  "forbid_whitespace_tokens"_a = false, "ratios"_a = std::vector<double>{},
+                  "global_merges"_a = 0, "window_size"_a = 0, "alpha"_a = 2.0)
       .def("learn", &MergeLearner::learn, "symbols"_a, "max_steps"_a,
            py::call_guard<py::gil_scoped_release>())
       .def("merges", &merge_columns)

@@ -612,6 +612,7 @@ NO_INFLUENCE = {
     "input.storage_options": {"a": 1},
     "input.include": ["a*"],
     "input.exclude": ["b*"],
+    "encode.vocab_size": 32000,  # the fingerprint of the tokenizer is that of the chosen size
 }
 ONLY_TOKENS = {
     "input.range_bytes": "1MiB",

@@ -610,9 +610,9 @@ NOTE = "first = arguments[-1]; " + READ
         ),
         pytest.param(
             "counting.shards",
-            "write_shard",
+            "_write_file",
             "True",
-            "tasks in progress: merging shard 0 of 2 of the counts",
+            "merging shard 0 of 2 of the counts",
             marks=pytest.mark.soak,
         ),
     ],
