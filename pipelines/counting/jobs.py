@@ -12,10 +12,20 @@ from typing import Literal
 from bpe_core.counts import normalization_metadata
 from bpe_core.patterns import resolve_pattern
 from bpe_core.short_repr import short_repr
+from bpe_core.superwords import superword_metadata
 from pipelines.errors import AccountingError, IncompleteCountsError
 from pipelines.readers.tasks import SourceReading
 from pipelines.rejects.thresholds import RejectLimit
 from pipelines.storage.directory import Directory
+
+
+@short_repr
+@dataclass(frozen=True, kw_only=True)
+class FirstRound:
+    """The tokenizer of the first round: its directory, and its fingerprint."""
+
+    directory: Directory
+    fingerprint: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +37,7 @@ class CountRules:
         runs: Directory of the sorted runs, which no other count uses.
         pattern, special_tokens: How text is split into pre-tokens.
         normalizer, normalize_quotes: Normalization of the text between special tokens.
+        superwords: The tokenizer whose runs of words are counted, or None to count pre-tokens.
         shards: Number of shards.
         memory: Bytes that the tables of one process may use together.
         max_pretoken_bytes: Length of the longest pre-token to count.
@@ -43,6 +54,7 @@ class CountRules:
     on_long_pretoken: str
     normalizer: str | None = None
     normalize_quotes: bool = False
+    superwords: FirstRound | None = None
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -52,6 +64,7 @@ class CountRules:
             "special_tokens": json.dumps(self.special_tokens, ensure_ascii=False),
             "unicode_version": resolve_pattern(self.pattern).unicode_version,
             **normalization_metadata(self.normalizer, self.normalize_quotes),
+            **({} if self.superwords is None else superword_metadata(self.superwords.fingerprint)),
         }
 
 

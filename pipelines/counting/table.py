@@ -15,6 +15,7 @@ from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
 from pipelines.batches import DocumentBatch
+from pipelines.counting.first_round import load_runs
 from pipelines.counting.jobs import CountRules, Section
 from pipelines.errors import InputError
 from pipelines.manifest.names import new_run_name
@@ -40,8 +41,13 @@ class PretokenCounter:
         tokens = [token.encode() for token in rules.special_tokens]
         self._specials = special_set(rules.special_tokens)
         self._normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
+        runs = None if rules.superwords is None else load_runs(rules.superwords)
         self._table = PretokenTable(
-            pattern.scanner, tokens, rules.max_pretoken_bytes, normalizer=self._normalizer
+            pattern.scanner,
+            tokens,
+            rules.max_pretoken_bytes,
+            normalizer=self._normalizer,
+            runs=runs,
         )
         self.start()
         MemoryShare.join(self)

@@ -16,8 +16,10 @@ from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import PipelineError
 from pipelines.manifest.entries import ShardEntry
 from pipelines.manifest.models import (
+    Counted,
     CountsManifest,
     ImportedManifest,
+    SuperwordsManifest,
     TokenizerManifest,
     TokensManifest,
     TrainedFiles,
@@ -31,10 +33,10 @@ from pipelines.verification.findings import Findings, compare
 
 
 def check_shard(
-    directory: Directory, entry: ShardEntry, manifest: CountsManifest, findings: Findings
+    directory: Directory, entry: ShardEntry, manifest: Counted, findings: Findings
 ) -> None:
     """Check the rows of a shard: sorted, counted, in the shard that they belong to."""
-    where = f"counts/{entry.name}"
+    where = f"{manifest.directory_name}/{entry.name}"
     shards = len(manifest.shards)
     shard = [listed.name for listed in manifest.shards].index(entry.name)
     rows = pretokens = 0
@@ -86,9 +88,9 @@ def check_shard(
     )
 
 
-def check_counts(manifest: CountsManifest, findings: Findings) -> None:
+def check_counts(manifest: Counted, findings: Findings) -> None:
     """Check the fingerprints and totals in the manifest of the counts."""
-    where = f"counts/{MANIFEST}"
+    where = f"{manifest.directory_name}/{MANIFEST}"
     expected: dict[str, object] = {
         "configuration_fingerprint": fingerprint(manifest.configuration),
         "fingerprint": fingerprint(manifest.to_json("corpus", "sources", "shards", "totals")),
@@ -104,7 +106,28 @@ def check_counts(manifest: CountsManifest, findings: Findings) -> None:
     check_sums(manifest, findings)
 
 
-def check_sums(manifest: CountsManifest | TokensManifest, findings: Findings) -> None:
+def check_first_round(
+    output: Directory,
+    manifest: SuperwordsManifest,
+    counts: CountsManifest | None,
+    findings: Findings,
+) -> None:
+    """Check the tokenizer with which runs were counted, and that they are of the same documents."""
+    where = f"superwords/{MANIFEST}"
+    damaged = {problem.file.partition("/")[0] for problem in findings.result.problems}
+    if "superwords" not in damaged:
+        try:
+            model = load_model(output / "superwords")
+        except (BpeError, OSError) as error:
+            findings.note("superwords", f"cannot be loaded: {error}")
+        else:
+            found = {"tokenizer": model.fingerprint, "vocab_size": len(model)}
+            compare("superwords", findings, found, manifest.to_json(*found))
+    if counts is not None:
+        compare(where, findings, {"corpus": manifest.corpus}, {"corpus": counts.corpus})
+
+
+def check_sums(manifest: Counted | TokensManifest, findings: Findings) -> None:
     """Note numbers of a manifest that do not add up, and contradictions."""
     where = f"{manifest.directory_name}/{MANIFEST}"
     try:

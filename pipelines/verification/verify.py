@@ -24,7 +24,12 @@ from pipelines.manifest.models import MANIFESTS, TokensManifest
 from pipelines.manifest.names import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model
-from pipelines.verification.counts import check_counts, check_shard, check_tokenizer
+from pipelines.verification.counts import (
+    check_counts,
+    check_first_round,
+    check_shard,
+    check_tokenizer,
+)
 from pipelines.verification.exports import verify_export
 from pipelines.verification.files import check_file, check_names
 from pipelines.verification.findings import Findings, Verification, run_side_by_side
@@ -88,8 +93,10 @@ def verify(
         model = _find_model(output, manifests.tokens, tokenizer, findings)
         token_files = _token_files(output, manifests.tokens, model, findings)
     run_side_by_side("verifying files", list(_jobs(output, manifests, token_files, findings)))
-    if manifests.counts is not None:
-        check_counts(manifests.counts, findings)
+    for counted in manifests.counted:
+        check_counts(counted, findings)
+    if manifests.superwords is not None:
+        check_first_round(output, manifests.superwords, manifests.counts, findings)
     if manifests.tokenizer is not None:
         check_tokenizer(output, manifests.tokenizer, manifests.counts, findings)
     if manifests.tokens is not None:
@@ -110,10 +117,11 @@ def _jobs(
 ) -> Iterator[Callable[[], None]]:
     """Yield a check for each listed file, of its bytes and of its content."""
     checks: dict[str, Callable[[], None]] = {}
-    if manifests.counts is not None:
-        for shard in manifests.counts.shards:
-            checks[f"counts/{shard.name}"] = partial(
-                check_shard, output / "counts", shard, manifests.counts, findings
+    for counted in manifests.counted:
+        place = counted.directory_name
+        for shard in counted.shards:
+            checks[f"{place}/{shard.name}"] = partial(
+                check_shard, output / place, shard, counted, findings
             )
     if manifests.tokens is not None:
         for table in manifests.tokens.files.rejects:
