@@ -172,14 +172,16 @@ def entries_of_arrow(column: pa.ChunkedArray) -> GroupColumns:
 # --- in files
 
 
-def file_type(*, by_value: bool, documents: bool) -> pa.DataType:
+def groups_type(*, by_value: bool, documents: bool) -> pa.DataType:
     """Return the type of the column `groups` of files."""
     return pa.list_(_element([*_names(by_value), *_numbers(documents)]))
 
 
-def entries_to_file(columns: GroupColumns, groups: Sequence[Group]) -> pa.Array:
-    """Return entries as a column of a file; at most 2^31 - 1 of them."""
-    by_value = any(group.value is not None for group in groups)
+def entries_to_file(
+    columns: GroupColumns, groups: Sequence[Group], data_type: pa.DataType
+) -> pa.Array:
+    """Return entries as a column of a file of this `groups_type`; at most 2^31 - 1 of them."""
+    by_value = data_type.value_type.get_field_index("value") >= 0
     names = [
         _encode_names([group[i] or "" for group in groups], columns.groups)
         for i in range(1 + by_value)

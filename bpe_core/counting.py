@@ -262,8 +262,11 @@ def add_custom_pretokens(
     specials: SpecialSet,
     normalizer: Normalizer | None = None,
     max_pretoken_bytes: int = 0,
+    groups: NDArray[np.int32] | None = None,
 ) -> list[tuple[int, int, int]]:
     """Count a batch by a pattern that is not compiled, with pre-tokens from `regex`.
+
+    `groups` has the group of each document, for a table that keeps their counts apart.
 
     Returns:
         (document, offset in it, bytes) of each pre-token longer than max_pretoken_bytes (0: no
@@ -274,6 +277,9 @@ def add_custom_pretokens(
     too_long: list[tuple[int, int, int]] = []
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         at = 0
+        group = () if groups is None else (int(groups[index]),)
+        if isinstance(table, PretokenTable):
+            table.start_document(*group)
         for part, is_special in split_special_tokens(bytes(data[start:end]), specials):
             if not is_special:
                 text = part if normalizer is None else normalizer.normalize(part)
@@ -284,7 +290,7 @@ def add_custom_pretokens(
                     places = zip(begins[long].tolist(), stops[long].tolist(), strict=True)
                     too_long += [(index, at + begin, stop - begin) for begin, stop in places]
                     begins, stops = begins[~long], stops[~long]
-                table.add_spans(text, begins, stops)
+                table.add_spans(text, begins, stops, *group)
             at += len(part)
     return too_long
 

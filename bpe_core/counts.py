@@ -38,6 +38,7 @@ from bpe_core.count_groups import (
     find_problem,
     groups_of_text,
     groups_to_text,
+    groups_type,
     one_array,
     sum_entries,
     sum_equal_rows,
@@ -271,9 +272,15 @@ class PretokenCounts:
             metadata["bpe.format"] = GROUPED_FORMAT_VERSION
         if self.groups:
             metadata["bpe.groups"] = groups_to_text(self.groups)
+            by_value = self.groups[0].value is not None
+            documents = "documents" in table.column_names
+            schema = file_schema(grouped=True, by_value=by_value, documents=documents)
+            field = schema.field("groups")
             parts = (table[at : at + _ROWS_AT_ONCE] for at in range(0, len(table), _ROWS_AT_ONCE))
-            column = [entries_to_file(entries_of_arrow(p["groups"]), self.groups) for p in parts]
-            field = pa.field("groups", column[0].type, nullable=False)
+            column = [
+                entries_to_file(entries_of_arrow(part["groups"]), self.groups, field.type)
+                for part in parts
+            ]
             table = table.drop_columns("groups").append_column(field, pa.chunked_array(column))
         return table.replace_schema_metadata(metadata)
 
@@ -874,6 +881,42 @@ def columns_to_arrow(
 def _pretokens(keys: NDArray[np.uint8], offsets: NDArray[np.int64]) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(keys)]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def file_schema(*, grouped: bool, by_value: bool, documents: bool) -> pa.Schema:
+    """Return the schema of a file of counts; by_value: groups have a value besides the source."""
+    schema = _SCHEMA
+    if documents:
+        schema = schema.append(pa.field("documents", pa.int64(), nullable=False))
+    if grouped:
+        data_type = groups_type(by_value=by_value, documents=documents)
+        schema = schema.append(pa.field("groups", data_type, nullable=False))
+    return schema
+
+
+def columns_to_file(
+    columns: Sequence[NDArray[Any]], groups: Sequence[Group], schema: pa.Schema
+) -> pa.Table:
+    """Return rows as a table of a file.
+
+    Args:
+        columns: keys, offsets, counts and documents; of groups: offsets, groups, counts, documents.
+        groups: the groups of all files.
+        schema: the schema of the file.
+    """
+    keys, offsets, counts, documents, group_offsets, numbers, group_counts, of_groups = columns
+    arrays = [_pretokens(keys, offsets), pa.array(counts)]
+    if "documents" in schema.names:
+        arrays.append(pa.array(documents))
+    if "groups" in schema.names:
+        entries = GroupColumns(
+            group_offsets,
+            numbers,
+            group_counts,
+            of_groups if "documents" in schema.names else None,
+        )
+        arrays.append(entries_to_file(entries, groups, schema.field("groups").type))
+    return pa.table(arrays, schema=schema)
 
 
 def _sort(table: pa.Table) -> pa.Table:

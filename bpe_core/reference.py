@@ -7,7 +7,8 @@ differ, this module defines the correct result. Read it from top to bottom:
 2. pre-tokens: `split_special`, `split_pretokens`, `count_pretokens`
 3. learning merges: `learn_merges` from bytes, `learn_symbol_merges` from any symbols, and the
    complete training: `build_vocab`, `train`; for equal compression of several groups of text,
-   `learn_parity_merges`; to go on across words, `count_superwords`, `learn_superwords`
+   `learn_parity_merges`; learning on across words: `superword_runs`, `count_superwords`,
+   `learn_superwords`
 4. ids: `encode`, `encode_with_ranks`, `decode`
 5. merged characters, as in SentencePiece's BPE: `train_characters`, `merges_of_tokens`,
    `encode_characters`
@@ -73,6 +74,7 @@ TieBreak = Literal["lexicographic", "first_id", "huggingface", "first_seen"]
 StopReason = Literal["vocab_size_reached", "below_min_frequency", "no_pairs_left"]
 AllowedSpecial = Literal["all", "none", "none_raise"] | Collection[str]
 Token = TypeVar("Token", int, bytes)
+G = TypeVar("G")
 
 
 # ---- documents
@@ -202,6 +204,27 @@ def count_pretokens(
             if not is_special:
                 counts.update(word.encode() for word in split_pretokens(piece, pattern))
     return dict(counts)
+
+
+def count_groups(
+    documents: Iterable[tuple[G, str]],
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Collection[str] = (),
+) -> dict[bytes, dict[G, tuple[int, int]]]:
+    """Count how often each pre-token occurs in each group, and in how many of its documents.
+
+    Example:
+        >>> count_groups([("books", "a a"), ("web", "a"), ("web", "a")])[b"a"]
+        {'books': (1, 1), 'web': (2, 2)}
+    """
+    groups: dict[bytes, dict[G, tuple[int, int]]] = {}
+    for group, document in documents:
+        found = count_pretokens([document], pattern=pattern, special_tokens=special_tokens)
+        for word, number in found.items():
+            count, with_it = groups.setdefault(word, {}).get(group, (0, 0))
+            groups[word][group] = (count + number, with_it + 1)
+    return groups
 
 
 def subtract_counts(counts: Mapping[bytes, int], part: Mapping[bytes, int]) -> dict[bytes, int]:
@@ -377,93 +400,6 @@ def learn_symbol_merges(
     return learned
 
 
-def superword_runs(
-    text: str, tokens: Collection[bytes], pattern: str, most_words: int
-) -> list[list[bytes]]:
-    """Return the runs of a text from which superwords are learned.
-
-    A run is consecutive words between which `superword_pattern` does not split, each of which is a
-    token. Runs are cut from the left into pieces of at most `most_words`; of one word there is
-    nothing to learn.
-
-    Args:
-        text: Text without special tokens.
-        tokens: The pre-tokens that the trained tokenizer encodes as one token.
-        pattern: The pattern of the trained tokenizer.
-        most_words: The number of words in a piece.
-
-    Example:
-        >>> superword_runs("one of the best, by far", {b"one", b" of", b" the", b" far"}, "gpt2", 2)
-        [[b'one', b' of']]
-    """
-    pieces = []
-    for chunk in split_pretokens(text, superword_pattern(pattern)):
-        words = [word.encode() for word in split_pretokens(chunk, pattern)]
-        for is_token, group in groupby(words, tokens.__contains__):
-            run = list(group) if is_token else []
-            pieces += [run[i : i + most_words] for i in range(0, len(run), most_words)]
-    return [piece for piece in pieces if len(piece) > 1]
-
-
-def count_superwords(
-    documents: Iterable[str],
-    merges: Sequence[Pair],
-    *,
-    pattern: str = "gpt2",
-    special_tokens: Iterable[str] = (),
-    most_words: int,
-) -> Counter[tuple[bytes, ...]]:
-    """Count the runs of documents that were trained with these merges; see `superword_runs`."""
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    made = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
-    tokens = {token for token in made if apply_merges(token, ranks) == [token]}
-    counts: Counter[tuple[bytes, ...]] = Counter()
-    for document in documents:
-        for part, is_special in split_special(document, special_tokens):
-            if not is_special:
-                counts.update(map(tuple, superword_runs(part, tokens, pattern, most_words)))
-    return counts
-
-
-def learn_superwords(
-    runs: Mapping[tuple[bytes, ...], int],
-    merges: Sequence[Pair],
-    num_tokens: int,
-    *,
-    max_words: int,
-    tie_break: TieBreak = "lexicographic",
-    min_frequency: int = 1,
-) -> LearnedMerges:
-    """Learn merges that join whole words, after `merges`, which made the words.
-
-    A pair is skipped if it would join more than `max_words` words, or if its bytes already are a
-    token of the first training, as these come first.
-
-    Args:
-        runs: Counted runs of `count_superwords`.
-        merges: The merges of the first training.
-        num_tokens: The number of tokens at which to stop: 256 bytes, first and new ones.
-        max_words: The number of words in a token.
-        tie_break, min_frequency: See `learn_merges`.
-
-    Returns:
-        The new merges.
-    """
-    tokens = list(build_vocab((), merges).values())
-    numbers = {token: number for number, token in enumerate(tokens)}
-    learned = learn_symbol_merges(
-        tokens,
-        [([numbers[word] for word in run], count) for run, count in runs.items()],
-        num_tokens,
-        tie_break=tie_break,
-        min_frequency=min_frequency,
-        forbidden_tokens=set(tokens),
-        max_initial_symbols=max_words,
-    )
-    pairs = [(learned.symbols[left], learned.symbols[right]) for left, right, _ in learned.merges]
-    return LearnedMerges(pairs, learned.counts, learned.stop_reason)
-
-
 def learn_parity_merges(
     words: Iterable[tuple[bytes, Sequence[int]]],
     num_tokens: int,
@@ -578,6 +514,93 @@ def learn_parity_merges(
         for word, _ in measured_by if not ratios else ():
             merge_pair(word, best, len(symbols) - 1)
     return learned
+
+
+def superword_runs(
+    text: str, tokens: Collection[bytes], pattern: str, most_words: int
+) -> list[list[bytes]]:
+    """Return the runs of a text from which superwords are learned.
+
+    A run is consecutive words between which `superword_pattern` does not split, each of which is a
+    token. Runs are cut from the left into pieces of at most `most_words`; of one word there is
+    nothing to learn.
+
+    Args:
+        text: Text without special tokens.
+        tokens: The pre-tokens that the trained tokenizer encodes as one token.
+        pattern: The pattern of the trained tokenizer.
+        most_words: The number of words in a piece.
+
+    Example:
+        >>> superword_runs("one of the best, by far", {b"one", b" of", b" the", b" far"}, "gpt2", 2)
+        [[b'one', b' of']]
+    """
+    pieces = []
+    for chunk in split_pretokens(text, superword_pattern(pattern)):
+        words = [word.encode() for word in split_pretokens(chunk, pattern)]
+        for is_token, group in groupby(words, tokens.__contains__):
+            run = list(group) if is_token else []
+            pieces += [run[i : i + most_words] for i in range(0, len(run), most_words)]
+    return [piece for piece in pieces if len(piece) > 1]
+
+
+def count_superwords(
+    documents: Iterable[str],
+    merges: Sequence[Pair],
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Iterable[str] = (),
+    most_words: int,
+) -> Counter[tuple[bytes, ...]]:
+    """Count the runs of documents that were trained with these merges; see `superword_runs`."""
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    made = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
+    tokens = {token for token in made if apply_merges(token, ranks) == [token]}
+    counts: Counter[tuple[bytes, ...]] = Counter()
+    for document in documents:
+        for part, is_special in split_special(document, special_tokens):
+            if not is_special:
+                counts.update(map(tuple, superword_runs(part, tokens, pattern, most_words)))
+    return counts
+
+
+def learn_superwords(
+    runs: Mapping[tuple[bytes, ...], int],
+    merges: Sequence[Pair],
+    num_tokens: int,
+    *,
+    max_words: int,
+    tie_break: TieBreak = "lexicographic",
+    min_frequency: int = 1,
+) -> LearnedMerges:
+    """Learn merges that join whole words, after `merges`, which made the words.
+
+    A pair is skipped if it would join more than `max_words` words, or if its bytes already are a
+    token of the first training, as these come first.
+
+    Args:
+        runs: Counted runs of `count_superwords`.
+        merges: The merges of the first training.
+        num_tokens: The number of tokens at which to stop: 256 bytes, first and new ones.
+        max_words: The number of words in a token.
+        tie_break, min_frequency: See `learn_merges`.
+
+    Returns:
+        The new merges.
+    """
+    tokens = list(build_vocab((), merges).values())
+    numbers = {token: number for number, token in enumerate(tokens)}
+    learned = learn_symbol_merges(
+        tokens,
+        [([numbers[word] for word in run], count) for run, count in runs.items()],
+        num_tokens,
+        tie_break=tie_break,
+        min_frequency=min_frequency,
+        forbidden_tokens=set(tokens),
+        max_initial_symbols=max_words,
+    )
+    pairs = [(learned.symbols[left], learned.symbols[right]) for left, right, _ in learned.merges]
+    return LearnedMerges(pairs, learned.counts, learned.stop_reason)
 
 
 def is_blank(token: bytes) -> bool:

@@ -277,8 +277,8 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
-    max_words: int | None = None,
     parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> TrainingResult: ...
 
@@ -295,8 +295,8 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
-    max_words: int | None = None,
     parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> list[TrainingResult]: ...
 
@@ -312,8 +312,8 @@ def train_from_counts(
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
-    max_words: int | None = None,
     parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> TrainingResult | list[TrainingResult]:
     """Learn merges from counted pre-tokens.
@@ -336,11 +336,11 @@ def train_from_counts(
         base: A tokenizer to extend. It keeps its ids and merges, which come first. Each pre-token
             starts as the tokens into which it encodes the pre-token. Special tokens that it lacks
             and new tokens get ids after its largest. `vocab_size` includes its ids.
-        max_words: With `base`, skip merges that would join more of its tokens, which are words if
-            the counts are those of `count_superwords`; see `train_superwords`.
         parity: Rules to compress all groups of the counts equally. Then min_frequency is that of a
             pair in one group, and of equally frequent pairs, "huggingface" merges the one that
             Hugging Face's ParityBpeTrainer merges.
+        max_words: With `base`, skip merges that would join more of its tokens, which are words if
+            the counts are those of `count_superwords`; see `train_superwords`.
 
     Raises:
         TrainingError: The vocabulary is too small for the bytes and special tokens, the counts were
@@ -369,8 +369,8 @@ def train_from_counts(
         forbidden_tokens,
         forbid_whitespace_tokens,
         base,
-        max_words,
         parity,
+        max_words,
     )
     if options.base is None:
         start = _make_start(specials, counts.metadata)
@@ -408,8 +408,8 @@ class _Options:
     forbidden_tokens: list[bytes]
     forbid_whitespace_tokens: bool
     base: TokenizerModel | None
-    max_words: int | None
     parity: ParityRules | None
+    max_words: int | None
 
     @classmethod
     def check(
@@ -420,8 +420,8 @@ class _Options:
         forbidden_tokens: Iterable[bytes],
         forbid_whitespace_tokens: bool,
         base: BPETokenizer | None = None,
-        max_words: int | None = None,
         parity: ParityRules | None = None,
+        max_words: int | None = None,
     ) -> _Options:
         if tie_break not in get_args(TieBreak):
             raise TrainingError(
@@ -443,8 +443,8 @@ class _Options:
             forbidden_tokens=_check_forbidden(forbidden_tokens),
             forbid_whitespace_tokens=forbid_whitespace_tokens,
             base=None if base is None else _get_model(base),
-            max_words=max_words,
             parity=_check_parity(parity, base),
+            max_words=max_words,
         )
 
     def learner(self, counts: PretokenCounts) -> MergeLearner:
@@ -488,8 +488,8 @@ class _Options:
             "forbidden_tokens": [_to_json(token) for token in self.forbidden_tokens],
             "forbid_whitespace_tokens": self.forbid_whitespace_tokens,
             "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
-            **superwords,
             **({"parity": self.parity.to_json()} if self.parity is not None else {}),
+            **superwords,
         }
 
 
@@ -641,7 +641,11 @@ def _make_result(
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
     merge_counts = np.concatenate(
-        [_get_merge_counts(start), to_occurrences(new_counts, counts.unit)]
+        [_counts_or_zeros(start, start.merge_counts), to_occurrences(new_counts, counts.unit)]
+    )
+    applied = learner.applied_counts()
+    applied_counts = np.concatenate(
+        [_counts_or_zeros(start, start.applied_counts), to_occurrences(applied, counts.unit)]
     )
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = replace(
@@ -653,6 +657,7 @@ def _make_result(
         merges=np.concatenate([start.merges, ids[np.column_stack([left, right, result])]]),
         tie_break=options.tie_break,
         merge_counts=merge_counts,
+        applied_counts=None if (applied < 0).any() else applied_counts,
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
         training_options=options.to_json(),
@@ -664,10 +669,8 @@ def _make_result(
     )
 
 
-def _get_merge_counts(model: TokenizerModel) -> NDArray[np.int64]:
-    if model.merge_counts is None:
-        return np.zeros(len(model.merges), np.int64)
-    return model.merge_counts
+def _counts_or_zeros(model: TokenizerModel, counts: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.zeros(len(model.merges), np.int64) if counts is None else counts
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 #include "count_runs.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
+#include <string_view>
+#include <utility>
 
 namespace bpe {
 namespace {
@@ -15,34 +16,177 @@ void append_varint(std::string& out, uint64_t value) {
   out.push_back(static_cast<char>(value));
 }
 
+void append_names(std::string& out, const std::vector<std::string>& names) {
+  append_varint(out, names.size());
+  for (const std::string& name : names) {
+    append_varint(out, name.size());
+    out += name;
+  }
+}
+
 [[noreturn]] void damaged(size_t source, const char* what) {
   throw std::invalid_argument("section " + std::to_string(source) +
                               " of the counts is damaged: " + what);
 }
 
-}  // namespace
-
-std::string pack_section(const PretokenTable& table, const std::vector<uint32_t>& entries) {
-  std::string packed;
-  const uint8_t* last = nullptr;
-  size_t last_length = 0;
-  for (uint32_t entry : entries) {
-    const PretokenTable::Row row = table.row(entry);
-    const size_t common = std::min(last_length, row.length);
-    size_t shared = 0;
-    while (shared < common && last[shared] == row.key[shared]) ++shared;
-    append_varint(packed, shared);
-    append_varint(packed, row.length - shared);
-    append_varint(packed, static_cast<uint64_t>(row.count));
-    packed.append(reinterpret_cast<const char*>(row.key) + shared, row.length - shared);
-    last = row.key;
-    last_length = row.length;
-  }
-  return packed;
+std::string_view key_of(const PretokenTable::Row& row) {
+  return {reinterpret_cast<const char*>(row.key), row.length};
 }
 
-CountMerger::CountMerger(size_t sources, Refill refill)
-    : refill_(std::move(refill)), sources_(sources) {
+// Appends records to a section.
+class SectionPacker {
+ public:
+  explicit SectionPacker(RunLayout layout) : layout_(layout) {}
+
+  // counts: at least one, in order of groups.
+  void add(std::string_view key, const GroupCount* counts, size_t n) {
+    const size_t common = std::min(last_.size(), key.size());
+    size_t shared = 0;
+    while (shared < common && last_[shared] == key[shared]) ++shared;
+    append_varint(packed, shared);
+    append_varint(packed, key.size() - shared);
+    if (layout_.groups) append_varint(packed, n);
+    for (size_t i = 0; i < n; ++i) {
+      if (layout_.groups) append_varint(packed, counts[i].group);
+      append_varint(packed, static_cast<uint64_t>(counts[i].count));
+      if (layout_.documents) append_varint(packed, static_cast<uint64_t>(counts[i].documents));
+    }
+    packed.append(key.substr(shared));
+    last_.assign(key);
+  }
+
+  std::string packed;
+
+ private:
+  RunLayout layout_;
+  std::string last_;
+};
+
+// Reads the entries of several tables in the order of their keys.
+class TableMerger {
+ public:
+  // entries: those of each table, sorted.
+  TableMerger(const std::vector<const PretokenTable*>& tables,
+              const std::vector<std::vector<uint32_t>>& entries) {
+    for (size_t i = 0; i < tables.size(); ++i) {
+      if (!entries[i].empty()) heap_.push_back(Cursor(*tables[i], entries[i], i));
+    }
+    std::make_heap(heap_.begin(), heap_.end(), later);
+  }
+
+  // Replaces the counts by those of the next key; false at the end.
+  bool next(std::string_view& key, std::vector<GroupCount>& counts) {
+    if (heap_.empty()) return false;
+    counts.clear();
+    key = heap_.front().key;
+    while (!heap_.empty() && heap_.front().key == key) {
+      std::pop_heap(heap_.begin(), heap_.end(), later);
+      Cursor& cursor = heap_.back();
+      counts.push_back({static_cast<uint32_t>(cursor.group), cursor.count, cursor.documents});
+      if (cursor.next()) {
+        std::push_heap(heap_.begin(), heap_.end(), later);
+      } else {
+        heap_.pop_back();
+      }
+    }
+    return true;
+  }
+
+ private:
+  struct Cursor {
+    Cursor(const PretokenTable& table, const std::vector<uint32_t>& entries, size_t group)
+        : group(group), table_(&table), at_(entries.data()), end_(at_ + entries.size()) {
+      next();
+    }
+
+    bool next() {
+      if (at_ == end_) return false;
+      const PretokenTable::Row row = table_->row(*at_++);
+      key = key_of(row);
+      count = row.count;
+      documents = row.documents;
+      return true;
+    }
+
+    size_t group;
+    std::string_view key;
+    int64_t count;
+    int64_t documents;
+
+   private:
+    const PretokenTable* table_;
+    const uint32_t* at_;
+    const uint32_t* end_;
+  };
+
+  static bool later(const Cursor& a, const Cursor& b) {
+    const int order = a.key.compare(b.key);
+    return order != 0 ? order > 0 : a.group > b.group;
+  }
+
+  std::vector<Cursor> heap_;
+};
+
+}  // namespace
+
+std::vector<std::string> pack_sections(const PretokenTable& table, size_t shards) {
+  std::vector<std::string> sections;
+  for (std::vector<uint32_t>& entries : table.sorted_shards(shards)) {
+    SectionPacker packer({false, table.counts_documents()});
+    for (uint32_t entry : entries) {
+      const PretokenTable::Row row = table.row(entry);
+      const GroupCount counted = {0, row.count, row.documents};
+      packer.add(key_of(row), &counted, 1);
+    }
+    std::vector<uint32_t>().swap(entries);
+    sections.push_back(std::move(packer.packed));
+  }
+  return sections;
+}
+
+std::vector<std::string> pack_grouped_sections(const std::vector<PretokenTable>& tables,
+                                               const std::vector<std::string>& names,
+                                               size_t shards) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    if (tables[i].size() != 0) order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return names.at(a) < names.at(b); });
+  std::vector<const PretokenTable*> present;
+  std::vector<std::string> present_names;
+  std::vector<std::vector<std::vector<uint32_t>>> entries(shards);  // by shard, then by table
+  for (size_t i : order) {
+    present.push_back(&tables[i]);
+    present_names.push_back(names.at(i));
+    std::vector<std::vector<uint32_t>> of_table = tables[i].sorted_shards(shards);
+    for (size_t shard = 0; shard < shards; ++shard) {
+      entries[shard].push_back(std::move(of_table[shard]));
+    }
+  }
+  std::vector<std::string> sections;
+  std::string_view key;
+  std::vector<GroupCount> counts;
+  for (std::vector<std::vector<uint32_t>>& of_shard : entries) {
+    SectionPacker packer({true, tables.front().counts_documents()});
+    append_names(packer.packed, present_names);
+    for (TableMerger merger(present, of_shard); merger.next(key, counts);) {
+      packer.add(key, counts.data(), counts.size());
+    }
+    std::vector<std::vector<uint32_t>>().swap(of_shard);
+    sections.push_back(std::move(packer.packed));
+  }
+  return sections;
+}
+
+CountMerger::CountMerger(size_t sources, Refill refill, RunLayout layout, bool same_document)
+    : refill_(std::move(refill)),
+      layout_(layout),
+      same_document_(same_document),
+      sources_(sources) {
+  if (layout_.groups) read_all_names();
+  totals_.resize(names_.size());
+  place_of_.resize(std::max<size_t>(names_.size(), 1));
   for (size_t i = 0; i < sources; ++i) {
     if (advance(i)) heap_.push_back(i);
   }
@@ -77,55 +221,175 @@ uint64_t CountMerger::read_varint(size_t index) {
   damaged(index, "a number is longer than 64 bits");
 }
 
+int64_t CountMerger::read_count(size_t index) {
+  const uint64_t count = read_varint(index);
+  if (count == 0 || count > static_cast<uint64_t>(INT64_MAX)) {
+    damaged(index, "a count is not positive");
+  }
+  return static_cast<int64_t>(count);
+}
+
+void CountMerger::read_bytes(size_t index, size_t size, std::string& out) {
+  while (size > 0) {
+    if (!fill(index)) damaged(index, "it ends inside a key");
+    Source& source = sources_[index];
+    const size_t take = std::min(size, source.chunk.size() - source.at);
+    out.append(source.chunk, source.at, take);
+    source.at += take;
+    size -= take;
+  }
+}
+
+std::vector<std::string> CountMerger::read_names(size_t index) {
+  std::vector<std::string> names;
+  if (!fill(index)) return names;
+  for (uint64_t left = read_varint(index); left > 0; --left) {
+    std::string name;
+    read_bytes(index, read_varint(index), name);
+    if (!names.empty() && name <= names.back()) damaged(index, "its groups are not in order");
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+void CountMerger::read_all_names() {
+  std::vector<std::vector<std::string>> names;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    names.push_back(read_names(i));
+    names_.insert(names_.end(), names.back().begin(), names.back().end());
+    std::sort(names_.begin(), names_.end());
+    names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
+  }
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    for (const std::string& name : names[i]) {
+      const auto at = std::lower_bound(names_.begin(), names_.end(), name);
+      sources_[i].groups.push_back(static_cast<uint32_t>(at - names_.begin()));
+    }
+  }
+}
+
 bool CountMerger::advance(size_t index) {
   if (!fill(index)) return false;
   Source& source = sources_[index];
   const uint64_t shared = read_varint(index);
-  uint64_t rest = read_varint(index);
-  const uint64_t count = read_varint(index);
+  const uint64_t rest = read_varint(index);
+  const uint64_t groups = layout_.groups ? read_varint(index) : 1;
+  if (layout_.groups && (groups == 0 || groups > source.groups.size())) {
+    damaged(index, "a key has another number of groups than there are");
+  }
+  source.counts.clear();
+  for (uint64_t i = 0; i < groups; ++i) {
+    GroupCount counted = {0, 0, 0};
+    if (layout_.groups) {
+      const uint64_t group = read_varint(index);
+      if (group >= source.groups.size()) damaged(index, "a group has no name");
+      counted.group = source.groups[group];
+      if (i > 0 && counted.group <= source.counts.back().group) {
+        damaged(index, "the groups of a key are not in order");
+      }
+    }
+    counted.count = read_count(index);
+    if (layout_.documents) counted.documents = read_count(index);
+    if (counted.documents > counted.count) damaged(index, "a key is in more documents than places");
+    source.counts.push_back(counted);
+  }
   if (shared > source.key.size()) damaged(index, "a key shares more than the one before has");
-  if (count == 0 || count > static_cast<uint64_t>(INT64_MAX))
-    damaged(index, "a count is not positive");
   const std::string previous_tail = source.key.substr(shared);
   source.key.resize(shared);
-  while (rest > 0) {
-    if (!fill(index)) damaged(index, "it ends inside a key");
-    const size_t take = std::min<uint64_t>(rest, source.chunk.size() - source.at);
-    source.key.append(source.chunk, source.at, take);
-    source.at += take;
-    rest -= take;
-  }
+  read_bytes(index, rest, source.key);
   if (source.key.compare(shared, std::string::npos, previous_tail) <= 0) {
     damaged(index, "its keys are not in ascending order");
   }
-  source.count = static_cast<int64_t>(count);
   return true;
 }
 
-CountColumns CountMerger::read(size_t max_rows, size_t max_bytes) {
+void CountMerger::add(const GroupCount& counted) {
+  size_t& place = place_of_[counted.group];
+  if (place == 0) {
+    merged_.push_back(counted);
+    place = merged_.size();
+    return;
+  }
+  GroupCount& sum = merged_[place - 1];
+  if (__builtin_add_overflow(sum.count, counted.count, &sum.count)) {
+    throw_count_overflow(reinterpret_cast<const uint8_t*>(key_.data()), key_.size());
+  }
+  // Numbers of documents are not above counts, whose sum has fit.
+  sum.documents = same_document_ ? std::max(sum.documents, counted.documents)
+                                 : sum.documents + counted.documents;
+}
+
+bool CountMerger::merge_next() {
   const auto order = [this](size_t a, size_t b) { return later(a, b); };
+  if (heap_.empty()) return false;
+  key_ = sources_[heap_.front()].key;
+  merged_.clear();
+  while (!heap_.empty() && sources_[heap_.front()].key == key_) {
+    const size_t source = heap_.front();
+    for (const GroupCount& counted : sources_[source].counts) add(counted);
+    std::pop_heap(heap_.begin(), heap_.end(), order);
+    if (advance(source)) {
+      std::push_heap(heap_.begin(), heap_.end(), order);
+    } else {
+      heap_.pop_back();
+    }
+  }
+  for (const GroupCount& sum : merged_) place_of_[sum.group] = 0;
+  std::sort(merged_.begin(), merged_.end(),
+            [](const GroupCount& a, const GroupCount& b) { return a.group < b.group; });
+  return true;
+}
+
+CountColumns CountMerger::read(const Limits& limits) {
   CountColumns rows;
-  std::string key;
-  while (!heap_.empty() && rows.counts.size() < max_rows && rows.keys.size() < max_bytes) {
-    key = sources_[heap_.front()].key;
-    int64_t sum = 0;
-    while (!heap_.empty() && sources_[heap_.front()].key == key) {
-      const size_t source = heap_.front();
-      if (__builtin_add_overflow(sum, sources_[source].count, &sum)) {
-        throw_count_overflow(reinterpret_cast<const uint8_t*>(key.data()), key.size());
+  while (rows.counts.size() < limits.rows && rows.keys.size() < limits.bytes &&
+         rows.groups.size() < limits.entries && merge_next()) {
+    int64_t count = 0;
+    int64_t documents = 0;
+    for (const GroupCount& sum : merged_) {
+      if (__builtin_add_overflow(count, sum.count, &count)) {
+        throw_count_overflow(reinterpret_cast<const uint8_t*>(key_.data()), key_.size());
       }
-      std::pop_heap(heap_.begin(), heap_.end(), order);
-      if (advance(source)) {
-        std::push_heap(heap_.begin(), heap_.end(), order);
-      } else {
-        heap_.pop_back();
+      documents += sum.documents;
+      if (!layout_.groups) continue;
+      rows.groups.push_back(static_cast<int32_t>(sum.group));
+      rows.group_counts.push_back(sum.count);
+      if (layout_.documents) rows.group_documents.push_back(sum.documents);
+      GroupTotals& totals = totals_[sum.group];
+      int64_t bytes;
+      ++totals.rows;
+      if (__builtin_add_overflow(totals.pretokens, sum.count, &totals.pretokens) ||
+          __builtin_mul_overflow(sum.count, static_cast<int64_t>(key_.size()), &bytes) ||
+          __builtin_add_overflow(totals.bytes, bytes, &totals.bytes)) {
+        throw std::overflow_error("the bytes of the pre-tokens of a group do not fit 64 bits");
       }
     }
-    rows.keys.insert(rows.keys.end(), key.begin(), key.end());
+    rows.keys.insert(rows.keys.end(), key_.begin(), key_.end());
     rows.offsets.push_back(static_cast<int64_t>(rows.keys.size()));
-    rows.counts.push_back(sum);
+    rows.counts.push_back(count);
+    if (layout_.documents) rows.documents.push_back(documents);
+    if (layout_.groups) rows.group_offsets.push_back(static_cast<int64_t>(rows.groups.size()));
   }
   return rows;
+}
+
+std::string CountMerger::read_packed(const Limits& limits) {
+  SectionPacker packer(layout_);
+  size_t rows = 0;
+  size_t entries = 0;
+  while (rows < limits.rows && packer.packed.size() < limits.bytes && entries < limits.entries &&
+         merge_next()) {
+    packer.add(key_, merged_.data(), merged_.size());
+    ++rows;
+    entries += merged_.size();
+  }
+  return std::move(packer.packed);
+}
+
+std::string CountMerger::header() const {
+  std::string header;
+  if (layout_.groups) append_names(header, names_);
+  return header;
 }
 
 }  // namespace bpe

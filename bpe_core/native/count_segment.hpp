@@ -12,8 +12,8 @@
 namespace bpe {
 
 // Keys: see PortableKeys. In addition, Keys::find(keys, key) returns the slot of a key among three,
-// or 3.
-template <class Keys>
+// or 3. kDocuments: documents are counted too.
+template <class Keys, bool kDocuments>
 struct SegmentCounter {
   static constexpr size_t kBatch = 256;
 
@@ -34,11 +34,16 @@ struct SegmentCounter {
       for (size_t i = 0; i < found; ++i) {
         hashes[i] = make_key<Keys>(text + bounds[i], bounds[i + 1] - bounds[i],
                                    segment.readable - bounds[i], keys[i]);
-        __builtin_prefetch(&table.line_of(hashes[i]), 1);
+        const PretokenTable::Line& line = table.line_of(hashes[i]);
+        __builtin_prefetch(&line, 1);
+        if constexpr (kDocuments) __builtin_prefetch(&table.documents_of(line), 1);
       }
       for (size_t i = 0; i < found; ++i) {
         PretokenTable::Line& line = table.line_of(hashes[i]);
         const size_t slot = Keys::find(line.keys, keys[i]);
+        if constexpr (kDocuments) {
+          if (slot < PretokenTable::kSlots) table.note_document(line, slot);
+        }
         if (slot < PretokenTable::kSlots && ++line.counts[slot] != 0) [[likely]]
           continue;
         const uint8_t* const bytes = text + bounds[i];
@@ -47,8 +52,10 @@ struct SegmentCounter {
           table.carry(bytes, length);
         } else if (length > longest) {
           too_long.push_back({segment.document, segment.begin + bounds[i], length});
-        } else if (++table.count_of({keys[i], hashes[i], bytes, length}) == 0) {
-          table.carry(bytes, length);
+        } else {
+          const PretokenTable::Place place = table.place_of({keys[i], hashes[i], bytes, length});
+          if constexpr (kDocuments) table.note_document(place.line, place.slot);
+          if (++place.line.counts[place.slot] == 0) table.carry(bytes, length);
         }
       }
     }

@@ -31,15 +31,19 @@ struct Avx2CountKeys : Avx2Keys {
   }
 };
 
+template <bool kDocuments>
 BPE_AVX2_AES void add_segment(PretokenTable& table, const PretokenTable::Segment& segment,
                               const Scanner& scanner, size_t max_pretoken_bytes,
                               std::vector<LongPretoken>& too_long) {
-  SegmentCounter<Avx2CountKeys>::add_segment(table, segment, scanner, max_pretoken_bytes, too_long);
+  SegmentCounter<Avx2CountKeys, kDocuments>::add_segment(table, segment, scanner,
+                                                         max_pretoken_bytes, too_long);
 }
 
 }  // namespace
 
-PretokenTable::Kernel avx2_count_kernel() { return {add_segment, Avx2CountKeys::hash}; }
+PretokenTable::Kernel avx2_count_kernel(bool counts_documents) {
+  return {counts_documents ? add_segment<true> : add_segment<false>, Avx2CountKeys::hash};
+}
 
 }  // namespace bpe
 
@@ -47,7 +51,7 @@ PretokenTable::Kernel avx2_count_kernel() { return {add_segment, Avx2CountKeys::
 
 namespace bpe {
 
-PretokenTable::Kernel avx2_count_kernel() { return {}; }
+PretokenTable::Kernel avx2_count_kernel(bool) { return {}; }
 
 }  // namespace bpe
 

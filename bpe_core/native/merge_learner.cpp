@@ -254,6 +254,8 @@ class PositionEngine final
     const bool is_new = result == kBoundary;
     if (is_new) result = static_cast<uint32_t>(symbols_.size());
     replace(pair, left, right, result);
+    // Only occurrences of two equal tokens can overlap.
+    const int64_t applied = left == right ? weight_of_occurrences() : pair.count;
     if (is_new) add_symbol(place_of_result(), length_of(left, right), initials_of(left, right));
     if (is_new && reuses_symbols_) {
       live_.resize(symbols_.size());
@@ -268,7 +270,13 @@ class PositionEngine final
         std::push_heap(heap_.begin(), heap_.begin() + static_cast<ptrdiff_t>(i + 1), heap_order());
       }
     }
-    merges.push_back({left - 1, right - 1, result - 1, pair.count});
+    merges.push_back({left - 1, right - 1, result - 1, pair.count, applied});
+  }
+
+  int64_t weight_of_occurrences() const {
+    int64_t sum = 0;
+    for (const auto& occurrence : occurrences_) sum += occurrence.weight;
+    return sum;
   }
 
   // Returns true if the result occurred before.

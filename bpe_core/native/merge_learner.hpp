@@ -33,7 +33,8 @@ struct MergeLearnerOptions {
 // Symbols are numbered: first the initial ones, then new ones in the order of their creation.
 struct LearnedMerge {
   uint32_t left, right, result;
-  int64_t count;  // of the pair when it was merged, overlapping occurrences included
+  int64_t count;         // of the pair when it was merged, overlapping occurrences included
+  int64_t applied = -1;  // the occurrences that were merged, without overlaps; -1 if unknown
 };
 
 // Merges the most frequent adjacent pair, repeatedly. Pairs whose result would exceed

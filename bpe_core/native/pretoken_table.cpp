@@ -16,7 +16,8 @@
 namespace bpe {
 namespace {
 
-constexpr size_t kFirstLines = size_t{1} << 11;
+constexpr size_t kFirstLines = size_t{1} << 7;    // few, since there may be thousands of tables
+constexpr size_t kLeastMemory = size_t{1} << 18;  // with less, each document would fill a table
 constexpr size_t kBatch = 64;         // entries of another table that are looked up together
 constexpr size_t kEntriesOfLine = 2;  // on average, when the table grows
 constexpr int kLowCountBits = 32;
@@ -31,8 +32,9 @@ struct PortableCountKeys : PortableKeys {
   }
 };
 
+template <bool kDocuments>
 constexpr PretokenTable::Kernel kPortableCountKernel = {
-    SegmentCounter<PortableCountKeys>::add_segment, PortableCountKeys::hash};
+    SegmentCounter<PortableCountKeys, kDocuments>::add_segment, PortableCountKeys::hash};
 
 std::string to_string(const uint8_t* key, size_t length) {
   return std::string(reinterpret_cast<const char*>(key), length);
@@ -54,15 +56,24 @@ void throw_count_overflow(const uint8_t* key, size_t length) {
                             " bytes) does not fit 64 bits");
 }
 
-PretokenTable::PretokenTable(bool portable)
-    : kernel_(portable || !cpu_has_avx2_and_aes() ? kPortableCountKernel : avx2_count_kernel()),
-      lines_(kFirstLines),
-      mask_(kFirstLines - 1) {}
+PretokenTable::PretokenTable(bool portable, bool counts_documents)
+    : lines_(kFirstLines), mask_(kFirstLines - 1) {
+  if (counts_documents) documents_ = ZeroedArray<DocumentLine>(kFirstLines);
+  if (!portable && cpu_has_avx2_and_aes()) {
+    kernel_ = avx2_count_kernel(counts_documents);
+  } else {
+    kernel_ = counts_documents ? kPortableCountKernel<true> : kPortableCountKernel<false>;
+  }
+}
 
 void PretokenTable::clear() {
   const Kernel kernel = kernel_;
-  *this = PretokenTable();
+  *this = PretokenTable(false, counts_documents());
   kernel_ = kernel;
+}
+
+void PretokenTable::start_document() {
+  if (++document_ == 0) throw std::overflow_error("more than 2^32 documents in a table");
 }
 
 const uint8_t* PretokenTable::long_bytes(const ShortKey& key, size_t& length) const {
@@ -75,6 +86,8 @@ void PretokenTable::grow() {
   ZeroedArray<Line> old(lines_.size() * 2);
   std::swap(lines_, old);
   mask_ = lines_.size() - 1;
+  ZeroedArray<DocumentLine> old_documents(documents_.size() * 2);
+  std::swap(documents_, old_documents);
   for (size_t i = 0; i < old.size(); ++i) {
     for (size_t slot = 0; slot < old[i].used; ++slot) {
       const ShortKey& key = old[i].keys[slot];
@@ -82,6 +95,11 @@ void PretokenTable::grow() {
       while (line->used == kSlots) line = &after(*line);
       line->keys[line->used] = key;
       line->counts[line->used] = old[i].counts[slot];
+      if (counts_documents()) {
+        DocumentLine& documents = documents_of(*line);
+        documents.last[line->used] = old_documents[i].last[slot];
+        documents.number[line->used] = old_documents[i].number[slot];
+      }
       ++line->used;
     }
   }
@@ -112,12 +130,12 @@ bool PretokenTable::is_at(const Line& line, size_t slot, const Lookup& wanted) c
   return length == wanted.length && std::memcmp(bytes, wanted.bytes, length) == 0;
 }
 
-// The low bits of a key's count. A missing key is added, for which there must be room.
-uint32_t& PretokenTable::count_of(const Lookup& wanted) {
+// The place of a key. A missing key is added, for which there must be room.
+PretokenTable::Place PretokenTable::place_of(const Lookup& wanted) {
   Line* line = &line_of(wanted.hash);
   for (;; line = &after(*line)) {
     for (size_t slot = 0; slot < line->used; ++slot) {
-      if (is_at(*line, slot, wanted)) return line->counts[slot];
+      if (is_at(*line, slot, wanted)) return {*line, slot};
     }
     if (line->used < kSlots) break;
   }
@@ -131,7 +149,7 @@ uint32_t& PretokenTable::count_of(const Lookup& wanted) {
     arena_.insert(arena_.end(), wanted.bytes, wanted.bytes + wanted.length);
   }
   ++size_;
-  return line->counts[slot];
+  return {*line, slot};
 }
 
 // Called after the low bits of a count have become 0.
@@ -139,8 +157,9 @@ void PretokenTable::carry(const uint8_t* key, size_t length) {
   high_counts_[to_string(key, length)] += int64_t{1} << kLowCountBits;
 }
 
-void PretokenTable::add_lookup(const Lookup& wanted, int64_t count) {
-  uint32_t& low = count_of(wanted);
+PretokenTable::Place PretokenTable::add_lookup(const Lookup& wanted, int64_t count) {
+  const Place place = place_of(wanted);
+  uint32_t& low = place.line.counts[place.slot];
   int64_t sum = low;
   if (!high_counts_.empty()) {
     const auto high = high_counts_.find(to_string(wanted.bytes, wanted.length));
@@ -149,29 +168,36 @@ void PretokenTable::add_lookup(const Lookup& wanted, int64_t count) {
   if (__builtin_add_overflow(sum, count, &sum)) throw_count_overflow(wanted.bytes, wanted.length);
   low = static_cast<uint32_t>(sum);
   if (sum != low) high_counts_[to_string(wanted.bytes, wanted.length)] = sum - low;
+  return place;
 }
 
 void PretokenTable::add(const uint8_t* key, size_t length, int64_t count) {
   if (length == 0) throw std::invalid_argument("a pre-token must not be empty");
   reserve_batch(1);
-  add_lookup(lookup(key, length), count);
+  const Place place = add_lookup(lookup(key, length), count);
+  if (counts_documents()) note_document(place.line, place.slot);
 }
 
 void PretokenTable::add_table(const PretokenTable& other) {
   std::vector<Lookup> batch;
-  std::vector<int64_t> counts;
+  std::vector<Row> rows;
   const auto add_batch = [&] {
     reserve_batch(batch.size());
     for (const Lookup& wanted : batch) __builtin_prefetch(&line_of(wanted.hash), 1);
-    for (size_t i = 0; i < batch.size(); ++i) add_lookup(batch[i], counts[i]);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const Place place = add_lookup(batch[i], rows[i].count);
+      if (counts_documents()) {
+        documents_of(place.line).number[place.slot] += static_cast<uint32_t>(rows[i].documents);
+      }
+    }
     batch.clear();
-    counts.clear();
+    rows.clear();
   };
   for (size_t i = 0; i < other.lines_.size(); ++i) {
     for (size_t slot = 0; slot < other.lines_[i].used; ++slot) {
       const Row added = other.row(static_cast<uint32_t>(i * kSlots + slot));
       batch.push_back(lookup(added.key, added.length));
-      counts.push_back(added.count);
+      rows.push_back(added);
     }
     if (batch.size() >= kBatch) add_batch();
   }
@@ -180,49 +206,12 @@ void PretokenTable::add_table(const PretokenTable& other) {
 
 // While the table or the arena grows, the old and the twice as large new one exist together.
 bool PretokenTable::is_full(size_t memory_limit) const {
-  // With less than the memory of a small table, each document would fill it.
-  const size_t limit = std::max(memory_limit, 2 * kFirstLines * sizeof(Line));
+  const size_t limit = std::max(memory_limit, kLeastMemory);
   const bool table_grows = size_ * 9 > lines_.size() * kEntriesOfLine * 8;
   const bool arena_grows = arena_.size() * 9 > arena_.capacity() * 8;
-  const size_t table_bytes = lines_.size() * sizeof(Line) * (table_grows ? 3 : 1);
-  return table_bytes + arena_.capacity() * (arena_grows ? 3 : 1) > limit;
-}
-
-size_t PretokenTable::add_documents(const uint8_t* data, size_t size, const int64_t* starts,
-                                    const int64_t* ends, size_t n, size_t first,
-                                    const Scanner& scanner, const Normalizer& normalizer,
-                                    const SpecialMatcher& specials, size_t memory_limit,
-                                    size_t max_pretoken_bytes,
-                                    std::vector<LongPretoken>& too_long) {
-  std::string buffer;
-  for (size_t i = first; i < n; ++i) {
-    const uint8_t* text = data + starts[i];
-    const size_t length = static_cast<size_t>(ends[i] - starts[i]);
-    const size_t readable = size - static_cast<size_t>(starts[i]);
-    specials.for_each_part(text, length, [&](size_t from, size_t to) {
-      Segment segment = {text + from, to - from, readable - from, i, from};
-      if (normalizer.is_active()) {
-        const char* const source = reinterpret_cast<const char*>(segment.text);
-        const std::string_view changed = normalizer.normalized({source, segment.size}, buffer);
-        if (changed.data() != source) {
-          segment.text = reinterpret_cast<const uint8_t*>(changed.data());
-          segment.size = segment.readable = changed.size();
-        }
-      }
-      if (runs_ != nullptr) {
-        add_runs(segment);
-      } else {
-        kernel_.add_segment(*this, segment, scanner, max_pretoken_bytes, too_long);
-      }
-    });
-    if (memory_limit != 0 && is_full(memory_limit)) return i + 1;
-  }
-  return n;
-}
-
-void PretokenTable::add_runs(const Segment& segment) {
-  runs_->for_each(segment.text, segment.size,
-                  [&](size_t begin, size_t end) { add(segment.text + begin, end - begin, 1); });
+  const size_t line_bytes = sizeof(Line) + (counts_documents() ? sizeof(DocumentLine) : 0);
+  const size_t table_bytes = lines_.size() * line_bytes * (table_grows ? 3 : 1);
+  return document_ == UINT32_MAX || table_bytes + arena_.capacity() * (arena_grows ? 3 : 1) > limit;
 }
 
 int64_t PretokenTable::total() const {
@@ -242,7 +231,8 @@ int64_t PretokenTable::total() const {
 PretokenTable::Row PretokenTable::row(uint32_t entry) const {
   const Line& line = lines_[entry / kSlots];
   const ShortKey& key = line.keys[entry % kSlots];
-  Row row = {reinterpret_cast<const uint8_t*>(&key), 0, line.counts[entry % kSlots]};
+  Row row = {reinterpret_cast<const uint8_t*>(&key), 0, line.counts[entry % kSlots], 0};
+  if (counts_documents()) row.documents = documents_[entry / kSlots].number[entry % kSlots];
   if (is_long(key)) {
     row.key = long_bytes(key, row.length);
   } else {

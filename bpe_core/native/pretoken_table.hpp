@@ -1,4 +1,5 @@
-// Counting pre-tokens: a hash table from bytes to a 64-bit count.
+// Counting pre-tokens: a hash table from bytes to a 64-bit count and, if documents are counted, to
+// the number of documents with the pre-token.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,6 @@
 #include "pretoken_key.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
-#include "superword_runs.hpp"
 #include "zeroed_array.hpp"
 
 namespace bpe {
@@ -45,31 +45,34 @@ class PretokenTable {
   };
 
   // portable: without instructions that only some CPUs have.
-  explicit PretokenTable(bool portable = false);
+  explicit PretokenTable(bool portable = false, bool counts_documents = false);
 
-  // Counts the pre-tokens of documents data[starts[i], ends[i]), cut at special tokens and
-  // normalized between them, from document `first` on, until `memory_limit` (0: none) would be
-  // exceeded. Returns the number of the first document not counted; `n` when all are. At least one
-  // document is counted per call. `size` bytes of data may be read. Pre-tokens above
-  // max_pretoken_bytes (0: no limit) are not counted but listed in `too_long`.
-  size_t add_documents(const uint8_t* data, size_t size, const int64_t* starts, const int64_t* ends,
-                       size_t n, size_t first, const Scanner& scanner, const Normalizer& normalizer,
-                       const SpecialMatcher& specials, size_t memory_limit,
-                       size_t max_pretoken_bytes, std::vector<LongPretoken>& too_long);
+  // Counts the pre-tokens of a part of the current document. Those above max_pretoken_bytes (0: no
+  // limit) are not counted but listed in `too_long`.
+  void add_segment(const Segment& segment, const Scanner& scanner, size_t max_pretoken_bytes,
+                   std::vector<LongPretoken>& too_long) {
+    kernel_.add_segment(*this, segment, scanner, max_pretoken_bytes, too_long);
+  }
 
-  // Documents are counted from here on by these runs instead of by pre-tokens; no limit of length
-  // applies to them. The runs must outlive the table.
-  void set_runs(const SuperwordRuns* runs) { runs_ = runs; }
+  // Makes what is added from now on part of another document.
+  void start_document();
 
   // Adds `count` to a key. Throws std::overflow_error if the sum exceeds 64 bits.
   void add(const uint8_t* key, size_t length, int64_t count);
+  // Adds the counts of other documents, and the numbers of documents if both tables have them.
   void add_table(const PretokenTable& other);
 
   void clear();  // removes everything and releases memory
 
+  bool counts_documents() const { return documents_.size() != 0; }
   size_t size() const { return size_; }
   int64_t total() const;
-  size_t memory_bytes() const { return lines_.size() * sizeof(Line) + arena_.capacity(); }
+  size_t memory_bytes() const {
+    return lines_.size() * sizeof(Line) + documents_.size() * sizeof(DocumentLine) +
+           arena_.capacity();
+  }
+  // True if a document more might need more memory than this.
+  bool is_full(size_t memory_limit) const;
 
   // The entries' numbers by shard (low half of xxh3-128 of the key, modulo shards), each sorted by
   // bytes.
@@ -79,11 +82,12 @@ class PretokenTable {
     const uint8_t* key;
     size_t length;
     int64_t count;
+    int64_t documents;  // 0 if they are not counted
   };
   Row row(uint32_t entry) const;
 
  private:
-  template <class Keys>
+  template <class Keys, bool kDocuments>
   friend struct SegmentCounter;
 
   static constexpr size_t kSlots = 3;
@@ -97,6 +101,12 @@ class PretokenTable {
     uint32_t used;
   };
 
+  // Of each key of a line, the last document with it and the number of documents with it.
+  struct alignas(32) DocumentLine {
+    uint32_t last[kSlots];
+    uint32_t number[kSlots];
+  };
+
   // The form in which a key is hashed and compared.
   struct Lookup {
     ShortKey key;
@@ -107,21 +117,32 @@ class PretokenTable {
 
   Line& line_of(uint64_t hash) { return lines_[hash & mask_]; }
   Line& after(Line& line) { return lines_[static_cast<size_t>(&line - lines_.data() + 1) & mask_]; }
+  DocumentLine& documents_of(const Line& line) { return documents_[&line - lines_.data()]; }
+  void note_document(const Line& line, size_t slot) {
+    DocumentLine& documents = documents_of(line);
+    documents.number[slot] += documents.last[slot] != document_;
+    documents.last[slot] = document_;
+  }
+
+  // The place of an entry.
+  struct Place {
+    Line& line;
+    size_t slot;
+  };
+
   Lookup lookup(const uint8_t* bytes, size_t length) const;
   bool is_at(const Line& line, size_t slot, const Lookup& wanted) const;
-  uint32_t& count_of(const Lookup& wanted);
-  void add_lookup(const Lookup& wanted, int64_t count);
+  Place place_of(const Lookup& wanted);
+  Place add_lookup(const Lookup& wanted, int64_t count);
   void carry(const uint8_t* key, size_t length);
   const uint8_t* long_bytes(const ShortKey& key, size_t& length) const;
-  bool is_full(size_t memory_limit) const;
   void grow();
   void reserve_batch(size_t n);
 
-  void add_runs(const Segment& segment);
-
   Kernel kernel_;
-  const SuperwordRuns* runs_ = nullptr;
   ZeroedArray<Line> lines_;
+  ZeroedArray<DocumentLine> documents_;  // one for each line, or none
+  uint32_t document_ = 0;                // the current one; from 1
   size_t mask_ = 0;
   size_t size_ = 0;
   std::vector<uint8_t> arena_;  // for each long pre-token, the length in 8 bytes, then the bytes
@@ -129,6 +150,6 @@ class PretokenTable {
 };
 
 // Its functions are nullptr if it was not compiled. May be used only if cpu_has_avx2_and_aes().
-PretokenTable::Kernel avx2_count_kernel();
+PretokenTable::Kernel avx2_count_kernel(bool counts_documents);
 
 }  // namespace bpe

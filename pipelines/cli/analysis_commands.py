@@ -1,7 +1,8 @@
-"""The commands that answer from counts and tokenizers: sizes, explain, why."""
+"""The commands that answer from counts and tokenizers: sizes, evaluate, explain, why."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -79,6 +80,75 @@ def sizes(
         else:
             print_result(str(report))
         supervisor.leave(0)
+
+
+def evaluate(
+    output: OutputOrTokenizer,
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="TOKENIZER",
+            help="Another tokenizer to compare with. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    counts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUTPUT_OR_FILE",
+            help="Evaluate on these counts, for tokenizers that split text as it was counted.",
+            show_default="those of OUTPUT",
+        ),
+    ] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Evaluate on text: a path, glob or URL, also of compressed files; -: standard "
+            "input. Repeatable: each is a group.",
+            show_default=False,
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="The group whose tokens per byte others are compared with.",
+            show_default="the first",
+        ),
+    ] = None,
+    as_json: Json = False,
+    storage_options: StorageOptions = None,
+    debug: Debug = False,
+) -> None:
+    """Measure a tokenizer on counts or text, beside others."""
+    with leave_at_once(), report_errors(debug):
+        if counts is not None and texts:
+            raise ConfigError(
+                "It is not clear what to evaluate on.",
+                expected="either --counts or --text",
+                found="both",
+            )
+        from pipelines.analysis.evaluation import evaluate as measure
+        from pipelines.analysis.evaluation_report import format_evaluation
+        from pipelines.analysis.evaluation_texts import EvaluationText, open_counts, open_files
+        from pipelines.dataset.tokenizers import open_tokenizer
+        from pipelines.exports.export import read_storage_options
+
+        with display("reading tokenizers", brief=True):
+            opened = {place: open_tokenizer(place) for place in [output, *(others or [])]}
+            text: EvaluationText
+            if texts:
+                text = open_files(texts, sys.stdin.buffer.read)
+            else:
+                text = open_counts(counts or output, read_storage_options(storage_options))
+            found = measure(opened, text, reference)
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_result(format_evaluation(found))
 
 
 def explain(

@@ -103,7 +103,7 @@ _STAGES: dict[BuildCommand, str] = {
     "build": "Count, train and encode. Finished work is not repeated.",
 }
 
-app.command(cls=_Command)(config_commands.init)
+app.command(cls=_Command)(with_output(config_commands.init))
 app.command(cls=_Command)(with_output(build_commands.plan))
 for _stage, _help in _STAGES.items():
     _command = with_output(build_commands.stage_command(_stage))
@@ -112,14 +112,15 @@ for _command in (
     with_output(build_commands.add),
     with_output(build_commands.replay),
     with_output(tokenizer_commands.convert),
-    text_commands.tokenize,
-    text_commands.count_tokens,
+    with_output(text_commands.tokenize, shows_progress=False),
+    with_output(text_commands.count_tokens, shows_progress=False),
     with_output(dataset_commands.export),
     with_output(dataset_commands.verify),
-    dataset_commands.inspect,
-    dataset_commands.rejects,
-    dataset_commands.report,
+    with_output(dataset_commands.inspect),
+    with_output(dataset_commands.rejects),
+    with_output(dataset_commands.report),
     with_output(analysis_commands.sizes),
+    with_output(analysis_commands.evaluate),
     analysis_commands.explain,
     analysis_commands.why,
     config_commands.schema,

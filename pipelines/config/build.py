@@ -13,6 +13,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    PlainValidator,
     PrivateAttr,
     Strict,
     ValidationError,
@@ -33,8 +34,11 @@ from pipelines.config.values import (
     Shards,
     Size,
     Text,
+    check_id_field,
+    is_inside,
     is_url,
     options_key,
+    parse_field_path,
     protocol_of,
     size_key,
 )
@@ -67,6 +71,23 @@ class CountsConfig(Section):
         description="Action for longer pre-tokens: stop with an error (error), or leave them out "
         "of the counts (skip).",
     )
+    group_by: Annotated[Any, PlainValidator(check_id_field, json_schema_input_type=Text | None)] = (
+        Field(
+            default=None,
+            description="Field of the records, such as `lang`, by whose text counts are kept apart "
+            "too; null: by source alone, if there are several. A record without it has the text "
+            '`""`.',
+        )
+    )
+    document_frequency: bool = Field(
+        default=False,
+        description="Count the documents with each pre-token, too.",
+    )
+
+    @property
+    def group_path(self) -> tuple[str, ...] | None:
+        """Return the path in `group_by`."""
+        return None if self.group_by is None else parse_field_path(self.group_by)
 
 
 class EncodeConfig(Section):
@@ -189,6 +210,7 @@ class BuildConfig(Section):
     def _check(self) -> Self:
         problems = [
             *self._source_name_problems(),
+            *self._group_problems(),
             *self._special_token_problems(),
             *self._vocab_size_problems(),
         ]
@@ -262,8 +284,32 @@ class BuildConfig(Section):
             else:
                 first[source.name] = index
 
+    def _group_problems(self) -> Iterator[Problem]:
+        path = self.counts.group_path
+        if path is None:
+            return
+        records = [source for source in self.input if source.format != "text"]
+        if not records:
+            yield Problem(
+                ("counts", "group_by"),
+                expected="null for text files, which have no records with fields",
+                found=describe_value(self.counts.group_by),
+                hint="Remove counts.group_by: several sources are counted apart by their names.",
+            )
+        for source in records:
+            for other in (
+                *source.text_fields,
+                *([] if source.id_path is None else [source.id_path]),
+            ):
+                if path != other and is_inside(path, other):
+                    yield Problem(
+                        ("counts", "group_by"),
+                        expected="a field that is not inside text_field or id_field, nor around it",
+                        found=describe_value(self.counts.group_by),
+                    )
+
     def _special_token_problems(self) -> Iterator[Problem]:
-        if self.tokenizer.path is not None:
+        if self.tokenizer.path is not None or self.tokenizer.base is not None:
             return
         for key in ("prepend", "append"):
             token = getattr(self.encode, key)

@@ -24,7 +24,11 @@ from pipelines.config.yaml_document import KeyPath, format_path
 _NO_INFLUENCE_ON_TOKENS: Final = {"storage_options", "include", "exclude", "max_bad_files"}
 _NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes", "keep_columns"}
 _OF_METASPACE: Final = {"metaspace", "byte_fallback", "character_coverage"}
-_ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules", *_OF_METASPACE}
+# Keys of counting that were added later. Without them, fingerprints of older builds stay; counts by
+# source need no key, as they are kept apart whenever there are several sources.
+_COUNTED_LATER: Final = {"group_by", "document_frequency"}
+_OF_TRAINING: Final = {"base", *_OF_METASPACE}
+_ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules", *_OF_TRAINING}
 
 
 def counts_configuration(config: BuildConfig, shards: int) -> dict[str, Any]:
@@ -39,7 +43,10 @@ def counts_configuration(config: BuildConfig, shards: int) -> dict[str, Any]:
             **_set_rules(config, training=False),
         },
         "counts": {
-            **config.counts.model_dump(mode="json", exclude={"memory", "checkpoint_bytes"}),
+            **config.counts.model_dump(
+                mode="json", exclude={"memory", "checkpoint_bytes", *_COUNTED_LATER}
+            ),
+            **config.counts.model_dump(mode="json", include=_COUNTED_LATER, exclude_defaults=True),
             "shards": shards,
         },
     }
@@ -80,10 +87,12 @@ def _set_rules(config: BuildConfig, *, training: bool) -> dict[str, Any]:
     """
     keys = config.tokenizer.model_dump(
         mode="json",
-        include=_ADDED_LATER if training else _ADDED_LATER - _OF_METASPACE,
+        include=_ADDED_LATER if training else _ADDED_LATER - _OF_TRAINING,
         exclude=None if training else {"rules": {"forbid_whitespace_tokens"}},
         exclude_defaults=True,
     )
+    if "base" in keys and (base := config.tokenizer.base_model) is not None:
+        keys["base"] = base.fingerprint
     return {key: value for key, value in keys.items() if value != {}}
 
 

@@ -23,6 +23,7 @@ from pipelines.config.values import (
     check_kept_columns,
     check_separator,
     check_source_name,
+    is_inside,
     options_key,
     parse_field_path,
     several,
@@ -233,8 +234,7 @@ class SourceConfig(Section):
         others = [*self.text_fields, *([] if self.id_path is None else [self.id_path])]
         for index, path in enumerate(self.keep_paths):
             for other in others:
-                shorter = min(len(path), len(other))
-                if path != other and path[:shorter] == other[:shorter]:
+                if path != other and is_inside(path, other):
                     yield Problem(
                         ("keep_columns", index),
                         expected="a field that is not inside text_field or id_field, nor around it",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict, model_validator
 
 from bpe_core.errors import InvalidPatternError
 from pipelines.config.validation import refusal
@@ -28,6 +28,9 @@ from pipelines.config.values import (
     check_tie_break,
 )
 from pipelines.config.yaml_document import Problem, describe_value
+
+if TYPE_CHECKING:
+    from bpe_core.model import TokenizerModel
 
 
 class RulesConfig(Section):
@@ -72,6 +75,13 @@ class TokenizerConfig(Section):
         description="Finished tokenizer to encode with: a path, URL or `hf://ORG/NAME[@REVISION]` "
         "of a directory or file in any format that is read (docs/pretrained.md). Nothing is "
         "trained, and no other key of this section may be set.",
+    )
+    base: Text | None = Field(
+        default=None,
+        description="Tokenizer to extend: a byte-level one, trained or published, in any place and "
+        "format that `path` can name. Its ids and merges stay, and training adds tokens up to "
+        "`vocab_size`. Text is split and normalized as by it; `special_tokens` are added to its "
+        "own (docs/choosing-a-tokenizer.md).",
     )
     unit: Literal["byte", "character"] = Field(
         default="byte",
@@ -182,6 +192,8 @@ class TokenizerConfig(Section):
         "the same.",
     )
 
+    _base_model: TokenizerModel | None = PrivateAttr(default=None)
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.path is not None:
@@ -191,10 +203,33 @@ class TokenizerConfig(Section):
             *self._vocab_size_problems(),
             *self._rules_problems(),
             *self._superwords_problems(),
+            *self._base_problems(),
         ]
         if problems:
             raise refusal(*problems)
         return self
+
+    @property
+    def base_model(self) -> TokenizerModel | None:
+        """Return the tokenizer to extend, once `extending` has set it."""
+        return self._base_model
+
+    def extending(self, base: TokenizerModel) -> Self:
+        """Return the configuration with a tokenizer that `base` names, and with its settings.
+
+        Special tokens that the configuration sets are added to those of the tokenizer.
+        """
+        added = self.special_tokens if "special_tokens" in self.model_fields_set else ()
+        settings = {
+            "pattern": base.pattern,
+            "rules": self.rules.model_copy(update={"split_categories": False, "max_digits": None}),
+            "normalizer": base.normalizer or "none",
+            "normalize_quotes": base.normalize_quotes,
+            "special_tokens": tuple(dict.fromkeys([*base.special_tokens, *added])),
+        }
+        extended = self.model_copy(update=settings)
+        extended._base_model = base
+        return extended
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
@@ -313,6 +348,18 @@ class TokenizerConfig(Section):
                 found="true",
             )
 
+    def _base_problems(self) -> Iterator[Problem]:
+        if self.base is None:
+            return
+        for key, wanted in (("unit", "byte"), ("train_where", "launcher")):
+            if (found := getattr(self, key)) != wanted:
+                yield Problem(
+                    (key,),
+                    expected=f"{wanted} with tokenizer.base",
+                    found=found,
+                    hint=f"Remove {key}, or remove base.",
+                )
+
     def _rules_problems(self) -> Iterator[Problem]:
         for key in ("split_categories", "max_digits"):
             is_of_words = self.unit == "character" and not self.metaspace
@@ -347,6 +394,10 @@ class TokenizerConfig(Section):
         if self.train_where == "worker":
             yield Problem(
                 ("train_where",), expected="launcher with superwords", found=self.train_where
+            )
+        if self.base is not None:
+            yield Problem(
+                ("base",), expected="null with superwords", found=describe_value(self.base)
             )
         before = self.superwords.vocab_size_before
         least = BYTE_TOKENS + len(self.special_tokens)

@@ -274,6 +274,16 @@ def check_id_field(value: object) -> object:
     return None if value is None else check_field(value)
 
 
+def is_inside(path: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Return True if one of two fields is inside the other, or both are the same.
+
+    >>> is_inside(("meta",), ("meta", "url")), is_inside(("meta",), ("url",))
+    (True, False)
+    """
+    shorter = min(len(path), len(other))
+    return path[:shorter] == other[:shorter]
+
+
 def column_name(path: str) -> str:
     r"""Return the name of the column that keeps a field: its path, without escapes.
 

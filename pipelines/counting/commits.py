@@ -9,10 +9,12 @@ counts only the tasks that they lack.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bpe_core.count_groups import Group
 from bpe_core.counts import FORMAT_VERSION
 from pipelines.accounting import DocumentTotals, sum_hashes
 from pipelines.config.fingerprints import fingerprint
@@ -21,6 +23,7 @@ from pipelines.counting.jobs import CountJob, Section
 from pipelines.counting.shards import Descriptor, merge_shard
 from pipelines.counting.table import PretokenCounter
 from pipelines.errors import OutputError
+from pipelines.manifest.entries import GroupDocuments
 from pipelines.manifest.names import COMMIT_FILE
 from pipelines.manifest.notes import CommitNote
 from pipelines.metrics import Meter
@@ -40,6 +43,7 @@ class Commit:
         runs: The sections of each run, one per shard.
         sources: Totals of the documents read, by the index of their source.
         long_pretokens: Number of pre-tokens that were skipped because of their length.
+        groups: Number of documents of each group, if counts are kept apart.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Commit:
     runs: tuple[tuple[Section, ...], ...]
     sources: tuple[DocumentTotals, ...]
     long_pretokens: int
+    groups: Mapping[Group, int] = field(default_factory=dict)
 
     @property
     def totals(self) -> DocumentTotals:
@@ -56,13 +61,15 @@ class Commit:
 
     def to_note(self) -> CommitNote:
         """Return the content of the commit's file, with its fingerprint."""
-        content = {
+        content: dict[str, Any] = {
             "plan_id": self.plan_id,
             "tasks": {str(index): f"{value:032x}" for index, value in self.tasks.items()},
             "runs": [[asdict(section) for section in run] for run in self.runs],
             "sources": [totals.to_json() for totals in self.sources],
             "long_pretokens": self.long_pretokens,
         }
+        if self.groups:
+            content["groups"] = GroupDocuments.list(self.groups)
         return CommitNote.model_validate({**content, "fingerprint": fingerprint(content)})
 
     @classmethod
@@ -90,6 +97,7 @@ class Commit:
             runs=tuple(tuple(Section(**s.fields()) for s in run) for run in note.runs),
             sources=tuple(totals.document_totals() for totals in note.sources),
             long_pretokens=note.long_pretokens,
+            groups={entry.group: entry.documents for entry in note.groups},
         )
 
     def descriptors(self, shards: int) -> Iterator[tuple[int, bytes]]:
@@ -106,6 +114,7 @@ class Commit:
                     sections=tuple(run[shard] for run in self.runs if run[shard].length),
                     sources=self.sources if shard == 0 else (),
                     long_pretokens=self.long_pretokens if shard == 0 else 0,
+                    groups=self.groups if shard == 0 else {},
                 ).to_bytes(),
             )
 
@@ -139,7 +148,7 @@ class TaskCounter(PretokenCounter):
                 rejects.add(batch.rejects)
                 if self._job.reject_limit is not None:
                     self._job.reject_limit.judge(work.index, totals.rejected, batch)
-                self.add(batch)
+                self.add(batch, work.source)
                 self._meter.add_batch(batch)
         self._totals[work.source].add(totals)
         self._tasks[work.index] = work.hash
@@ -160,6 +169,7 @@ class TaskCounter(PretokenCounter):
             runs=tuple(self.runs),
             sources=tuple(self._totals),
             long_pretokens=self.long_pretokens,
+            groups=self.documents,
         )
         with self._meter.time("write"):
             self._job.runs.write_json(commit.name, commit.to_note().to_json())
@@ -242,6 +252,11 @@ def merge_commits(
     if shard == 0:
         entry["sources"] = [totals.to_json() for totals in _add_sources(job, commits)]
         entry["long_pretokens"] = sum(commit.long_pretokens for commit in commits)
+    if shard == 0 and job.grouped:
+        documents: Counter[Group] = Counter()
+        for commit in commits:
+            documents.update(commit.groups)
+        entry["group_documents"] = GroupDocuments.list(documents)
     # The launcher opens it by name, since a listing may also contain files of a repeated bundle.
     job.runs.write_json(f"{entry['name']}.json", entry)
     meter.add(distinct_pretokens=entry["rows"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bpe_core.count_groups import Group
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.counting.shards import shard_name
-from pipelines.manifest.entries import ShardRecord
+from pipelines.manifest.entries import GroupName, ShardRecord
 from pipelines.manifest.models import CountsContent
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def counts_content(
     # Only the first shard's entry contains the totals of the sources.
     found = entries[0].sources
     totals = DocumentTotals.sum_of(source.document_totals() for source in found)
-    content = {
+    content: dict[str, Any] = {
         "corpus": totals.corpus_fingerprint,
         "sources": [
             {"name": source.name, "planned_bytes": planned, **of_source.to_json()}
@@ -56,4 +57,17 @@ def counts_content(
             "long_pretokens": entries[0].long_pretokens,
         },
     }
+    if job.grouped:
+        content["groups"] = _group_entries(entries)
     return CountsContent.model_validate({**content, "fingerprint": fingerprint(content)})
+
+
+def _group_entries(entries: Sequence[ShardRecord]) -> list[dict[str, Any]]:
+    """Return the entries of the groups in the manifest, from those of all shards."""
+    documents = {entry.group: entry.documents for entry in entries[0].group_documents}
+    sums: dict[Group, dict[str, Any]] = {}
+    for numbers in (numbers for entry in entries for numbers in entry.groups):
+        of_group = sums.setdefault(numbers.group, {"documents": documents[numbers.group]})
+        for name in ("distinct_pretokens", "pretokens", "bytes"):
+            of_group[name] = of_group.get(name, 0) + getattr(numbers, name)
+    return [{**GroupName.name(group), **sums[group]} for group in sorted(sums)]

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Final, Literal
 
-from bpe_core.counts import normalization_metadata
+from bpe_core.count_groups import MAX_GROUPS, Group
+from bpe_core.counts import FORMAT_VERSION, GROUPED_FORMAT_VERSION, normalization_metadata
 from bpe_core.patterns import resolve_pattern
 from bpe_core.short_repr import short_repr
 from bpe_core.superwords import superword_metadata
-from pipelines.errors import AccountingError, IncompleteCountsError
+from pipelines.errors import AccountingError, IncompleteCountsError, InputError
 from pipelines.readers.tasks import SourceReading
 from pipelines.rejects.thresholds import RejectLimit
 from pipelines.storage.directory import Directory
+
+_RANK_BYTES: Final = 4
 
 
 @short_repr
@@ -42,6 +46,9 @@ class CountRules:
         memory: Bytes that the tables of one process may use together.
         max_pretoken_bytes: Length of the longest pre-token to count.
         on_long_pretoken: "error" or "skip", for longer ones.
+        sources: Names of the sources, by index, if counts are kept apart by source; else ().
+        group_by: Field by whose text they are kept apart too, or None.
+        document_frequency: Count the documents with each pre-token, too.
     """
 
     counts: Directory
@@ -55,6 +62,51 @@ class CountRules:
     normalizer: str | None = None
     normalize_quotes: bool = False
     superwords: FirstRound | None = None
+    sources: tuple[str, ...] = ()
+    group_by: str | None = None
+    document_frequency: bool = False
+
+    @property
+    def grouped(self) -> bool:
+        """Return True if counts are kept apart by group."""
+        return bool(self.sources)
+
+    @property
+    def file_format(self) -> str:
+        """Return the format of the shards."""
+        extended = self.grouped or self.document_frequency
+        return GROUPED_FORMAT_VERSION if extended else FORMAT_VERSION
+
+    def group_name(self, group: Group) -> bytes:
+        """Return the name of a group in runs. Names are ordered as groups are."""
+        return self._ranks[group.source] + (group.value or "").encode()
+
+    def group_of(self, name: bytes) -> Group:
+        """Return the group with this name in runs.
+
+        Raises:
+            ValueError: No group has this name.
+        """
+        rank, value = name[:_RANK_BYTES], name[_RANK_BYTES:].decode()
+        source = next((source for source, known in self._ranks.items() if known == rank), None)
+        if source is None or (value and self.group_by is None):
+            raise ValueError(f"a group named {name!r}")
+        return Group(source, None if self.group_by is None else value)
+
+    def too_many_groups(self, where: str) -> InputError:
+        """Return the error for more groups than counts may have."""
+        return InputError(
+            "There are too many groups to keep counts apart.",
+            expected=f"at most {MAX_GROUPS:,} groups",
+            found=f"more, by counts.group_by: {self.group_by}",
+            where=where,
+            hint="Group by a field with few values, such as a language.",
+        )
+
+    @cached_property
+    def _ranks(self) -> dict[str, bytes]:
+        ranked = enumerate(sorted(set(self.sources)))
+        return {source: rank.to_bytes(_RANK_BYTES, "big") for rank, source in ranked}
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -65,6 +117,7 @@ class CountRules:
             "unicode_version": resolve_pattern(self.pattern).unicode_version,
             **normalization_metadata(self.normalizer, self.normalize_quotes),
             **({} if self.superwords is None else superword_metadata(self.superwords.fingerprint)),
+            **({} if self.group_by is None else {"group_by": self.group_by}),
         }
 
 

@@ -17,13 +17,14 @@ from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
 
 # Metadata of a shard that describe the file, not the counts.
-_FILE_METADATA: Final = (b"bpe.shard", b"bpe.format", b"bpe.totals")
+_FILE_METADATA: Final = (b"bpe.shard", b"bpe.format", b"bpe.totals", b"bpe.groups", b"bpe.group_by")
+_COLUMNS: Final = ["pretoken", "count"]
 
 
 def load_counts(
     directory: Directory, manifest: Mapping[str, Any], *, min_count: int = 1
 ) -> PretokenCounts:
-    """Load the counts of a finished stage that its manifest lists.
+    """Load the counts of a finished stage that its manifest lists, without groups and documents.
 
     Args:
         directory: Directory of the shards.
@@ -66,10 +67,11 @@ def load_counts(
 def _read_shard(data: bytes, min_count: int) -> pa.Table:
     """Read a shard without its rare pre-tokens, at most a row group of which is in memory."""
     file = pq.ParquetFile(pa.BufferReader(data))
-    batches = file.iter_batches()
+    batches = file.iter_batches(columns=_COLUMNS)
     if min_count > 1:
         batches = (batch.filter(pc.greater_equal(batch["count"], min_count)) for batch in batches)
-    return pa.Table.from_batches(batches, file.schema_arrow)
+    fields = [file.schema_arrow.field(name) for name in _COLUMNS]
+    return pa.Table.from_batches(batches, pa.schema(fields, file.schema_arrow.metadata))
 
 
 def _too_large(

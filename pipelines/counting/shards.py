@@ -7,20 +7,24 @@ are merged and checked in the same way: see `merge_shard`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
+from numpy.typing import NDArray
 
-from bpe_core._native import CountMerger, PretokenTable
-from bpe_core.counts import FORMAT_VERSION, columns_to_arrow
+from bpe_core._native import CountMerger
+from bpe_core.count_groups import MAX_GROUPS, Group, groups_to_text
+from bpe_core.counts import columns_to_file, file_schema
 from bpe_core.errors import BpeError
 from pipelines.accounting import DocumentTotals, sum_hashes
 from pipelines.counting.jobs import CountRules, Expected, Section
-from pipelines.errors import IncompleteCountsError, OutputError
+from pipelines.errors import IncompleteCountsError, OutputError, PipelineError
+from pipelines.manifest.entries import GroupName
 from pipelines.manifest.names import new_run_name
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
@@ -33,6 +37,10 @@ _CHUNK_BYTES: Final = 256 << 10
 _SMALLEST_CHUNK_BYTES: Final = 16 << 10
 _ROW_GROUP_ROWS: Final = 1 << 17
 _ROW_GROUP_BYTES: Final = 8 << 20
+_ROW_GROUP_ENTRIES: Final = 1 << 20
+_DICTIONARIES: Final = ["groups.list.element.source", "groups.list.element.value"]
+_GROUP_TOTALS: Final = ("distinct_pretokens", "pretokens", "bytes")
+_LIMITS: Final = (_ROW_GROUP_ROWS, _ROW_GROUP_BYTES, _ROW_GROUP_ENTRIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,7 @@ class Descriptor:
         sources: Totals of the documents of each source. Only a build's first shard gets them: one
             entry is enough to return them to the launcher.
         long_pretokens: Number of skipped pre-tokens, also only for the first shard.
+        groups: Number of documents of each group, also only for the first shard.
     """
 
     items: int
@@ -58,6 +67,7 @@ class Descriptor:
     sections: tuple[Section, ...]
     sources: tuple[DocumentTotals, ...] = ()
     long_pretokens: int = 0
+    groups: Mapping[Group, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the descriptor as JSON, without default values."""
@@ -71,6 +81,7 @@ class Descriptor:
         if self.sources:
             values["sources"] = [totals.to_json() for totals in self.sources]
             values["long_pretokens"] = self.long_pretokens
+            values["groups"] = [[*group, number] for group, number in self.groups.items()]
         return json.dumps(values).encode()
 
     @classmethod
@@ -85,6 +96,7 @@ class Descriptor:
             sections=tuple(Section(**section) for section in values["sections"]),
             sources=tuple(map(DocumentTotals.from_json, values.get("sources", ()))),
             long_pretokens=values.get("long_pretokens", 0),
+            groups={Group(source, value): n for source, value, n in values.get("groups", ())},
         )
 
     @classmethod
@@ -140,95 +152,191 @@ def write_shard(
     scratch: list[str] = []
     try:
         with current_task(f"merging shard {shard} of {rules.shards} of the counts"):
-            while len(sections) > MERGED_AT_ONCE:
-                sections = _merge_round(rules, sections, scratch)
+            sections = _merge_until_few(rules, sections, scratch)
             return _write_file(rules, shard, sections, corpus)
     finally:
         rules.runs.remove_files(scratch)
 
 
-def merge_rows(rules: CountRules, sections: Sequence[Section]) -> Iterator[Any]:
-    """Yield the rows of sections, merged and sorted, as the columns of up to a row group.
+def merge_document_runs(
+    rules: CountRules, runs: Sequence[Sequence[Section]]
+) -> tuple[Section, ...]:
+    """Merge the runs of one document into one run, and remove them. Return its sections.
+
+    Each of its pre-tokens is in one document then, no matter in how many runs it was.
+    """
+    scratch = [sections[0].run for sections in runs]
+    try:
+        name = new_run_name()
+        merged = []
+        with rules.runs.write(name) as file:
+            for shard in range(rules.shards):
+                sections = _merge_until_few(
+                    rules, [run[shard] for run in runs], scratch, same_document=True
+                )
+                offset = file.size
+                digest = xxhash.xxh3_128()
+                for packed in SectionMerger(rules, sections, same_document=True).packed():
+                    file.write(packed)
+                    digest.update(packed)
+                merged.append(
+                    Section(
+                        run=name,
+                        offset=offset,
+                        length=file.size - offset,
+                        hash=digest.hexdigest(),
+                    )
+                )
+        return tuple(merged)
+    finally:
+        rules.runs.remove_files(scratch)
+
+
+class SectionMerger:
+    """Merging of sections as streams. A damaged section is an error that names it.
+
+    Args:
+        rules: How pre-tokens are counted.
+        sections: What to merge.
+        same_document: They are all of one document.
 
     Raises:
-        IncompleteCountsError: A section is damaged.
+        IncompleteCountsError: A section is damaged; also while reading.
+        InputError: There are too many groups.
     """
-    share = _BUFFER_BYTES // max(len(sections), 1)
-    chunk_bytes = max(_SMALLEST_CHUNK_BYTES, min(_CHUNK_BYTES, share))
-    readers = [_SectionReader(rules.runs, section, chunk_bytes) for section in sections]
-    try:
-        merger = CountMerger(len(readers), lambda source: readers[source].read())
-        while len((rows := merger.read(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES))[2]):
+
+    def __init__(
+        self, rules: CountRules, sections: Sequence[Section], *, same_document: bool = False
+    ) -> None:
+        self._rules = rules
+        share = _BUFFER_BYTES // max(len(sections), 1)
+        chunk_bytes = max(_SMALLEST_CHUNK_BYTES, min(_CHUNK_BYTES, share))
+        readers = [_SectionReader(rules.runs, section, chunk_bytes) for section in sections]
+        with self._name_damage():
+            self._merger = CountMerger(
+                len(readers),
+                lambda source: readers[source].read(),
+                groups=rules.grouped,
+                documents=rules.document_frequency,
+                same_document=same_document,
+            )
+            if len(self._merger.names()) > MAX_GROUPS:
+                raise rules.too_many_groups(rules.runs.url)
+            self.groups = [rules.group_of(name) for name in self._merger.names()]
+
+    def rows(self) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Yield the merged and sorted rows as the columns of up to a row group."""
+        while True:
+            with self._name_damage():
+                rows = self._merger.read(*_LIMITS)
+            if not len(rows[2]):
+                return
             yield rows
-    except BpeError:
-        raise
-    except ValueError as error:  # damaged bytes may fail to parse before their hash is checked
-        raise _damaged_run(rules.runs.url, "sorted counts", str(error)) from None
+
+    def packed(self) -> Iterator[bytes]:
+        """Yield the parts of a section that contains what these sections contain."""
+        yield self._merger.header()
+        while True:
+            with self._name_damage():
+                packed = self._merger.read_packed(*_LIMITS)
+            if not packed:
+                return
+            yield packed
+
+    def totals(self) -> Iterator[dict[str, Any]]:
+        """Yield each group with the sums over the rows that were read."""
+        for group, totals in zip(self.groups, self._merger.totals(), strict=True):
+            yield {**GroupName.name(group), **dict(zip(_GROUP_TOTALS, totals, strict=True))}
+
+    @contextmanager
+    def _name_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (BpeError, PipelineError):
+            raise
+        except ValueError as error:  # damaged bytes may fail to parse before their hash is checked
+            raise _damaged_run(self._rules.runs.url, "sorted counts", str(error)) from None
 
 
-def _merge_round(rules: CountRules, sections: list[Section], scratch: list[str]) -> list[Section]:
-    """Merge groups of sections into one section each, in runs added to `scratch`."""
-    merged = []
-    for first in range(0, len(sections), MERGED_AT_ONCE):
-        table = PretokenTable(None, [])
-        name = new_run_name()
-        scratch.append(name)
-        with rules.runs.write(name) as file:
-            for rows in merge_rows(rules, sections[first : first + MERGED_AT_ONCE]):
-                table.add_counts(*rows)
-                # Rows come in ascending order, so packed tables can be concatenated.
-                file.write(_pack_and_clear(table))
-        merged.append(Section(run=name, offset=0, length=file.size, hash=file.hexdigest))
-    return merged
-
-
-def _pack_and_clear(table: PretokenTable) -> bytes:
-    """Pack a table so that it depends on no earlier bytes, and empty it."""
-    (packed,) = table.pack_sections(1)
-    table.clear()
-    return packed
+def _merge_until_few(
+    rules: CountRules,
+    sections: list[Section],
+    scratch: list[str],
+    *,
+    same_document: bool = False,
+) -> list[Section]:
+    """Merge sections in rounds until they can be merged at once. New runs are added to `scratch`"""
+    while len(sections) > MERGED_AT_ONCE:
+        merged = []
+        for first in range(0, len(sections), MERGED_AT_ONCE):
+            name = new_run_name()
+            scratch.append(name)
+            some = sections[first : first + MERGED_AT_ONCE]
+            with rules.runs.write(name) as file:
+                for packed in SectionMerger(rules, some, same_document=same_document).packed():
+                    file.write(packed)
+            merged.append(Section(run=name, offset=0, length=file.size, hash=file.hexdigest))
+        sections = merged
+    return sections
 
 
 def _write_file(
     rules: CountRules, shard: int, sections: Sequence[Section], corpus: str
 ) -> dict[str, Any]:
-    schema = columns_to_arrow(*PretokenTable(None, []).columns()).schema
     name = shard_name(shard, rules.shards)
     rows = count = 0
-    with (
-        rules.counts.write(name) as file,
-        pq.ParquetWriter(
+    merger = SectionMerger(rules, sections)
+    with rules.counts.write(name) as file:
+        schema = file_schema(
+            grouped=rules.grouped,
+            by_value=rules.group_by is not None,
+            documents=rules.document_frequency,
+        )
+        with pq.ParquetWriter(
             pa.PythonFile(file, "w"),
-            schema.with_metadata(_metadata(rules, shard, corpus)),
+            schema.with_metadata(_metadata(rules, merger.groups, shard, corpus)),
             compression="zstd",
             compression_level=1,
-            use_dictionary=False,
+            use_dictionary=_DICTIONARIES if rules.grouped else False,
             write_statistics=False,
-            column_encoding={"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"},
-        ) as writer,
-    ):
-        # Row groups depend on the merged sequence alone, so that files do not show how it was
-        # counted.
-        for columns in merge_rows(rules, sections):
-            writer.write_table(columns_to_arrow(*columns), row_group_size=_ROW_GROUP_ROWS)
-            rows += len(columns[2])
-            count += sum(columns[2].tolist())
-        writer.add_key_value_metadata(
-            {"bpe.totals": json.dumps({"rows": rows, "pretokens": count})}
-        )
+            column_encoding=_encodings(rules),
+        ) as writer:
+            # Row groups depend on the merged sequence alone, so that files do not show how it was
+            # counted.
+            for columns in merger.rows():
+                table = columns_to_file(columns, merger.groups, schema)
+                writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+                rows += len(columns[2])
+                count += sum(columns[2].tolist())
+            writer.add_key_value_metadata(
+                {"bpe.totals": json.dumps({"rows": rows, "pretokens": count})}
+            )
     return {
         "name": name,
         "rows": rows,
         "pretokens": count,
         "bytes": file.size,
         "xxh3_128": file.hexdigest,
+        **({"groups": list(merger.totals())} if rules.grouped else {}),
     }
 
 
-def _metadata(rules: CountRules, shard: int, corpus: str) -> dict[str, str]:
+def _encodings(rules: CountRules) -> dict[str, str]:
+    numbers = ["count", "documents"] if rules.document_frequency else ["count"]
+    of_groups = [f"groups.list.element.{name}" for name in numbers] if rules.grouped else []
     return {
-        "bpe.format": FORMAT_VERSION,
+        "pretoken": "DELTA_BYTE_ARRAY",
+        **dict.fromkeys([*numbers, *of_groups], "DELTA_BINARY_PACKED"),
+    }
+
+
+def _metadata(
+    rules: CountRules, groups: Sequence[Group], shard: int, corpus: str
+) -> dict[str, str]:
+    return {
+        "bpe.format": rules.file_format,
         **{f"bpe.{key}": value for key, value in rules.metadata.items()},
+        **({"bpe.groups": groups_to_text(groups)} if rules.grouped else {}),
         "bpe.corpus": corpus,
         "bpe.shard": f"{shard} of {rules.shards}",
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
+from bpe_core.count_groups import Group
 from pipelines.accounting import DocumentTotals
 from pipelines.manifest.records import Corpus, Digest, FileName, Number, Record
 
@@ -155,11 +157,53 @@ class TokensTotals(CorpusTotals):
     text_bytes: Number
 
 
+class GroupName(Record):
+    """A group of documents; `value` is absent if counts are kept apart by source alone."""
+
+    source: str
+    value: str | None = None
+
+    @property
+    def group(self) -> Group:
+        """The group."""
+        return Group(self.source, self.value)
+
+    @staticmethod
+    def name(group: Group) -> dict[str, Any]:
+        """Return the JSON values that name a group."""
+        return {key: text for key, text in group._asdict().items() if text is not None}
+
+
+class GroupDocuments(GroupName):
+    """Documents of a group."""
+
+    documents: Number
+
+    @classmethod
+    def list(cls, documents: Mapping[Group, int]) -> list[dict[str, Any]]:
+        """Return the JSON values of several groups, in order."""
+        return [{**cls.name(group), "documents": n} for group, n in sorted(documents.items())]
+
+
+class GroupNumbers(GroupName):
+    """Counts of a group."""
+
+    distinct_pretokens: Number
+    pretokens: Number
+    bytes: Annotated[int, Field(ge=0, description="Bytes of all its pre-tokens.")]
+
+
+class GroupEntry(GroupNumbers, GroupDocuments):
+    """A group of documents whose counts are kept apart."""
+
+
 class ShardRecord(ShardEntry):
     """The entry of a shard as a worker writes it; that of the first has totals of all."""
 
     sources: list[CorpusTotals] = []
     long_pretokens: Number = 0
+    groups: list[GroupNumbers] = []
+    group_documents: list[GroupDocuments] = []
 
     @property
     def entry(self) -> ShardEntry:

@@ -18,6 +18,7 @@ from pipelines.manifest.entries import (
     CountsTotals,
     DatasetFiles,
     FileEntry,
+    GroupEntry,
     InputEntry,
     ShardEntry,
     SourceEntry,
@@ -205,6 +206,13 @@ class CountsContent(Record):
     corpus: Corpus
     shards: Annotated[list[ShardEntry], Field(min_length=1)]
     totals: CountsTotals
+    groups: Annotated[
+        list[GroupEntry] | None,
+        Field(
+            description="Documents whose counts are kept apart, by source and value; present if "
+            "there are several sources, or counts.group_by."
+        ),
+    ] = None
     fingerprint: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
     ]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.manifest.entries import CorpusTotals
+from pipelines.manifest.entries import CorpusTotals, GroupDocuments
 from pipelines.manifest.records import Digest, FileName, Number, Record
 
 
@@ -30,4 +30,5 @@ class CommitNote(Record):
     runs: list[list[SectionNote]]
     sources: list[CorpusTotals]
     long_pretokens: Number
+    groups: list[GroupDocuments] = []
     fingerprint: Digest

@@ -124,7 +124,8 @@ def collect_columns(
                     expected=f"{field.type} in the column {field.name}, as in other files",
                     found=str(error),
                     where=where,
-                    hint="Make the files alike, or remove the column from input.keep_columns.",
+                    hint="Make the files alike, or remove the column from input.keep_columns or "
+                    "counts.group_by.",
                 ) from None
         arrays.append(array)
     return pa.record_batch(arrays, schema=options.kept)

@@ -23,7 +23,7 @@ from pipelines.batches import FIRST_BYTES, DocumentBatch, Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import InputError
 from pipelines.readers import ReadOptions, read_range
-from pipelines.readers.options import hash_cutting_rules
+from pipelines.readers.options import FieldPath, hash_cutting_rules
 from pipelines.readers.selection import Selection
 from pipelines.readers.small_files import fetch_ahead
 from pipelines.rejects.reasons import REASONS_OF_FILES, SPECIAL_TOKEN
@@ -190,6 +190,24 @@ def keep_columns(
             ),
         )
         for reading, source in zip(readings, sources, strict=True)
+    )
+
+
+def read_group_field(
+    readings: Sequence[SourceReading], path: FieldPath | None
+) -> tuple[SourceReading, ...]:
+    """Return the rules with which also a field of the records is read, as text; None: no field.
+
+    Text files have no records, so their documents lack it.
+    """
+    if path is None:
+        return tuple(readings)
+    kept = pa.schema([pa.field(".".join(path), pa.string())])
+    return tuple(
+        reading
+        if reading.options.format == "text"
+        else replace(reading, options=replace(reading.options, keep=(path,), kept=kept))
+        for reading in readings
     )
 
 

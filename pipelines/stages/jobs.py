@@ -18,7 +18,13 @@ from pipelines.config.values import UINT16_IDS
 from pipelines.counting.jobs import CountJob, FirstRound
 from pipelines.errors import ConfigError, shortened
 from pipelines.manifest.names import RUNS
-from pipelines.readers.tasks import SourceReading, TaskWork, keep_columns, source_readings
+from pipelines.readers.tasks import (
+    SourceReading,
+    TaskWork,
+    keep_columns,
+    read_group_field,
+    source_readings,
+)
 from pipelines.rejects.thresholds import RejectLimit
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
@@ -54,7 +60,9 @@ def count_job(
         shards: Number of shards of the counts.
     """
     tokenizer = config.tokenizer
-    plan_id = plan.plan_id(configuration)
+    sources = tuple(source.name or "" for source in config.input) if is_grouped(config) else ()
+    # Runs of an older version, which kept counts of several sources together, are of another plan.
+    plan_id = plan.plan_id(f"{configuration}{' by source' if sources else ''}")
     return CountJob(
         counts=output.counts,
         runs=output.counts / RUNS / plan_id,
@@ -72,6 +80,9 @@ def count_job(
         checkpoint_bytes=config.counts.checkpoint_bytes,
         max_pretoken_bytes=config.counts.max_pretoken_bytes,
         on_long_pretoken=config.counts.on_long_pretoken,
+        sources=sources,
+        group_by=config.counts.group_by,
+        document_frequency=config.counts.document_frequency,
         readings=count_readings(config),
         reject_limit=RejectLimit(
             fraction=config.encode.max_reject_fraction,
@@ -80,6 +91,11 @@ def count_job(
             stage=plan_id,
         ),
     )
+
+
+def is_grouped(config: BuildConfig) -> bool:
+    """Return True if counts are kept apart: by source if there are several, or by a field."""
+    return len(config.input) > 1 or config.counts.group_by is not None
 
 
 def _most_documents(config: BuildConfig, plan: Plan) -> int | None:
@@ -113,6 +129,8 @@ def superwords_job(
 ) -> CountJob:
     """Return the job that counts runs of words with the tokenizer of the first round.
 
+    Their counts are not kept apart by group.
+
     Args:
         fingerprint: Fingerprint of this tokenizer.
 
@@ -130,13 +148,16 @@ def superwords_job(
         pattern=pattern,
         readings=count_readings(config, pattern),
         superwords=FirstRound(directory=output.superwords, fingerprint=fingerprint),
+        sources=(),
+        group_by=None,
+        document_frequency=False,
     )
 
 
 def count_readings(config: BuildConfig, pattern: str | None = None) -> tuple[SourceReading, ...]:
     """Return the settings for reading each source to count it, by a pattern if one is given."""
     tokenizer = config.tokenizer
-    return source_readings(
+    readings = source_readings(
         config.input,
         pattern or tokenizer.effective_pattern,
         tokenizer.special_tokens,
@@ -144,6 +165,7 @@ def count_readings(config: BuildConfig, pattern: str | None = None) -> tuple[Sou
         normalize_quotes=tokenizer.normalize_quotes,
         expect_fields=config.encode.max_reject_fraction < 1,
     )
+    return read_group_field(readings, config.counts.group_path)
 
 
 def encode_job(

@@ -135,8 +135,11 @@ def learn(
     pretokens = load_counts(
         place, found.to_json("shards", "fingerprint"), min_count=config.min_count
     )
+    ordinary = 256 * (config.unit == "byte")
+    if config.base_model is not None:
+        ordinary = len(config.base_model.token_ids)
     largest = config.largest_vocab_size
-    start = len(config.special_tokens) + 256 * (config.unit == "byte")
+    start = len(config.special_tokens) + ordinary
     wanted = largest - (start if second is None else second.manifest.vocab_size)
     with current_task("learning merges"), progress.show("training", wanted, local=True):
         if second is None:
@@ -223,6 +226,7 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress
         max_token_bytes=config.max_token_bytes,
         forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
         forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
+        base=None if config.base_model is None else BPETokenizer.from_model(config.base_model),
         progress=show,
     )
     return [Trained.of(result) for result in results]

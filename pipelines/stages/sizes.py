@@ -62,10 +62,21 @@ def compare_sizes(
     model = None
     if trained is not None and (config is None or _is_alike(trained, config, counted)):
         model = _load_large_enough(root, max(sizes))
+    if model is None and settings.base is not None and settings.base_model is None:
+        raise InputError(
+            "A larger size extends a tokenizer that only the configuration names.",
+            expected="sizes up to that of the finished tokenizer, or a configuration",
+            found=f"{max(sizes):,}",
+            where=root.url,
+            hint="Give the configuration: `beam-bpe sizes CONFIG`.",
+        )
     if model is None:
         model = _train(settings, counts, max(sizes))
     tokenizer = BPETokenizer.from_model(model)
     return measure_sizes(tokenizer, counts, sizes, _name_sources(counted))
+
+
+_START: Final = ("the tokens of tokenizer.base", "256 bytes")
 
 
 def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
@@ -81,12 +92,15 @@ def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
             found=f"unit: {settings.unit}" + ", metaspace: true" * settings.metaspace,
             hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
         )
-    least = 256 + len(settings.special_tokens)
+    least = len(settings.special_tokens) + (
+        256 if settings.base_model is None else len(settings.base_model.token_ids)
+    )
     for size in sizes:
         if not least <= size <= LARGEST_VOCABULARY:
             raise ConfigError(
                 "A size of the vocabulary is not possible.",
-                expected=f"{least} (256 bytes and the special tokens) to {LARGEST_VOCABULARY:,}",
+                expected=f"{least} ({_START[settings.base is None]} and the special tokens) to "
+                f"{LARGEST_VOCABULARY:,}",
                 found=str(size),
                 where="--vocab",
             )

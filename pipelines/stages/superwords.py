@@ -55,7 +55,13 @@ def superwords_configuration(
     config: BuildConfig, shards: int, corpus: str | None
 ) -> dict[str, Any]:
     """Return everything that determines the tokenizer of the first round, and the runs."""
-    first = config.model_copy(update={"tokenizer": config.tokenizer.first_round})
+    ungrouped = {"group_by": None, "document_frequency": False}
+    first = config.model_copy(
+        update={
+            "tokenizer": config.tokenizer.first_round,
+            "counts": config.counts.model_copy(update=ungrouped),
+        }
+    )
     return {
         **tokenizer_configuration(first, shards),
         "corpus": corpus,

@@ -97,6 +97,11 @@ def make_tokenizer(model: Model) -> Tokenizer:
     return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
 
 
+def model_of(tokenizer: Tokenizer) -> Model:
+    """Return the model that a tokenizer encodes with."""
+    return tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
+
+
 def find_affixes(model: Model) -> dict[str, str | None]:
     """Return the values of `encode.prepend` and `encode.append` with the model's own tokens.
 

@@ -9,7 +9,7 @@ with a wrong checksum is not parsed. Files are verified in parallel, a row group
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,14 +20,14 @@ from pipelines.dataset.reading import TokenDataset, find_model
 from pipelines.errors import InputError, to_one_line
 from pipelines.exports.export import BEGUN, output_directory
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
-from pipelines.manifest.models import MANIFESTS, TokensManifest
+from pipelines.manifest.models import MANIFESTS, Counted, TokensManifest
 from pipelines.manifest.names import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model
 from pipelines.verification.counts import (
+    CountShards,
     check_counts,
     check_first_round,
-    check_shard,
     check_tokenizer,
 )
 from pipelines.verification.exports import verify_export
@@ -92,9 +92,15 @@ def verify(
     if manifests.tokens is not None:
         model = _find_model(output, manifests.tokens, tokenizer, findings)
         token_files = _token_files(output, manifests.tokens, model, findings)
-    run_side_by_side("verifying files", list(_jobs(output, manifests, token_files, findings)))
-    for counted in manifests.counted:
-        check_counts(counted, findings)
+    counts = [
+        (manifest, CountShards(output / manifest.directory_name, manifest, findings))
+        for manifest in manifests.counted
+    ]
+    jobs = _jobs(output, manifests, counts, token_files, findings)
+    run_side_by_side("verifying files", list(jobs))
+    for manifest, shards in counts:
+        check_counts(manifest, findings)
+        shards.finish()
     if manifests.superwords is not None:
         check_first_round(output, manifests.superwords, manifests.counts, findings)
     if manifests.tokenizer is not None:
@@ -113,16 +119,17 @@ def verify(
 
 
 def _jobs(
-    output: Directory, manifests: Manifests, token_files: TokenFiles | None, findings: Findings
+    output: Directory,
+    manifests: Manifests,
+    counts: Sequence[tuple[Counted, CountShards]],
+    token_files: TokenFiles | None,
+    findings: Findings,
 ) -> Iterator[Callable[[], None]]:
     """Yield a check for each listed file, of its bytes and of its content."""
     checks: dict[str, Callable[[], None]] = {}
-    for counted in manifests.counted:
-        place = counted.directory_name
+    for counted, shards in counts:
         for shard in counted.shards:
-            checks[f"{place}/{shard.name}"] = partial(
-                check_shard, output / place, shard, counted, findings
-            )
+            checks[f"{counted.directory_name}/{shard.name}"] = partial(shards.check, shard)
     if manifests.tokens is not None:
         for table in manifests.tokens.files.rejects:
             checks[f"rejects/{table.name}"] = partial(

@@ -56,7 +56,7 @@ def merged(
 ) -> Rows:
     merger = CountMerger(len(sections), chunks_of(sections, chunk))
     rows: Rows = []
-    while found := rows_of(merger.read(max_rows, max_bytes)):
+    while found := rows_of(merger.read(max_rows, max_bytes)[:3]):
         assert len(found) <= max_rows
         rows += found
     return rows
@@ -346,8 +346,8 @@ def test_what_one_call_gives_does_not_depend_on_the_chunks(
     sections = [table_of(list(mapping.items())).pack_sections(1)[0] for mapping in small]
     expected = CountMerger(len(sections), chunks_of(sections, 1 << 20))
     others = [CountMerger(len(sections), chunks_of(sections, chunk)) for chunk in chunks]
-    while rows := rows_of(expected.read(4, 30)):
-        assert all(rows_of(other.read(4, 30)) == rows for other in others)
+    while rows := rows_of(expected.read(4, 30)[:3]):
+        assert all(rows_of(other.read(4, 30)[:3]) == rows for other in others)
 
 
 def test_nothing_merges_to_nothing() -> None:

@@ -172,8 +172,8 @@ def test_merging_keeps_no_file_open(
     seen = []
     read = counting_shards.CountMerger
 
-    def merger(sources: int, refill: Callable[[int], bytes]) -> Any:
-        made = read(sources, refill)
+    def merger(*arguments: Any, **options: Any) -> Any:
+        made = read(*arguments, **options)
         opened = [path.resolve().name for path in Path("/proc/self/fd").iterdir()]
         seen.append(sum(name.startswith("run-") for name in opened))
         return made
@@ -195,7 +195,7 @@ def test_counts_beyond_64_bits_are_refused(job: CountJob, works: list[TaskWork])
 
     sections = [write_run(2**63 - 1), write_run(1)]
     with pytest.raises(CountOverflowError):
-        list(counting_shards.merge_rows(job, sections))
+        list(counting_shards.SectionMerger(job, sections).rows())
 
 
 @pytest.mark.slow

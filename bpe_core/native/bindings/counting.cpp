@@ -12,39 +12,53 @@
 #include "count_runs.hpp"
 #include "ordered_pretokens.hpp"
 #include "pretoken_table.hpp"
+#include "pretoken_tables.hpp"
 #include "superword_runs.hpp"
 
 namespace bpe {
 namespace {
 
+using Int32Array = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+
+py::bytes bytes_of(const std::string& text) { return py::bytes(text); }
+
+py::list to_list(const std::vector<std::string>& texts) {
+  py::list list;
+  for (const std::string& text : texts) list.append(bytes_of(text));
+  return list;
+}
+
+py::tuple to_columns(std::vector<uint8_t> keys, std::vector<int64_t> offsets,
+                     std::vector<int64_t> counts) {
+  return py::make_tuple(to_array(std::move(keys)), to_array(std::move(offsets)),
+                        to_array(std::move(counts)));
+}
+
 class PyPretokenTable {
  public:
   PyPretokenTable(const std::optional<PatternArgument>& pattern,
                   std::vector<std::string> special_tokens, size_t max_pretoken_bytes, bool portable,
-                  const Normalizer* normalizer, std::shared_ptr<const SuperwordRuns> runs)
-      : runs_(std::move(runs)),
-        table_(portable),
-        scanner_(scanner_from_argument(pattern, portable)),
-        normalizer_(normalizer_or_none(normalizer)),
-        specials_(std::move(special_tokens)),
-        max_pretoken_bytes_(max_pretoken_bytes) {
-    table_.set_runs(runs_.get());
-  }
+                  const Normalizer* normalizer, std::shared_ptr<const SuperwordRuns> runs,
+                  bool counts_documents)
+      : tables_(portable, counts_documents),
+        rules_{scanner_from_argument(pattern, portable), normalizer_or_none(normalizer),
+               SpecialMatcher(std::move(special_tokens)), max_pretoken_bytes, std::move(runs)} {}
 
   py::tuple add_documents(const py::buffer& buffer, const Int64Array& starts,
-                          const Int64Array& ends, size_t first, size_t memory_limit) {
-    if (scanner_ == nullptr) {
+                          const Int64Array& ends, size_t first, size_t memory_limit,
+                          const std::optional<Int32Array>& groups, bool continues) {
+    if (rules_.scanner == nullptr) {
       throw std::invalid_argument("a table without a native pattern takes pre-tokens: add_spans");
     }
     const BytesView data(buffer);
     const DocumentSpans documents = checked_spans(data, starts, ends);
+    if (groups) check_groups(*groups, documents.n);
     std::vector<LongPretoken> too_long;
     size_t next;
     {
       py::gil_scoped_release release;
-      next = table_.add_documents(documents.data, documents.size, documents.starts, documents.ends,
-                                  documents.n, first, scanner_, normalizer_, specials_,
-                                  memory_limit, max_pretoken_bytes_, too_long);
+      next = tables_.add_documents(documents, groups ? groups->data() : nullptr, continues, first,
+                                   rules_, memory_limit, too_long);
     }
     py::list places;
     for (const LongPretoken& place : too_long) {
@@ -53,13 +67,16 @@ class PyPretokenTable {
     return py::make_tuple(next, places);
   }
 
-  void add_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends) {
+  void start_document(size_t group) { tables_.table(group).start_document(); }
+
+  void add_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends,
+                 size_t group) {
     const BytesView data(buffer);
     const DocumentSpans spans = checked_spans(data, starts, ends);
     py::gil_scoped_release release;
+    PretokenTable& table = tables_.table(group);
     for (size_t i = 0; i < spans.n; ++i) {
-      table_.add(spans.data + spans.starts[i], static_cast<size_t>(spans.ends[i] - spans.starts[i]),
-                 1);
+      table.add(spans.data + spans.starts[i], spans.bytes_of(i), 1);
     }
   }
 
@@ -69,75 +86,77 @@ class PyPretokenTable {
     const size_t n = static_cast<size_t>(counts.size());
     const int64_t* at = offsets.data();
     py::gil_scoped_release release;
+    PretokenTable& table = tables_.table(0);
     for (size_t i = 0; i < n; ++i) {
-      table_.add(keys.data() + at[i], static_cast<size_t>(at[i + 1] - at[i]), counts.data()[i]);
+      table.add(keys.data() + at[i], static_cast<size_t>(at[i + 1] - at[i]), counts.data()[i]);
     }
   }
 
-  void add_table(const PyPretokenTable& other) {
+  void add_table(const PyPretokenTable& other, size_t group) {
     py::gil_scoped_release release;
-    table_.add_table(other.table_);
+    tables_.table(group).add_table(other.tables_.tables().front());
   }
 
   void clear() {
     py::gil_scoped_release release;
-    table_.clear();
+    tables_.clear();
   }
 
-  size_t size() const { return table_.size(); }
-  size_t memory_bytes() const { return table_.memory_bytes(); }
+  size_t size() const { return tables_.size(); }
+  size_t memory_bytes() const { return tables_.memory_bytes(); }
   int64_t total() const {
     py::gil_scoped_release release;
-    return table_.total();
+    return tables_.total();
   }
 
-  py::list pack_sections(size_t shards) const {
+  py::list pack(size_t shards, const std::optional<std::vector<std::string>>& names) const {
     if (shards == 0) throw std::invalid_argument("shards must be at least 1");
-    py::list sections;
-    std::vector<std::vector<uint32_t>> order;
+    if (names && names->size() < tables_.tables().size()) {
+      throw std::invalid_argument("there are more groups than names");
+    }
+    std::vector<std::string> sections;
     {
       py::gil_scoped_release release;
-      order = table_.sorted_shards(shards);
+      sections = names ? pack_grouped_sections(tables_.tables(), *names, shards)
+                       : pack_sections(tables_.tables().front(), shards);
     }
-    for (std::vector<uint32_t>& entries : order) {
-      std::string packed;
-      {
-        py::gil_scoped_release release;
-        packed = pack_section(table_, entries);
-        std::vector<uint32_t>().swap(entries);
-      }
-      sections.append(py::bytes(packed));
-    }
-    return sections;
+    return to_list(sections);
   }
 
   py::tuple columns() const {
     CountColumns rows;
     {
       py::gil_scoped_release release;
-      const std::vector<uint32_t> order = std::move(table_.sorted_shards(1).front());
+      const PretokenTable& table = tables_.tables().front();
+      const std::vector<uint32_t> order = std::move(table.sorted_shards(1).front());
       for (uint32_t entry : order) {
-        const PretokenTable::Row row = table_.row(entry);
+        const PretokenTable::Row row = table.row(entry);
         rows.keys.insert(rows.keys.end(), row.key, row.key + row.length);
         rows.offsets.push_back(static_cast<int64_t>(rows.keys.size()));
         rows.counts.push_back(row.count);
       }
     }
-    return to_columns(std::move(rows));
-  }
-
-  static py::tuple to_columns(CountColumns&& rows) {
-    return py::make_tuple(to_array(std::move(rows.keys)), to_array(std::move(rows.offsets)),
-                          to_array(std::move(rows.counts)));
+    return to_columns(std::move(rows.keys), std::move(rows.offsets), std::move(rows.counts));
   }
 
  private:
-  std::shared_ptr<const SuperwordRuns> runs_;
-  PretokenTable table_;
-  Scanner scanner_;
-  Normalizer normalizer_;
-  SpecialMatcher specials_;
-  size_t max_pretoken_bytes_;
+  static void check_groups(const Int32Array& groups, size_t documents) {
+    if (groups.ndim() != 1 || static_cast<size_t>(groups.size()) != documents) {
+      throw std::invalid_argument("groups must have one entry for each document");
+    }
+    for (size_t i = 0; i < documents; ++i) {
+      const int32_t group = groups.data()[i];
+      if (group < 0 || group >= kMaxGroups) {
+        throw std::invalid_argument("group " + std::to_string(group) + " is not from 0 to " +
+                                    std::to_string(kMaxGroups - 1));
+      }
+    }
+  }
+
+  static constexpr int32_t kMaxGroups = 1 << 16;
+
+  PretokenTables tables_;
+  SplitRules rules_;
 };
 
 std::shared_ptr<SuperwordRuns> make_superword_runs(const PatternArgument& words,
@@ -188,8 +207,7 @@ class PyOrderedPretokens {
   size_t memory_bytes() const { return pretokens_.memory_bytes(); }
 
   py::tuple columns() const {
-    return PyPretokenTable::to_columns(
-        {pretokens_.keys(), pretokens_.offsets(), pretokens_.counts()});
+    return to_columns(pretokens_.keys(), pretokens_.offsets(), pretokens_.counts());
   }
 
  private:
@@ -201,21 +219,50 @@ class PyOrderedPretokens {
 
 class PyCountMerger {
  public:
-  PyCountMerger(size_t sources, py::function refill) : refill_(std::move(refill)) {
+  PyCountMerger(size_t sources, py::function refill, bool groups, bool documents,
+                bool same_document)
+      : refill_(std::move(refill)) {
     py::gil_scoped_release release;
-    merger_.emplace(sources, [this](size_t source, std::string& chunk) {
-      py::gil_scoped_acquire acquire;
-      chunk = refill_(source).cast<std::string>();
-    });
+    merger_.emplace(
+        sources,
+        [this](size_t source, std::string& chunk) {
+          py::gil_scoped_acquire acquire;
+          chunk = refill_(source).cast<std::string>();
+        },
+        RunLayout{groups, documents}, same_document);
   }
 
-  py::tuple read(size_t max_rows, size_t max_bytes) {
+  py::tuple read(size_t max_rows, size_t max_bytes, size_t max_entries) {
     CountColumns rows;
     {
       py::gil_scoped_release release;
-      rows = merger_->read(max_rows, max_bytes);
+      rows = merger_->read({max_rows, max_bytes, max_entries});
     }
-    return PyPretokenTable::to_columns(std::move(rows));
+    return py::make_tuple(to_array(std::move(rows.keys)), to_array(std::move(rows.offsets)),
+                          to_array(std::move(rows.counts)), to_array(std::move(rows.documents)),
+                          to_array(std::move(rows.group_offsets)), to_array(std::move(rows.groups)),
+                          to_array(std::move(rows.group_counts)),
+                          to_array(std::move(rows.group_documents)));
+  }
+
+  py::bytes read_packed(size_t max_rows, size_t max_bytes, size_t max_entries) {
+    std::string packed;
+    {
+      py::gil_scoped_release release;
+      packed = merger_->read_packed({max_rows, max_bytes, max_entries});
+    }
+    return bytes_of(packed);
+  }
+
+  py::bytes header() const { return bytes_of(merger_->header()); }
+  py::list names() const { return to_list(merger_->names()); }
+
+  py::list totals() const {
+    py::list list;
+    for (const GroupTotals& totals : merger_->totals()) {
+      list.append(py::make_tuple(totals.rows, totals.pretokens, totals.bytes));
+    }
+    return list;
   }
 
  private:
@@ -258,19 +305,20 @@ void bind_counting(py::module_& m) {
            "most_words"_a);
   py::class_<PyPretokenTable>(m, "PretokenTable")
       .def(py::init<std::optional<PatternArgument>, std::vector<std::string>, size_t, bool,
-                    const Normalizer*, std::shared_ptr<SuperwordRuns>>(),
+                    const Normalizer*, std::shared_ptr<SuperwordRuns>, bool>(),
            "pattern"_a, "special_tokens"_a, "max_pretoken_bytes"_a = 0, "portable"_a = false,
-           "normalizer"_a = py::none(), "runs"_a = py::none())
+           "normalizer"_a = py::none(), "runs"_a = py::none(), "counts_documents"_a = false)
       .def("add_documents", &PyPretokenTable::add_documents, "data"_a, "starts"_a, "ends"_a,
-           "first"_a = 0, "memory_limit"_a = 0)
-      .def("add_spans", &PyPretokenTable::add_spans, "data"_a, "starts"_a, "ends"_a)
+           "first"_a = 0, "memory_limit"_a = 0, "groups"_a = py::none(), "continues"_a = false)
+      .def("start_document", &PyPretokenTable::start_document, "group"_a = 0)
+      .def("add_spans", &PyPretokenTable::add_spans, "data"_a, "starts"_a, "ends"_a, "group"_a = 0)
       .def("add_counts", &PyPretokenTable::add_counts, "keys"_a, "offsets"_a, "counts"_a)
-      .def("add_table", &PyPretokenTable::add_table, "other"_a)
+      .def("add_table", &PyPretokenTable::add_table, "other"_a, "group"_a = 0)
       .def("clear", &PyPretokenTable::clear)
       .def("__len__", &PyPretokenTable::size)
       .def_property_readonly("memory_bytes", &PyPretokenTable::memory_bytes)
       .def("total", &PyPretokenTable::total)
-      .def("pack_sections", &PyPretokenTable::pack_sections, "shards"_a)
+      .def("pack_sections", &PyPretokenTable::pack, "shards"_a, "names"_a = py::none())
       .def("columns", &PyPretokenTable::columns);
 
   py::class_<PyOrderedPretokens>(m, "OrderedPretokens")
@@ -284,8 +332,14 @@ void bind_counting(py::module_& m) {
       .def("columns", &PyOrderedPretokens::columns);
 
   py::class_<PyCountMerger>(m, "CountMerger")
-      .def(py::init<size_t, py::function>(), "sources"_a, "refill"_a)
-      .def("read", &PyCountMerger::read, "max_rows"_a, "max_bytes"_a);
+      .def(py::init<size_t, py::function, bool, bool, bool>(), "sources"_a, "refill"_a,
+           "groups"_a = false, "documents"_a = false, "same_document"_a = false)
+      .def("read", &PyCountMerger::read, "max_rows"_a, "max_bytes"_a, "max_entries"_a = SIZE_MAX)
+      .def("read_packed", &PyCountMerger::read_packed, "max_rows"_a, "max_bytes"_a,
+           "max_entries"_a = SIZE_MAX)
+      .def("header", &PyCountMerger::header)
+      .def("names", &PyCountMerger::names)
+      .def("totals", &PyCountMerger::totals);
 
   m.def("scale_counts", &scale_counts, "counts"_a, "numerator"_a, "denominator"_a);
 }

@@ -131,6 +131,12 @@ py::tuple merge_columns(const MergeLearner& learner) {
                         to_array(std::move(result)), to_array(std::move(count)));
 }
 
+py::array_t<int64_t> applied_counts(const MergeLearner& learner) {
+  std::vector<int64_t> applied;
+  for (const LearnedMerge& merge : learner.merges()) applied.push_back(merge.applied);
+  return to_array(std::move(applied));
+}
+
 py::tuple symbol_columns(const MergeLearner& learner) {
   std::vector<uint8_t> bytes;
   std::vector<int32_t> offsets = {0};
@@ -165,6 +171,7 @@ void bind_learning(py::module_& m) {
       .def("learn", &MergeLearner::learn, "symbols"_a, "max_steps"_a,
            py::call_guard<py::gil_scoped_release>())
       .def("merges", &merge_columns)
+      .def("applied_counts", &applied_counts)
       .def(
           "symbol",
           [](const MergeLearner& learner, uint32_t symbol) {

@@ -623,6 +623,7 @@ ONLY_TOKENS = {
     "encode.special_tokens_in_text": "text",
 }
 ONLY_TOKENIZER = {
+    "tokenizer.base": "elsewhere",
     "tokenizer.vocab_size": 300,
     "tokenizer.tie_break": "first_id",
     "tokenizer.min_frequency": 2,
@@ -654,6 +655,7 @@ COUNTS = {
     "counts.shards": 3,
     "counts.max_pretoken_bytes": 99,
     "counts.on_long_pretoken": "skip",
+    "counts.document_frequency": True,
     "input.files": ["*.md"],
     "input.separator": None,
     "input.compression": "none",
@@ -759,7 +761,7 @@ def test_every_key_is_known_to_the_test_of_identities() -> None:
         *("input.format", "beam.runner", "tokenizer.path", "encode.max_reject_fraction"),
         "tokenizer.metaspace",
     }
-    assert set(schema_keys()) == set(known) | fixed | set(OF_RECORDS) | {KEPT}
+    assert set(schema_keys()) == set(known) | fixed | set(OF_RECORDS) | {KEPT, GROUPED}
 
 
 OF_RECORDS = {
@@ -768,6 +770,13 @@ OF_RECORDS = {
     "input.id_field": "id",
 }
 KEPT = "input.keep_columns"
+GROUPED = "counts.group_by"
+
+
+def test_a_field_to_group_by_changes_counts_and_tokenizer_alone(tmp_path: Path) -> None:
+    before = identities(load(tmp_path, MINIMAL, "input.format=jsonl"))
+    after = identities(load(tmp_path, MINIMAL, "input.format=jsonl", f"{GROUPED}=lang"))
+    assert [old != new for old, new in zip(before, after, strict=True)] == [True, True, False]
 
 
 @pytest.mark.parametrize("key", OF_RECORDS)

@@ -140,6 +140,13 @@ def test_another_second_round_keeps_the_runs_and_another_first_is_refused(built:
     assert not pipelines.verify(str(built / "changed")).problems
 
 
+def test_counts_by_group_change_nothing(built: Path) -> None:
+    build(values_of(built, "grouped", counts={"document_frequency": True}))
+    assert not pipelines.verify(str(built / "grouped")).problems
+    expected = BPETokenizer.load(built / "out" / "tokenizer")
+    assert BPETokenizer.load(built / "grouped" / "tokenizer").vocab == expected.vocab
+
+
 def test_damage_is_found(built: Path, tmp_path: Path) -> None:
     shutil.copytree(built / "out", tmp_path / "out")
     shard = tmp_path / "out" / "superwords" / "shard-00000-of-00002.parquet"
@@ -168,6 +175,7 @@ def write_yaml(directory: Path, values: dict[str, Any]) -> str:
         ({"pattern": r"\S+"}, "tokenizer.superwords.*a named pattern that splits text into words"),
         ({"unit": "character", "pattern": "gpt2"}, "tokenizer.superwords.*unit: byte for this key"),
         ({"vocab_size": [400, 500]}, "vocab_size.*one number with superwords"),
+        ({"base": "/somewhere"}, "tokenizer.base.*null with superwords"),
         ({"train_where": "worker"}, "train_where.*launcher with superwords"),
         ({"superwords": {"vocab_size_before": 200}}, "vocab_size_before.*257"),
         ({"superwords": {"vocab_size_before": 471}}, "vocab_size_before.*to vocab_size, 470"),
