@@ -44,6 +44,7 @@ LATE: dict[str, str] = {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
             "analysis": ("sizes", "evaluate", "explain", "why"),
+            "counts": ("export",),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),
             "config": ("init", "_encode_with", "schema"),

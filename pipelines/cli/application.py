@@ -18,6 +18,7 @@ from pipelines.cli import (
     analysis_commands,
     build_commands,
     config_commands,
+    counts_commands,
     dataset_commands,
     text_commands,
     tokenizer_commands,
@@ -126,3 +127,8 @@ for _command in (
     config_commands.schema,
 ):
     app.command(cls=_Command)(_command)
+
+_counts = typer.Typer(help="Compute with the counts of builds.", no_args_is_help=True)
+for _command in (counts_commands.export,):
+    _counts.command(cls=_Command)(_command)
+app.add_typer(_counts, name="counts")

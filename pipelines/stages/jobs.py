@@ -129,8 +129,6 @@ def superwords_job(
 ) -> CountJob:
     """Return the job that counts runs of words with the tokenizer of the first round.
 
-    Their counts are not kept apart by group.
-
     Args:
         fingerprint: Fingerprint of this tokenizer.
 
@@ -148,9 +146,6 @@ def superwords_job(
         pattern=pattern,
         readings=count_readings(config, pattern),
         superwords=FirstRound(directory=output.superwords, fingerprint=fingerprint),
-        sources=(),
-        group_by=None,
-        document_frequency=False,
     )
 
 

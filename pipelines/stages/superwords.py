@@ -55,13 +55,7 @@ def superwords_configuration(
     config: BuildConfig, shards: int, corpus: str | None
 ) -> dict[str, Any]:
     """Return everything that determines the tokenizer of the first round, and the runs."""
-    ungrouped = {"group_by": None, "document_frequency": False}
-    first = config.model_copy(
-        update={
-            "tokenizer": config.tokenizer.first_round,
-            "counts": config.counts.model_copy(update=ungrouped),
-        }
-    )
+    first = config.model_copy(update={"tokenizer": config.tokenizer.first_round})
     return {
         **tokenizer_configuration(first, shards),
         "corpus": corpus,

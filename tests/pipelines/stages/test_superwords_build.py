@@ -140,11 +140,28 @@ def test_another_second_round_keeps_the_runs_and_another_first_is_refused(built:
     assert not pipelines.verify(str(built / "changed")).problems
 
 
-def test_counts_by_group_change_nothing(built: Path) -> None:
-    build(values_of(built, "grouped", counts={"document_frequency": True}))
-    assert not pipelines.verify(str(built / "grouped")).problems
+def test_numbers_of_documents_change_nothing(built: Path) -> None:
+    build(values_of(built, "documents", counts={"document_frequency": True}))
+    assert not pipelines.verify(str(built / "documents")).problems
     expected = BPETokenizer.load(built / "out" / "tokenizer")
-    assert BPETokenizer.load(built / "grouped" / "tokenizer").vocab == expected.vocab
+    assert BPETokenizer.load(built / "documents" / "tokenizer").vocab == expected.vocab
+
+
+def test_a_mixture_weights_both_rounds(built: Path) -> None:
+    sources = [
+        {"name": name, "files": [str(built / "data" / f"{name}.txt")], "separator": SEPARATOR}
+        for name in "ab"
+    ]
+    shares = {"a": 0.1, "b": 0.9}
+    values = values_of(built, "mixed", tokenizer={"mixture": shares})
+    build({**values, "input": sources})
+    assert not pipelines.verify(str(built / "mixed")).problems
+    output = built / "mixed"
+    counts, runs = (PretokenCounts.load(output / name) for name in ("counts", "superwords"))
+    first = train_from_counts(counts.mix(shares), BEFORE, [SEPARATOR]).tokenizer()
+    assert BPETokenizer.load(output / "superwords").merges == first.merges
+    expected = train_superwords(runs.mix(shares), SIZE, first, max_words=3)
+    assert BPETokenizer.load(output / "tokenizer").merges == expected.merges
 
 
 def test_damage_is_found(built: Path, tmp_path: Path) -> None:
@@ -175,6 +192,7 @@ def write_yaml(directory: Path, values: dict[str, Any]) -> str:
         ({"pattern": r"\S+"}, "tokenizer.superwords.*a named pattern that splits text into words"),
         ({"unit": "character", "pattern": "gpt2"}, "tokenizer.superwords.*unit: byte for this key"),
         ({"vocab_size": [400, 500]}, "vocab_size.*one number with superwords"),
+        ({"parity": {}}, "tokenizer.parity.*null with superwords"),
         ({"base": "/somewhere"}, "tokenizer.base.*null with superwords"),
         ({"train_where": "worker"}, "train_where.*launcher with superwords"),
         ({"superwords": {"vocab_size_before": 200}}, "vocab_size_before.*257"),
