@@ -45,7 +45,7 @@ LATE: dict[str, str] = {
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
             "analysis": ("sizes", "evaluate", "explain", "why"),
             "counts": ("export",),
-            "tokenizer": ("convert",),
+            "tokenizer": ("convert", "prune"),
             "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),
             "config": ("init", "_encode_with", "schema"),
         }.items()
