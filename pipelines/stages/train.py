@@ -19,6 +19,7 @@ from pipelines.manifest.stage import (
 )
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count
+from pipelines.stages.given_counts import counts_directory
 from pipelines.stages.learn import (
     SCRATCH,
     SCRATCH_FILES,
@@ -39,6 +40,8 @@ def train(context: BuildContext) -> TokenizerManifest:
     output = context.output
     configuration = training_configuration(context.config, counted)
     identity = Identity.of(configuration, context.inputs.listed)
+    if context.config.counts.path is not None:  # which decides instead of the inputs
+        identity = Identity(configuration=configuration, inputs={}, marks={})
     manifest = find_finished(context, TRAIN, identity, discard_tokenizer)
     if manifest is None:
         started = time.monotonic()
@@ -75,7 +78,8 @@ def _train_where_configured(
     if content is not None:
         return content, True
     if config.train_where == "launcher":
-        return learn(config, output.counts, output.tokenizer, counted, configuration), False
+        counts = counts_directory(context.config, output)
+        return learn(config, counts, output.tokenizer, counted, configuration), False
     pipelines = context.pipelines
     if context.no_wait:
         submit(context, TRAIN, pipelines.begin)
