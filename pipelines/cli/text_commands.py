@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import typer
 from bpe_core.errors import InvalidUtf8Error
 from pipelines.cli.options import Debug
 from pipelines.cli.output import print_note
-from pipelines.cli.process import leave_at_once, report_errors
+from pipelines.cli.process import closed_pipe_accepted, leave_at_once, report_errors
 from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, InputError
 
@@ -71,7 +70,7 @@ def tokenize(
     debug: Debug = False,
 ) -> None:
     """Encode standard input, which is one text, and print its ids."""
-    with leave_at_once(), report_errors(debug), _closed_pipe_accepted():
+    with leave_at_once(), report_errors(debug), closed_pipe_accepted():
         if ids + tokens + as_json + decode > 1:
             raise ConfigError(
                 "It is not clear what to print.",
@@ -123,7 +122,7 @@ def count_tokens(
     debug: Debug = False,
 ) -> None:
     """Count the tokens of files, each and in total."""
-    with leave_at_once(), report_errors(debug), _closed_pipe_accepted():
+    with leave_at_once(), report_errors(debug), closed_pipe_accepted():
         from pipelines.dataset.tokenizers import open_tokenizer
         from pipelines.tokenizers.streams import StreamEncoder
 
@@ -248,13 +247,3 @@ def _text_of(name: str, advice: str | None = None) -> Iterator[None]:
             where=name,
             hint=None if advice is None else f"{advice[0].upper()}{advice[1:]}.",
         ) from None
-
-
-@contextmanager
-def _closed_pipe_accepted() -> Iterator[None]:
-    """End without a message if the reader of standard output has ended, such as `head`."""
-    try:
-        yield
-    except BrokenPipeError:
-        # What is buffered cannot be written either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,14 +11,37 @@ import pyarrow.parquet as pq
 
 from bpe_core.counts import PretokenCounts
 from bpe_core.memory import available_memory, training_memory
-from pipelines.errors import TooLargeError
+from pipelines.errors import InputError, TooLargeError
 from pipelines.manifest.entries import ShardRecord
+from pipelines.manifest.models import CountsManifest
+from pipelines.manifest.names import MANIFEST
+from pipelines.manifest.stage import COUNT, load_manifest
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
 
 # Metadata of a shard that describe the file, not the counts.
 _FILE_METADATA: Final = (b"bpe.shard", b"bpe.format", b"bpe.totals", b"bpe.groups", b"bpe.group_by")
 _COLUMNS: Final = ["pretoken", "count"]
+
+
+def find_counts(root: Directory) -> CountsManifest:
+    """Return the manifest of the counts of an output.
+
+    Raises:
+        InputError: There are no finished counts.
+        OutputError: The manifest is damaged.
+    """
+    manifest = load_manifest(COUNT, root / COUNT.directory)
+    if manifest is None:
+        raise InputError(
+            "There are no counts.",
+            expected="the finished counts of a build",
+            found=f"no {COUNT.directory}/{MANIFEST}",
+            where=root.url,
+            hint="Count the corpus: `beam-bpe count CONFIG`; a build with tokenizer.path has no "
+            "counts.",
+        )
+    return manifest
 
 
 def load_counts(directory: Directory, manifest: Mapping[str, Any]) -> PretokenCounts:

@@ -12,7 +12,7 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import tokenizer_settings
 from pipelines.config.values import LARGEST_VOCABULARY
 from pipelines.console import progress
-from pipelines.counting.load import load_counts
+from pipelines.counting.load import find_counts, load_counts
 from pipelines.counting.training_counts import TrainingCounts, load_training_counts
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
@@ -44,16 +44,7 @@ def compare_sizes(
         ConfigError: A size is not possible, or the tokenizer does not merge bytes.
         InputError: There are no counts, or no rules of training.
     """
-    counted = load_manifest(COUNT, root / COUNT.directory)
-    if counted is None:
-        raise InputError(
-            "There are no counts.",
-            expected="finished counts, from which sizes of the vocabulary are compared",
-            found=f"no {COUNT.directory}/{MANIFEST}",
-            where=root.url,
-            hint="Count the corpus: `beam-bpe count CONFIG`; a build with tokenizer.path has no "
-            "counts.",
-        )
+    counted = find_counts(root)
     trained = _load_trained(root, counted)
     settings = _find_settings(root, trained) if config is None else config.tokenizer
     check_compares(settings, sizes)
