@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bpe_core._native import Encoder
 from bpe_core.buffers import from_arrow, to_arrow
 from bpe_core.counts import PretokenCounts
+from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
 from bpe_core.pretoken_encoding import check_counted_as_encoded, make_pretoken_encoder
 from pipelines.errors import DamagedOutputError
@@ -125,6 +126,8 @@ def find_pretokens(
 def _reading(directory: Directory, shard: ShardEntry) -> Iterator[None]:
     try:
         yield
+    except TrainingError:  # a ValueError, about the tokenizer
+        raise
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise DamagedOutputError(
             "A shard of the counts cannot be read.",
