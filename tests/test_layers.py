@@ -44,7 +44,10 @@ LATE: dict[str, str] = {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
             "analysis": ("sizes", "evaluate", "explain", "why"),
-            "counts": ("export",),
+            "counts": (
+                *("merge", "subtract", "scale", "prune", "filter", "top", "diff", "show"),
+                *("export", "_open", "_combine"),
+            ),
             "tokenizer": ("convert",),
             "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),
             "config": ("init", "_encode_with", "schema"),

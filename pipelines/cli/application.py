@@ -128,7 +128,20 @@ for _command in (
 ):
     app.command(cls=_Command)(_command)
 
-_counts = typer.Typer(help="Compute with the counts of builds.", no_args_is_help=True)
-for _command in (counts_commands.export,):
+_counts = typer.Typer(
+    help="Combine the counts of corpora, and show or print what they contain. No corpus is read.",
+    no_args_is_help=True,
+)
+for _command in (
+    with_output(counts_commands.merge),
+    with_output(counts_commands.subtract),
+    with_output(counts_commands.scale),
+    with_output(counts_commands.prune),
+    with_output(counts_commands.filter),
+    counts_commands.top,
+    counts_commands.diff,
+    counts_commands.show,
+    counts_commands.export,
+):
     _counts.command(cls=_Command)(_command)
 app.add_typer(_counts, name="counts")

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field
 
+from bpe_core.count_groups import Group
 from pipelines.config.fingerprints import fingerprint
 from pipelines.manifest.entries import (
     CountsTotals,
@@ -217,6 +218,13 @@ class CountsContent(Record):
     fingerprint: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
     ]
+
+    @property
+    def group_bytes(self) -> dict[Group, int] | None:
+        """Return the bytes of each group, or None if counts are not kept apart."""
+        if self.groups is None:
+            return None
+        return {entry.group: entry.bytes for entry in self.groups}
 
 
 class CountsManifest(CountsContent, _StageOfSizes):

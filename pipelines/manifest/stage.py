@@ -348,8 +348,7 @@ def read_limits(output: Directory) -> dict[str, Any]:
     """Return where the limits of sources end, as the stages of an output have recorded it."""
     limits: dict[str, Any] = {}
     for stage in (COUNT, ENCODE):
-        for found in _binding_records(stage, output / stage.directory):
-            limits.update(found.limits)
+        limits.update(_binding_facts(stage, output / stage.directory, lambda found: found.limits))
     return limits
 
 
@@ -370,8 +369,7 @@ def read_commits(
     commits: dict[str, str] = {}
     stages: tuple[Stage[Any], ...] = (COUNT, ENCODE)
     for stage in (stage for stage in stages if stage not in redone):
-        for found in _binding_records(stage, output / stage.directory):
-            commits.update(found.commits)
+        commits.update(_binding_facts(stage, output / stage.directory, lambda found: found.commits))
     return commits
 
 
@@ -406,11 +404,19 @@ def read_number_of_shards(output: Directory) -> int | None:
     return None
 
 
-def _binding_records(stage: Stage[Any], directory: Directory) -> Iterator[StagePlan | RunRecord]:
-    """Yield the records of a stage, but not of one that has finished nothing."""
+def _binding_facts(
+    stage: Stage[Any],
+    directory: Directory,
+    facts_of: Callable[[StagePlan | RunRecord], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return facts from the records of a stage, but not of one that has finished nothing."""
+    facts: dict[str, Any] = {}
     for found in _intact_records(stage, directory):
-        if not isinstance(found, StagePlan) or has_finished_work(stage, directory):
-            yield found
+        # Few records have any. Only for these are the notes of workers listed.
+        stated = facts_of(found)
+        if stated and (not isinstance(found, StagePlan) or has_finished_work(stage, directory)):
+            facts.update(stated)
+    return facts
 
 
 def _intact_records(stage: Stage[Any], directory: Directory) -> Iterator[StagePlan | RunRecord]:

@@ -15,7 +15,8 @@ from pipelines.config.fingerprints import (
     tokens_configuration,
 )
 from pipelines.config.values import UINT16_IDS
-from pipelines.errors import DifferentConfigurationError, OutputError, PipelineError
+from pipelines.counting.training_counts import check_groups
+from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError, PipelineError
 from pipelines.manifest import generations
 from pipelines.manifest.models import Manifest, TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST, PLAN, token_file_name
@@ -140,7 +141,7 @@ def _find_refusal(config: BuildConfig, inputs: Inputs, output: Output) -> Pipeli
     """Return the error with which a build would refuse its output, or None."""
     try:
         check_output(config, inputs, output, "build")
-    except (DifferentConfigurationError, OutputError) as error:
+    except (ConfigError, DifferentConfigurationError, OutputError) as error:
         return error
     return None
 
@@ -166,6 +167,7 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
     Raises:
         DifferentConfigurationError: A stage has another configuration or other inputs.
         OutputError: The output contains files that no build wrote.
+        ConfigError: The groups of finished counts are not those of the rules of training.
     """
 
     def check(stage: Stage[_M], configuration: Mapping[str, Any]) -> _M | None:
@@ -180,6 +182,8 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         counted = check(COUNT, counts_configuration(config, inputs.shards))
         if command == COUNT.name:
             return
+        if counted is not None:
+            check_groups(config.tokenizer, counted.group_bytes, output.counts.url)
         declared = load_declaration(TRAIN, output.tokenizer)
         known = {} if declared is None else declared.configuration
         corpus = known.get("corpus") if counted is None else counted.corpus

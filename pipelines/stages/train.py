@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bpe_core.formats import TOKENIZER_FILES
+from pipelines.counting.training_counts import check_groups
 from pipelines.manifest.models import CountsManifest, TokenizerContent, TokenizerManifest
 from pipelines.manifest.names import SIZES
 from pipelines.manifest.stage import (
@@ -41,6 +42,7 @@ def train(context: BuildContext) -> TokenizerManifest:
     identity = Identity.of(configuration, context.inputs.listed)
     manifest = find_finished(context, TRAIN, identity, discard_tokenizer)
     if manifest is None:
+        check_groups(context.config.tokenizer, counted.group_bytes, output.counts.url)
         started = time.monotonic()
         begin_stage(output.tokenizer, identity, commits=context.inputs.commits)
         content, resumed = _train_where_configured(context, counted, configuration)
