@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from bpe_core.count_groups import Group, GroupColumns
     from bpe_core.counting import count_pretokens
     from bpe_core.counts import PretokenCounts
+    from bpe_core.evaluation import TokenUse, UseCounter, gini, renyi_efficiency
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
     from bpe_core.parity import ParityRules
     from bpe_core.patterns import PATTERNS, pattern_with_rules
+    from bpe_core.reachability import Reachability, find_unreachable
     from bpe_core.superwords import count_superwords, train_superwords
     from bpe_core.tokenizer import BPETokenizer
     from bpe_core.training import (
@@ -47,14 +49,20 @@ __all__ = [
     "GroupColumns",
     "ParityRules",
     "PretokenCounts",
+    "Reachability",
     "RegexTokenizer",
+    "TokenUse",
     "TrainingResult",
+    "UseCounter",
     "VocabularySize",
     "VocabularyUse",
     "count_pretokens",
     "count_superwords",
+    "find_unreachable",
+    "gini",
     "measure_vocabulary_sizes",
     "pattern_with_rules",
+    "renyi_efficiency",
     "train_bpe",
     "train_characters_from_counts",
     "train_from_counts",
@@ -65,23 +73,29 @@ __all__ = [
 # Modules are imported when one of their names is first used: the command line needs only BpeError,
 # and numpy and pyarrow would delay each of its answers.
 _MODULES = {
-    "PATTERNS": "patterns",
     "BPETokenizer": "tokenizer",
     "BasicTokenizer": "minbpe",
     "CharBPETokenizer": "char_bpe",
     "GPT4Tokenizer": "minbpe",
     "Group": "count_groups",
     "GroupColumns": "count_groups",
+    "PATTERNS": "patterns",
     "ParityRules": "parity",
     "PretokenCounts": "counts",
+    "Reachability": "reachability",
     "RegexTokenizer": "minbpe",
+    "TokenUse": "evaluation",
     "TrainingResult": "training",
+    "UseCounter": "evaluation",
     "VocabularySize": "vocabulary_sizes",
     "VocabularyUse": "vocabulary_sizes",
     "count_pretokens": "counting",
     "count_superwords": "superwords",
+    "find_unreachable": "reachability",
+    "gini": "evaluation",
     "measure_vocabulary_sizes": "vocabulary_sizes",
     "pattern_with_rules": "patterns",
+    "renyi_efficiency": "evaluation",
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",
     "train_from_counts": "training",
