@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
     from bpe_core.parity import ParityRules
     from bpe_core.patterns import PATTERNS, pattern_with_rules
+    from bpe_core.pruning import PrunedTokenizer, most_used_tokens, prune_tokenizer
     from bpe_core.reachability import Reachability, find_unreachable
     from bpe_core.superwords import count_superwords, train_superwords
     from bpe_core.tokenizer import BPETokenizer
@@ -49,6 +50,7 @@ __all__ = [
     "GroupColumns",
     "ParityRules",
     "PretokenCounts",
+    "PrunedTokenizer",
     "Reachability",
     "RegexTokenizer",
     "TokenUse",
@@ -61,7 +63,9 @@ __all__ = [
     "find_unreachable",
     "gini",
     "measure_vocabulary_sizes",
+    "most_used_tokens",
     "pattern_with_rules",
+    "prune_tokenizer",
     "renyi_efficiency",
     "train_bpe",
     "train_characters_from_counts",
@@ -73,15 +77,16 @@ __all__ = [
 # Modules are imported when one of their names is first used: the command line needs only BpeError,
 # and numpy and pyarrow would delay each of its answers.
 _MODULES = {
+    "PATTERNS": "patterns",
     "BPETokenizer": "tokenizer",
     "BasicTokenizer": "minbpe",
     "CharBPETokenizer": "char_bpe",
     "GPT4Tokenizer": "minbpe",
     "Group": "count_groups",
     "GroupColumns": "count_groups",
-    "PATTERNS": "patterns",
     "ParityRules": "parity",
     "PretokenCounts": "counts",
+    "PrunedTokenizer": "pruning",
     "Reachability": "reachability",
     "RegexTokenizer": "minbpe",
     "TokenUse": "evaluation",
@@ -94,7 +99,9 @@ _MODULES = {
     "find_unreachable": "reachability",
     "gini": "evaluation",
     "measure_vocabulary_sizes": "vocabulary_sizes",
+    "most_used_tokens": "pruning",
     "pattern_with_rules": "patterns",
+    "prune_tokenizer": "pruning",
     "renyi_efficiency": "evaluation",
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",
