@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
     from bpe_core.parity import ParityRules
     from bpe_core.patterns import PATTERNS, pattern_with_rules
+    from bpe_core.superwords import count_superwords, train_superwords
     from bpe_core.tokenizer import BPETokenizer
     from bpe_core.training import (
         TrainingResult,
@@ -51,12 +52,14 @@ __all__ = [
     "VocabularySize",
     "VocabularyUse",
     "count_pretokens",
+    "count_superwords",
     "measure_vocabulary_sizes",
     "pattern_with_rules",
     "train_bpe",
     "train_characters_from_counts",
     "train_from_counts",
     "train_from_iterator",
+    "train_superwords",
 ]
 
 # Modules are imported when one of their names is first used: the command line needs only BpeError,
@@ -76,12 +79,14 @@ _MODULES = {
     "VocabularySize": "vocabulary_sizes",
     "VocabularyUse": "vocabulary_sizes",
     "count_pretokens": "counting",
+    "count_superwords": "superwords",
     "measure_vocabulary_sizes": "vocabulary_sizes",
     "pattern_with_rules": "patterns",
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",
     "train_from_counts": "training",
     "train_from_iterator": "training",
+    "train_superwords": "superwords",
 }
 
 

@@ -141,6 +141,16 @@ class SpecialSet:
     def find_normalized(self, data: _Bytes) -> list[tuple[int, int, int]]: ...
     def find_first(self, data: _Bytes, starts: _Int64, ends: _Int64) -> _Int64: ...
 
+class SuperwordRuns:
+    def __init__(
+        self,
+        words: str | Splitter,
+        chunks: str | Splitter,
+        tokens: _Bytes,
+        offsets: _Int64,
+        most_words: int,
+    ) -> None: ...
+
 class PretokenTable:
     def __init__(
         self,
@@ -149,6 +159,7 @@ class PretokenTable:
         max_pretoken_bytes: int = 0,
         portable: bool = ...,
         normalizer: Normalizer | None = None,
+        runs: SuperwordRuns | None = None,
         counts_documents: bool = False,
     ) -> None: ...
     def add_documents(
@@ -229,6 +240,7 @@ class MergeLearner:
         forbidden_tokens: Sequence[bytes] = (),
         always_new: bool = False,
         forbid_whitespace_tokens: bool = False,
+        max_initial_symbols: int = 0,
     ) -> MergeLearner: ...
     @staticmethod
     def with_parity(
@@ -252,6 +264,7 @@ class MergeLearner:
     def merges(
         self,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], _Int64]: ...
+    def applied_counts(self) -> _Int64: ...
     def symbol(self, symbol: int) -> bytes: ...
     def symbols(self) -> tuple[NDArray[np.uint8], NDArray[np.int32]]: ...
     @property

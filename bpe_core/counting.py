@@ -21,6 +21,7 @@ from bpe_core._native import (
     PretokenTable,
     SpecialSet,
     Splitter,
+    SuperwordRuns,
     cut_lookahead,
     safe_cut,
     utf8_valid_prefix,
@@ -151,8 +152,12 @@ def count_by_rules(
     errors: Errors,
     num_threads: int = 1,
     in_order: bool = False,
+    runs: SuperwordRuns | None = None,
 ) -> PretokenCounts:
-    """Count as `count_pretokens` or, in order, as `ordered_pretokens` does."""
+    """Count as `count_pretokens` or, in order, as `ordered_pretokens` does.
+
+    With `runs`, these are counted instead of pre-tokens, and never in order.
+    """
     if errors not in ("strict", "replace", "ignore"):
         raise TrainingError(f"errors: expected strict, replace or ignore, found {errors!r}")
     if num_threads < 0:
@@ -162,7 +167,7 @@ def count_by_rules(
     cuts = (*rules.special_tokens, *rules.separators)
     normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
     specials = special_set(cuts)
-    counter = _Counter(resolved, cuts, specials, normalizer, num_threads, in_order)
+    counter = _Counter(resolved, cuts, specials, normalizer, num_threads, in_order, runs)
     paths = _find_paths(source)
     if paths is None:
         batches = _document_batches(source, errors)  # type: ignore[arg-type]
@@ -189,6 +194,7 @@ class _Counter:
         normalizer: Normalizer | None,
         num_threads: int,
         in_order: bool,
+        runs: SuperwordRuns | None,
     ) -> None:
         self._scanner = pattern.scanner
         self._regex = pattern.regex
@@ -197,6 +203,7 @@ class _Counter:
         self._normalizer = normalizer
         self._threads = num_threads or usable_cores()
         self._in_order = in_order
+        self._runs = runs
         self._local = threading.local()
         self._tables: list[PretokenTable] = []
 
@@ -230,7 +237,9 @@ class _Counter:
                 future.result()
 
     def _new_table(self) -> PretokenTable:
-        return PretokenTable(self._scanner, self._cut_at, normalizer=self._normalizer)
+        return PretokenTable(
+            self._scanner, self._cut_at, normalizer=self._normalizer, runs=self._runs
+        )
 
     def _add_to_own_table(self, batch: _Batch) -> None:
         table: PretokenTable | None = getattr(self._local, "table", None)

@@ -19,7 +19,7 @@ from bpe_core.counts import PretokenCounts
 from bpe_core.model import TokenizerModel
 from bpe_core.pretoken_encoding import make_pretoken_encoder
 
-__all__ = ["add_special_tokens", "make_learner"]
+__all__ = ["add_special_tokens", "make_learner", "smallest_vocabulary"]
 
 
 def add_special_tokens(base: TokenizerModel, special_tokens: Sequence[str]) -> TokenizerModel:
@@ -27,6 +27,26 @@ def add_special_tokens(base: TokenizerModel, special_tokens: Sequence[str]) -> T
     missing = [token for token in special_tokens if token not in base.special_tokens]
     new_ids = {token: base.max_id + 1 + i for i, token in enumerate(missing)}
     return replace(base, special_tokens={**base.special_tokens, **new_ids})
+
+
+def smallest_vocabulary(model: TokenizerModel, token_id: int | None = None) -> int | None:
+    """Return the smallest number of ids with which training makes a token, by its merge's rank.
+
+    Args:
+        model: the tokenizer.
+        token_id: id of the token; None for the tokens that training starts from.
+
+    Returns:
+        The size; None for a tokenizer that was not trained here.
+    """
+    if model.stop_reason is None:
+        return None
+    base = (model.training_options or {}).get("base") or {}
+    made, first = np.unique(model.merges[int(base.get("merges", 0)) :, 2], return_index=True)
+    start = len(model) - len(made)
+    if token_id is None or token_id not in made:
+        return start
+    return start + int(np.sum(first <= first[made == token_id]))
 
 
 def make_learner(
@@ -38,10 +58,12 @@ def make_learner(
     max_token_bytes: int,
     forbidden_tokens: Sequence[bytes],
     forbid_whitespace_tokens: bool,
+    max_words: int = 0,
 ) -> MergeLearner:
     """Return a learner that starts from the tokenizer's ordinary tokens, in order of id.
 
-    Its words are the counted pre-tokens, encoded by the tokenizer.
+    Its words are the counted pre-tokens, encoded by the tokenizer. A new token joins at most
+    `max_words` of the tokenizer's tokens (0: any number).
     """
     tokens = [token for _, token in base.tokens]
     keys, offsets, numbers = counts.columns()
@@ -59,4 +81,5 @@ def make_learner(
         max_token_bytes,
         [*forbidden_tokens, *tokens],
         forbid_whitespace_tokens=forbid_whitespace_tokens,
+        max_initial_symbols=max_words,
     )

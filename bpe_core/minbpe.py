@@ -511,7 +511,7 @@ def _learned(text: str, pattern: str, vocab_size: int, verbose: bool) -> Tokeniz
             f"merge after {learner.num_symbols - 256} merges, found {vocab_size}"
         )
     left, right, result, counts = learner.merges()
-    return TokenizerModel.from_tokens(
+    model = TokenizerModel.from_tokens(
         ((i, learner.symbol(i)) for i in range(learner.num_symbols)),
         np.column_stack([left, right, result]).tolist(),
         pattern=pattern,
@@ -519,6 +519,7 @@ def _learned(text: str, pattern: str, vocab_size: int, verbose: bool) -> Tokeniz
         merge_counts=counts.tolist(),
         stop_reason=learner.stop_reason,
     )
+    return dataclasses.replace(model, applied_counts=learner.applied_counts())
 
 
 def _encoded(text: str) -> bytes:

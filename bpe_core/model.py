@@ -64,6 +64,9 @@ class TokenizerModel:
         tie_break: rule by which training chose between equally frequent pairs; None if unknown.
         merge_counts: int64[m], number of occurrences of each merge's pair when it was learned (0 if
             unknown), or None.
+        applied_counts: int64[m], number of times that each merge was applied when it was learned (0
+            if unknown), or None. It differs from the number of occurrences only for pairs of two
+            equal tokens, which may overlap: `aaa` has two pairs, of which one is merged.
         stop_reason: reason for which training stopped, or None.
         counts_fingerprint: fingerprint of the counts used for training, or None.
         training_options: other options of the training, JSON values by name (min_frequency,
@@ -112,6 +115,7 @@ class TokenizerModel:
     ignore_merges: bool = False
     tie_break: str | None = None
     merge_counts: NDArray[np.int64] | None = None
+    applied_counts: NDArray[np.int64] | None = None
     stop_reason: str | None = None
     counts_fingerprint: str | None = None
     training_options: Mapping[str, Any] | None = None
@@ -143,11 +147,13 @@ class TokenizerModel:
         _check_ids(self.token_ids, specials, are_apart=are_apart)
         _check_token_bytes(self.token_ids, self.token_bytes)
         self._check_merges()
+        if self.applied_counts is None and not self.has_overlapping_merges:
+            object.__setattr__(self, "applied_counts", self.merge_counts)
         self._check_equal_bytes()
         self._check_space_rules()
         if self.characters is not None:
             self.characters.check(self)
-        for name in ("token_ids", "merges", "merge_counts"):
+        for name in ("token_ids", "merges", "merge_counts", "applied_counts"):
             if (array := getattr(self, name)) is not None:
                 view = array.view()
                 view.flags.writeable = False
@@ -313,6 +319,15 @@ class TokenizerModel:
         """The normalizer of text between special tokens; None if it is not changed."""
         found = None if self.characters is None else self.characters.normalizer
         return found or native_normalizer(self.normalizer, self.normalize_quotes)
+
+    @property
+    def has_overlapping_merges(self) -> bool:
+        """True if the occurrences of some merge's pair may overlap, or one pair's counts differ.
+
+        These are merges of two equal tokens, and those of characters, whose counts are of results.
+        """
+        are_equal = self.merges[:, 0] == self.merges[:, 1]
+        return self.characters is not None or bool(are_equal.any())
 
     @property
     def gives_unknown_id(self) -> bool:
@@ -528,11 +543,13 @@ class TokenizerModel:
             raise InvalidTokenizerError(
                 f"merges: expected int64[m, 3], found {self.merges.dtype}{list(self.merges.shape)}"
             )
-        if self.merge_counts is not None and len(self.merge_counts) != len(self.merges):
-            raise InvalidTokenizerError(
-                f"merge_counts: expected one count for each of {len(self.merges)} merges, found "
-                f"{len(self.merge_counts)}"
-            )
+        for name in ("merge_counts", "applied_counts"):
+            counts = getattr(self, name)
+            if counts is not None and len(counts) != len(self.merges):
+                raise InvalidTokenizerError(
+                    f"{name}: expected one count for each of {len(self.merges)} merges, found "
+                    f"{len(counts)}"
+                )
         self._check_results()
         pairs = self.merges[:, 0] << 32 | self.merges[:, 1]
         twice = _find_repeated(pairs)

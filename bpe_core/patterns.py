@@ -75,6 +75,7 @@ __all__ = [
     "scanned_patterns",
     "split_custom",
     "steps_of",
+    "superword_pattern",
     "warn_of_slow_pattern",
 ]
 
@@ -164,6 +165,50 @@ _RULED: dict[str, tuple[str, str]] = {
 
 _OTHER_NAMES = {"r50k": "gpt2", "llama3": "cl100k"}
 
+
+_SIGN = r"[^\s\p{L}\p{N}]"
+_NO_CONTRACTION = r"[^\s\p{L}\p{N}']"
+
+
+def _o200k_words(before: str, contraction: str = "") -> str:
+    heads, tails = f"{_HEADS}*{_TAILS}+{contraction}", f"{_HEADS}+{_TAILS}*{contraction}"
+    return f"{before}{heads}|{before}{tails}"
+
+
+class _Words(NamedTuple):
+    """The words of a pattern that native code scans, which are its first alternatives.
+
+    Attributes:
+        first: The alternatives.
+        behind: Those that may follow another word in a superword.
+        signs: Those for signs behind a word. No pre-token may contain a letter and then one.
+    """
+
+    first: str
+    behind: str
+    signs: str
+
+
+def _o200k_superwords(contraction: str) -> _Words:
+    sign = _NO_CONTRACTION if contraction else _SIGN
+    behind = f"{_o200k_words(sign, contraction)}|{_o200k_words(' ', contraction)}"
+    first = _o200k_words(r"[^\r\n\p{L}\p{N}]?", contraction)
+    return _Words(first, behind, f"{sign}{_SIGN}*")
+
+
+_WORDS = [
+    _Words(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+", r"'s|'t|'re|'ve|'m|'ll|'d| \p{L}+", f"{_SIGN}+"),
+    _Words(
+        rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+",
+        rf"{_CONTRACTION}|{_SIGN}\p{{L}}+| \p{{L}}+",
+        f"{_SIGN}+",
+    ),
+    _o200k_superwords(f"{_CONTRACTION}?"),
+    _o200k_superwords(""),
+    _Words(r" ?\p{L}+", r" \p{L}+", f"{_SIGN}+"),
+    _Words(_o200k_words(" ?"), _o200k_words(" "), r"[^\s\p{L}\p{M}\p{N}]+"),
+]
+
 # Patterns of published tokenizers that native code scans too, by the names that it has for them.
 _PUBLISHED = {
     # tekken's: o200k without contractions, with single digits
@@ -235,6 +280,47 @@ def pattern_with_rules(
     digits = _OWN_MAX_DIGITS[name] if max_digits is None else max_digits
     ruled = _apply_rules("cl100k" if name == "qwen2" else name, split_categories, digits)
     return pattern if ruled == PATTERNS[name] else _find_name(ruled) or ruled
+
+
+def superword_pattern(pattern: str) -> str:
+    r"""Return the pattern whose pre-tokens are the texts that superwords may span.
+
+    Each consists of pre-tokens of ``pattern``: words and signs, where at most one space stands
+    between two and belongs to the second. Digits, line breaks and other white space stay alone, and
+    so do signs before a line break, if the line break belongs to them.
+
+    No pre-token of ``pattern`` contains such a boundary: a space behind something else than white
+    space, or a sign behind a letter (for o200k, one other than the apostrophe of its contractions).
+    So merges that were learned with ``pattern`` do not reach across it.
+
+    Raises:
+        InvalidPatternError: ``pattern`` is not one that native code scans, and so not known to
+            split words in this way.
+
+    Example:
+        >>> split_custom(superword_pattern("gpt2"), "By the way, don't go.  Or 2 do").tolist()
+        [0, 21, 22, 25, 27, 30]
+    """
+    resolved = resolve_pattern(pattern)
+    if resolved.native is not None:
+        published = scanned_patterns().get(resolved.native, resolved.regex)
+        for words in _WORDS:
+            if published.startswith(f"{words.first}|"):
+                return _join_words(words, published.removeprefix(words.first))
+    raise InvalidPatternError(
+        f"superwords: expected the pattern {', '.join(_OWN_MAX_DIGITS)} or one of them with "
+        f"split_categories or max_digits, found {_shorten(pattern)}"
+    )
+
+
+def _join_words(words: _Words, others: str) -> str:
+    """Return the pattern of superwords; `others` is the rest of the words' pattern."""
+    found = regex.search(r" \?(\[\^[^]]*\])\+(\[\\r\\n)?", others)
+    assert found is not None, "each pattern has an alternative for signs"
+    sign, takes_line_breaks = found.groups()
+    end = rf"(?![\r\n]|{sign})" if takes_line_breaks else ""
+    behind = f"{words.behind}| {sign}+{end}|{words.signs}{end}"
+    return f"(?:{words.first}| ?{sign}+{end})(?:{behind})*{others}"
 
 
 def _apply_rules(family: str, split_categories: bool, max_digits: int) -> str:

@@ -12,7 +12,7 @@ from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 
-__all__ = ["check_counted_as_encoded", "make_pretoken_encoder"]
+__all__ = ["check_counted_as_encoded", "check_keeps_spaces", "make_pretoken_encoder"]
 
 
 def check_counted_as_encoded(
@@ -50,6 +50,15 @@ def check_counted_as_encoded(
         raise TrainingError(
             f"{name}: expected a token for every byte of the counted text, found none for "
             f"0x{missing[0]:02X}; add one, or leave such text out"
+        )
+
+
+def check_keeps_spaces(model: TokenizerModel) -> None:
+    """Raise TrainingError if the tokenizer adds spaces to a text, or leaves out white space."""
+    if model.space_rules:
+        raise TrainingError(
+            f"tokenizer: expected one that encodes text as it was counted, found "
+            f"{model.space_rules[0]}, which changes spaces"
         )
 
 

@@ -7,7 +7,8 @@ differ, this module defines the correct result. Read it from top to bottom:
 2. pre-tokens: `split_special`, `split_pretokens`, `count_pretokens`
 3. learning merges: `learn_merges` from bytes, `learn_symbol_merges` from any symbols, and the
    complete training: `build_vocab`, `train`; for equal compression of several groups of text,
-   `learn_parity_merges`
+   `learn_parity_merges`; learning on across words: `superword_runs`, `count_superwords`,
+   `learn_superwords`
 4. ids: `encode`, `encode_with_ranks`, `decode`
 5. merged characters, as in SentencePiece's BPE: `train_characters`, `merges_of_tokens`,
    `encode_characters`
@@ -31,7 +32,7 @@ import regex
 
 from bpe_core.characters import SPACE_SIGN, CharacterRules
 from bpe_core.errors import SpecialTokenError, UnknownTokenError
-from bpe_core.patterns import resolve_pattern
+from bpe_core.patterns import resolve_pattern, superword_pattern
 
 __all__ = [
     "LearnedMerges",
@@ -44,6 +45,7 @@ __all__ = [
     "build_vocab",
     "count_pairs",
     "count_pretokens",
+    "count_superwords",
     "cut_places",
     "cut_places_of_vocabulary",
     "decode",
@@ -53,6 +55,7 @@ __all__ = [
     "is_blank",
     "learn_merges",
     "learn_parity_merges",
+    "learn_superwords",
     "learn_symbol_merges",
     "merge_pair",
     "merges_of_tokens",
@@ -60,6 +63,7 @@ __all__ = [
     "split_documents",
     "split_pretokens",
     "split_special",
+    "superword_runs",
     "train",
     "train_characters",
     "use_at_size",
@@ -339,6 +343,7 @@ def learn_symbol_merges(
     forbidden_tokens: Collection[bytes] = (),
     forbid_whitespace_tokens: bool = False,
     always_new: bool = False,
+    max_initial_symbols: int | None = None,
 ) -> LearnedSymbols:
     """Learn merges from any initial symbols, such as characters or tokens, instead of bytes.
 
@@ -349,6 +354,7 @@ def learn_symbol_merges(
         always_new: If true, every merge creates a new symbol. Otherwise, if the bytes of the result
             already are a symbol, the result is that symbol (of several, the first), and the number
             of symbols does not grow.
+        max_initial_symbols: Skip pairs whose result would consist of more initial symbols.
 
     The other arguments are those of `learn_merges`.
 
@@ -360,6 +366,7 @@ def learn_symbol_merges(
     """
     split_words = [(list(word), count) for word, count in words]
     symbols = list(initial)
+    sizes = [1] * len(symbols)  # in initial symbols
     learned = LearnedSymbols(symbols, [], [], "vocab_size_reached")
     order = _pair_order(tie_break, symbols)
 
@@ -367,6 +374,8 @@ def learn_symbol_merges(
         made = symbols[pair[0]] + symbols[pair[1]]
         short = max_token_bytes is None or len(made) <= max_token_bytes
         blank = forbid_whitespace_tokens and is_blank(made)
+        if max_initial_symbols is not None:
+            short = short and sizes[pair[0]] + sizes[pair[1]] <= max_initial_symbols
         return short and not blank and made not in forbidden_tokens
 
     while len(symbols) < num_symbols:
@@ -380,6 +389,7 @@ def learn_symbol_merges(
         made = symbols[left] + symbols[right]
         if always_new or made not in symbols:
             symbols.append(made)
+            sizes.append(sizes[left] + sizes[right])
             result = len(symbols) - 1
         else:
             result = symbols.index(made)
@@ -504,6 +514,93 @@ def learn_parity_merges(
         for word, _ in measured_by if not ratios else ():
             merge_pair(word, best, len(symbols) - 1)
     return learned
+
+
+def superword_runs(
+    text: str, tokens: Collection[bytes], pattern: str, most_words: int
+) -> list[list[bytes]]:
+    """Return the runs of a text from which superwords are learned.
+
+    A run is consecutive words between which `superword_pattern` does not split, each of which is a
+    token. Runs are cut from the left into pieces of at most `most_words`; of one word there is
+    nothing to learn.
+
+    Args:
+        text: Text without special tokens.
+        tokens: The pre-tokens that the trained tokenizer encodes as one token.
+        pattern: The pattern of the trained tokenizer.
+        most_words: The number of words in a piece.
+
+    Example:
+        >>> superword_runs("one of the best, by far", {b"one", b" of", b" the", b" far"}, "gpt2", 2)
+        [[b'one', b' of']]
+    """
+    pieces = []
+    for chunk in split_pretokens(text, superword_pattern(pattern)):
+        words = [word.encode() for word in split_pretokens(chunk, pattern)]
+        for is_token, group in groupby(words, tokens.__contains__):
+            run = list(group) if is_token else []
+            pieces += [run[i : i + most_words] for i in range(0, len(run), most_words)]
+    return [piece for piece in pieces if len(piece) > 1]
+
+
+def count_superwords(
+    documents: Iterable[str],
+    merges: Sequence[Pair],
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Iterable[str] = (),
+    most_words: int,
+) -> Counter[tuple[bytes, ...]]:
+    """Count the runs of documents that were trained with these merges; see `superword_runs`."""
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    made = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
+    tokens = {token for token in made if apply_merges(token, ranks) == [token]}
+    counts: Counter[tuple[bytes, ...]] = Counter()
+    for document in documents:
+        for part, is_special in split_special(document, special_tokens):
+            if not is_special:
+                counts.update(map(tuple, superword_runs(part, tokens, pattern, most_words)))
+    return counts
+
+
+def learn_superwords(
+    runs: Mapping[tuple[bytes, ...], int],
+    merges: Sequence[Pair],
+    num_tokens: int,
+    *,
+    max_words: int,
+    tie_break: TieBreak = "lexicographic",
+    min_frequency: int = 1,
+) -> LearnedMerges:
+    """Learn merges that join whole words, after `merges`, which made the words.
+
+    A pair is skipped if it would join more than `max_words` words, or if its bytes already are a
+    token of the first training, as these come first.
+
+    Args:
+        runs: Counted runs of `count_superwords`.
+        merges: The merges of the first training.
+        num_tokens: The number of tokens at which to stop: 256 bytes, first and new ones.
+        max_words: The number of words in a token.
+        tie_break, min_frequency: See `learn_merges`.
+
+    Returns:
+        The new merges.
+    """
+    tokens = list(build_vocab((), merges).values())
+    numbers = {token: number for number, token in enumerate(tokens)}
+    learned = learn_symbol_merges(
+        tokens,
+        [([numbers[word] for word in run], count) for run, count in runs.items()],
+        num_tokens,
+        tie_break=tie_break,
+        min_frequency=min_frequency,
+        forbidden_tokens=set(tokens),
+        max_initial_symbols=max_words,
+    )
+    pairs = [(learned.symbols[left], learned.symbols[right]) for left, right, _ in learned.merges]
+    return LearnedMerges(pairs, learned.counts, learned.stop_reason)
 
 
 def is_blank(token: bytes) -> bool:

@@ -278,6 +278,7 @@ def train_from_counts(
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> TrainingResult: ...
 
@@ -295,6 +296,7 @@ def train_from_counts(
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> list[TrainingResult]: ...
 
@@ -311,6 +313,7 @@ def train_from_counts(
     forbid_whitespace_tokens: bool = False,
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
+    max_words: int | None = None,
     progress: Progress = False,
 ) -> TrainingResult | list[TrainingResult]:
     """Learn merges from counted pre-tokens.
@@ -336,6 +339,8 @@ def train_from_counts(
         parity: Rules to compress all groups of the counts equally. Then min_frequency is that of a
             pair in one group, and of equally frequent pairs, "huggingface" merges the one that
             Hugging Face's ParityBpeTrainer merges.
+        max_words: With `base`, skip merges that would join more of its tokens, which are words if
+            the counts are those of `count_superwords`; see `train_superwords`.
 
     Raises:
         TrainingError: The vocabulary is too small for the bytes and special tokens, the counts were
@@ -365,6 +370,7 @@ def train_from_counts(
         forbid_whitespace_tokens,
         base,
         parity,
+        max_words,
     )
     if options.base is None:
         start = _make_start(specials, counts.metadata)
@@ -403,6 +409,7 @@ class _Options:
     forbid_whitespace_tokens: bool
     base: TokenizerModel | None
     parity: ParityRules | None
+    max_words: int | None
 
     @classmethod
     def check(
@@ -414,6 +421,7 @@ class _Options:
         forbid_whitespace_tokens: bool,
         base: BPETokenizer | None = None,
         parity: ParityRules | None = None,
+        max_words: int | None = None,
     ) -> _Options:
         if tie_break not in get_args(TieBreak):
             raise TrainingError(
@@ -423,6 +431,11 @@ class _Options:
             raise TrainingError(f"min_frequency: expected at least 1, found {min_frequency}")
         if max_token_bytes is not None and max_token_bytes < 1:
             raise TrainingError(f"max_token_bytes: expected at least 1, found {max_token_bytes}")
+        if max_words is not None and (base is None or max_words < 2):
+            raise TrainingError(
+                f"max_words: expected at least 2, and a base, found {max_words}"
+                f"{' without a base' if base is None else ''}"
+            )
         return cls(
             tie_break=tie_break,
             min_frequency=min_frequency,
@@ -431,6 +444,7 @@ class _Options:
             forbid_whitespace_tokens=forbid_whitespace_tokens,
             base=None if base is None else _get_model(base),
             parity=_check_parity(parity, base),
+            max_words=max_words,
         )
 
     def learner(self, counts: PretokenCounts) -> MergeLearner:
@@ -453,6 +467,7 @@ class _Options:
                 max_token_bytes=self.max_token_bytes or 0,
                 forbidden_tokens=self.forbidden_tokens,
                 forbid_whitespace_tokens=self.forbid_whitespace_tokens,
+                max_words=self.max_words or 0,
             )
         return MergeLearner(
             *counts.columns(),
@@ -466,6 +481,7 @@ class _Options:
     def to_json(self) -> dict[str, Any]:
         """Return the options for the tokenizer's files, except for the tie-break."""
         base = self.base
+        superwords = {} if self.max_words is None else {"max_words": self.max_words}
         return {
             "min_frequency": self.min_frequency,
             "max_token_bytes": self.max_token_bytes,
@@ -473,6 +489,7 @@ class _Options:
             "forbid_whitespace_tokens": self.forbid_whitespace_tokens,
             "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
             **({"parity": self.parity.to_json()} if self.parity is not None else {}),
+            **superwords,
         }
 
 
@@ -624,7 +641,11 @@ def _make_result(
     ids = np.concatenate([start.token_ids, new_ids])
     left, right, result, new_counts = learner.merges()
     merge_counts = np.concatenate(
-        [_get_merge_counts(start), to_occurrences(new_counts, counts.unit)]
+        [_counts_or_zeros(start, start.merge_counts), to_occurrences(new_counts, counts.unit)]
+    )
+    applied = learner.applied_counts()
+    applied_counts = np.concatenate(
+        [_counts_or_zeros(start, start.applied_counts), to_occurrences(applied, counts.unit)]
     )
     stop_reason: StopReason = learner.stop_reason  # type: ignore[assignment]
     model = replace(
@@ -636,6 +657,7 @@ def _make_result(
         merges=np.concatenate([start.merges, ids[np.column_stack([left, right, result])]]),
         tie_break=options.tie_break,
         merge_counts=merge_counts,
+        applied_counts=None if (applied < 0).any() else applied_counts,
         stop_reason=stop_reason,
         counts_fingerprint=counts.metadata.get("fingerprint"),
         training_options=options.to_json(),
@@ -647,10 +669,8 @@ def _make_result(
     )
 
 
-def _get_merge_counts(model: TokenizerModel) -> NDArray[np.int64]:
-    if model.merge_counts is None:
-        return np.zeros(len(model.merges), np.int64)
-    return model.merge_counts
+def _counts_or_zeros(model: TokenizerModel, counts: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.zeros(len(model.merges), np.int64) if counts is None else counts
 
 
 @contextmanager

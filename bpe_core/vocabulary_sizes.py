@@ -26,7 +26,11 @@ from bpe_core.count_groups import Group
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import CountOverflowError, TrainingError
 from bpe_core.model import TokenizerModel
-from bpe_core.pretoken_encoding import check_counted_as_encoded, make_pretoken_encoder
+from bpe_core.pretoken_encoding import (
+    check_counted_as_encoded,
+    check_keeps_spaces,
+    make_pretoken_encoder,
+)
 from bpe_core.short_repr import short_repr
 from bpe_core.tokenizer import BPETokenizer
 
@@ -124,11 +128,7 @@ def measure_vocabulary_sizes(
     check_num_threads(num_threads)
     model = tokenizer.model
     check_counted_as_encoded(model, counts, "tokenizer")
-    if model.space_rules:
-        raise TrainingError(
-            f"tokenizer: expected one that encodes text as it was counted, found "
-            f"{model.space_rules[0]}, which changes spaces"
-        )
+    check_keeps_spaces(model)
     steps = _Steps(model)
     for size in sizes:
         steps.check_size(size)

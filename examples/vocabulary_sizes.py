@@ -1,4 +1,4 @@
-"""Count once, then train vocabularies of several sizes from the counts.
+"""Count once, train once, and compare vocabularies of several sizes.
 
 python examples/vocabulary_sizes.py [COUNTS]
 
@@ -11,7 +11,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bpe_core import PretokenCounts, count_pretokens, train_from_counts
+from bpe_core import (
+    PretokenCounts,
+    count_pretokens,
+    measure_vocabulary_sizes,
+    train_from_counts,
+)
 
 CORPUS = Path(__file__).parent / "data"
 SIZES = [512, 1024, 2048, 4096, 8192]
@@ -24,15 +29,14 @@ def counts_of_example() -> PretokenCounts:
 
 
 def main(counts: PretokenCounts) -> None:
-    """Train once for all sizes; each result is a prefix of the next."""
+    """Train the largest size once; the smaller ones are its first merges."""
     print(f"{len(counts):,} distinct pre-tokens, {counts.total():,} in all")
-    total_bytes = sum(len(pretoken) * count for pretoken, count in counts.items())
-    print(f"{'ids':>6} {'tokens':>10} {'bytes per token':>16}  last merge")
-    for result in train_from_counts(counts, SIZES, [END]):
-        tokenizer = result.tokenizer()
-        tokens = sum(count * tokenizer.count_tokens(pretoken) for pretoken, count in counts.items())
-        left, right = result.merges[-1]
-        print(f"{len(tokenizer):>6} {tokens:>10,} {total_bytes / tokens:>16.2f}  {left + right!r}")
+    tokenizer = train_from_counts(counts, SIZES[-1], [END]).tokenizer()
+    print(f"{'ids':>6} {'tokens':>10} {'bytes per token':>16}  words in one token")
+    for size in measure_vocabulary_sizes(tokenizer, counts, SIZES):
+        use = size.total
+        single = use.single_token_pretokens / use.pretokens
+        print(f"{size.ids:>6} {use.tokens:>10,} {use.bytes_per_token:>16.2f}  {single:>18.1%}")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from pipelines.analysis.sizes import SizesReport
 from pipelines.config import BuildConfig, read_config
 from pipelines.console.progress import describe, expect, shown_to_program
 from pipelines.manifest.stage import COUNT, ENCODE
+from pipelines.stages.base import resolve_base
 from pipelines.stages.configuration_record import describe_changes
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
@@ -62,7 +63,7 @@ def plan(config: Config) -> BuildPlan:
         ConfigError: the configuration is wrong.
         InputError: files are missing or cannot be read.
     """
-    checked = read_config(config)
+    checked = _read(config)
     context = BuildContext.of(checked, "plan")
     return plan_build(checked, context.inputs, context.output, context.planned_workers)
 
@@ -77,7 +78,7 @@ def count(
     progress: bool = False,
 ) -> BuildSummary:
     """Count the pre-tokens of the corpus; arguments and errors are those of `build`."""
-    checked = read_config(config)
+    checked = _read(config)
     check_trains(checked)
     context = BuildContext.of(
         checked,
@@ -100,7 +101,7 @@ def train(
     progress: bool = False,
 ) -> BuildSummary:
     """Train the tokenizer; count first if necessary. Arguments and errors are those of `build`."""
-    checked = read_config(config)
+    checked = _read(config)
     check_trains(checked)
     context = BuildContext.of(checked, "train", beam_args, no_wait=no_wait, take_over=take_over)
     return _run_stage(context, train_stage, [discard_tokenizer] if restart else [], progress)
@@ -119,7 +120,7 @@ def encode(
 
     Arguments and errors are those of `build`.
     """
-    checked = read_config(config)
+    checked = _read(config)
     context = BuildContext.of(
         checked,
         "encode",
@@ -175,7 +176,7 @@ def build(
         >>> summary.load_tokenizer().encode("In the beginning")  # doctest: +SKIP
         [1143, 259, 2077]
     """
-    checked = read_config(config)
+    checked = _read(config)
     context = BuildContext.of(
         checked,
         "build",
@@ -204,7 +205,7 @@ def add(
     Raises:
         InputError: there is no finished dataset.
     """
-    context = BuildContext.of(read_config(config), "add", beam_args, take_over=take_over)
+    context = BuildContext.of(_read(config), "add", beam_args, take_over=take_over)
     return _run_stage(context, encode_stage, [], progress)
 
 
@@ -224,9 +225,7 @@ def replay(
         progress: True to show progress on standard error.
     """
     files = repaired or {}
-    context = BuildContext.of(
-        read_config(config), "replay", beam_args, repaired=tuple(files.values())
-    )
+    context = BuildContext.of(_read(config), "replay", beam_args, repaired=tuple(files.values()))
     return _run_stage(context, partial(replay_stage, repaired=files), [], progress)
 
 
@@ -249,12 +248,17 @@ def sizes(
         ConfigError: a size is not possible, or the tokenizer does not merge bytes.
         InputError, PipelineError: see `build`.
     """
-    checked = read_config(config)
+    checked = _read(config)
     check_compares(checked.tokenizer, vocab_sizes)
     count(checked, beam_args=beam_args, progress=progress)
     root = Directory(url=checked.output_path, storage_options=checked.output_storage_options)
     with shown_to_program(progress, "loading counts"):
         return compare_sizes(root, vocab_sizes, checked)
+
+
+def _read(config: Config) -> BuildConfig:
+    """Return the configuration, with the settings of the tokenizer that it extends, if any."""
+    return resolve_base(read_config(config))
 
 
 def _run_stage(

@@ -17,6 +17,7 @@ ExportFormat: TypeAlias = Literal[
     "megatron", "nanogpt", "llm.c", "npy", "mds", "documents", "packed"
 ]
 IdType: TypeAlias = Literal["uint16", "uint32", "int32"]
+CountsFormat: TypeAlias = Literal["sentencepiece", "tokenizers"]
 ProgressMode: TypeAlias = Literal["auto", "bar", "plain", "json", "none"]
 Packing: TypeAlias = Literal["concatenate", "best-fit"]
 # As `bpe_core.formats` has them, whose package takes long to import.

@@ -53,6 +53,7 @@ RUNNABLE = [
             "manifest",
             "metrics",
             "minbpe",
+            "mixtures",
             "normalization",
             "own-pipelines",
             "pretrained",
@@ -63,6 +64,7 @@ RUNNABLE = [
             "statistics",
             "speed-and-memory",
             "storage",
+            "superwords",
             "tokenizer",
             "training",
             "training-shapes",
@@ -177,11 +179,13 @@ def test_commands_are_understood() -> None:
     known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     checked = 0
     for line in commands():
-        words = shlex.split(line, comments=True)
+        words = shlex.split(line.partition(" > ")[0], comments=True)
         if words[:1] != ["beam-bpe"]:
             continue
-        command = known[words[1]]
-        with command.make_context(words[1], words[2:]) as context:
+        command, depth = known[words[1]], 2
+        if hasattr(command, "commands"):
+            command, depth = command.commands[words[2]], 3
+        with command.make_context(words[depth - 1], words[depth:]) as context:
             assert {"config", "source", "output", "tokenizer"} & context.params.keys(), line
         checked += 1
     assert checked

@@ -43,9 +43,10 @@ LATE: dict[str, str] = {
         for commands, names in {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
-            "analysis": ("sizes", "explain", "why"),
+            "analysis": ("sizes", "evaluate", "explain", "why"),
+            "counts": ("export",),
             "tokenizer": ("convert",),
-            "text": ("tokenize", "count_tokens"),
+            "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),
             "config": ("init", "_encode_with", "schema"),
         }.items()
         for name in names

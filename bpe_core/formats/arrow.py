@@ -1,7 +1,9 @@
 """tokenizer.arrow: an Arrow IPC file that contains all parts of a tokenizer.
 
 Columns: id uint32, bytes binary, left uint32, right uint32 (null if no merge made the token),
-special bool, count int64 (how often the merge's pair occurred; null if unknown). Rows: special
+special bool, count int64 (how often the merge's pair occurred; null if unknown). A merge was
+applied as often as its pair occurred, except for pairs of two equal tokens, whose occurrences
+overlap: the metadata `applied_counts` have the numbers of those that differ, by rank. Rows: special
 tokens by id, then tokens that no merge makes by id, then merges in order of rank. A merge whose
 result already exists is a separate row with the same id and bytes.
 """
@@ -88,6 +90,8 @@ def arrow_bytes(model: TokenizerModel) -> bytes:
         **({"token_flags": _dump_flags(model)} if model.token_flags else {}),
         **{name: json.dumps(values) for name, values in _lists_of(model).items() if values},
     }
+    if model.applied_counts is not None and model.has_overlapping_merges:
+        metadata["applied_counts"] = json.dumps(_overlaps_of(model))
     if model.characters is not None:
         metadata["characters"] = json.dumps(model.characters.to_json())
     if model.training_options is not None:
@@ -180,6 +184,7 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         pattern=_text(metadata, "pattern", location),
         ignore_merges=_text(metadata, "ignore_merges", location) == "true",
         merge_counts=_column(merges, "count") if len(counts) > counts.null_count else None,
+        applied_counts=_applied_counts(merges, metadata, location),
         tie_break=metadata.get("tie_break"),
         stop_reason=metadata.get("stop_reason"),
         counts_fingerprint=metadata.get("counts_fingerprint"),
@@ -197,6 +202,36 @@ def _model_of(table: pa.Table, metadata: dict[str, str], location: Location) -> 
         prefix_space=metadata.get("prefix_space") == "true",
         drop_white_space=metadata.get("drop_white_space") == "true",
     )
+
+
+def _overlaps_of(model: TokenizerModel) -> dict[str, int]:
+    """Return the applied count of each merge, by rank, if it is not the count of the pair."""
+    assert model.applied_counts is not None
+    counts = np.zeros(len(model.merges)) if model.merge_counts is None else model.merge_counts
+    ranks = np.flatnonzero(model.applied_counts != counts)
+    return {str(rank): int(model.applied_counts[rank]) for rank in ranks.tolist()}
+
+
+def _applied_counts(
+    merges: pa.Table, metadata: dict[str, str], location: Location
+) -> NDArray[np.int64] | None:
+    """Return the applied counts that `_overlaps_of` describes; None if they are not in the file."""
+    overlaps = _object(metadata, "applied_counts", location)
+    if overlaps is None:
+        return None
+    counts = merges["count"]
+    applied = np.zeros(len(counts), np.int64) if counts.null_count else _column(merges, "count")
+    for rank, count in overlaps.items():
+        is_rank = rank.isascii() and rank.isdigit() and len(rank) <= 10 and int(rank) < len(applied)
+        if not is_rank or type(count) is not int or not 0 <= count < 2**63:
+            raise malformed(
+                location,
+                "metadata 'applied_counts'",
+                f"counts by rank, below {len(applied)}",
+                quoted(f"{rank}: {count}"),
+            )
+        applied[int(rank)] = count
+    return applied
 
 
 def _column(table: pa.Table, name: str) -> NDArray[np.int64]:

@@ -1,17 +1,26 @@
-r"""tokenizer_config.json beside a file of ranks: special tokens, and the class that splits.
+r"""Facts that ranks lack: special tokens, and the pattern or the class that splits.
 
 Published ranks come with a tokenizer_config.json whose `added_tokens_decoder` has the special
 tokens by their ids. The split pattern is in the code of the class that it names. That code is never
-run; the patterns of the published classes are known here.
+run; the patterns of the published classes are known here, and all facts of tiktoken's encodings.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bpe_core.formats.files import Location, join, malformed, names_in, quoted, read_json_object
+from bpe_core.formats.files import (
+    Location,
+    join,
+    malformed,
+    names_in,
+    quoted,
+    read_bytes,
+    read_json_object,
+)
 from bpe_core.formats.json_values import expect, object_of
 
 CONFIG: Final = "tokenizer_config.json"
@@ -53,9 +62,37 @@ _CLASSES: Final[Mapping[str, _RanksClass]] = {
 }
 
 
+# The encodings of tiktoken by the SHA-256 of their files: pattern and special tokens.
+_ENDOFTEXT: Final = "<|endoftext|>"
+_PUBLISHED: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": (  # r50k_base
+        "r50k",
+        {_ENDOFTEXT: 50256},
+    ),
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": (  # p50k_base
+        "r50k",
+        {_ENDOFTEXT: 50256},
+    ),
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": (  # cl100k_base
+        "cl100k",
+        {
+            _ENDOFTEXT: 100257,
+            "<|fim_prefix|>": 100258,
+            "<|fim_middle|>": 100259,
+            "<|fim_suffix|>": 100260,
+            "<|endofprompt|>": 100276,
+        },
+    ),
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": (  # o200k_base
+        "o200k",
+        {_ENDOFTEXT: 199999, "<|endofprompt|>": 200018},
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RanksConfig:
-    """Content of a tokenizer_config.json that ranks lack.
+    """Facts that ranks lack, from a tokenizer_config.json or of a published encoding.
 
     Attributes:
         pattern: pattern of the class that it names, or None if the class is unknown.
@@ -63,13 +100,15 @@ class RanksConfig:
         special_tokens: text to id of the special tokens that the file names.
         nonspecial_tokens: special tokens that decoding keeps.
         reserved: number of ids after the ranks that are special tokens, named in the file or not.
+        is_file: False for a published encoding, which is known without a file.
     """
 
     pattern: str | None
-    class_name: str | None
+    class_name: str | None = None
     special_tokens: Mapping[str, int]
-    nonspecial_tokens: frozenset[str]
-    reserved: int
+    nonspecial_tokens: frozenset[str] = frozenset()
+    reserved: int = 0
+    is_file: bool = True
 
     def special_tokens_after(self, largest_rank: int) -> dict[str, int]:
         """Return all special tokens, by id; those without a name get that of their class."""
@@ -81,7 +120,29 @@ class RanksConfig:
         return dict(sorted(specials.items(), key=lambda item: item[1]))
 
 
-def read_ranks_config(ranks: Location) -> RanksConfig | None:
+def find_ranks_config(ranks: Location, *, published: bool) -> RanksConfig | None:
+    """Return what is known of a file of ranks, or None.
+
+    Args:
+        ranks: The file.
+        published: True to recognize the encodings of tiktoken, unless a tokenizer_config.json
+            beside them states the pattern.
+
+    Raises:
+        FormatError: The file beside them is malformed, or a token has a flag that would change ids.
+        OSError: A file cannot be opened.
+    """
+    config = _read_ranks_config(ranks)
+    if not published or (config is not None and config.pattern is not None):
+        return config
+    found = _PUBLISHED.get(hashlib.sha256(read_bytes(ranks)).hexdigest())
+    if found is None:
+        return config
+    pattern, special_tokens = found
+    return RanksConfig(pattern=pattern, special_tokens=special_tokens, is_file=False)
+
+
+def _read_ranks_config(ranks: Location) -> RanksConfig | None:
     """Read the tokenizer_config.json beside a file of ranks, or return None if there is no file.
 
     Raises:

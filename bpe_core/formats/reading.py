@@ -22,7 +22,7 @@ from bpe_core.formats.gpt2 import read_vocab_merges
 from bpe_core.formats.huggingface import read_huggingface
 from bpe_core.formats.minbpe import read_minbpe
 from bpe_core.formats.ranks import read_tiktoken
-from bpe_core.formats.ranks_config import read_ranks_config
+from bpe_core.formats.ranks_config import find_ranks_config
 from bpe_core.formats.sentencepiece import read_sentencepiece
 from bpe_core.formats.tekken import read_tekken
 from bpe_core.model import TokenizerModel
@@ -108,7 +108,8 @@ def read_tokenizer(
         file: The file.
         merges: The merges.txt of a vocab.json; None for the one beside it.
         pattern: The pattern, for formats that do not contain it; None for GPT-2's of a vocab.json,
-            and for that of the class that a tokenizer_config.json beside ranks names.
+            for that of the class that a tokenizer_config.json beside ranks names, and for that of
+            a published encoding of tiktoken.
         special_tokens: Texts with or without ids, for formats that do not contain them.
 
     Raises:
@@ -180,7 +181,7 @@ def _merges_beside(location: Location) -> str:
 def _read_ranks_and_config(
     location: Location, pattern: str | None, special_tokens: Mapping[str, int] | Iterable[str]
 ) -> TokenizerModel:
-    config = None if special_tokens else read_ranks_config(location)
+    config = None if special_tokens else find_ranks_config(location, published=pattern is None)
     pattern = pattern or (config.pattern if config else None)
     if pattern is None:
         raise malformed(

@@ -121,6 +121,7 @@ class MergeIndex : public MergeLearner::Engine {
       : tie_break_(options.tie_break),
         min_count_(std::max<int64_t>(1, options.min_frequency)),
         max_token_bytes_(options.max_token_bytes),
+        max_initials_(options.max_initial_symbols),
         forbid_whitespace_(options.forbid_whitespace_tokens),
         byte_order_(huggingface_byte_order()),
         num_slots_(words.num_slots()),
@@ -130,7 +131,7 @@ class MergeIndex : public MergeLearner::Engine {
       forbidden_lengths_.insert(token.size());
       forbidden_.insert(std::move(token));
     }
-    symbols_.push_back({0, 1});
+    symbols_.push_back({0, 1, 1});
     if (splits == nullptr) {
       for (int byte = 0; byte < 256; ++byte) {
         add_initial_symbol(std::string(1, static_cast<char>(byte)));
@@ -150,6 +151,7 @@ class MergeIndex : public MergeLearner::Engine {
   struct Symbol {
     size_t begin;  // its bytes are text_[begin, begin + length)
     size_t length;
+    size_t initials;  // the number of initial symbols in it
   };
 
   struct Candidate {
@@ -208,12 +210,12 @@ class MergeIndex : public MergeLearner::Engine {
 
   void add_initial_symbol(const std::string& symbol) {
     text_ += symbol;
-    add_symbol(text_.size() - symbol.size(), symbol.size());
+    add_symbol(text_.size() - symbol.size(), symbol.size(), 1);
   }
 
-  void add_symbol(size_t begin, size_t length) {
+  void add_symbol(size_t begin, size_t length, size_t initials) {
     if (symbols_.size() > kMaxSymbols) throw std::overflow_error("more than 2^31 - 2 symbols");
-    symbols_.push_back({begin, length});
+    symbols_.push_back({begin, length, initials});
     symbol_bytes_ += length;
     lefts_.resize(symbols_.size());
     rights_.resize(symbols_.size());
@@ -222,6 +224,7 @@ class MergeIndex : public MergeLearner::Engine {
   bool allowed(uint32_t left, uint32_t right) const {
     const size_t length = symbols_[left].length + symbols_[right].length;
     if (max_token_bytes_ != 0 && length > max_token_bytes_) return false;
+    if (max_initials_ != 0 && initials_of(left, right) > max_initials_) return false;
     if (forbid_whitespace_ && is_blank(joined(left, right))) return false;
     if (forbidden_.empty() || !forbidden_lengths_.contains(length)) return true;
     return !forbidden_.contains(joined(left, right));
@@ -432,6 +435,10 @@ class MergeIndex : public MergeLearner::Engine {
     return symbols_[left].length + symbols_[right].length;
   }
 
+  size_t initials_of(uint32_t left, uint32_t right) const {
+    return symbols_[left].initials + symbols_[right].initials;
+  }
+
   // Position in text_ of the bytes of the symbol just made.
   size_t place_of_result() const { return text_start_ + occurrences_.front().position; }
 
@@ -506,6 +513,7 @@ class MergeIndex : public MergeLearner::Engine {
   const TieBreak tie_break_;
   const int64_t min_count_;
   const size_t max_token_bytes_;
+  const size_t max_initials_;
   const bool forbid_whitespace_;
   const std::array<uint32_t, 256> byte_order_;
   std::unordered_set<std::string> forbidden_;

@@ -37,6 +37,7 @@ class PositionEngine final
   using Index::for_each_token;
   using Index::heap_order;
   using Index::index_tokens;
+  using Index::initials_of;
   using Index::joined;
   using Index::length_of;
   using Index::min_count_;
@@ -253,7 +254,9 @@ class PositionEngine final
     const bool is_new = result == kBoundary;
     if (is_new) result = static_cast<uint32_t>(symbols_.size());
     replace(pair, left, right, result);
-    if (is_new) add_symbol(place_of_result(), length_of(left, right));
+    // Only occurrences of two equal tokens can overlap.
+    const int64_t applied = left == right ? weight_of_occurrences() : pair.count;
+    if (is_new) add_symbol(place_of_result(), length_of(left, right), initials_of(left, right));
     if (is_new && reuses_symbols_) {
       live_.resize(symbols_.size());
       add_to_hash(result);
@@ -267,7 +270,13 @@ class PositionEngine final
         std::push_heap(heap_.begin(), heap_.begin() + static_cast<ptrdiff_t>(i + 1), heap_order());
       }
     }
-    merges.push_back({left - 1, right - 1, result - 1, pair.count});
+    merges.push_back({left - 1, right - 1, result - 1, pair.count, applied});
+  }
+
+  int64_t weight_of_occurrences() const {
+    int64_t sum = 0;
+    for (const auto& occurrence : occurrences_) sum += occurrence.weight;
+    return sum;
   }
 
   // Returns true if the result occurred before.

@@ -26,19 +26,21 @@ struct MergeLearnerOptions {
   size_t max_token_bytes = 0;  // 0: no limit
   std::vector<std::string> forbidden_tokens;
   bool forbid_whitespace_tokens = false;  // results of only whitespace and control characters
+  size_t max_initial_symbols = 0;         // in a token; 0: no limit
   bool always_new = false;  // a merge makes a new symbol even if there is one with these bytes
 };
 
 // Symbols are numbered: first the initial ones, then new ones in the order of their creation.
 struct LearnedMerge {
   uint32_t left, right, result;
-  int64_t count;  // of the pair when it was merged, overlapping occurrences included
+  int64_t count;         // of the pair when it was merged, overlapping occurrences included
+  int64_t applied = -1;  // the occurrences that were merged, without overlaps; -1 if unknown
 };
 
-// Merges the most frequent adjacent pair, repeatedly. Pairs whose result would be longer than
-// max_token_bytes or is forbidden are skipped. If the bytes of a result already are a symbol, the
-// result is that symbol (the first, of several): the merge is recorded and adds none. This only
-// happens if initial symbols consist of others.
+// Merges the most frequent adjacent pair, repeatedly. Pairs whose result would exceed
+// max_token_bytes or max_initial_symbols, or is forbidden, are skipped. If the bytes of a result
+// already are a symbol, the result is that symbol (the first, of several): the merge is recorded
+// and adds none. This only happens if initial symbols consist of others.
 class MergeLearner {
  public:
   // The initial symbols are the 256 bytes. Word i is keys[offsets[i], offsets[i + 1]) and occurs

@@ -134,6 +134,7 @@ class ParityEngine final
   using Index::allowed;
   using Index::any_pair_allowed;
   using Index::heap_order;
+  using Index::initials_of;
   using Index::length_of;
   using Index::min_count_;
   using Index::occurrences_;
@@ -467,7 +468,7 @@ class ParityEngine final
     const GroupRecord pair = Index::take(left, right);
     const auto result = static_cast<uint32_t>(symbols_.size());
     Index::replace(pair, left, right, result);
-    add_symbol(Index::place_of_result(), length_of(left, right));
+    add_symbol(Index::place_of_result(), length_of(left, right), initials_of(left, right));
     for (const Occurrence& o : occurrences_) {
       for_lengths(o.weight, [&](size_t group, int64_t count) { lengths_[group] -= count; });
     }

@@ -22,7 +22,13 @@ void add_document(PretokenTable& table, const DocumentSpans& documents, size_t i
         segment.size = segment.readable = changed.size();
       }
     }
-    table.add_segment(segment, rules.scanner, rules.max_pretoken_bytes, too_long);
+    if (rules.runs == nullptr) {
+      table.add_segment(segment, rules.scanner, rules.max_pretoken_bytes, too_long);
+      return;
+    }
+    rules.runs->for_each(segment.text, segment.size, [&](size_t begin, size_t end) {
+      table.add(segment.text + begin, end - begin, 1);
+    });
   });
 }
 

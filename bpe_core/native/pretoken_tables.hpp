@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "encoder.hpp"
@@ -10,6 +11,7 @@
 #include "pretoken_table.hpp"
 #include "scanner.hpp"
 #include "special_matcher.hpp"
+#include "superword_runs.hpp"
 
 namespace bpe {
 
@@ -19,6 +21,8 @@ struct SplitRules {
   Normalizer normalizer;
   SpecialMatcher specials;
   size_t max_pretoken_bytes;  // longer pre-tokens are not counted; 0: no limit
+  // If not null, these runs are counted instead of pre-tokens, without a limit of length.
+  std::shared_ptr<const SuperwordRuns> runs;
 };
 
 class PretokenTables {

@@ -28,6 +28,7 @@ __all__ = [
     "expanding",
     "find_property",
     "resolve",
+    "script_names",
 ]
 
 Bounds: TypeAlias = tuple[int, ...]
@@ -141,6 +142,11 @@ def _fold(bounds: Bounds, dotted: bool) -> Bounds:
 def expanding() -> Mapping[int, tuple[int, ...]]:
     """Return the characters that full case folding turns into several, and the results."""
     return _tables().expansions
+
+
+def script_names() -> list[str]:
+    """Return the names of the scripts, each of which is the set ``sc=NAME``."""
+    return [key.removeprefix("sc=") for key in _tables().ranges if key.startswith("sc=")]
 
 
 # Sets that consist of others.

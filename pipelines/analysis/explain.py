@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bpe_core.buffers import from_arrow, to_arrow
 from bpe_core.errors import TrainingError
+from bpe_core.extending import smallest_vocabulary
 from bpe_core.merge_steps import EncodingTracer, MergeStep
 from bpe_core.model import TokenizerModel
 from bpe_core.short_repr import short_repr
@@ -25,6 +26,7 @@ from pipelines.console.terminal import visible
 from pipelines.dataset.reading import TokenDataset
 from pipelines.dataset.report import read_all_statistics
 from pipelines.errors import ConfigError
+from pipelines.manifest.names import SIZES
 from pipelines.tokenizers.vocabulary import Vocabulary
 
 __all__ = ["TokenExplanation", "explain_token", "find_token"]
@@ -81,8 +83,8 @@ class TokenExplanation:
         kind: how it is made.
         steps: the merges that make it from its own bytes, in order.
         vocab_size: the smallest size of the vocabulary that has it, for a trained tokenizer.
-        sizes: sizes of the tokenizers of the output (`tokenizer.vocab_size` as a list), and whether
-            they have it.
+        sizes: True for the smaller sizes of the same training (`tokenizer.vocab_size` as a list)
+            that have it.
         pretokens: pre-tokens whose encoding has it; None without counts.
         not_counted: the reason why there are counts, but no `pretokens`.
         encoding: its use in the token files; None without statistics.
@@ -160,7 +162,7 @@ class TokenExplanation:
         if self.vocab_size is not None:
             yield f"in           vocabularies of {self.vocab_size:,} ids and more"
         for size, has in self.sizes.items():
-            yield f"size {size:<8,}{'has it' if has else 'does not have it'}"
+            yield f"size {size:<7,} {'has it' if has else 'does not have it'}"
         if self.steps:
             yield ""
             yield from self._tree()
@@ -330,7 +332,6 @@ def explain_token(
         InputError, OutputError: a file of the output is damaged.
     """
     model = subject.model
-    special = next((text for text, i in model.special_tokens.items() if i == token_id), None)
     ordinary = bool(np.isin(token_id, model.token_ids))
     (token,) = bytes_of_ids(model, [token_id])
     kind: Kind = "special"
@@ -348,8 +349,8 @@ def explain_token(
                 )
             except TrainingError as error:
                 not_counted = str(error)
-    smallest = _smallest_vocabulary(model, token_id if special is None or ordinary else None)
     dataset = subject.dataset
+    smallest = smallest_vocabulary(model, token_id if ordinary else None)
     return TokenExplanation(
         model=model,
         token_id=token_id,
@@ -357,12 +358,20 @@ def explain_token(
         kind=kind,
         steps=steps,
         vocab_size=smallest,
-        sizes={},
+        sizes={} if smallest is None else {n: smallest <= n for n in _list_sizes(subject)},
         pretokens=pretokens,
         not_counted=not_counted,
         encoding=None if dataset is None else _find_use(dataset, model, token_id),
         documents=_find_documents(dataset, model, token_id) if dataset and documents else None,
     )
+
+
+def _list_sizes(subject: Subject) -> list[int]:
+    """Return the sizes of the smaller tokenizers of the same training, ascending."""
+    if subject.output is None:
+        return []
+    names = (subject.output / "tokenizer" / SIZES).other_names()
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def _find_steps(
@@ -374,22 +383,6 @@ def _find_steps(
         return ("whole" if model.characters is None else "character"), ()
     traced = EncodingTracer(model).trace_merges(token)
     return "merge", traced.steps if traced.ids == (token_id,) else ()
-
-
-def _smallest_vocabulary(model: TokenizerModel, token_id: int | None) -> int | None:
-    """Return the smallest size of the trained vocabulary that has a token, by its merge's rank.
-
-    None for a tokenizer that was not trained here. The token None is one that every size has.
-    """
-    if model.stop_reason is None:
-        return None
-    base = (model.training_options or {}).get("base") or {}
-    results = model.merges[int(base.get("merges", 0)) :, 2]
-    made, first = np.unique(results, return_index=True)
-    others = len(model) - len(made)
-    if token_id not in made:
-        return others
-    return others + int(np.sum(first <= first[made == token_id]))
 
 
 def _find_use(dataset: TokenDataset, model: TokenizerModel, token_id: int) -> EncodingUse:

@@ -1,7 +1,8 @@
-"""The commands that answer from counts and tokenizers: sizes, explain, why."""
+"""The commands that answer from counts and tokenizers: sizes, evaluate, explain, why."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -79,6 +80,103 @@ def sizes(
         else:
             print_result(str(report))
         supervisor.leave(0)
+
+
+def evaluate(
+    output: OutputOrTokenizer,
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="TOKENIZER",
+            help="Another tokenizer to compare with. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    counts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUTPUT_OR_FILE",
+            help="Evaluate on these counts, for tokenizers that split text as it was counted.",
+            show_default="those of OUTPUT",
+        ),
+    ] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Evaluate on text: a path, glob or URL, also of compressed files; -: standard "
+            "input. Repeatable: each is a group.",
+            show_default=False,
+        ),
+    ] = None,
+    text_field: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="The texts are in this field of records (JSON lines, Parquet, Arrow), such as "
+            "text or doc.text.",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample",
+            help="Evaluate on a sample of the text of OUTPUT: up to 8 MiB, decoded from its token "
+            "files.",
+        ),
+    ] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="The group whose tokens per byte others are compared with.",
+            show_default="the first",
+        ),
+    ] = None,
+    as_json: Json = False,
+    storage_options: StorageOptions = None,
+    debug: Debug = False,
+) -> None:
+    """Measure a tokenizer on counts or text, beside others."""
+    with leave_at_once(), report_errors(debug):
+        if (counts is not None) + bool(texts) + sample > 1:
+            raise ConfigError(
+                "It is not clear what to evaluate on.",
+                expected="at most one of --counts, --text and --sample",
+            )
+        if text_field is not None and (not texts or "-" in texts):
+            raise ConfigError(
+                "Records are read from files.",
+                expected="files by --text, with --text-field",
+                found="standard input" if texts else "no --text",
+            )
+        from pipelines.analysis.evaluation import evaluate as measure
+        from pipelines.analysis.evaluation_report import format_evaluation
+        from pipelines.analysis.evaluation_sample import open_sample
+        from pipelines.analysis.evaluation_texts import EvaluationText, open_counts, open_files
+        from pipelines.dataset.tokenizers import find_model, open_tokenizer
+        from pipelines.exports.export import read_storage_options
+        from pipelines.tokenizers.files import make_tokenizer
+
+        with display("reading tokenizers", brief=True):
+            options = read_storage_options(storage_options)
+            opened = {output: make_tokenizer(find_model(output, options))}
+            opened |= {place: open_tokenizer(place) for place in others or []}
+            text: EvaluationText
+            if texts:
+                text = open_files(texts, sys.stdin.buffer.read, text_field)
+            elif sample:
+                text = open_sample(output, options)
+            else:
+                text = open_counts(counts or output, options)
+            found = measure(opened, text, reference)
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_result(format_evaluation(found))
 
 
 def explain(

@@ -18,6 +18,7 @@ from pipelines.cli import (
     analysis_commands,
     build_commands,
     config_commands,
+    counts_commands,
     dataset_commands,
     text_commands,
     tokenizer_commands,
@@ -103,7 +104,7 @@ _STAGES: dict[BuildCommand, str] = {
     "build": "Count, train and encode. Finished work is not repeated.",
 }
 
-app.command(cls=_Command)(config_commands.init)
+app.command(cls=_Command)(with_output(config_commands.init))
 app.command(cls=_Command)(with_output(build_commands.plan))
 for _stage, _help in _STAGES.items():
     _command = with_output(build_commands.stage_command(_stage))
@@ -112,16 +113,22 @@ for _command in (
     with_output(build_commands.add),
     with_output(build_commands.replay),
     with_output(tokenizer_commands.convert),
-    text_commands.tokenize,
-    text_commands.count_tokens,
+    with_output(text_commands.tokenize, shows_progress=False),
+    with_output(text_commands.count_tokens, shows_progress=False),
     with_output(dataset_commands.export),
     with_output(dataset_commands.verify),
-    dataset_commands.inspect,
-    dataset_commands.rejects,
-    dataset_commands.report,
+    with_output(dataset_commands.inspect),
+    with_output(dataset_commands.rejects),
+    with_output(dataset_commands.report),
     with_output(analysis_commands.sizes),
+    with_output(analysis_commands.evaluate),
     analysis_commands.explain,
     analysis_commands.why,
     config_commands.schema,
 ):
     app.command(cls=_Command)(_command)
+
+_counts = typer.Typer(help="Compute with the counts of builds.", no_args_is_help=True)
+for _command in (counts_commands.export,):
+    _counts.command(cls=_Command)(_command)
+app.add_typer(_counts, name="counts")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pipelines.cli.options import Debug
-from pipelines.cli.output import display
+from pipelines.cli.output import display, print_result
 from pipelines.cli.process import report_errors
 from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, OutputError
@@ -86,7 +86,7 @@ def init(
             lines = None if tokenizer is None else _encode_with(tokenizer, config)
             proposals, skipped = propose(files, config)
         for line in skipped:
-            typer.echo(visible(f"left out: {line}"))
+            print_result(f"left out: {line}")
         for proposal in proposals:
             _show(proposal)
         asks = not yes and _has_user()
@@ -106,7 +106,7 @@ def init(
         except ConfigError:
             config.unlink()
             raise
-        typer.echo(visible(f"\nwritten: {config}\n\nnext\nbeam-bpe plan {config}"))
+        print_result(f"\nwritten: {config}\n\nnext\nbeam-bpe plan {config}")
 
 
 def schema() -> None:
@@ -137,13 +137,13 @@ def _has_user() -> bool:
 
 
 def _show(proposal: Proposal) -> None:
-    typer.secho(visible(f"\n{proposal.describe()}"), bold=True)
+    print_result(f"\n{proposal.describe()}")
     for number, document in enumerate(proposal.documents, 1):
         shown = " ".join(document[: 2 * _SHOWN_CHARACTERS].split())
         more = "…" if len(shown) > _SHOWN_CHARACTERS else ""
-        typer.echo(visible(f"document {number}: {shown[:_SHOWN_CHARACTERS]}{more}"))
+        print_result(f"document {number}: {shown[:_SHOWN_CHARACTERS]}{more}")
     for note in proposal.notes:
-        typer.echo(visible(f"note: {note}"))
+        print_result(f"note: {note}")
 
 
 def _ask_field(proposal: Proposal) -> Proposal:

@@ -30,6 +30,7 @@ from pipelines.cli.process import (
     load,
     report_errors,
 )
+from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, InputError, NotWholeError
 
 
@@ -291,12 +292,13 @@ def inspect(
                 expected="one of --row N, --doc ID, --random (with --seed N) and --grep TEXT",
                 hint=f"The first document: `beam-bpe inspect {shlex.quote(output)} --row 0`.",
             )
-        directory = output_directory(output, storage_options)
-        dataset = TokenDataset.open(directory.url, directory.storage_options)
-        inspector = inspection.Inspector(dataset, dataset.find_model(tokenizer))
+        with display(f"reading {output}", brief=True):
+            directory = output_directory(output, storage_options)
+            dataset = TokenDataset.open(directory.url, directory.storage_options)
+            inspector = inspection.Inspector(dataset, dataset.find_model(tokenizer))
+            hits = None if grep is None else inspector.search(grep, limit)
         console = Console()
-        if grep is not None:
-            hits = inspector.search(grep, limit)
+        if grep is not None and hits is not None:
             if as_json:
                 print_json(hits.to_json())
             else:
@@ -337,11 +339,12 @@ def rejects(
                 where=directory.url,
                 hint="Check the path.",
             )
-        found = list_rejects(directory / "rejects", limit)
+        with display(f"reading {output}", brief=True):
+            found = list_rejects(directory / "rejects", limit)
         if as_json:
             print_json(found.to_json())
         else:
-            print_result(str(found))
+            typer.echo(visible(str(found)))
 
 
 def report(
@@ -366,10 +369,11 @@ def report(
         from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory
 
-        directory = output_directory(output, storage_options)
-        dataset = TokenDataset.open(directory.url, directory.storage_options)
-        model = dataset.find_model(tokenizer)
-        found = reports.report(dataset, model, by)
+        with display(f"reading {output}", brief=True):
+            directory = output_directory(output, storage_options)
+            dataset = TokenDataset.open(directory.url, directory.storage_options)
+            model = dataset.find_model(tokenizer)
+            found = reports.report(dataset, model, by)
         if as_json:
             print_json(found)
         else:

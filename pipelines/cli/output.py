@@ -42,7 +42,7 @@ _Quiet = Annotated[
         "-q",
         envvar="BEAM_BPE_QUIET",
         rich_help_panel=_PANEL,
-        help="Print errors only.",
+        help="Print errors only, and what a command is asked to show.",
     ),
 ]
 _Verbose = Annotated[
@@ -86,14 +86,24 @@ _OPTIONS: Final[Mapping[str, tuple[Any, object]]] = {
 }
 
 
-def with_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the output to a command."""
+def with_output(
+    command: Callable[..., None], *, shows_progress: bool = True
+) -> Callable[..., None]:
+    """Add the options of the output to a command.
+
+    Args:
+        command: The command.
+        shows_progress: False for a command that prints its result while it works.
+    """
     signature = inspect.signature(command, eval_str=True)
+    added = {
+        name: given for name, given in _OPTIONS.items() if shows_progress or name != "progress"
+    }
 
     @wraps(command)
     def run(
         *arguments: Any,
-        progress: ProgressMode,
+        progress: ProgressMode = "none",
         quiet: bool,
         verbose: bool,
         log: Path | None,
@@ -112,7 +122,7 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
             )
-            for name, (annotation, default) in _OPTIONS.items()
+            for name, (annotation, default) in added.items()
         ),
     ]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -169,6 +179,13 @@ def print_result(text: str) -> None:
     """Print the result of a command, unless only errors are wanted."""
     if not _SETTINGS.quiet:
         typer.echo(visible(text))
+
+
+def print_note(text: str) -> None:
+    """Print what a user should know besides the result on standard error, and log it."""
+    log(text, "WARNING")
+    if not _SETTINGS.quiet:
+        typer.echo(visible(f"note: {text}"), err=True)
 
 
 def print_json(value: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import re
 import shlex
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,6 +92,16 @@ def leave_at_once() -> Iterator[None]:
     except typer.Exit as end:
         code = end.exit_code
     supervisor.leave(code)
+
+
+@contextmanager
+def closed_pipe_accepted() -> Iterator[None]:
+    """End without a message if the reader of standard output has ended, such as `head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        # What is buffered cannot be written either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

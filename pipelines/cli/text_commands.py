@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from bpe_core.errors import InvalidUtf8Error
 from pipelines.cli.options import Debug
-from pipelines.cli.process import leave_at_once, report_errors
+from pipelines.cli.output import print_note
+from pipelines.cli.process import closed_pipe_accepted, leave_at_once, report_errors
 from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, InputError
 
@@ -22,10 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipelines.tokenizers.streams import Block
+    from pipelines.tasks.listing import InputFile
+    from pipelines.tokenizers.files import Tokenizer
+    from pipelines.tokenizers.streams import StreamEncoder
 
-    # Names and texts of inputs.
-    _Texts: TypeAlias = Iterable[tuple[str, Iterator[Block]]]
+    # Sums of a file by their keys in JSON.
+    _Count: TypeAlias = dict[str, str | int]
 
 
 _READ_BYTES: Final = 1 << 20
@@ -69,7 +70,7 @@ def tokenize(
     debug: Debug = False,
 ) -> None:
     """Encode standard input, which is one text, and print its ids."""
-    with leave_at_once(), report_errors(debug), _closed_pipe_accepted():
+    with leave_at_once(), report_errors(debug), closed_pipe_accepted():
         if ids + tokens + as_json + decode > 1:
             raise ConfigError(
                 "It is not clear what to print.",
@@ -100,9 +101,18 @@ def count_tokens(
         list[str] | None,
         typer.Argument(
             metavar="[FILES]...",
-            help="Files of text: paths, globs or URLs, also compressed ones; -: standard input. "
+            help="Files: paths, globs or URLs, also compressed ones; -: standard input. "
             "Each is one text.",
             show_default="standard input",
+        ),
+    ] = None,
+    text_field: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Count the texts in this field of records (JSON lines, Parquet, Arrow), such as "
+            "text or doc.text.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[
@@ -112,36 +122,80 @@ def count_tokens(
     debug: Debug = False,
 ) -> None:
     """Count the tokens of files, each and in total."""
-    with leave_at_once(), report_errors(debug), _closed_pipe_accepted():
+    with leave_at_once(), report_errors(debug), closed_pipe_accepted():
         from pipelines.dataset.tokenizers import open_tokenizer
-        from pipelines.readers.plain_files import read_files
         from pipelines.tokenizers.streams import StreamEncoder
 
+        if text_field is not None and (not files or _STANDARD_INPUT in files):
+            raise ConfigError(
+                "Records are read from files.",
+                expected="files with --text-field",
+                found="standard input",
+                hint="Name the files, or take the field out first: jq -r .text.",
+            )
         try:
             opened = open_tokenizer(tokenizer)
         except InputError as error:
             if not files:  # the argument may have been meant as a file to count
                 error.hint = "Name the tokenizer first: beam-bpe count-tokens TOKENIZER FILES."
             raise
-        encoder = StreamEncoder(opened, ordinary=ordinary)
+        if text_field is None:
+            found = _count_texts(StreamEncoder(opened, ordinary=ordinary), files)
+        else:
+            found = _count_fields(opened, files or (), text_field, ordinary=ordinary)
         counted = []
-        total = total_bytes = 0
-        standard_input: _Texts = ((_STANDARD_INPUT, _standard_input()),)
-        inputs: Iterator[_Texts] = (
-            standard_input if name == _STANDARD_INPUT else read_files(name)
-            for name in files or [_STANDARD_INPUT]
-        )
-        for name, blocks in chain.from_iterable(inputs):
-            with _text_of(name):
-                number, size = encoder.count(blocks)
-            counted.append({"file": name, "tokens": number, "bytes": size})
-            total, total_bytes = total + number, total_bytes + size
+        for count in found:
+            counted.append(count)
             if not as_json:
-                typer.echo(f"{number}\t{visible(name)}" if files else number)
+                shown = f"{count['tokens']}\t{visible(str(count['file']))}"
+                typer.echo(shown if files else count["tokens"])
+        names = ("tokens", "bytes", *(("documents", "rejects") if text_field is not None else ()))
+        total = {name: sum(int(count[name]) for count in counted) for name in names}
         if as_json:
-            typer.echo(json.dumps({"files": counted, "tokens": total, "bytes": total_bytes}))
+            typer.echo(json.dumps({"files": counted, **total}))
         elif len(counted) > 1:
-            typer.echo(f"{total}\ttotal")
+            typer.echo(f"{total['tokens']}\ttotal")
+
+
+def _count_texts(encoder: StreamEncoder, files: list[str] | None) -> Iterator[_Count]:
+    """Yield the sums of each file, which is one text, or of standard input."""
+    from pipelines.dataset.record_tokens import advise_field
+    from pipelines.readers.plain_files import find_files, read_blocks
+
+    for argument in files or [_STANDARD_INPUT]:
+        if argument == _STANDARD_INPUT:
+            inputs: Iterable[tuple[str, InputFile | None]] = ((argument, None),)
+        else:
+            inputs = find_files(argument)
+        for name, file in inputs:
+            advice = None if file is None else advise_field(file)
+            with _text_of(name, advice):
+                blocks = _standard_input() if file is None else read_blocks(file)
+                number, size = encoder.count(blocks)
+            if advice is not None:
+                print_note(f"{name} is counted as text, with all its markup: {advice}.")
+            yield {"file": name, "tokens": number, "bytes": size}
+
+
+def _count_fields(
+    tokenizer: Tokenizer, files: Sequence[str], text_field: str, *, ordinary: bool
+) -> Iterator[_Count]:
+    """Yield the sums of a field of each file's records."""
+    from pipelines.dataset.record_tokens import count_records
+    from pipelines.readers.plain_files import find_files
+
+    for argument in files:
+        for name, file in find_files(argument):
+            found = count_records(tokenizer, file, text_field, ordinary=ordinary)
+            if found.rejects:
+                print_note(f"{found.rejects:,} records have no text, such as {found.example}")
+            yield {
+                "file": name,
+                "tokens": found.tokens,
+                "bytes": found.bytes,
+                "documents": found.documents,
+                "rejects": found.rejects,
+            }
 
 
 def _standard_input() -> Iterator[bytes]:
@@ -182,19 +236,14 @@ def _json_line(token_id: int, token: bytes) -> str:
 
 
 @contextmanager
-def _text_of(name: str) -> Iterator[None]:
-    """Report text that is not UTF-8 as an error of the input."""
+def _text_of(name: str, advice: str | None = None) -> Iterator[None]:
+    """Report text that is not UTF-8 as an error of the input, with advice."""
     try:
         yield
     except InvalidUtf8Error as error:
-        raise InputError("The input is not text in UTF-8.", found=str(error), where=name) from None
-
-
-@contextmanager
-def _closed_pipe_accepted() -> Iterator[None]:
-    """End without a message if the reader of standard output has ended, such as `head`."""
-    try:
-        yield
-    except BrokenPipeError:
-        # What is buffered cannot be written either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError(
+            "The input is not text in UTF-8.",
+            found=str(error),
+            where=name,
+            hint=None if advice is None else f"{advice[0].upper()}{advice[1:]}.",
+        ) from None

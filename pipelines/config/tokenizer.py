@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict, model_validator
 
 from bpe_core.errors import InvalidPatternError
+from pipelines.config.mixture import MixtureConfig, ParityConfig
 from pipelines.config.validation import refusal
 from pipelines.config.values import (
     BYTE_KEYS,
@@ -28,6 +29,9 @@ from pipelines.config.values import (
     check_tie_break,
 )
 from pipelines.config.yaml_document import Problem, describe_value
+
+if TYPE_CHECKING:
+    from bpe_core.model import TokenizerModel
 
 
 class RulesConfig(Section):
@@ -59,6 +63,13 @@ class TokenizerConfig(Section):
         description="Finished tokenizer to encode with: a path, URL or `hf://ORG/NAME[@REVISION]` "
         "of a directory or file in any format that is read (docs/pretrained.md). Nothing is "
         "trained, and no other key of this section may be set.",
+    )
+    base: Text | None = Field(
+        default=None,
+        description="Tokenizer to extend: a byte-level one, trained or published, in any place and "
+        "format that `path` can name. Its ids and merges stay, and training adds tokens up to "
+        "`vocab_size`. Text is split and normalized as by it; `special_tokens` are added to its "
+        "own (docs/choosing-a-tokenizer.md).",
     )
     unit: Literal["byte", "character"] = Field(
         default="byte",
@@ -151,6 +162,27 @@ class TokenizerConfig(Section):
         description="Minimum number of occurrences of a pre-token; rarer ones are dropped before "
         "training.",
     )
+    min_documents: Annotated[int, Field(ge=1)] = Field(
+        default=1,
+        description="Minimum number of documents with a pre-token; others are dropped before "
+        "training. Above 1 it needs `counts.document_frequency: true`.",
+    )
+    min_sources: Annotated[int, Field(ge=1)] = Field(
+        default=1,
+        description="Minimum number of sources with a pre-token; others are dropped before "
+        "training.",
+    )
+    mixture: MixtureConfig | None = Field(
+        default=None,
+        description="Proportions of the sources, or of other groups of counts, in training: "
+        "`{web: 0.5, code: 0.3, de: 0.2}` (shares of bytes), `{temperature: 0.7}` or "
+        "`{by: lang, shares: {…}}` (docs/mixtures.md); null: those of the corpus.",
+    )
+    parity: ParityConfig | None = Field(
+        default=None,
+        description="Learn merges that compress all sources, or other groups of counts, equally "
+        "well (docs/mixtures.md); null: learn from the sum of all.",
+    )
     max_token_bytes: Size | None = Field(
         default=None, description="Maximum length of a token that merges may make, in bytes."
     )
@@ -164,14 +196,44 @@ class TokenizerConfig(Section):
         "the same.",
     )
 
+    _base_model: TokenizerModel | None = PrivateAttr(default=None)
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.path is not None:
             return self._check_nothing_is_trained()
-        problems = [*self._unit_problems(), *self._vocab_size_problems(), *self._rules_problems()]
+        problems = [
+            *self._unit_problems(),
+            *self._vocab_size_problems(),
+            *self._rules_problems(),
+            *self._base_problems(),
+            *self._parity_problems(),
+        ]
         if problems:
             raise refusal(*problems)
         return self
+
+    @property
+    def base_model(self) -> TokenizerModel | None:
+        """Return the tokenizer to extend, once `extending` has set it."""
+        return self._base_model
+
+    def extending(self, base: TokenizerModel) -> Self:
+        """Return the configuration with a tokenizer that `base` names, and with its settings.
+
+        Special tokens that the configuration sets are added to those of the tokenizer.
+        """
+        added = self.special_tokens if "special_tokens" in self.model_fields_set else ()
+        settings = {
+            "pattern": base.pattern,
+            "rules": self.rules.model_copy(update={"split_categories": False, "max_digits": None}),
+            "normalizer": base.normalizer or "none",
+            "normalize_quotes": base.normalize_quotes,
+            "special_tokens": tuple(dict.fromkeys([*base.special_tokens, *added])),
+        }
+        extended = self.model_copy(update=settings)
+        extended._base_model = base
+        return extended
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
@@ -279,6 +341,18 @@ class TokenizerConfig(Section):
                 found="true",
             )
 
+    def _base_problems(self) -> Iterator[Problem]:
+        if self.base is None:
+            return
+        for key, wanted in (("unit", "byte"), ("train_where", "launcher")):
+            if (found := getattr(self, key)) != wanted:
+                yield Problem(
+                    (key,),
+                    expected=f"{wanted} with tokenizer.base",
+                    found=found,
+                    hint=f"Remove {key}, or remove base.",
+                )
+
     def _rules_problems(self) -> Iterator[Problem]:
         for key in ("split_categories", "max_digits"):
             is_of_words = self.unit == "character" and not self.metaspace
@@ -293,6 +367,30 @@ class TokenizerConfig(Section):
                     found=f"pattern: {describe_value(self.pattern)}",
                     hint=f"{error}.",
                 )
+
+    def _parity_problems(self) -> Iterator[Problem]:
+        if self.parity is None:
+            return
+        if self.mixture is not None:
+            yield Problem(
+                ("parity",),
+                expected="parity or mixture: parity decides by itself how much each group counts",
+                found="both",
+                hint="Remove one of them.",
+            )
+        if self.base is not None:
+            yield Problem(
+                ("parity",),
+                expected="parity or base: training for parity starts from bytes",
+                found="both",
+                hint="Remove one of them.",
+            )
+        if self.unit != "byte":
+            yield Problem(
+                ("parity",), expected="tokenizer.unit: byte for this key", found="unit: character"
+            )
+        if self.parity.development is not None and self.parity.ratios is not None:
+            yield Problem(("parity", "development"), expected="ratios or development", found="both")
 
     def _check_nothing_is_trained(self) -> Self:
         problems = [

@@ -14,11 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config import SourceConfig
 from pipelines.config.values import PATTERN_NAMES, escape, is_url
 from pipelines.console.units import format_bytes
 from pipelines.errors import InputError, to_one_line
@@ -30,13 +28,12 @@ from pipelines.probing.contents import (
     looks_like_json_lines,
     recognize,
 )
-from pipelines.readers.streams import open_handle, open_stream
+from pipelines.readers.plain_files import list_named, read_start
+from pipelines.readers.streams import open_handle
 from pipelines.tasks.listing import (
     COMPRESSION_OF_EXTENSION,
     InputFile,
-    NoInputError,
     compression_of,
-    list_files,
 )
 
 _SAMPLED_FILES: Final = 3
@@ -150,16 +147,9 @@ def propose(
     skipped: list[str] = []
     for found in _find_files(arguments, config):
         skipped += found.left_out
+        files = [file for file in list_named(found.pattern, found.exclude) if file.size]
         try:
-            proposal = _propose(found)
-        except NoInputError as error:
-            raise InputError(
-                "There are no such files.",
-                expected="files, folders, globs or URLs",
-                found=error.found,
-                where=found.pattern,
-                hint="Check the path.",
-            ) from None
+            proposal = _propose(found, files)
         except (InputError, pa.ArrowException) as error:
             skipped.append(f"{found.pattern}: {to_one_line(error)}")
             continue
@@ -372,22 +362,15 @@ def _extension(name: str) -> str:
     return "".join(f".{part}" for part in parts[1:][-length:])
 
 
-def _make_absolute(pattern: str) -> str:
-    return pattern if is_url(pattern) else os.path.abspath(pattern)  # noqa: PTH100, without ".."
-
-
 # --- contents
 
 
-def _propose(found: _Found) -> Proposal:
+def _propose(found: _Found, files: Sequence[InputFile]) -> Proposal:
     """Return the proposal for some files.
 
     Raises:
-        NoInputError: There are none.
         InputError: They cannot be read.
     """
-    source = SourceConfig(files=(found.pattern,), exclude=found.exclude)
-    files = [file for file in list_files(source, resolve=_make_absolute) if file.size]
     if not files:
         raise InputError("The files are empty.", where=found.pattern)
     step = max(1, len(files) // _SAMPLED_FILES)
@@ -443,14 +426,14 @@ class _Read:
 
 def _read(file: InputFile) -> _Read:
     stored = replace(file, compression=None)
-    head = _read_start(stored, HEAD_BYTES)
+    head = read_start(stored, HEAD_BYTES)
     content = recognize(head)
     if content is not None and content.format is not None:
         return _Read(form=content.format, records=tuple(_read_columns(stored, content.format)))
     if content is not None and content.compression is None:
         raise InputError(f"It is {content.name}.{_hint(content)}", where=file.url)
     compression = None if content is None else content.compression
-    text = _read_start(replace(file, compression=compression), _SAMPLE_BYTES)
+    text = read_start(replace(file, compression=compression), _SAMPLE_BYTES)
     inner = recognize(text[:HEAD_BYTES])
     if inner is not None:
         raise InputError(f"It contains {inner.name}.{_hint(inner)}", where=file.url)
@@ -480,18 +463,6 @@ def _note_on_text(pattern: str, read: _Read) -> str | None:
             "one per line: jq -c '.[]' OLD > NEW."
         )
     return None
-
-
-def _read_start(file: InputFile, size: int) -> bytes:
-    stream = open_stream(file, {}, size)
-    block = np.empty(size, np.uint8)
-    done = 0
-    try:
-        while done < size and (got := stream.read_into(block[done:])):
-            done += got
-    finally:
-        stream.close()
-    return block[:done].tobytes()
 
 
 def _decode(text: bytes, where: str) -> str:

@@ -1,7 +1,8 @@
-"""Files of plain text in blocks, for commands that take files without a configuration."""
+"""Files for commands that take them without a configuration: their names, blocks and beginnings."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,33 +11,54 @@ import numpy as np
 
 from pipelines.config import SourceConfig
 from pipelines.config.values import escape, is_url
+from pipelines.errors import InputError
 from pipelines.readers.streams import ByteArray, open_stream
-from pipelines.tasks.listing import InputFile, list_files
+from pipelines.tasks.listing import InputFile, NoInputError, list_files
 
 BLOCK_BYTES: Final = 1 << 20
 
 
-def read_files(name: str) -> Iterator[tuple[str, Iterator[ByteArray]]]:
-    """Yield the name and the decompressed blocks of each file.
-
-    The memory of a block is used again for the next one.
+def find_files(name: str) -> Iterator[tuple[str, InputFile]]:
+    """Yield each file of an argument, with the name to show.
 
     Args:
         name: Path, glob or URL.
 
     Raises:
-        InputError: No file matches, or a file cannot be read.
+        InputError: No file matches.
     """
-    pattern = escape(name) if Path(name).is_file() else name
-    for file in list_files(SourceConfig(files=(pattern,)), resolve=_make_absolute):
-        yield name if file.url == _make_absolute(name) else file.url, _read_blocks(file)
+    for file in list_named(escape(name) if Path(name).is_file() else name):
+        yield name if file.url == _make_absolute(name) else file.url, file
+
+
+def list_named(pattern: str, exclude: tuple[str, ...] = ()) -> list[InputFile]:
+    """Return the files that a pattern of the command line matches, sorted.
+
+    Raises:
+        InputError: There are none.
+    """
+    try:
+        return list_files(SourceConfig(files=(pattern,), exclude=exclude), resolve=_make_absolute)
+    except NoInputError as error:
+        raise InputError(
+            "There are no such files.",
+            expected="files, folders, globs or URLs",
+            found=error.found,
+            where=pattern,
+            hint="Check the path.",
+        ) from None
 
 
 def _make_absolute(pattern: str) -> str:
-    return pattern if is_url(pattern) else str(Path.cwd() / pattern)
+    return pattern if is_url(pattern) else os.path.abspath(pattern)  # noqa: PTH100, without ".."
 
 
-def _read_blocks(file: InputFile) -> Iterator[ByteArray]:
+def read_blocks(file: InputFile) -> Iterator[ByteArray]:
+    """Yield the decompressed blocks of a file. The memory of one is used again for the next.
+
+    Raises:
+        InputError: It cannot be read.
+    """
     stream = open_stream(file, {}, BLOCK_BYTES)
     block = np.empty(BLOCK_BYTES, np.uint8)
     try:
@@ -44,3 +66,20 @@ def _read_blocks(file: InputFile) -> Iterator[ByteArray]:
             yield block[:done]
     finally:
         stream.close()
+
+
+def read_start(file: InputFile, size: int) -> bytes:
+    """Return the first bytes of a file, decompressed.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    stream = open_stream(file, {}, size)
+    block = np.empty(size, np.uint8)
+    done = 0
+    try:
+        while done < size and (got := stream.read_into(block[done:])):
+            done += got
+    finally:
+        stream.close()
+    return block[:done].tobytes()

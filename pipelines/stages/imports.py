@@ -33,6 +33,7 @@ from pipelines.stages.jobs import check_affixes, encode_configuration, load_mode
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
+from pipelines.storage.filesystems import locate
 from pipelines.storage.hub import Repository, is_hub
 from pipelines.storage.locks import OutputLock
 from pipelines.tokenizers.files import Model, save_tokenizer
@@ -147,13 +148,12 @@ def _find_imported(output: Output, source: Directory) -> ImportedManifest | None
 
 
 def _checksum(source: Directory, name: str) -> str | None:
-    """Return the checksum of a file of a source (a directory, or the file), or None."""
-    folder, _, own_name = source.url.rpartition("/")
-    place = (
-        source
-        if own_name != name
-        else Directory(url=folder or "/", storage_options=source.storage_options)
-    )
+    """Return the checksum of a file of a source (a directory, or a file beside it), or None."""
+    filesystem, path = locate(source.url, source.storage_options)
+    place = source
+    if not filesystem.isdir(path):
+        folder = source.url.rpartition("/")[0]
+        place = Directory(url=folder or "/", storage_options=source.storage_options)
     data = place.find_bytes(name)
     return None if data is None else xxhash.xxh3_128_hexdigest(data)
 

@@ -222,7 +222,10 @@ def _plan_id_type(config: BuildConfig, encoder: Model | Outline | None) -> str:
         return choose_id_type(config.encode, encoder)
     if config.encode.id_type != "auto":
         return config.encode.id_type
-    return "uint16" if config.encoded_vocab_size <= UINT16_IDS else "uint32"
+    base = config.tokenizer.base_model
+    # Ids of published tokenizers may have gaps, which new ids do not fill.
+    gaps = 0 if base is None else base.max_id + 1 - len(base)
+    return "uint16" if config.encoded_vocab_size + gaps <= UINT16_IDS else "uint32"
 
 
 def _warn_of_vocabulary(config: BuildConfig, estimate: Estimate | None) -> Iterator[str]:

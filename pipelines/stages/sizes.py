@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bpe_core import BPETokenizer
-from bpe_core.counts import PretokenCounts
 from bpe_core.model import TokenizerModel
 from pipelines.analysis.sizes import SizesReport, measure_sizes
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import tokenizer_settings
 from pipelines.config.values import LARGEST_VOCABULARY
 from pipelines.console import progress
-from pipelines.counting.load import load_counts
+from pipelines.counting.load import find_counts, load_counts
+from pipelines.counting.training_counts import TrainingCounts, load_training_counts
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
@@ -44,16 +44,7 @@ def compare_sizes(
         ConfigError: A size is not possible, or the tokenizer does not merge bytes.
         InputError: There are no counts, or no rules of training.
     """
-    counted = load_manifest(COUNT, root / COUNT.directory)
-    if counted is None:
-        raise InputError(
-            "There are no counts.",
-            expected="finished counts, from which sizes of the vocabulary are compared",
-            found=f"no {COUNT.directory}/{MANIFEST}",
-            where=root.url,
-            hint="Count the corpus: `beam-bpe count CONFIG`; a build with tokenizer.path has no "
-            "counts.",
-        )
+    counted = find_counts(root)
     trained = _load_trained(root, counted)
     settings = _find_settings(root, trained) if config is None else config.tokenizer
     check_compares(settings, sizes)
@@ -62,10 +53,24 @@ def compare_sizes(
     model = None
     if trained is not None and (config is None or _is_alike(trained, config, counted)):
         model = _load_large_enough(root, max(sizes))
+    if model is None and settings.base is not None and settings.base_model is None:
+        raise InputError(
+            "A larger size extends a tokenizer that only the configuration names.",
+            expected="sizes up to that of the finished tokenizer, or a configuration",
+            found=f"{max(sizes):,}",
+            where=root.url,
+            hint="Give the configuration: `beam-bpe sizes CONFIG`.",
+        )
     if model is None:
-        model = _train(settings, counts, max(sizes))
+        selected = load_training_counts(
+            root / COUNT.directory, counted.to_json("shards", "fingerprint"), settings
+        )
+        model = _train(settings, selected, max(sizes))
     tokenizer = BPETokenizer.from_model(model)
     return measure_sizes(tokenizer, counts, sizes, _name_sources(counted))
+
+
+_START: Final = ("the tokens of tokenizer.base", "256 bytes")
 
 
 def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
@@ -81,12 +86,15 @@ def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
             found=f"unit: {settings.unit}" + ", metaspace: true" * settings.metaspace,
             hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
         )
-    least = 256 + len(settings.special_tokens)
+    least = len(settings.special_tokens) + (
+        256 if settings.base_model is None else len(settings.base_model.token_ids)
+    )
     for size in sizes:
         if not least <= size <= LARGEST_VOCABULARY:
             raise ConfigError(
                 "A size of the vocabulary is not possible.",
-                expected=f"{least} (256 bytes and the special tokens) to {LARGEST_VOCABULARY:,}",
+                expected=f"{least} ({_START[settings.base is None]} and the special tokens) to "
+                f"{LARGEST_VOCABULARY:,}",
                 found=str(size),
                 where="--vocab",
             )
@@ -137,11 +145,11 @@ def _load_large_enough(root: Directory, size: int) -> TokenizerModel | None:
     return model if is_largest or len(model) >= size else None
 
 
-def _train(settings: TokenizerConfig, counts: PretokenCounts, size: int) -> TokenizerModel:
+def _train(settings: TokenizerConfig, counts: TrainingCounts, size: int) -> TokenizerModel:
     largest = settings.with_vocab_size(size)
     wanted = size - len(settings.special_tokens) - 256
     with progress.show("training", wanted, local=True):
-        model = train_model(largest, counts.prune(settings.min_count), progress.show_merges).model
+        model = train_model(largest, counts, progress.show_merges).model
     assert isinstance(model, TokenizerModel), "its unit was checked"
     return model
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
 from bpe_core.errors import FormatError, InvalidTokenizerError
@@ -97,6 +97,11 @@ def make_tokenizer(model: Model) -> Tokenizer:
     return model if isinstance(model, CharBPETokenizer) else BPETokenizer.from_model(model)
 
 
+def model_of(tokenizer: Tokenizer) -> Model:
+    """Return the model that a tokenizer encodes with."""
+    return tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
+
+
 def find_affixes(model: Model) -> dict[str, str | None]:
     """Return the values of `encode.prepend` and `encode.append` with the model's own tokens.
 
@@ -141,6 +146,15 @@ def cutting_rules(model: Model) -> dict[str, Any]:
         "splitter": vocabulary_splitter(model),
         "after_special": not model.prefix_space,
     }
+
+
+# Rules by which no document is cut.
+WHOLE_TEXTS: Final[Mapping[str, Any]] = {
+    "pattern": "none",
+    "special_tokens": (),
+    "normalizer": None,
+    "normalize_quotes": False,
+}
 
 
 def _replaces_characters(model: TokenizerModel) -> bool:

@@ -7,6 +7,7 @@ encode a text with every class of characters and every special token, and must r
 from __future__ import annotations
 
 import glob
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from bpe_core.formats.detection import names_of_tokenizer
 from bpe_core.formats.files import MAX_FILE_BYTES, join, read_bytes
 from bpe_core.formats.outline import Outline
 from bpe_core.formats.outline import read_outline as read_file_outline
-from bpe_core.formats.ranks_config import CONFIG, RanksConfig, read_ranks_config
+from bpe_core.formats.ranks_config import CONFIG, RanksConfig, find_ranks_config
 from bpe_core.formats.reading import merges_name
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS, resolve_pattern
@@ -346,11 +347,11 @@ def _read_remote(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes:
 
 
 def _read_config(file: TokenizerFile, options: SourceOptions, location: str) -> RanksConfig | None:
-    """Return the tokenizer_config.json beside ranks, or None if the user's options replace it."""
+    """Return what is known of ranks, or None if the user's options replace it."""
     if file.format != "tiktoken" or options.special_tokens:
         return None
     with input_errors(location):
-        return read_ranks_config(file.location)
+        return find_ranks_config(file.location, published=options.pattern is None)
 
 
 def _check_options(
@@ -362,8 +363,9 @@ def _check_options(
             f"A .tiktoken file does not contain the split pattern.{known}",
             expected=f"--pattern with one of {', '.join(PATTERNS)}, or a regular expression",
             where=location,
-            hint="Convert it with `beam-bpe convert`. Also name the special tokens: --special "
-            "'<|endoftext|>=199999'.",
+            hint="Convert it once, with its special tokens, and use the result: `beam-bpe convert "
+            f"{shlex.quote(location)} DIRECTORY --to arrow --pattern cl100k --special "
+            "'<|endoftext|>=100257'`.",
         )
     given = {
         "--pattern": options.pattern is not None and found not in ("gpt2", "tiktoken"),
@@ -404,7 +406,7 @@ def _paths(file: TokenizerFile, options: SourceOptions, config: RanksConfig | No
     paths = [Path(file.location)]
     if file.format == "gpt2":
         paths.append(Path(_find_merges(file, options)))
-    if config is not None:
+    if config is not None and config.is_file:
         paths.append(Path(file.location).with_name(CONFIG))
     return paths
 

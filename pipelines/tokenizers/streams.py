@@ -14,7 +14,7 @@ from bpe_core.errors import InvalidUtf8Error, UnknownTokenError
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import added_token_set
-from pipelines.tokenizers.files import Tokenizer, cutting_rules
+from pipelines.tokenizers.files import Tokenizer, cutting_rules, model_of
 
 Block: TypeAlias = bytes | bytearray | memoryview | NDArray[np.uint8]
 
@@ -42,8 +42,7 @@ class StreamEncoder:
             "allowed_special": "none" if ordinary else "all",
             "num_threads": 0,
         }
-        model = tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
-        rules = cutting_rules(model)
+        rules = cutting_rules(model_of(tokenizer))
         resolved, splitter = resolve_pattern(rules["pattern"]), rules.get("splitter")
         self._cuts = resolved.has_safe_cuts if splitter is None else splitter.has_cuts
         self._scanner = splitter or resolved.scanner or "none"

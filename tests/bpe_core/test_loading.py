@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -172,3 +172,24 @@ def test_a_hub_without_a_network_is_our_error(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(HubError, match=r"not in the cache .*HF_HUB_OFFLINE is set"):
         BPETokenizer.from_pretrained("org/name")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["r50k", "cl100k", "o200k"])
+def test_encodings_of_tiktoken_are_recognized(
+    published_vocabulary: Callable[[str], Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    constants = pytest.importorskip("tiktoken_ext.openai_public")
+    path = published_vocabulary(name)
+
+    def load(url: str, expected_hash: str) -> dict[bytes, int]:
+        ranks: dict[bytes, int] = tiktoken.load.load_tiktoken_bpe(str(path), expected_hash)
+        return ranks
+
+    monkeypatch.setattr(constants, "load_tiktoken_bpe", load)
+    theirs = tiktoken.Encoding(**getattr(constants, f"{name}_base")())
+    ours = BPETokenizer.load(path)
+    assert dict(ours.special_tokens) == theirs._special_tokens
+    text = "It's 2026 \r\n\u4f60\u597d  <|endoftext|>"
+    assert ours.encode(text) == theirs.encode(text, allowed_special="all")

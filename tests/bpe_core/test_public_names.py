@@ -34,12 +34,14 @@ EXPORTED = [
     "VocabularySize",
     "VocabularyUse",
     "count_pretokens",
+    "count_superwords",
     "measure_vocabulary_sizes",
     "pattern_with_rules",
     "train_bpe",
     "train_characters_from_counts",
     "train_from_counts",
     "train_from_iterator",
+    "train_superwords",
 ]
 MODULES = [
     "char_bpe",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +29,9 @@ from bpe_core import (
 )
 from bpe_core.buffers import concatenate
 from bpe_core.count_groups import Group, GroupColumns
-from bpe_core.errors import CountOverflowError, TrainingError
+from bpe_core.errors import CountOverflowError, FormatError, TrainingError
+from bpe_core.formats import read_arrow
+from bpe_core.formats.arrow import write_arrow
 from bpe_core.model import TokenizerModel
 from bpe_core.vocabulary_sizes import NEWEST
 
@@ -139,6 +144,60 @@ def test_sizes_are_those_of_tokenizers_trained_to_them(
             assert size.total.tokens == occurrences.total()
             assert size.total.used_ids == len(occurrences)
             assert size.ids == len(alone.model)
+
+
+@pytest.mark.slow
+@settings(max_examples=times(1))
+@given(
+    mapping=st.dictionaries(
+        st.text("ab", min_size=1, max_size=12).map(str.encode), st.integers(1, 5), max_size=8
+    ),
+    more=st.integers(0, 12),
+)
+def test_each_merge_has_the_number_of_times_that_it_was_applied(
+    mapping: dict[bytes, int], more: int
+) -> None:
+    """It is one token less each time; the pairs of equal tokens overlap. Files contain it."""
+    counts = PretokenCounts.from_mapping(mapping)
+    half = train_from_counts(counts, 256 + more // 2)
+    for base in (None, half.tokenizer()):
+        model = train_from_counts(counts, 256 + more, base=base).model
+        assert model.applied_counts is not None
+        sizes = [256 + n for n in range(len(half.merges) if base else 0, len(model.merges) + 1)]
+        found = measure_vocabulary_sizes(BPETokenizer.from_model(model), counts, sizes)
+        tokens = [size.total.tokens for size in found]
+        applied = model.applied_counts.tolist()
+        assert [a - b for a, b in pairwise(tokens)] == applied[sizes[0] - 256 :]
+        with TemporaryDirectory() as directory:
+            path = Path(directory, "tokenizer.arrow")
+            write_arrow(model, path)
+            assert not applied or read_arrow(path) == model
+
+
+def test_files_without_applied_counts_are_read(tmp_path: Path) -> None:
+    """Those of earlier versions. Pairs of different tokens have one count."""
+    for mapping, applied in (({b"aaa": 3}, None), ({b"abc": 3}, [3])):
+        model = train_from_counts(PretokenCounts.from_mapping(mapping), 257).model
+        write_arrow(model, tmp_path / "tokenizer.arrow")
+        table = pa.ipc.open_file((tmp_path / "tokenizer.arrow").read_bytes()).read_all()
+        metadata = dict(table.schema.metadata)
+        assert (metadata.pop(b"applied_counts", None) is None) == (applied is not None)
+        with pa.ipc.new_file(tmp_path / "old.arrow", table.schema.with_metadata(metadata)) as file:
+            file.write_table(table.replace_schema_metadata(metadata))
+        old = read_arrow(tmp_path / "old.arrow").applied_counts
+        assert (None if old is None else old.tolist()) == applied
+
+
+@pytest.mark.parametrize("wrong", ['{"1": 2}', '{"0": -1}', '{"0": 1.5}', '{"x": 1}', "[]"])
+def test_malformed_applied_counts_are_refused(tmp_path: Path, wrong: str) -> None:
+    model = train_from_counts(PretokenCounts.from_mapping({b"aaa": 3}), 257).model
+    write_arrow(model, tmp_path / "tokenizer.arrow")
+    table = pa.ipc.open_file((tmp_path / "tokenizer.arrow").read_bytes()).read_all()
+    table = table.replace_schema_metadata({**table.schema.metadata, b"applied_counts": wrong})
+    with pa.ipc.new_file(tmp_path / "wrong.arrow", table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(FormatError, match="metadata 'applied_counts'"):
+        read_arrow(tmp_path / "wrong.arrow")
 
 
 @pytest.mark.slow

@@ -249,7 +249,11 @@ def test_a_wrong_command_line_gets_advice(arguments: tuple[str, ...], advice: st
 
 @pytest.mark.parametrize(
     ("name", "option", "suggested"),
-    [("build", "--quieet", "--quiet"), ("train", "--sett", "--set"), ("inspect", "--quiet", "")],
+    [
+        ("build", "--quieet", "--quiet"),
+        ("train", "--sett", "--set"),
+        ("inspect", "--quit", "--quiet"),
+    ],
 )
 def test_only_options_that_are_alike_are_suggested(name: str, option: str, suggested: str) -> None:
     done = beam_bpe(name, "build.yaml", option)

@@ -57,7 +57,7 @@ IMPORTS = {
 
 COMMANDS = """
 init plan count train encode build add replay convert tokenize count-tokens export verify
-inspect report schema sizes explain why
+inspect report schema sizes evaluate explain why
 """
 
 KEYS = """
@@ -66,7 +66,7 @@ input input.name input.files input.format input.separator input.text_field input
 input.id_field input.compression input.invalid_utf8 input.strip_bom input.range_bytes
 input.max_document_bytes input.max_bad_files input.include input.exclude input.limit_documents
 input.limit_bytes input.sample_fraction input.min_chars input.max_chars input.storage_options
-tokenizer tokenizer.path tokenizer.unit tokenizer.pattern tokenizer.special_tokens
+tokenizer tokenizer.path tokenizer.base tokenizer.unit tokenizer.pattern tokenizer.special_tokens
 tokenizer.normalizer tokenizer.normalize_quotes tokenizer.rules tokenizer.rules.split_categories
 tokenizer.rules.max_digits tokenizer.rules.forbid_whitespace_tokens tokenizer.unk_token
 tokenizer.end_of_word tokenizer.end_of_word_as tokenizer.limit_alphabet tokenizer.vocab_size

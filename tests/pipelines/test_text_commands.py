@@ -8,7 +8,10 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from build_support import command as beam_bpe
 from build_support import some_text, write_corpus
@@ -130,6 +133,90 @@ def test_counts_as_json(run: Run, output: Path, tmp_path: Path) -> None:
         "tokens": number,
         "bytes": size,
     }
+
+
+RECORDS = [{"doc": {"text": "the cat sat"}}, {"doc": {"text": "on a <|endoftext|> mat"}}]
+PROBLEM = {"doc": {"text": None}}
+
+
+def records_file(folder: Path, form: str, records: list[dict[str, Any]]) -> Path:
+    path = folder / f"a.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    else:
+        text = "".join(json.dumps(record) + "\n" for record in records).encode()
+        path.write_bytes(gzip.compress(text) if form == "jsonl.gz" else text)
+    return path
+
+
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "parquet"])
+@pytest.mark.parametrize("options", [(), ("--ordinary",)])
+def test_tokens_of_a_field(
+    run: Run, output: Path, tmp_path: Path, form: str, options: tuple[str, ...]
+) -> None:
+    path = records_file(tmp_path, form, [*RECORDS, PROBLEM])
+    tokenizer = BPETokenizer.load(output)
+    encode = tokenizer.encode_ordinary if options else tokenizer.encode
+    number = sum(len(encode(record["doc"]["text"])) for record in RECORDS)
+    arguments = ("count-tokens", output, path, "--text-field", "doc.text", *options)
+    code, out, err = run(*arguments)
+    assert (code, out) == (0, f"{number}\t{path}\n")
+    assert "note: 1 records have no text, such as a." in err
+    assert "null_field" in err
+    found = json.loads(run(*arguments, "--json", "-q")[1])
+    sums = {"tokens": number, "bytes": 33, "documents": 2, "rejects": 1}
+    assert found == {"files": [{"file": str(path), **sums}], **sums}
+
+
+def test_long_texts_of_a_field_are_cut_without_a_difference(
+    run: Run, output: Path, tmp_path: Path
+) -> None:
+    text = "the cat sat on a mat " * 250_000
+    path = records_file(tmp_path, "jsonl", [{"text": text}])
+    number = len(BPETokenizer.load(output).encode_to_numpy(text))
+    found = run("count-tokens", output, path, "--text-field", "text")
+    assert found == (0, f"{number}\t{path}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "said"),
+    [
+        (b'{"text": "a"}\n', "body", ('"body" (--text-field)', "Did you mean text?")),
+        (b"the cat\n", "text", ("No record has a text.", "without --text-field")),
+        (b'{"text": "a"}\n', "a..b", ("This is not the name of a field.",)),
+    ],
+)
+def test_a_wrong_field_is_an_error(
+    run: Run, output: Path, tmp_path: Path, data: bytes, field: str, said: tuple[str, ...]
+) -> None:
+    (tmp_path / "a").write_bytes(data)
+    code, out, err = run("count-tokens", output, tmp_path / "a", "--text-field", field)
+    assert (code in (2, 4), out) == (True, "")
+    for text in said:
+        assert text in err
+
+
+def test_records_without_a_field_are_noted(run: Run, output: Path, tmp_path: Path) -> None:
+    path = records_file(tmp_path, "jsonl", RECORDS)
+    code, out, err = run("count-tokens", output, path)
+    assert (code, out.count("\n")) == (0, 1)
+    assert err.startswith(f"note: {path} is counted as text, with all its markup: ")
+    assert "--text-field FIELD" in err
+    assert run("count-tokens", output, path, "--quiet") == (0, out, "")
+    code, _, err = run("count-tokens", output, records_file(tmp_path, "parquet", RECORDS))
+    assert code == 4
+    assert "what to do: Count the tokens of a field" in err
+
+
+def test_standard_input_has_no_fields(run: Run, output: Path) -> None:
+    assert run("count-tokens", output, "--text-field", "text")[0] == 2
+
+
+def test_errors_are_logged(run: Run, output: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    for command in ("count-tokens", "tokenize"):
+        assert run(command, output, "--log", log, text=b"abc\xff")[0] == 4
+    assert log.read_text().count(" ERROR error: The input is not text in UTF-8.") == 2
 
 
 def test_a_missing_file_is_an_error_of_the_input(run: Run, output: Path, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 // Counting pre-tokens.
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -11,6 +13,7 @@
 #include "ordered_pretokens.hpp"
 #include "pretoken_table.hpp"
 #include "pretoken_tables.hpp"
+#include "superword_runs.hpp"
 
 namespace bpe {
 namespace {
@@ -35,10 +38,11 @@ class PyPretokenTable {
  public:
   PyPretokenTable(const std::optional<PatternArgument>& pattern,
                   std::vector<std::string> special_tokens, size_t max_pretoken_bytes, bool portable,
-                  const Normalizer* normalizer, bool counts_documents)
+                  const Normalizer* normalizer, std::shared_ptr<const SuperwordRuns> runs,
+                  bool counts_documents)
       : tables_(portable, counts_documents),
         rules_{scanner_from_argument(pattern, portable), normalizer_or_none(normalizer),
-               SpecialMatcher(std::move(special_tokens)), max_pretoken_bytes} {}
+               SpecialMatcher(std::move(special_tokens)), max_pretoken_bytes, std::move(runs)} {}
 
   py::tuple add_documents(const py::buffer& buffer, const Int64Array& starts,
                           const Int64Array& ends, size_t first, size_t memory_limit,
@@ -154,6 +158,18 @@ class PyPretokenTable {
   PretokenTables tables_;
   SplitRules rules_;
 };
+
+std::shared_ptr<SuperwordRuns> make_superword_runs(const PatternArgument& words,
+                                                   const PatternArgument& chunks,
+                                                   const py::buffer& tokens,
+                                                   const Int64Array& offsets, size_t most_words) {
+  const BytesView data(tokens);
+  const py::ssize_t n = std::max<py::ssize_t>(offsets.size() - 1, 0);
+  check_key_offsets(data, offsets, n);
+  return std::make_shared<SuperwordRuns>(scanner_from_argument(words),
+                                         scanner_from_argument(chunks), data.data(), offsets.data(),
+                                         static_cast<size_t>(n), most_words);
+}
 
 class PyOrderedPretokens {
  public:
@@ -284,11 +300,14 @@ py::array_t<int64_t> scale_counts(const Int64Array& counts, int64_t numerator,
 }  // namespace
 
 void bind_counting(py::module_& m) {
+  py::class_<SuperwordRuns, std::shared_ptr<SuperwordRuns>>(m, "SuperwordRuns")
+      .def(py::init(&make_superword_runs), "words"_a, "chunks"_a, "tokens"_a, "offsets"_a,
+           "most_words"_a);
   py::class_<PyPretokenTable>(m, "PretokenTable")
       .def(py::init<std::optional<PatternArgument>, std::vector<std::string>, size_t, bool,
-                    const Normalizer*, bool>(),
+                    const Normalizer*, std::shared_ptr<SuperwordRuns>, bool>(),
            "pattern"_a, "special_tokens"_a, "max_pretoken_bytes"_a = 0, "portable"_a = false,
-           "normalizer"_a = py::none(), "counts_documents"_a = false)
+           "normalizer"_a = py::none(), "runs"_a = py::none(), "counts_documents"_a = false)
       .def("add_documents", &PyPretokenTable::add_documents, "data"_a, "starts"_a, "ends"_a,
            "first"_a = 0, "memory_limit"_a = 0, "groups"_a = py::none(), "continues"_a = false)
       .def("start_document", &PyPretokenTable::start_document, "group"_a = 0)

@@ -15,7 +15,7 @@ namespace {
 MergeLearnerOptions learner_options(const std::string& tie_break, int64_t min_frequency,
                                     size_t max_token_bytes,
                                     std::vector<std::string> forbidden_tokens, bool always_new,
-                                    bool forbid_whitespace_tokens) {
+                                    bool forbid_whitespace_tokens, size_t max_initial_symbols = 0) {
   MergeLearnerOptions options;
   if (tie_break == "lexicographic") {
     options.tie_break = TieBreak::lexicographic;
@@ -35,6 +35,7 @@ MergeLearnerOptions learner_options(const std::string& tie_break, int64_t min_fr
   options.forbidden_tokens = std::move(forbidden_tokens);
   options.always_new = always_new;
   options.forbid_whitespace_tokens = forbid_whitespace_tokens;
+  options.max_initial_symbols = max_initial_symbols;
   return options;
 }
 
@@ -59,10 +60,10 @@ MergeLearner merge_learner_from_symbols(const std::vector<std::string>& symbols,
                                         const std::string& tie_break, int64_t min_frequency,
                                         size_t max_token_bytes,
                                         std::vector<std::string> forbidden_tokens, bool always_new,
-                                        bool forbid_whitespace_tokens) {
+                                        bool forbid_whitespace_tokens, size_t max_initial_symbols) {
   MergeLearnerOptions options =
       learner_options(tie_break, min_frequency, max_token_bytes, std::move(forbidden_tokens),
-                      always_new, forbid_whitespace_tokens);
+                      always_new, forbid_whitespace_tokens, max_initial_symbols);
   const size_t n = static_cast<size_t>(counts.size());
   if (offsets.ndim() != 1 || offsets.size() != counts.size() + 1 || offsets.at(0) != 0 ||
       offsets.at(counts.size()) != words.size()) {
@@ -130,6 +131,12 @@ py::tuple merge_columns(const MergeLearner& learner) {
                         to_array(std::move(result)), to_array(std::move(count)));
 }
 
+py::array_t<int64_t> applied_counts(const MergeLearner& learner) {
+  std::vector<int64_t> applied;
+  for (const LearnedMerge& merge : learner.merges()) applied.push_back(merge.applied);
+  return to_array(std::move(applied));
+}
+
 py::tuple symbol_columns(const MergeLearner& learner) {
   std::vector<uint8_t> bytes;
   std::vector<int32_t> offsets = {0};
@@ -155,7 +162,7 @@ void bind_learning(py::module_& m) {
       .def_static("from_symbols", &merge_learner_from_symbols, "symbols"_a, "words"_a, "offsets"_a,
                   "counts"_a, "tie_break"_a, "min_frequency"_a = 1, "max_token_bytes"_a = 0,
                   "forbidden_tokens"_a = std::vector<std::string>{}, "always_new"_a = false,
-                  "forbid_whitespace_tokens"_a = false)
+                  "forbid_whitespace_tokens"_a = false, "max_initial_symbols"_a = 0)
       .def_static("with_parity", &merge_learner_with_parity, "keys"_a, "offsets"_a, "begins"_a,
                   "groups"_a, "counts"_a, "num_groups"_a, "tie_break"_a, "min_frequency"_a = 1,
                   "max_token_bytes"_a = 0, "forbidden_tokens"_a = std::vector<std::string>{},
@@ -164,6 +171,7 @@ void bind_learning(py::module_& m) {
       .def("learn", &MergeLearner::learn, "symbols"_a, "max_steps"_a,
            py::call_guard<py::gil_scoped_release>())
       .def("merges", &merge_columns)
+      .def("applied_counts", &applied_counts)
       .def(
           "symbol",
           [](const MergeLearner& learner, uint32_t symbol) {

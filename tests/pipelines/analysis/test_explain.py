@@ -206,6 +206,28 @@ def test_explanation_as_text(output: Path) -> None:
     assert f"encoding     uses it {found['encoding']['tokens']:,} times" in done.stdout
 
 
+def test_sizes_that_have_the_token(output: Path, tmp_path: Path) -> None:
+    """The smaller tokenizers of one training have it from its rank on."""
+    found = explain(output, " mat")
+    size = found["vocab_size"]
+    given = (
+        "--set",
+        f"output={tmp_path}",
+        "--set",
+        f"tokenizer.vocab_size=[{size - 1},{size},310]",
+    )
+    assert beam_bpe("train", output.parent / "build.yaml", "-q", *given).returncode == 0
+    ladder = explain(tmp_path, " mat")
+    assert ladder["sizes"] == [
+        {"vocab_size": size - 1, "contains": False},
+        {"vocab_size": size, "contains": True},
+    ]
+    for one in ladder["sizes"]:
+        tokenizer = BPETokenizer.load(tmp_path / "tokenizer" / "sizes" / str(one["vocab_size"]))
+        assert (found["id"] in tokenizer.vocab) is one["contains"]
+    assert ladder["documents"] is None
+
+
 def test_groups_are_added_up(tmp_path: Path) -> None:
     """Counts that are kept apart are shown so, for each pre-token and for the token."""
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}

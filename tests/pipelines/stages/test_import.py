@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from build_support import checksums, config_for, some_text, write_corpus
 from hub_server import TOKEN, HubServer, hub_server, use_hub
 
 from bpe_core import BPETokenizer
+from bpe_core.formats import ranks_config
 from bpe_core.formats.huggingface import huggingface_bytes
 from bpe_core.formats.outline import Outline
 from bpe_core.formats.pre_tokenizer import BYTE_LEVEL
@@ -129,6 +131,42 @@ def test_the_source_may_move_but_not_change(
     assert checksums(tmp_path / "out", but=()) == before
     assert dict(stages_of(config, restart=True)) == {"import": "done", "encode": "done"}
     assert manifest_of(tmp_path, "tokens")["tokenizer"] == other.fingerprint
+
+
+@pytest.mark.slow
+def test_a_vocab_with_merges_beside_it_is_imported_once(
+    kjv_tokenizer: BPETokenizer, published: bytes, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    kjv_tokenizer.save(files)
+    config = config_with(tmp_path, files / "vocab.json", encode=EncodeConfig(append=None))
+    assert stages_of(config) == [("import", "done"), ("encode", "done")]
+    assert stages_of(config) == [("import", "already finished"), ("encode", "already finished")]
+    (tmp_path / "other.json").write_bytes(published)
+    other = config_with(tmp_path, tmp_path / "other.json", encode=EncodeConfig(append=None))
+    with pytest.raises(DifferentConfigurationError):
+        build.build(other)
+
+
+@pytest.mark.slow
+def test_a_published_encoding_needs_no_pattern(
+    kjv_tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kjv_tokenizer.save(tmp_path)
+    ranks = tmp_path / "tokenizer.tiktoken"
+    digest = hashlib.sha256(ranks.read_bytes()).hexdigest()
+    specials = dict(kjv_tokenizer.special_tokens)
+    config = config_with(tmp_path, ranks)
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(ConfigError, match=r"beam-bpe convert .*\.tiktoken .*--pattern cl100k"):
+        build.plan(config)
+    monkeypatch.setattr(ranks_config, "_PUBLISHED", {digest: ("gpt2", specials)})
+    assert build.build(config).train_rows > 0
+    read = BPETokenizer.load(tmp_path / "out")
+    assert (read.pattern, dict(read.special_tokens)) == ("gpt2", specials)
+    assert [file["name"] for file in manifest_of(tmp_path)["imported_from"]["files"]] == [
+        "tokenizer.tiktoken"
+    ]
 
 
 @pytest.mark.slow
