@@ -12,7 +12,7 @@ from pipelines import supervisor
 from pipelines.cli.options import Debug, Json, Overrides, StorageOptions, parse_number
 from pipelines.cli.output import display, print_json, print_result
 from pipelines.cli.process import enter_child, leave_at_once, load, report_errors
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, OutputError
 
 OutputOrTokenizer = Annotated[
     str,
@@ -137,6 +137,14 @@ def evaluate(
         ),
     ] = None,
     as_json: Json = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write the evaluation as a page, which needs no other files.",
+            show_default=False,
+        ),
+    ] = None,
     storage_options: StorageOptions = None,
     debug: Debug = False,
 ) -> None:
@@ -153,7 +161,15 @@ def evaluate(
                 expected="files by --text, with --text-field",
                 found="standard input" if texts else "no --text",
             )
+        if html is not None and not html.absolute().parent.is_dir():
+            raise ConfigError(
+                "The page cannot be written.",
+                expected="an existing directory",
+                found=str(html.parent),
+                where="--html",
+            )
         from pipelines.analysis.evaluation import evaluate as measure
+        from pipelines.analysis.evaluation_page import make_page
         from pipelines.analysis.evaluation_report import format_evaluation
         from pipelines.analysis.evaluation_sample import open_sample
         from pipelines.analysis.evaluation_texts import EvaluationText, open_counts, open_files
@@ -173,6 +189,13 @@ def evaluate(
             else:
                 text = open_counts(counts or output, options)
             found = measure(opened, text, reference)
+        if html is not None:
+            try:
+                html.write_text(make_page(found), encoding="utf-8")
+            except OSError as error:
+                raise OutputError(
+                    "The page cannot be written.", found=str(error), where=str(html)
+                ) from None
         if as_json:
             print_json(found.to_json())
         else:

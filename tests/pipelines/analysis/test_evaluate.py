@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,58 @@ def test_the_table_has_a_column_for_each_tokenizer(output: Path, tmp_path: Path)
     assert len(set(rows["bytes per token"])) == 1
     assert "bytes per token" in lines
     assert rows["prose"] == rows["prose"][::-1]
+
+
+class Page(HTMLParser):
+    """Rows of the tables of a page, and its attributes; every element must be closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] in (["td"], ["th"]):
+            self.rows[-1].append(data)
+
+
+def test_the_page_has_the_tables_and_needs_nothing_else(output: Path, tmp_path: Path) -> None:
+    shutil.copytree(output / "tokenizer", tmp_path / "<b>&")
+    page = tmp_path / "page.html"
+    done = beam_bpe("evaluate", output, "--with", tmp_path / "<b>&", "--html", page)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = page.read_text("utf-8")
+    parsed = Page(text)
+    assert parsed.open == []
+    assert not parsed.attributes & {"src", "href", "style", "onclick"}
+    assert "http" not in text
+    assert ["out", "<b>&"] in parsed.rows
+    found = evaluate(output)["tokenizers"][0]
+    tokens = f"{found['tokens']:,}"
+    assert ["tokens", tokens, tokens] in parsed.rows
+    assert ["1", "1, 100%", "1, 100%"] in parsed.rows
+    assert ["encoding", "13", "13"] in parsed.rows
+
+
+def test_a_page_that_cannot_be_written_is_an_error(output: Path, tmp_path: Path) -> None:
+    done = beam_bpe("evaluate", output, "--html", tmp_path / "missing" / "page.html")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected: an existing directory" in done.stderr
+    done = beam_bpe("evaluate", output, "--html", tmp_path)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "The page cannot be written." in done.stderr
 
 
 def test_counts_of_another_place_and_a_reference(output: Path, tmp_path: Path) -> None:
