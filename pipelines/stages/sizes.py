@@ -13,7 +13,8 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import tokenizer_settings
 from pipelines.config.values import LARGEST_VOCABULARY
 from pipelines.console import progress
-from pipelines.counting.load import find_counts, load_counts
+from pipelines.counting.all_columns import load_all_columns
+from pipelines.counting.load import find_counts
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
@@ -49,7 +50,7 @@ def compare_sizes(
     settings = _find_settings(root, trained) if config is None else config.tokenizer
     check_compares(settings, sizes)
     progress.describe("loading counts")
-    counts = load_counts(root / COUNT.directory, counted.to_json("shards", "fingerprint"))
+    counts = load_all_columns(root / COUNT.directory, counted)
     model = None
     if trained is not None and (config is None or _is_alike(trained, config, counted)):
         model = _load_large_enough(root, max(sizes))
